@@ -1,0 +1,44 @@
+# What people and CI run. Everything happens in .venv; `make clean` removes it.
+VENV    := .venv
+BIN     := $(VENV)/bin
+PYTHON  ?= python3
+
+.PHONY: help demo test check format docker clean
+
+help:            ## Show this
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
+
+demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Docker where it answers
+	@docker version >/dev/null 2>&1 || $(MAKE) --no-print-directory $(VENV)/.tensorflow
+	$(BIN)/emulate up scenarios/quickstart.yaml
+
+test: $(VENV)/.tensorflow  ## The whole suite; without a Docker engine its Docker tests are skipped
+	$(BIN)/pytest
+
+check: $(VENV)/.installed  ## Format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed ## Put the code in order
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docker:          ## A Docker engine for a Debian or Ubuntu machine where none answers
+	scripts/ensure-docker
+
+clean:           ## Remove the environment and caches, and what crashed runs have left
+	-$(BIN)/emulate clean
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
+
+# Tasks of the process engine run on this machine: they need TensorFlow here.
+$(VENV)/.tensorflow: pyproject.toml $(VENV)/.installed
+	$(BIN)/pip install --quiet --editable '.[dev,tensorflow]'
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m emulator` is `emulate`."""
+
+from emulator.cli import main
+
+main()

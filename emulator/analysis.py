@@ -1,0 +1,218 @@
+"""What a record says in numbers (pure): nothing here looks at anything but the history.
+
+Steps and exits are timed by the engine's stamps (`wall`), because their lines may arrive in a
+bunch; everything else by the supervisor's own monotonic clock (`t`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from emulator.plan import Plan
+from emulator.record import Entry
+
+__all__ = ["Analysis", "TaskResult", "analyse"]
+
+
+@dataclass
+class TaskResult:
+    """What became of one task."""
+
+    state: str = "pending"
+    """pending, starting, running, backoff, succeeded, failed, stopped."""
+    exit_code: int | None = None
+    restarts: int = 0
+    oom_killed: bool = False
+    first_step: int | None = None
+    last_step: int | None = None
+    lost_steps: int = 0
+    """Steps that it did again after restarts."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The numbers of one run. Times are seconds from the run's start; None: it never happened."""
+
+    outcome: str
+    """succeeded, failed, timeout, interrupted, error; `running` where the record just ends."""
+    reason: str
+    duration: float
+    tasks: Mapping[str, TaskResult]
+    final_step: int | None = None
+    network: float | None = None
+    all_running: float | None = None
+    first_step: float | None = None
+    steps_per_second: float | None = None
+    examples_per_second: float | None = None
+    accuracy: float | None = None
+    restarts: int = 0
+    lost_steps: int = 0
+    recoveries: Sequence[float] = field(default_factory=tuple)
+    """Seconds from each unasked exit that was followed by a restart to the next step of the job."""
+    unrecovered: int = 0
+    """Such exits that no step followed."""
+    goodput: float | None = None
+    """The share of the duration that went into steps that counted."""
+
+
+def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
+    """Return the numbers of a run from its plan and history."""
+    outcome, reason = _outcome(history)
+    end = next((e.t for e in history if e.event == "job"), history[-1].t if history else 0.0)
+    steps = [e for e in history if e.event == "step"]
+    front = list(_front(steps))
+    tasks = {task.name: _task(task.name, history) for task in plan.tasks}
+    recoveries = list(_recoveries(history))
+    per_second = _rate(front, [_step(e) for e in front])
+    examples = plan.scenario.metrics.examples_per_step
+    accuracies = [e.data["accuracy"] for e in steps if "accuracy" in e.data]
+    return Analysis(
+        outcome=outcome,
+        reason=reason,
+        duration=end,
+        tasks=tasks,
+        final_step=max((_step(e) for e in steps), default=None),
+        network=_first(history, "prepared"),
+        all_running=_first(history, "all-running"),
+        first_step=steps[0].wall - history[0].wall if steps else None,
+        steps_per_second=per_second,
+        examples_per_second=(
+            per_second * examples if per_second is not None and examples else _examples_rate(front)
+        ),
+        accuracy=float(accuracies[-1]) if accuracies else None,
+        restarts=sum(e.event == "restart" for e in history),
+        lost_steps=max((task.lost_steps for task in tasks.values()), default=0),
+        recoveries=[seconds for seconds in recoveries if seconds is not None],
+        unrecovered=sum(seconds is None for seconds in recoveries),
+        goodput=_goodput(history, end),
+    )
+
+
+def _outcome(history: Sequence[Entry]) -> tuple[str, str]:
+    for entry in reversed(history):
+        if entry.event == "error":
+            return "error", str(entry.data["message"])
+        if entry.event == "job":
+            return str(entry.data["outcome"]), str(entry.data["reason"])
+    return "running", "the record ends before the job does"
+
+
+def _first(history: Sequence[Entry], event: str) -> float | None:
+    return next((e.t for e in history if e.event == event), None)
+
+
+def _step(entry: Entry) -> int:
+    return int(entry.data["step"])
+
+
+def _front(steps: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield the step events that brought the job further than it ever was."""
+    reached = -1
+    for entry in steps:
+        if _step(entry) > reached:
+            reached = _step(entry)
+            yield entry
+
+
+def _rate(front: Sequence[Entry], counts: Sequence[float]) -> float | None:
+    """Return counts per second between the first and the last advance of the job."""
+    if len(front) < 2 or front[-1].wall <= front[0].wall:
+        return None
+    return (counts[-1] - counts[0]) / (front[-1].wall - front[0].wall)
+
+
+def _examples_rate(front: Sequence[Entry]) -> float | None:
+    told = [entry for entry in front if "examples" in entry.data]
+    return _rate(told, [float(entry.data["examples"]) for entry in told])
+
+
+def _task(name: str, history: Sequence[Entry]) -> TaskResult:
+    """Follow one task through its events."""
+    result = TaskResult()
+    reached: int | None = None  # before the latest restart, until the first step after it
+    for entry in history:
+        if entry.event == "restart" and entry.data["scope"] == "job":
+            result.restarts += 1
+        if entry.task != name:
+            continue
+        match entry.event:
+            case "start":
+                result.state, reached = "starting", result.last_step
+            case "running":
+                result.state = "running"
+            case "restart" if entry.data["scope"] == "task":
+                result.state = "backoff"
+                result.restarts += 1
+            case "exit":
+                result.exit_code = int(entry.data["exit_code"])
+                result.oom_killed = result.oom_killed or bool(entry.data["oom_killed"])
+                result.state = _end_state(entry)
+            case "phase" if reached is not None and entry.data.get("phase") == "restore":
+                if isinstance(restored := entry.data.get("step"), int):
+                    result.lost_steps += max(0, reached - restored)
+                    reached = None
+            case "step":
+                if reached is not None:
+                    # The first step that is told of again was itself done again.
+                    result.lost_steps += max(0, reached - _step(entry) + 1)
+                    reached = None
+                if result.first_step is None:
+                    result.first_step = _step(entry)
+                result.last_step = _step(entry)
+    return result
+
+
+def _end_state(entry: Entry) -> str:
+    if entry.data["exit_code"] == 0:
+        return "succeeded"
+    return "stopped" if entry.data["told_to_stop"] else "failed"
+
+
+def _recoveries(history: Sequence[Entry]) -> Iterator[float | None]:
+    """Yield, for each restart, the seconds from the exit that caused it to the job's next step."""
+    for number, entry in enumerate(history):
+        if entry.event != "restart":
+            continue
+        failed = next(
+            e for e in reversed(history[:number]) if e.event == "exit" and e.task == entry.task
+        )
+        back = next(
+            (
+                later.wall
+                for later in _after_start(history[number:], entry.task)
+                if later.event == "step"
+            ),
+            None,
+        )
+        yield None if back is None else back - failed.wall
+
+
+def _after_start(history: Sequence[Entry], task: str) -> Sequence[Entry]:
+    """Return what followed once the task was running again."""
+    for number, entry in enumerate(history):
+        if entry.event == "running" and entry.task == task:
+            return history[number:]
+    return ()
+
+
+def _goodput(history: Sequence[Entry], end: float) -> float | None:
+    """Return productive step time over the duration.
+
+    Time counts as productive between two advances of the job's furthest step with no unasked exit
+    between them; startup, restores, steps done again and waiting don't. The definition is that of
+    Google's ml-goodput-measurement: productive training time over total time.
+    """
+    marks: list[Entry] = []
+    reached = -1
+    for entry in history:
+        if entry.event == "exit" and not entry.data["told_to_stop"] and entry.data["exit_code"]:
+            marks.append(entry)
+        elif entry.event == "step" and _step(entry) > reached:
+            reached = _step(entry)
+            marks.append(entry)
+    if reached < 0 or end <= 0:
+        return None
+    pairs = ((a, b) for a, b in pairwise(marks) if a.event == b.event == "step")
+    return sum(b.wall - a.wall for a, b in pairs) / end

@@ -1,0 +1,177 @@
+"""Expectations against numbers -> verdicts (pure).
+
+A verdict is `ok`, `failed`, or `unknown` where the record does not say. A check that crashes is
+`unknown`, never ok.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from emulator.analysis import Analysis
+from emulator.scenario import Expectations
+from emulator.units import format_duration
+
+__all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "summary"]
+
+Status = Literal["ok", "failed", "unknown"]
+EXIT_CODES: Mapping[Status, int] = {"ok": 0, "failed": 1, "unknown": 3}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One expectation, judged."""
+
+    expectation: str
+    status: Status
+    wanted: str
+    got: str
+
+
+def judge(expect: Expectations, analysis: Analysis) -> list[Verdict]:
+    """Judge every expectation that was written down, and the outcome always."""
+    verdicts: list[Verdict] = []
+    for name, check in _CHECKS.items():
+        try:
+            verdicts += check(expect, analysis)
+        except Exception as error:  # a check of ours that crashes must not pass for ok
+            verdicts.append(Verdict(name, "unknown", "", f"the check crashed: {error!r}"))
+    return verdicts
+
+
+def overall(verdicts: Sequence[Verdict]) -> Status:
+    """Return failed if any failed, else unknown if any could not be judged, else ok."""
+    statuses = {verdict.status for verdict in verdicts}
+    return "failed" if "failed" in statuses else "unknown" if "unknown" in statuses else "ok"
+
+
+def summary(
+    *, run_id: str, scenario: str, engine: str, analysis: Analysis, verdicts: Sequence[Verdict]
+) -> dict[str, Any]:
+    """Return what `summary.json` holds; docs/results.md explains every key."""
+    tasks = {}
+    for name, task in analysis.tasks.items():
+        shown = asdict(task)
+        del shown["first_step"], shown["lost_steps"]
+        tasks[name] = shown
+    return {
+        "run_id": run_id,
+        "scenario": scenario,
+        "engine": engine,
+        "outcome": analysis.outcome,
+        "reason": analysis.reason,
+        "verdict": overall(verdicts),
+        "verdicts": [asdict(verdict) for verdict in verdicts],
+        "duration": _rounded(analysis.duration),
+        "tasks": tasks,
+        "steps": {"final": analysis.final_step, "lost": analysis.lost_steps},
+        "startup": {
+            "network": _rounded(analysis.network),
+            "all_running": _rounded(analysis.all_running),
+            "first_step": _rounded(analysis.first_step),
+        },
+        "throughput": {
+            "steps_per_second": _rounded(analysis.steps_per_second),
+            "examples_per_second": _rounded(analysis.examples_per_second),
+        },
+        "accuracy": analysis.accuracy,
+        "restarts": analysis.restarts,
+        "recoveries": [_rounded(seconds) for seconds in analysis.recoveries],
+        "goodput": _rounded(analysis.goodput),
+    }
+
+
+# --- The checks ---------------------------------------------------------------------------------
+
+Check = Callable[[Expectations, Analysis], Iterator[Verdict]]
+
+
+def _outcome(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    got = f"{found.outcome}: {found.reason}"
+    status: Status = "ok" if found.outcome == expect.outcome else "failed"
+    if found.outcome in ("running", "interrupted", "error"):
+        status = "unknown"
+    yield Verdict("outcome", status, expect.outcome, got)
+
+
+def _final_step(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    if expect.final_step is not None:
+        yield _at_least("final_step", expect.final_step, found.final_step, "{:.0f}")
+
+
+def _accuracy(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    if expect.accuracy is not None:
+        yield _at_least("accuracy", expect.accuracy, found.accuracy, "{:.3f}")
+
+
+def _throughput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    if expect.throughput and expect.throughput.min is not None:
+        least, rate = expect.throughput.min, found.steps_per_second
+        yield _at_least("throughput.min", least, rate, "{:.2f} steps/s")
+    if expect.throughput and expect.throughput.max is not None:
+        most, rate = expect.throughput.max, found.steps_per_second
+        yield _at_most("throughput.max", most, rate, "{:.2f} steps/s")
+
+
+def _restarts(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    if expect.max_restarts is not None:
+        yield _at_most("max_restarts", expect.max_restarts, found.restarts, "{:.0f}")
+
+
+def _lost_steps(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    if expect.max_lost_steps is not None:
+        lost = None if found.final_step is None else found.lost_steps
+        yield _at_most("max_lost_steps", expect.max_lost_steps, lost, "{:.0f}")
+
+
+def _recovers_within(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    if expect.recovers_within is None:
+        return
+    wanted = f"at most {format_duration(expect.recovers_within)}"
+    if found.unrecovered:
+        yield Verdict("recovers_within", "failed", wanted, "no step came after the last failure")
+    elif not found.recoveries:
+        yield Verdict("recovers_within", "unknown", wanted, "there was nothing to recover from")
+    else:
+        worst = max(found.recoveries)
+        status: Status = "ok" if worst <= expect.recovers_within else "failed"
+        yield Verdict("recovers_within", status, wanted, format_duration(worst))
+
+
+def _goodput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    if expect.min_goodput is not None:
+        yield _at_least("min_goodput", expect.min_goodput, found.goodput, "{:.3f}")
+
+
+_CHECKS: Mapping[str, Check] = {
+    "outcome": _outcome,
+    "final_step": _final_step,
+    "accuracy": _accuracy,
+    "throughput": _throughput,
+    "max_restarts": _restarts,
+    "max_lost_steps": _lost_steps,
+    "recovers_within": _recovers_within,
+    "min_goodput": _goodput,
+}
+
+
+def _at_least(name: str, wanted: float, got: float | None, form: str) -> Verdict:
+    return _bound(name, f"at least {form.format(wanted)}", got, form, lambda x: x >= wanted)
+
+
+def _at_most(name: str, wanted: float, got: float | None, form: str) -> Verdict:
+    return _bound(name, f"at most {form.format(wanted)}", got, form, lambda x: x <= wanted)
+
+
+def _bound(
+    name: str, wanted: str, got: float | None, form: str, holds: Callable[[float], bool]
+) -> Verdict:
+    if got is None:
+        return Verdict(name, "unknown", wanted, "the tasks' output does not say")
+    return Verdict(name, "ok" if holds(got) else "failed", wanted, form.format(got))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

@@ -1,0 +1,33 @@
+"""The command line: parse, call, print, exit code. Commands lie beside this by theme."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from emulator.cli import running, setting_up, tidying
+from emulator.errors import EmulatorError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="emulate",
+    help="A training cluster on your laptop, from a scenario file.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+running.add_to(app)
+tidying.add_to(app)
+setting_up.add_to(app)
+
+
+def main() -> None:
+    """Run the command line; an error meant for the user is one sentence, never a traceback."""
+    try:
+        app()
+    except EmulatorError as error:
+        print(f"emulate: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(error.exit_code)

@@ -1,0 +1,101 @@
+"""What several commands share: options, consoles, completion."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from emulator.bundled import scenario_path, scenarios
+from emulator.engines import NAMES, Engine, choose
+from emulator.errors import UsageError
+from emulator.reading import load
+from emulator.record import Record, runs_in
+from emulator.scenario import Scenario
+
+__all__ = ["Out", "RunArgument", "ScenarioArgument", "Sets", "WhichEngine", "find_run", "read"]
+
+
+def _complete_scenarios(incomplete: str) -> list[str]:
+    here = [str(path) for path in Path().glob("*.yaml")] + [str(p) for p in Path().glob("*/*.yaml")]
+    names = [*here, *(path.stem for path in scenarios())]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _complete_runs(incomplete: str) -> list[str]:
+    return [r.run_id for r in runs_in(Path("runs")) if r.run_id.startswith(incomplete)]
+
+
+ScenarioArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="A scenario file, or the name of a bundled one such as quickstart.",
+        autocompletion=_complete_scenarios,
+    ),
+]
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run id, its folder, or `last`.", autocompletion=_complete_runs
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value: --set cluster.worker=4."),
+]
+WhichEngine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="docker, process (on this machine, without Docker), or auto: Docker where it answers.",
+        autocompletion=lambda: list(NAMES),
+        envvar="EMULATOR_ENGINE",
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", help="The folder of run folders.")]
+
+
+def read(path: Path, sets: list[str] | None, seed: int | None = None) -> tuple[Scenario, str, Path]:
+    """Return a scenario, its text and where it was found."""
+    found = scenario_path(path)
+    overrides = [*(sets or []), *([f"seed={seed}"] if seed is not None else [])]
+    scenario = load(found, overrides)
+    return scenario, found.read_text(encoding="utf-8"), found
+
+
+def find_run(name: str, out: Path) -> Record:
+    """Return the run that `name` means: an id, the beginning of one, a folder, or `last`."""
+    if Path(name, "plan.json").is_file():
+        return Record(Path(name).resolve())
+    runs = runs_in(out)
+    if name == "last" and runs:
+        return runs[-1]
+    matching = [run for run in runs if run.run_id == name] or [
+        run for run in runs if run.run_id.startswith(name)
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    why = "fits several runs" if matching else f"is no run in {out}"
+    raise UsageError(f"{name} {why}.", "`emulate ps --all` lists them; --out names another folder.")
+
+
+def choose_engine(name: str) -> Engine:
+    """Return the engine; say on stderr where auto had to do without Docker."""
+    engine = choose(name)
+    if name == "auto" and engine.name != "docker":
+        note("no Docker engine answers; tasks run as processes on this machine")
+    return engine
+
+
+def note(text: str) -> None:
+    """Say something on stderr."""
+    print(f"emulate: {text}", file=sys.stderr)  # noqa: T201
+
+
+def print_json(value: Any) -> None:  # noqa: ANN401  whatever JSON can say
+    """Put JSON on stdout."""
+    print(json.dumps(value, indent=2, default=str))  # noqa: T201

@@ -1,0 +1,103 @@
+"""`ps`, `logs`, `down`, `clean`: look at runs, and remove what they left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator.cli.common import Out, RunArgument, WhichEngine, find_run, note, print_json
+from emulator.errors import EngineMissing, UsageError
+
+__all__ = ["add_to"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this theme's commands."""
+    app.command()(ps)
+    app.command()(logs)
+    app.command()(down)
+    app.command()(clean)
+
+
+def ps(
+    out: Out = Path("runs"),
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Also runs that are over and have left nothing.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+) -> None:
+    """List runs: those that go on, and those that have left something on an engine."""
+    from rich.console import Console
+
+    from emulator.leftovers import find_all
+    from emulator.record import runs_in
+    from emulator.report.terminal import print_runs
+
+    found = find_all()
+    left = Counter(thing.run_id for thing in found)
+    records = {record.run_id: record for record in runs_in(out)}
+    shown = [r for r in records.values() if every or r.live or left[r.run_id]]
+    if json:
+        print_json(
+            [
+                {
+                    "run_id": r.run_id,
+                    "live": r.live,
+                    "summary": r.result("summary.json"),
+                    "left": left[r.run_id],
+                }
+                for r in shown
+            ]
+        )
+        return
+    print_runs(shown, left, Console())
+    if elsewhere := sorted({thing.run_id for thing in found if thing.run_id not in records}):
+        note(f"runs with their record elsewhere: {', '.join(elsewhere)}")
+
+
+def logs(
+    run: RunArgument,
+    task: Annotated[str | None, typer.Argument(help="Only this task.")] = None,
+    out: Out = Path("runs"),
+) -> None:
+    """Print what the tasks of a run have printed."""
+    record = find_run(run, out)
+    names = [t.name for t in record.plan.tasks]
+    if task is not None and task not in names:
+        raise UsageError(f"{record.run_id} has no task {task}.", f"It has {', '.join(names)}.")
+    for name in names if task is None else [task]:
+        head = f"{name:<{max(map(len, names))}} | " if task is None else ""
+        for line in record.log(name):
+            typer.echo(head + line)
+
+
+def down(run: RunArgument, out: Out = Path("runs")) -> None:
+    """Stop a run that goes on, or remove what a kept or crashed one has left."""
+    from emulator.leftovers import stop_or_remove
+
+    note(stop_or_remove(find_run(run, out)))
+
+
+def clean(
+    out: Out = Path("runs"),
+    engine: WhichEngine = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is.")] = False,
+) -> None:
+    """Remove what crashed runs have left behind: containers, networks, volumes, processes.
+
+    Only what carries our label and belongs to no run that goes on is touched.
+    """
+    from emulator.leftovers import clean as clean_up
+
+    try:
+        removed = clean_up(out, engine_name=engine, dry_run=dry_run, say=note)
+    except EngineMissing:
+        raise
+    note(
+        "nothing to clean"
+        if not removed
+        else f"{removed} things {'found' if dry_run else 'removed'}"
+    )

@@ -1,0 +1,157 @@
+"""The seam: what every engine can do, and what it tells the supervisor.
+
+An engine starts tasks, signals them, removes them, and puts what happens into the supervisor's
+inbox. Its calls block and may be made from several threads at once. Everything it made is found
+again from outside by the run id it left on it; it keeps no state of its own on disk.
+
+What only some engines can do is a capability. `require` refuses a plan before anything starts.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from emulator.errors import EngineError, Unsupported
+from emulator.plan import Plan, Site, Task
+from emulator.scenario import Scenario
+
+__all__ = ["Engine", "Exited", "Found", "Happening", "Inbox", "Line", "Lost", "require"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A task printed a line."""
+
+    task: str
+    wall: float
+    """Seconds since 1970, by the engine's clock."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A task ended. Each start is followed by exactly one of these, after its last line."""
+
+    task: str
+    wall: float
+    exit_code: int
+    """128 + the signal's number where a signal ended it."""
+    oom_killed: bool = False
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The engine went away; no more events will come."""
+
+    error: EngineError
+
+
+Happening = Line | Exited | Lost
+Inbox = queue.SimpleQueue[Any]
+"""What an engine puts its happenings into; the supervisor's own events travel in it as well."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something that an engine made for a run: a container, a network, a volume, a process."""
+
+    run_id: str
+    kind: str
+    name: str
+    state: str
+    folder: str
+    """The run folder on the machine that started it."""
+    host: str
+
+
+class Engine(Protocol):
+    """Where tasks run."""
+
+    name: str
+    capabilities: frozenset[str]
+
+    def site(self, run_id: str, folder: Path) -> Site:
+        """Describe the engine to the plan."""
+
+    def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
+        """Have every image that the scenario names: find, build or pull it, saying so.
+
+        Raises ImageError.
+        """
+
+    def requests(self, plan: Plan) -> list[dict[str, Any]]:
+        """Return exactly what the engine will be asked for each task; nothing is done."""
+
+    def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
+        """Make what the tasks share: the network and the volume.
+
+        Raises EngineError.
+        """
+
+    def start(self, task: Task) -> str:
+        """Start a task, on the disk it had where it ran before; return its container id or pid.
+
+        Raises EngineError.
+        """
+
+    def signal(self, task: str, number: int) -> None:
+        """Send a signal to a task; nothing happens where it has already ended."""
+
+    def remove(self, task: str) -> None:
+        """Remove a task and its disk, running or not."""
+
+    def tear_down(self, run_id: str) -> int:
+        """Remove all that carries the run id, as far as it is there; return how many things."""
+
+    def find(self, run_id: str | None = None) -> list[Found]:
+        """Return what runs have made and not removed."""
+
+    def close(self) -> None:
+        """Let go of connections and reservations; tasks go on."""
+
+
+def require(scenario: Scenario, engine: Engine) -> None:
+    """Refuse a scenario that asks for what `engine` can't do.
+
+    Raises Unsupported with every such thing, and the engine that can.
+    """
+    lacking = [
+        (what, needed) for what, needed in needs(scenario) if needed not in engine.capabilities
+    ]
+    if not lacking:
+        return
+    raise Unsupported(
+        f"The {engine.name} engine can't do what this scenario asks for: "
+        + "; ".join(what for what, _ in lacking)
+        + ".",
+        _advice(engine, [needed for _, needed in lacking]),
+    )
+
+
+def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Yield what a scenario asks for beyond the mandatory, with the capability it takes (pure)."""
+    for role, spec in scenario.cluster.items():
+        if spec.cpus is not None:
+            yield f"a CPU limit for {role}", "limits"
+        if spec.memory is not None:
+            yield f"a memory limit for {role}", "limits"
+        if spec.gpus.count:
+            yield f"GPUs for {role}", "gpus"
+    if not scenario.network.internet:
+        yield "a network without internet", "isolation"
+    if scenario.network.delay:
+        yield "network delay", "shaping"
+    if scenario.network.bandwidth is not None:
+        yield "limited bandwidth", "shaping"
+
+
+def _advice(engine: Engine, lacking: Sequence[str]) -> str:
+    if "shaping" in lacking:
+        return "No engine of this version shapes the network; leave `network:` out."
+    if engine.name == "process":
+        return "Use --engine docker, or leave these out."
+    return "Leave these out."

@@ -1,0 +1,459 @@
+"""The Docker engine: one container a task on a network of the run's own.
+
+Every request is made as data by a pure function (`container_request` and its neighbours), so that
+`emulate plan` prints exactly what is sent. Programs are copied in, never mounted: the daemon may
+be on another machine. One thread a task follows its output and then waits for its end, which
+gives lines and exit in order and with the engine's timestamps.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import docker
+import requests
+from docker.context import ContextAPI
+from docker.errors import APIError, DockerException, NotFound
+from docker.utils import kwargs_from_env
+from urllib3.exceptions import HTTPError
+
+from emulator.engines.base import Exited, Found, Inbox, Line, Lost
+from emulator.errors import EngineError, EngineLost, EngineMissing
+from emulator.images import Images
+from emulator.metrics import gpu
+from emulator.plan import TASK_PORT, Plan, Site, Task
+from emulator.scenario import Scenario
+
+__all__ = ["DockerEngine", "connect", "container_request", "network_request", "volume_request"]
+
+RUN, TASK, SCENARIO = "emulator.run", "emulator.task", "emulator.scenario"
+FOLDER, HOST = "emulator.folder", "emulator.host"
+"""Labels: on everything we make, and the only way by which we find anything again."""
+
+SHARED = "/shared"
+WORKDIR = "/job"
+PARALLEL = 16
+MINIMUM_API = (1, 41)
+
+
+# --- Requests (pure) ----------------------------------------------------------------------------
+
+
+def labels(plan: Plan, folder: Path) -> dict[str, str]:
+    """Return what everything of a run carries."""
+    return {
+        RUN: plan.run_id,
+        SCENARIO: plan.scenario.name,
+        FOLDER: str(folder),
+        HOST: socket.gethostname(),
+    }
+
+
+def network_request(plan: Plan, common: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of the run's network; `internal` keeps the internet out."""
+    return {
+        "name": plan.run_id,
+        "driver": "bridge",
+        "internal": not plan.scenario.network.internet,
+        "labels": dict(common),
+        "check_duplicate": True,
+    }
+
+
+def volume_request(plan: Plan, common: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of the run's shared volume."""
+    return {"name": plan.run_id, "labels": dict(common)}
+
+
+def container_request(plan: Plan, task: Task, common: Mapping[str, str]) -> dict[str, Any]:
+    """Return the body of `POST /containers/create` for one task.
+
+    An init is PID 1, because Python as PID 1 ignores SIGTERM; the json-file log driver is named,
+    because the daemon's default may be one that can't be read back.
+    """
+    host_config: dict[str, Any] = {
+        "NetworkMode": plan.run_id,
+        "Mounts": [{"Type": "volume", "Source": plan.run_id, "Target": SHARED}],
+        "Init": True,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "LogConfig": {"Type": "json-file", "Config": {}},
+    }
+    if task.cpus is not None:
+        host_config["NanoCpus"] = round(task.cpus * 1e9)
+    if task.memory is not None:
+        # As much swap as memory means none: a training that swaps measures the disk.
+        host_config |= {"Memory": task.memory, "MemorySwap": task.memory}
+    if task.gpus:
+        host_config["DeviceRequests"] = [
+            {"DeviceIDs": list(task.gpus), "Capabilities": [["gpu"]], "Driver": "nvidia"}
+        ]
+    body: dict[str, Any] = {
+        "Image": task.image,
+        "Cmd": list(task.command),
+        "Env": [f"{key}={value}" for key, value in task.env.items()],
+        "Hostname": task.name,
+        "Labels": {**common, TASK: task.name},
+        "HostConfig": host_config,
+        "NetworkingConfig": {"EndpointsConfig": {plan.run_id: {"Aliases": [task.name]}}},
+    }
+    if task.source is not None:
+        body["WorkingDir"] = WORKDIR
+    return body
+
+
+def container_name(run_id: str, task: str) -> str:
+    """Return the container's name: it carries the run id, so that runs can share an engine."""
+    return f"{run_id}-{task}"
+
+
+# --- The engine ---------------------------------------------------------------------------------
+
+
+def connect() -> docker.APIClient:
+    """Connect to the engine that the docker command would use: DOCKER_HOST, else its context.
+
+    Raises EngineMissing where none answers, or only one that is too old.
+    """
+    try:
+        settings: dict[str, Any] = {}
+        if os.environ.get("DOCKER_HOST"):
+            settings = dict(kwargs_from_env())
+        elif context := ContextAPI.get_current_context():
+            settings = {"base_url": context.Host, "tls": context.TLSConfig}
+        client = docker.APIClient(**settings, version="auto", timeout=120, max_pool_size=64)
+    except (DockerException, requests.RequestException, HTTPError, OSError) as error:
+        raise EngineMissing(
+            f"No Docker engine answers ({_why(error)}).",
+            "Start Docker Desktop or dockerd, or run `make docker` in the checkout (Debian, "
+            "Ubuntu); without Docker use --engine process.",
+        ) from None
+    if tuple(int(part) for part in client.api_version.split(".")) < MINIMUM_API:
+        raise EngineMissing(
+            f"The Docker engine speaks API {client.api_version}; this needs 1.41 (Docker 20.10).",
+            "Update Docker.",
+        )
+    return client
+
+
+class DockerEngine:
+    """Runs tasks as containers."""
+
+    name = "docker"
+    capabilities = frozenset({"limits", "gpus", "isolation"})
+
+    def __init__(
+        self, client: docker.APIClient | None = None, images: Images | None = None
+    ) -> None:
+        self._api = client or connect()
+        self._images = images or Images(self._api, gpus=self.gpus)
+        self._plan: Plan | None = None
+        self._common: dict[str, str] = {}
+        self._inbox: Inbox | None = None
+        self._created: dict[str, str] = {}
+        self._last_stamp: dict[str, str] = {}
+        self._archives: dict[Path | None, bytes] = {}
+        self._clock_ahead = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def api(self) -> docker.APIClient:
+        """The connection, for `emulate doctor`."""
+        return self._api
+
+    @property
+    def images(self) -> Images:
+        """Builds and finds images on this engine."""
+        return self._images
+
+    def site(self, run_id: str, folder: Path) -> Site:
+        """Describe the engine to the plan."""
+        return Site(
+            engine=self.name,
+            address=lambda task: (task, TASK_PORT),
+            image=self._images.reference,
+            gpus=self.gpus,
+            shared=SHARED,
+        )
+
+    def gpus(self) -> list[str]:
+        """Return the ids of the GPUs that the engine can hand out."""
+        with _saying("ask the engine about GPUs"):
+            runtimes = self._api.info().get("Runtimes", {})
+        return [device.uuid for device in gpu.devices().gpus] if "nvidia" in runtimes else []
+
+    def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
+        """Find, build or pull each image that the scenario names."""
+        named = [scenario.image, *(role.image for role in scenario.cluster.values())]
+        for image in named:
+            if image is not None:
+                self._images.ensure(image, say)
+
+    def requests(self, plan: Plan) -> list[dict[str, Any]]:
+        """Return exactly what will be sent: network, volume, then each container."""
+        common = labels(plan, Path("runs", plan.run_id))
+        return [
+            {"request": "create network", **network_request(plan, common)},
+            {"request": "create volume", **volume_request(plan, common)},
+            *(
+                {
+                    "request": "create container",
+                    "name": container_name(plan.run_id, task.name),
+                    **container_request(plan, task, common),
+                }
+                for task in plan.tasks
+            ),
+        ]
+
+    def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
+        """Make the run's network and its shared volume."""
+        self._plan, self._inbox = plan, inbox
+        if not self._api.base_url.startswith("http+docker://localhost"):
+            # Another machine's clock: its stamps are moved onto ours.
+            there = _seconds(self._api.info()["SystemTime"])
+            self._clock_ahead = there - time.time()
+        self._common = labels(plan, folder)
+        with _saying(f"make the network {plan.run_id}"):
+            self._api.create_network(**network_request(plan, self._common))
+        with _saying(f"make the volume {plan.run_id}"):
+            self._api.create_volume(**volume_request(plan, self._common))
+
+    def start(self, task: Task) -> str:
+        """Start the task's container, made first where there is none yet; return its short id."""
+        with _saying(f"start {task.name}"):
+            container = self._created.get(task.name) or self._create(task)
+            self._api.start(container)
+        follower = threading.Thread(
+            target=self._follow,
+            args=(task.name, container),
+            name=f"follow-{task.name}",
+            daemon=True,
+        )
+        follower.start()
+        return container[:12]
+
+    def signal(self, task: str, number: int) -> None:
+        """Signal the container's init, which passes it on."""
+        container = self._created.get(task)
+        if container is None:
+            return
+        with _saying(f"signal {task}"):
+            try:
+                self._api.kill(container, signal=signal.Signals(number).name)
+            except APIError as error:
+                if error.status_code not in (404, 409):  # gone, or not running: it has ended
+                    raise
+
+    def remove(self, task: str) -> None:
+        """Remove the task's container; the shared volume stays."""
+        container = self._created.pop(task, None)
+        self._last_stamp.pop(task, None)
+        if container is not None:
+            with _saying(f"remove {task}"):
+                self._remove_container(container)
+
+    def tear_down(self, run_id: str) -> int:
+        """Remove the run's containers, all at once, then its network and volume."""
+        chosen = {"label": f"{RUN}={run_id}"}
+        with _saying(f"remove what {run_id} made"):
+            containers = self._api.containers(all=True, filters=chosen)
+            with ThreadPoolExecutor(PARALLEL) as pool:
+                list(pool.map(self._remove_container, [c["Id"] for c in containers]))
+            networks = self._api.networks(filters=chosen)
+            for network in networks:
+                _unless_gone(lambda network=network: self._api.remove_network(network["Id"]))
+            volumes = self._api.volumes(filters=chosen)["Volumes"] or []
+            for volume in volumes:
+                _unless_gone(lambda volume=volume: self._api.remove_volume(volume["Name"]))
+        return len(containers) + len(networks) + len(volumes)
+
+    def find(self, run_id: str | None = None) -> list[Found]:
+        """Return every container, network and volume that carries our label."""
+        chosen = {"label": RUN if run_id is None else f"{RUN}={run_id}"}
+        with _saying("look for what runs have left"):
+            containers = self._api.containers(all=True, filters=chosen)
+            networks = self._api.networks(filters=chosen)
+            volumes = self._api.volumes(filters=chosen)["Volumes"] or []
+        found = [
+            _found("container", c["Names"][0].lstrip("/"), c["State"], c["Labels"])
+            for c in containers
+        ]
+        found += [_found("network", n["Name"], "", n["Labels"]) for n in networks]
+        found += [_found("volume", v["Name"], "", v["Labels"]) for v in volumes]
+        return found
+
+    def close(self) -> None:
+        """Close the connections; containers go on."""
+        self._api.close()
+
+    # --- Effects --------------------------------------------------------------------------------
+
+    def _create(self, task: Task) -> str:
+        plan = self._plan
+        assert plan is not None, "prepare comes first"
+        config = container_request(plan, task, self._common)
+        name = container_name(plan.run_id, task.name)
+        container: str = self._api.create_container_from_config(config, name)["Id"]
+        self._created[task.name] = container
+        first = task.name == plan.tasks[0].name
+        if task.source is not None or first:
+            self._api.put_archive(container, "/", self._archive(task.source))
+        return container
+
+    def _archive(self, source: Path | None) -> bytes:
+        with self._lock:
+            if source not in self._archives:
+                self._archives[source] = program_archive(source)
+            return self._archives[source]
+
+    def _remove_container(self, container: str) -> None:
+        _unless_gone(lambda: self._api.remove_container(container, force=True, v=True))
+
+    def _follow(self, task: str, container: str) -> None:
+        """Report each line of one start of a container, then its end."""
+        inbox = self._inbox
+        assert inbox is not None
+        try:
+            for line in self._lines(task, container):
+                inbox.put(line)
+            code = self._api.wait(container, timeout=None)["StatusCode"]
+            state = self._api.inspect_container(container)["State"]
+            ended = _seconds(state["FinishedAt"]) - self._clock_ahead
+            inbox.put(Exited(task, ended, code, bool(state["OOMKilled"])))
+        except NotFound:  # removed while it ran
+            inbox.put(Exited(task, time.time(), 128 + signal.SIGKILL))
+        except (DockerException, requests.RequestException, HTTPError, OSError) as error:
+            inbox.put(Lost(_lost(f"follow {task}", error)))
+
+    def _lines(self, task: str, container: str) -> Iterator[Line]:
+        """Yield what the container prints from now on; lines of earlier starts are left out."""
+        since = self._last_stamp.get(task)
+        stream = self._api.logs(
+            container,
+            stream=True,
+            follow=True,
+            timestamps=True,
+            since=int(_seconds(since)) if since else None,
+        )
+        for stamp, text in join_frames(stream):
+            # Stamps have nine digits and one zone, so they compare as text.
+            if since is None or stamp > since:
+                self._last_stamp[task] = stamp
+                yield Line(task, _seconds(stamp) - self._clock_ahead, text)
+
+
+def join_frames(frames: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    """Turn the frames of a log stream into (stamp, line) (pure).
+
+    The engine cuts lines at 16 KiB and puts a stamp before each piece; only the last piece of a
+    line ends with a newline.
+    """
+    first_stamp, pieces = "", []
+    for frame in frames:
+        stamp, _, text = frame.decode("utf-8", "surrogateescape").partition(" ")
+        first_stamp = first_stamp or stamp
+        pieces.append(text)
+        if text.endswith("\n"):
+            yield first_stamp, "".join(pieces).removesuffix("\n").removesuffix("\r")
+            first_stamp, pieces = "", []
+    if pieces:
+        yield first_stamp, "".join(pieces)
+
+
+def program_archive(source: Path | None) -> bytes:
+    """Return a tar that holds the program under /job, and opens /shared to every user.
+
+    Images may run as any user: both folders are writable by all.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        folders = [SHARED] if source is None else [SHARED, WORKDIR]
+        for folder in folders:
+            entry = tarfile.TarInfo(folder.lstrip("/"))
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o777
+            tar.addfile(entry)
+        if source is not None and source.is_dir():
+            for child in sorted(source.iterdir()):
+                tar.add(child, f"{WORKDIR}/{child.name}".lstrip("/"), filter=_as_root)
+        elif source is not None:
+            tar.add(source, f"{WORKDIR}/{source.name}".lstrip("/"), filter=_as_root)
+    return buffer.getvalue()
+
+
+def _as_root(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if entry.name.endswith("/__pycache__"):
+        return None
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mode |= 0o444 | (0o111 if entry.isdir() else 0)
+    return entry
+
+
+def _found(kind: str, name: str, state: str, carried: Mapping[str, str]) -> Found:
+    return Found(carried[RUN], kind, name, state, carried.get(FOLDER, ""), carried.get(HOST, ""))
+
+
+def _seconds(stamp: str) -> float:
+    """Return seconds since 1970 of RFC 3339 with nanoseconds."""
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+def _unless_gone(call: Any) -> None:  # noqa: ANN401  any request
+    """Remove something; that somebody else is removing it as well is fine."""
+    try:
+        call()
+    except NotFound:
+        pass
+    except APIError as error:
+        if error.status_code != 409 or "already in progress" not in str(error):
+            raise
+
+
+@contextmanager
+def _saying(doing: str) -> Iterator[None]:
+    """Turn what the engine says into one sentence."""
+    try:
+        yield
+    except APIError as error:
+        raise EngineError(
+            f"The Docker engine would not {doing}: {error.explanation or error}.", _advice(error)
+        ) from None
+    except (DockerException, requests.RequestException, HTTPError, OSError) as error:
+        raise _lost(doing, error) from None
+
+
+def _advice(error: APIError) -> str:
+    said = str(error.explanation)
+    if "is already in use" in said or "already exists" in said:
+        return "Something else has that name: choose another --run-id, or run `emulate clean`."
+    if "pool" in said and ("subnet" in said or "address" in said):
+        return "Too many networks: `emulate clean` and `docker network prune` remove unused ones."
+    if "No such image" in said:
+        return "Build it with `emulate build`, or pull it."
+    return ""
+
+
+def _lost(doing: str, error: Exception) -> EngineLost:
+    return EngineLost(
+        f"The Docker engine went away (trying to {doing}: {_why(error)}).",
+        "Once it is back, `emulate clean` removes what this run left.",
+    )
+
+
+def _why(error: BaseException) -> str:
+    """Return the innermost reason, which is the one that says something."""
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    return str(getattr(error, "strerror", None) or error or type(error).__name__)

@@ -1,0 +1,173 @@
+"""The shipped fake: a cluster in memory on a manual clock, for tests in milliseconds.
+
+What a task does is a `Script`: words and silences, then an exit code. Scripts are looked up by
+task name or glob; `run` counts the starts of a task, so that a script can fail only once.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emulator.clock import ManualClock
+from emulator.engines.base import Exited, Found, Inbox, Line
+from emulator.errors import EngineError
+from emulator.plan import TASK_PORT, Plan, Site, Task
+from emulator.scenario import Dockerfile, Scenario
+
+__all__ = ["MemoryEngine", "Script"]
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a task does each time it is started."""
+
+    lines: Sequence[tuple[float, str]] = ()
+    """(seconds since the task's start, what it prints)."""
+    exits_at: float | None = 0.0
+    """Seconds since the task's start; None: it runs until somebody stops it."""
+    exit_code: int = 0
+    oom_killed: bool = False
+    on_sigterm: float | None = 0.0
+    """Seconds it needs to leave after SIGTERM, with 143; None: it does not listen."""
+
+
+Scripts = Mapping[str, Script | Callable[[int], Script]]
+
+
+@dataclass
+class _Running:
+    starts: int = 0
+    alive: int = 0
+    """The number of the start that is alive now, 0 for none."""
+
+
+@dataclass
+class _World:
+    """What exists "outside": it outlives an engine object, as containers outlive ours."""
+
+    tasks: dict[str, dict[str, _Running]] = field(default_factory=dict)
+    folders: dict[str, str] = field(default_factory=dict)
+
+
+class MemoryEngine:
+    """Runs scripts instead of programs; time is the clock's."""
+
+    name = "memory"
+    capabilities = frozenset({"limits", "gpus", "isolation"})
+
+    def __init__(
+        self,
+        clock: ManualClock,
+        scripts: Scripts | None = None,
+        *,
+        gpus: Sequence[str] = (),
+        fails_to_start: Sequence[str] = (),
+    ) -> None:
+        self._clock = clock
+        self._scripts = dict(scripts or {})
+        self._gpus = tuple(gpus)
+        self._fails = frozenset(fails_to_start)
+        self._world = _World()
+        self._run_id = ""
+        self._inbox: Inbox | None = None
+        self.signals: list[tuple[str, int]] = []
+        """Every signal that was sent, for tests to look at."""
+
+    def site(self, run_id: str, folder: Path) -> Site:
+        """Describe the engine to the plan."""
+
+        def image(wanted: str | Dockerfile) -> str:
+            return wanted if isinstance(wanted, str) else str(wanted.dockerfile)
+
+        return Site(self.name, lambda task: (task, TASK_PORT), image, lambda: self._gpus, "/shared")
+
+    def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
+        """Every image is there."""
+
+    def requests(self, plan: Plan) -> list[dict[str, Any]]:
+        """Return each task as it is."""
+        return [task.model_dump(mode="json") for task in plan.tasks]
+
+    def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
+        """Make the run known."""
+        self._run_id, self._inbox = plan.run_id, inbox
+        self._world.tasks[plan.run_id] = {}
+        self._world.folders[plan.run_id] = str(folder)
+
+    def start(self, task: Task) -> str:
+        """Schedule everything that the task's script will do."""
+        if task.name in self._fails:
+            raise EngineError(f"{task.name} can't start here.", "It was told not to.")
+        running = self._tasks().setdefault(task.name, _Running())
+        running.starts += 1
+        running.alive = start = running.starts
+        script = self._script(task.name, start)
+        begin = self._clock.now()
+        for after, text in script.lines:
+            self._clock.call_at(begin + after, lambda text=text: self._say(task.name, start, text))  # type: ignore[misc]
+        if script.exits_at is not None:
+            end = Exited(task.name, 0, script.exit_code, script.oom_killed)
+            self._clock.call_at(begin + script.exits_at, lambda: self._end(start, end))
+        return f"memory-{task.name}-{start}"
+
+    def signal(self, task: str, number: int) -> None:
+        """End the task as its script says it takes the signal."""
+        self.signals.append((task, number))
+        running = self._tasks().get(task)
+        if running is None or not running.alive:
+            return
+        start = running.alive
+        delay = 0.0 if number == signal.SIGKILL else self._script(task, start).on_sigterm
+        if delay is not None:
+            end = Exited(task, 0, 128 + number)
+            self._clock.call_at(self._clock.now() + delay, lambda: self._end(start, end))
+
+    def remove(self, task: str) -> None:
+        """Forget the task; one that runs ends as if killed."""
+        self.signal(task, signal.SIGKILL)
+        self._tasks().pop(task, None)
+
+    def tear_down(self, run_id: str) -> int:
+        """Forget the run."""
+        return len(self._world.tasks.pop(run_id, {}))
+
+    def find(self, run_id: str | None = None) -> list[Found]:
+        """Return the tasks of runs that were not torn down."""
+        return [
+            Found(run, "task", name, "running" if task.alive else "exited", folder, "memory")
+            for run, tasks in self._world.tasks.items()
+            if run_id in (None, run)
+            for folder in [self._world.folders[run]]
+            for name, task in tasks.items()
+        ]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _tasks(self) -> dict[str, _Running]:
+        return self._world.tasks.get(self._run_id, {})
+
+    def _script(self, task: str, start: int) -> Script:
+        for pattern, script in self._scripts.items():
+            if fnmatch.fnmatchcase(task, pattern):
+                return script if isinstance(script, Script) else script(start)
+        return Script()
+
+    def _say(self, task: str, start: int, text: str) -> None:
+        running = self._tasks().get(task)
+        if running and running.alive == start and self._inbox:
+            self._inbox.put(Line(task, self._clock.wall(), text))
+
+    def _end(self, start: int, end: Exited) -> None:
+        """Report the end of one start, once, whoever comes first: script, signal or removal."""
+        running = self._tasks().get(end.task)
+        if self._inbox is None or (running and running.alive != start):
+            return
+        if running:
+            running.alive = 0
+        self._inbox.put(Exited(end.task, self._clock.wall(), end.exit_code, end.oom_killed))

@@ -1,0 +1,335 @@
+"""The process engine: the same scenarios on loopback, without Docker.
+
+One process group a task. Its output goes through a named pipe that the task itself keeps open, so
+that a task outlives a supervisor that was killed; its environment carries the run id, and by that
+it is found again. A port belongs to a run as long as the run holds the port's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
+from emulator.engines.base import Exited, Found, Inbox, Line, Lost
+from emulator.errors import EngineError, EngineLost
+from emulator.plan import Plan, Site, Task
+from emulator.scenario import Dockerfile, Scenario
+
+__all__ = ["ProcessEngine", "exit_code", "split_lines"]
+
+LOOPBACK = "127.0.0.1"
+PORTS = range(20000, 29000)
+"""Below the range from which Linux and macOS take ports for outgoing connections."""
+GONE_WITHIN = 5.0
+"""Seconds that killed processes get to be gone before we say that they are not."""
+
+
+@dataclass
+class _Started:
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+
+class ProcessEngine:
+    """Runs tasks as process groups on this machine."""
+
+    name = "process"
+    capabilities: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        self._started: dict[str, _Started] = {}
+        self._locks: list[FileLock] = []
+        self._ports: dict[str, int] = {}
+        self._folder = Path()
+        self._inbox: Inbox | None = None
+
+    def site(self, run_id: str, folder: Path) -> Site:
+        """Describe the engine to the plan; ports are reserved as they are asked for."""
+
+        def image(wanted: str | Dockerfile) -> str:
+            return ""
+
+        return Site(
+            engine=self.name,
+            address=lambda task: (LOOPBACK, self._port(task)),
+            image=image,
+            gpus=lambda: (),
+            shared=str(folder / "shared"),
+        )
+
+    def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
+        """Nothing to provide: tasks run with what this machine has installed."""
+
+    def requests(self, plan: Plan) -> list[dict[str, Any]]:
+        """Return command and environment of each process."""
+        return [
+            {"request": "start process", "task": t.name, "command": list(t.command), "env": t.env}
+            for t in plan.tasks
+        ]
+
+    def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
+        """Make the shared folder."""
+        self._folder, self._inbox = folder, inbox
+        with _saying("make the shared folder"):
+            (folder / "shared").mkdir(parents=True, exist_ok=True)
+
+    def start(self, task: Task) -> str:
+        """Start the task in a process group of its own; return its pid."""
+        home = self._folder / "work" / task.name
+        with _saying(f"start {task.name}"):
+            if not home.exists():
+                _copy_program(task.source, home)
+            environment = _environment(task)
+            pipe = _open_pipe(home.with_suffix(".out"))
+            try:
+                process = subprocess.Popen(
+                    _resolve(task, environment["PATH"]),
+                    cwd=home,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=pipe,
+                    stderr=pipe,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                os.close(pipe)
+                raise EngineError(
+                    f"{task.name} can't run {task.command[0]!r}: {error.strerror}.",
+                    "The process engine runs what is installed on this machine.",
+                ) from None
+        self._started[task.name] = _Started(process, home)
+        follower = threading.Thread(
+            target=self._follow,
+            args=(task.name, process, pipe),
+            name=f"follow-{task.name}",
+            daemon=True,
+        )
+        follower.start()
+        return str(process.pid)
+
+    def signal(self, task: str, number: int) -> None:
+        """Send the signal to the whole process group."""
+        started = self._started.get(task)
+        if started is not None and started.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.process.pid, number)
+
+    def remove(self, task: str) -> None:
+        """Kill the task and delete its working directory."""
+        self.signal(task, signal.SIGKILL)
+        started = self._started.pop(task, None)
+        if started is not None:
+            started.process.wait()
+            shutil.rmtree(started.folder, ignore_errors=True)
+
+    def tear_down(self, run_id: str) -> int:
+        """Kill every process of the run, and delete its working and shared folders."""
+        processes = [p for p, labels in _labelled() if labels.run_id == run_id]
+        folders = {labels.folder for _, labels in _labelled() if labels.run_id == run_id}
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        _, alive = psutil.wait_procs(processes, timeout=GONE_WITHIN)
+        if alive:
+            raise EngineError(
+                f"{len(alive)} processes of {run_id} don't die: "
+                + ", ".join(str(p.pid) for p in alive)
+                + "."
+            )
+        removed = len(processes)
+        if self._folder.name == run_id:
+            folders.add(str(self._folder))
+        for folder in folders:
+            removed += sum(_delete(Path(folder, part)) for part in ("work", "shared"))
+        return removed
+
+    def find(self, run_id: str | None = None) -> list[Found]:
+        """Return the processes of this machine whose environment names a run."""
+        host = socket.gethostname()
+        return [
+            Found(
+                labels.run_id,
+                "process",
+                f"{labels.task} (pid {p.pid})",
+                "running",
+                labels.folder,
+                host,
+            )
+            for p, labels in _labelled()
+            if run_id in (None, labels.run_id)
+        ]
+
+    def close(self) -> None:
+        """Give the ports back."""
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
+
+    # --- Effects --------------------------------------------------------------------------------
+
+    def _port(self, task: str) -> int:
+        """Reserve a port that no other run holds and no other program listens on."""
+        if task in self._ports:
+            return self._ports[task]
+        folder = user_cache_path("emulator") / "ports"
+        folder.mkdir(parents=True, exist_ok=True)
+        for port in PORTS:
+            lock = FileLock(folder / f"{port}.lock", thread_local=False)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
+            if _is_free(port):
+                self._locks.append(lock)
+                self._ports[task] = port
+                return port
+            lock.release()
+        raise EngineError("No port is free between 20000 and 29000.", "Try `emulate clean`.")
+
+    def _follow(self, task: str, process: subprocess.Popen[bytes], pipe: int) -> None:
+        """Report each line, then the end; the pipe never ends by itself, since we hold it open."""
+        inbox = self._inbox
+        assert inbox is not None
+        ended, tell_ended = os.pipe()
+
+        def wait() -> None:
+            process.wait()
+            os.write(tell_ended, b".")
+
+        threading.Thread(target=wait, name=f"wait-{task}", daemon=True).start()
+        try:
+            for text in split_lines(_read_until(pipe, ended)):
+                inbox.put(Line(task, time.time(), text))
+            inbox.put(Exited(task, time.time(), exit_code(process.returncode)))
+        except OSError as error:
+            inbox.put(Lost(EngineLost(f"Reading the output of {task} failed: {error.strerror}.")))
+        finally:
+            for descriptor in (pipe, ended, tell_ended):
+                os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class _Labels:
+    run_id: str
+    task: str
+    folder: str
+
+
+def _labelled() -> Iterator[tuple[psutil.Process, _Labels]]:
+    """Yield the processes that a run has started, and their children.
+
+    The environment is the label: it is inherited, dies with the process and can't be forgotten.
+    """
+    for process in psutil.process_iter():
+        try:
+            env = process.environ()
+            alive = process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.Error, OSError):
+            continue
+        if alive and "EMULATOR_RUN" in env and "EMULATOR_FOLDER" in env:
+            yield (
+                process,
+                _Labels(env["EMULATOR_RUN"], env.get("EMULATOR_TASK", ""), env["EMULATOR_FOLDER"]),
+            )
+
+
+def exit_code(returncode: int) -> int:
+    """Return the code a shell would show: 128 + N for signal N (pure)."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def split_lines(chunks: Iterator[bytes]) -> Iterator[str]:
+    """Turn chunks of output into lines; the last one may lack its newline (pure)."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "surrogateescape").removesuffix("\r")
+    if rest:
+        yield rest.decode("utf-8", "surrogateescape")
+
+
+def _read_until(pipe: int, ended: int) -> Iterator[bytes]:
+    """Yield what comes out of the pipe until `ended` speaks, and then what is still in it."""
+    with selectors.DefaultSelector() as ready:
+        ready.register(pipe, selectors.EVENT_READ)
+        ready.register(ended, selectors.EVENT_READ)
+        while True:
+            descriptors = {key.fd for key, _ in ready.select()}
+            if pipe in descriptors:
+                yield os.read(pipe, 65536)
+            elif ended in descriptors:
+                return
+
+
+def _open_pipe(path: Path) -> int:
+    """Open a named pipe for reading and writing: who writes to it never finds it broken."""
+    if not path.exists():
+        os.mkfifo(path, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def _environment(task: Task) -> dict[str, str]:
+    """Return the task's variables over this machine's; `python` is the one that runs us."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    folder = str(Path(task.env["EMULATOR_SHARED"]).parent)
+    return {**os.environ, "PATH": path, **task.env, "EMULATOR_FOLDER": folder}
+
+
+def _resolve(task: Task, path: str) -> list[str]:
+    program = task.command[0]
+    if "/" not in program:
+        program = shutil.which(program, path=path) or program
+    return [program, *task.command[1:]]
+
+
+def _copy_program(source: Path | None, home: Path) -> None:
+    if source is not None and source.is_dir():
+        shutil.copytree(source, home, ignore=shutil.ignore_patterns("__pycache__"))
+        return
+    home.mkdir(parents=True)
+    if source is not None:
+        shutil.copy2(source, home / source.name)
+
+
+def _delete(folder: Path) -> int:
+    if not folder.exists():
+        return 0
+    shutil.rmtree(folder, ignore_errors=True)
+    return 1
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def _saying(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(f"Can't {doing}: {error.strerror or error}.") from None

@@ -1,0 +1,101 @@
+"""Errors meant for the user: one clear sentence, what to try next, and the exit code.
+
+    EmulatorError                exit 4   the emulator or the engine failed
+    ├── UsageError               exit 2   the command line is wrong
+    │   ├── ScenarioError        exit 2   the scenario is wrong; carries every problem
+    │   └── Unsupported          exit 2   the scenario asks for what this engine can't do
+    ├── EngineError              exit 4   the engine refused or failed
+    │   ├── EngineMissing        exit 4   no engine answers
+    │   └── EngineLost           exit 4   the engine went away in the middle of a run
+    ├── ImageError               exit 4   an image is missing or does not build
+    └── RecordError              exit 4   the run folder can't be written or read
+
+Foreign errors (Docker's, the operating system's) are turned into one of these where they enter:
+in `engines/`, `images.py` and `record.py`. Whatever else reaches the top is a defect of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "EmulatorError",
+    "EngineError",
+    "EngineLost",
+    "EngineMissing",
+    "ImageError",
+    "Problem",
+    "RecordError",
+    "ScenarioError",
+    "Unsupported",
+    "UsageError",
+]
+
+
+class EmulatorError(Exception):
+    """Say what happened (`message`) and what to try next (`hint`)."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class UsageError(EmulatorError):
+    """The command line asks for something that makes no sense."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a scenario: where it stands, what is wrong, what to write instead."""
+
+    place: str
+    """`file:line`, or the option that brought the value in."""
+    path: str
+    """The key, dotted: `cluster.worker.replicas`."""
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.place}: {self.path}: " if self.path else f"{self.place}: "
+        return where + self.message + (f" ({self.hint})" if self.hint else "")
+
+
+class ScenarioError(UsageError):
+    """A scenario has mistakes; all of them are in `problems`, one a line in the text."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class Unsupported(UsageError):
+    """The scenario asks for something that the chosen engine can't do."""
+
+
+class EngineError(EmulatorError):
+    """The engine refused or failed."""
+
+
+class EngineMissing(EngineError):
+    """No engine answers."""
+
+
+class EngineLost(EngineError):
+    """The engine went away in the middle of a run."""
+
+
+class ImageError(EmulatorError):
+    """An image is missing or does not build."""
+
+
+class RecordError(EmulatorError):
+    """The run folder can't be written or read."""

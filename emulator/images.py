@@ -1,0 +1,459 @@
+"""Builds and finds images: content-hashed tags, CA bundle, wheelhouse, and a base of our own.
+
+An image's tag is a hash of its Dockerfile and of what that copies, so that a second build finds
+the first, and a changed recipe is another image. The base image is pulled; where no registry
+answers, debootstrap makes one from this machine's own package sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+from docker.utils import exclude_paths
+from filelock import FileLock
+from platformdirs import user_cache_path
+from urllib3.exceptions import HTTPError
+
+from emulator.bundled import ROOT
+from emulator.errors import EngineLost, ImageError, UsageError
+from emulator.scenario import Dockerfile
+
+__all__ = ["KINDS", "AptSource", "BuildOptions", "Images", "apt_source", "recipe_tag"]
+
+KINDS = ("cpu", "gpu", "pytorch")
+"""The images that come with the emulator, each with a Dockerfile of its own."""
+DEFAULT_BASE = "python:3.11-slim"
+LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"
+CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
+LAST_LINES = 15
+
+Say = Callable[[str], None]
+"""Where progress goes, a line at a time."""
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What a network asks of a build. None: take the usual place, see `from_environment`."""
+
+    base: str | None = None
+    """The image to build on; it needs Python 3.10 to 3.13 with venv."""
+    ca_bundle: Path | None = None
+    """Certificates for networks that intercept TLS; used while building, not kept."""
+    wheels: Path | None = None
+    """A folder of wheels that pip looks into first; not kept either."""
+
+    @classmethod
+    def from_environment(
+        cls,
+        base: str | None = None,
+        ca_bundle: Path | None = None,
+        wheels: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> BuildOptions:
+        """Fill what is not given from EMULATOR_BASE, SSL_CERT_FILE and its kin, PIP_FIND_LINKS."""
+        environ = os.environ if environ is None else environ
+        for what, path in (("--ca-bundle", ca_bundle), ("--wheels", wheels)):
+            if path is not None and not path.exists():
+                raise UsageError(f"{what} {path}: there is no such path.")
+        usual_ca = (Path(environ[name]) for name in CA_VARIABLES if environ.get(name))
+        usual_wheels = (Path(place) for place in environ.get("PIP_FIND_LINKS", "").split())
+        return cls(
+            base=base or environ.get("EMULATOR_BASE") or None,
+            ca_bundle=ca_bundle or next((path for path in usual_ca if path.is_file()), None),
+            wheels=wheels or next((path for path in usual_wheels if path.is_dir()), None),
+        )
+
+
+class Images:
+    """The images of one engine."""
+
+    def __init__(
+        self,
+        api: docker.APIClient,
+        options: BuildOptions | None = None,
+        gpus: Callable[[], Sequence[str]] = lambda: (),
+    ) -> None:
+        self._api = api
+        self._options = options or BuildOptions.from_environment()
+        self._gpus = gpus
+
+    def reference(self, wanted: str | Dockerfile) -> str:
+        """Return the reference of what a scenario names; nothing is built.
+
+        `auto` is the GPU image only where the engine can hand out a GPU.
+        """
+        if isinstance(wanted, Dockerfile):
+            return custom_tag(wanted)
+        if wanted == "auto":
+            wanted = "gpu" if self._gpus() else "cpu"
+        return recipe_tag(wanted) if wanted in KINDS else wanted
+
+    def ensure(self, wanted: str | Dockerfile, say: Say) -> str:
+        """Return the reference of an image that is there, built or pulled if it was not.
+
+        Raises ImageError.
+        """
+        reference = self.reference(wanted)
+        if self.has(reference):
+            return reference
+        if isinstance(wanted, Dockerfile):
+            return self._build_custom(wanted, say)
+        for kind in KINDS:
+            if reference == recipe_tag(kind):
+                return self.build(kind, say)
+        return self._pull(reference, say)
+
+    def has(self, reference: str) -> bool:
+        """Say whether the engine has the image."""
+        return self._inspect(reference) is not None
+
+    def build(self, kind: str, say: Say) -> str:
+        """Build one of KINDS where its tag is not there yet, or stands on another base.
+
+        Raises ImageError with the failing step and the builder's last lines.
+        """
+        tag = recipe_tag(kind)
+        with _one_at_a_time(tag):
+            found = self._inspect(tag)
+            labels = (found or {}).get("Config", {}).get("Labels") or {}
+            asked = self._options.base
+            if found and (asked is None or labels.get(LABEL_BASE) == asked):
+                say(f"{tag} is up to date")
+                return tag
+            base = self._base(say)
+            context = recipe_context(kind, self._options)
+            args = {"BASE": base} | {
+                name: os.environ[name]
+                for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
+                # A file: index is a folder of this machine's that a build can't see.
+                if "://" in os.environ.get(name, "") and "file:" not in os.environ[name]
+            }
+            return self._run_build(
+                tag,
+                context,
+                say,
+                dockerfile=f"Dockerfile.{kind}",
+                buildargs=args,
+                labels={LABEL_KIND: kind, LABEL_BASE: base},
+            )
+
+    # --- Effects --------------------------------------------------------------------------------
+
+    def _build_custom(self, wanted: Dockerfile, say: Say) -> str:
+        tag = custom_tag(wanted)
+        with _one_at_a_time(tag):
+            return self._run_build(
+                tag,
+                _custom_context(wanted),
+                say,
+                dockerfile="Dockerfile.emulator",
+                buildargs=wanted.args,
+                labels={LABEL_KIND: "custom"},
+            )
+
+    def _run_build(self, tag: str, context: bytes, say: Say, **request: Any) -> str:  # noqa: ANN401
+        """Send the context and follow the builder's output."""
+        say(f"building {tag}")
+        step, last = "", deque[str](maxlen=LAST_LINES)
+        with _engine_errors(f"build {tag}"):
+            output = self._api.build(
+                fileobj=io.BytesIO(context),
+                custom_context=True,
+                tag=tag,
+                rm=True,
+                forcerm=True,
+                decode=True,
+                **request,
+            )
+            for message in output:
+                for line in str(message.get("stream", "")).splitlines():
+                    if line.startswith("Step "):
+                        step = line
+                        say(f"{tag}: {line}")
+                    elif line.strip():
+                        last.append(line)
+                        say(f"  {line}")
+                if "error" in message:
+                    said = "\n".join(f"  {line}" for line in [*last, message["error"]])
+                    raise ImageError(f"{tag} does not build; it failed at {step!r}:\n{said}")
+        say(f"built {tag}")
+        return tag
+
+    def _base(self, say: Say) -> str:
+        """Return a base image that the engine has."""
+        base = self._options.base or DEFAULT_BASE
+        if self.has(base):
+            return base
+        try:
+            return self._pull(base, say)
+        except ImageError as error:
+            if self._options.base:
+                raise
+            say(f"{error.message} Making a base image with debootstrap instead.")
+        return self._make_base(say)
+
+    def _pull(self, reference: str, say: Say) -> str:
+        say(f"pulling {reference}")
+        name, tag = _split_reference(reference)
+        try:
+            for message in self._api.pull(name, tag=tag, stream=True, decode=True):
+                if "error" in message:
+                    raise ImageError(f"Can't pull {reference}: {message['error']}.")
+        except APIError as error:
+            said = re.sub(r"https?://\S+", "the registry", str(error.explanation))
+            raise ImageError(
+                f"The engine has no image {reference} and can't pull it: {said}.",
+                "Check its name, or build it first.",
+            ) from None
+        except (DockerException, requests.RequestException, HTTPError) as error:
+            raise EngineLost(f"The Docker engine went away while pulling: {error}.") from None
+        return reference
+
+    def _make_base(self, say: Say) -> str:
+        """Make a Debian or Ubuntu base like this machine's, once."""
+        source = apt_source()
+        tag = f"emulator-base:{source.suite}"
+        with _one_at_a_time(tag):
+            if self.has(tag):
+                return tag
+            tool = shutil.which("debootstrap")
+            if tool is None or os.geteuid() != 0:
+                lack = "debootstrap is not installed" if tool is None else "that takes root"
+                raise ImageError(
+                    f"No image registry answers, and no base image can be made here: {lack}.",
+                    "Install debootstrap and run this as root once, or name an image that the "
+                    "engine has with --base.",
+                )
+            with tempfile.TemporaryDirectory(prefix="emulator-base-") as folder:
+                _debootstrap([tool, *source.arguments(folder)], say)
+                say(f"importing {tag}")
+                with _packed(folder) as stream, _engine_errors(f"import {tag}"):
+                    self._api.import_image_from_stream(
+                        stream,
+                        repository="emulator-base",
+                        tag=source.suite,
+                        changes=["ENV LANG=C.UTF-8", 'CMD ["python3"]'],
+                    )
+        return tag
+
+    def _inspect(self, reference: str) -> dict[str, Any] | None:
+        with _engine_errors(f"look for {reference}"):
+            try:
+                found: dict[str, Any] = self._api.inspect_image(reference)
+                return found
+            except ImageNotFound:
+                return None
+
+
+# --- Recipes (pure, but for reading files) ------------------------------------------------------
+
+
+def recipe_tag(kind: str) -> str:
+    """Return `emulator-<kind>:<hash of the Dockerfile and its requirements>`."""
+    digest = hashlib.sha256()
+    for path in _recipe(kind):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"emulator-{kind}:{digest.hexdigest()[:12]}"
+
+
+def _recipe(kind: str) -> list[Path]:
+    return [ROOT / f"Dockerfile.{kind}", ROOT / "images" / "requirements" / f"{kind}.txt"]
+
+
+def recipe_context(kind: str, options: BuildOptions) -> bytes:
+    """Return the build context: Dockerfile, requirements, CA bundle, and wheels where they help."""
+    files: dict[str, Path] = {
+        str(path.relative_to(ROOT)): path
+        for path in [*_recipe(kind), ROOT / "images/build/README.md"]
+    }
+    if options.ca_bundle:
+        files["images/build/ca-bundle.pem"] = options.ca_bundle
+    for wheel in _useful_wheels(kind, options.wheels):
+        files[f"images/build/wheels/{wheel.name}"] = wheel
+    return _tar(files)
+
+
+def _useful_wheels(kind: str, folder: Path | None) -> list[Path]:
+    """Return the wheelhouse, if it has anything that the image asks for by name."""
+    if folder is None:
+        return []
+    requirements = _recipe(kind)[1].read_text(encoding="utf-8")
+    required = {_canonical(name) for name in re.findall(r"(?m)^([A-Za-z0-9._-]+)", requirements)}
+    wheels = sorted(folder.glob("*.whl"))
+    return wheels if required & {_canonical(w.name.split("-")[0]) for w in wheels} else []
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def custom_tag(wanted: Dockerfile) -> str:
+    """Return a tag made from the content of a user's build context, Dockerfile and arguments."""
+    digest = hashlib.sha256(_custom_context(wanted))
+    digest.update(repr(sorted(wanted.args.items())).encode())
+    return f"emulator-custom:{digest.hexdigest()[:12]}"
+
+
+def _custom_context(wanted: Dockerfile) -> bytes:
+    context = wanted.context or wanted.dockerfile.parent
+    kept = exclude_paths(str(context), _dockerignore(context))
+    files = {name: context / name for name in sorted(kept) if (context / name).is_file()}
+    return _tar({**files, "Dockerfile.emulator": wanted.dockerfile})
+
+
+def _dockerignore(context: Path) -> list[str]:
+    file = context / ".dockerignore"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _tar(files: Mapping[str, Path]) -> bytes:
+    """Pack files so that the same content gives the same bytes."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, path in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = path.stat().st_size, path.stat().st_mode & 0o755 | 0o444
+            with path.open("rb") as content:
+                tar.addfile(entry, content)
+    return buffer.getvalue()
+
+
+def _split_reference(reference: str) -> tuple[str, str]:
+    """Split `host:5000/name:tag`; a digest stays with the name, `latest` is the default tag."""
+    if "@" in reference:
+        return reference, ""
+    name, colon, tag = reference.rpartition(":")
+    return (name, tag) if colon and "/" not in tag else (reference, "latest")
+
+
+# --- A base image from this machine's own package sources ---------------------------------------
+
+
+@dataclass(frozen=True)
+class AptSource:
+    """Where this machine gets its own packages from."""
+
+    distribution: str
+    suite: str
+    uri: str
+
+    def arguments(self, folder: str) -> list[str]:
+        """Return debootstrap's arguments for a small system with Python."""
+        components = "main,universe" if self.distribution == "ubuntu" else "main"
+        packages = "python3,python3-venv,ca-certificates"
+        return [
+            "--variant=minbase",
+            f"--components={components}",
+            f"--include={packages}",
+            self.suite,
+            folder,
+            self.uri,
+        ]
+
+
+def apt_source(root: Path = Path("/")) -> AptSource:
+    """Read the machine's release and its first package source, in either of apt's formats.
+
+    Raises ImageError where the machine is no Debian or Ubuntu.
+    """
+    try:
+        text = (root / "etc/os-release").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    release = dict(re.findall(r'(?m)^(\w+)="?([^"\n]*)"?$', text))
+    suite = release.get("VERSION_CODENAME", "")
+    for uri, suites in _source_lines(root / "etc/apt"):
+        if suite and suite in suites:
+            return AptSource(release.get("ID", "debian"), suite, uri)
+    raise ImageError(
+        "No image registry answers, and this machine is no Debian or Ubuntu whose package "
+        "sources a base image could be made from.",
+        "Name an image that the engine has with --base.",
+    )
+
+
+def _source_lines(apt: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield (URI, suites) of one-line and deb822 sources."""
+    for file in [apt / "sources.list", *sorted(apt.glob("sources.list.d/*.list"))]:
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        for match in re.finditer(r"(?m)^deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s+(\S+)\s+.*\bmain\b", text):
+            yield match[1], [match[2]]
+    for file in sorted(apt.glob("sources.list.d/*.sources")):
+        for stanza in re.split(r"\n\s*\n", file.read_text(encoding="utf-8")):
+            fields = dict(re.findall(r"(?m)^([A-Za-z-]+):[ \t]*(.*)$", stanza))
+            if "main" in fields.get("Components", "").split() and fields.get("URIs"):
+                yield fields["URIs"].split()[0], fields.get("Suites", "").split()
+
+
+def _debootstrap(command: Sequence[str], say: Say) -> None:
+    last = deque[str](maxlen=LAST_LINES)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            last.append(line.rstrip())
+            say(f"  {line.rstrip()}")
+    if process.returncode:
+        said = "\n".join(f"  {line}" for line in last)
+        raise ImageError(f"debootstrap failed with exit code {process.returncode}:\n{said}")
+
+
+@contextmanager
+def _packed(folder: str) -> Iterator[Any]:
+    """Stream a root folder as tar, without caches and manuals."""
+    excluded = [
+        "var/cache/apt",
+        "var/lib/apt/lists",
+        "usr/share/doc",
+        "usr/share/man",
+        "proc",
+        "sys",
+    ]
+    options = [f"--exclude=./{path}/*" for path in excluded]
+    command = ["tar", "-C", folder, "-c", *options, "."]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        yield process.stdout
+    if process.returncode:
+        raise ImageError(f"Packing the base image failed with exit code {process.returncode}.")
+
+
+@contextmanager
+def _one_at_a_time(tag: str) -> Iterator[None]:
+    """Let one process of this machine build a tag; the others wait and then find it."""
+    folder = user_cache_path("emulator") / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / f"{tag.replace(':', '-')}.lock"):
+        yield
+
+
+@contextmanager
+def _engine_errors(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except APIError as error:
+        raise ImageError(f"The Docker engine would not {doing}: {error.explanation}.") from None
+    except (DockerException, requests.RequestException, HTTPError) as error:
+        raise EngineLost(f"The Docker engine went away (trying to {doing}: {error}).") from None

@@ -1,0 +1,109 @@
+"""What runs have left on the engines, and how it is removed.
+
+A run that goes on holds the lock in its run folder, and everything it made is labelled with that
+folder and with the host. So whatever belongs to a folder of this host whose lock nobody holds has
+been left behind, however its emulator died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from emulator.engines import choose
+from emulator.engines.base import Engine, Found
+from emulator.engines.process import ProcessEngine
+from emulator.errors import EngineMissing
+from emulator.record import Record, is_live, runs_in
+
+__all__ = ["abandoned", "clean", "find_all", "stop_or_remove"]
+
+
+def abandoned(found: Sequence[Found], *, host: str, live: Callable[[Path], bool]) -> list[Found]:
+    """Return what belongs to no run that goes on (pure, given `live`).
+
+    What was started from another host is left alone: its run may well go on there.
+    """
+    return [
+        thing
+        for thing in found
+        if thing.host == host and not (thing.folder and live(Path(thing.folder)))
+    ]
+
+
+def find_all() -> list[Found]:
+    """Return what runs have made on every engine that answers."""
+    found = []
+    for engine in _engines("auto"):
+        with contextlib.closing(engine):
+            found += engine.find()
+    return found
+
+
+def clean(out: Path, *, engine_name: str, dry_run: bool, say: Callable[[str], None]) -> int:
+    """Remove what runs have left; return how many things that was."""
+    count = 0
+    for engine in _engines(engine_name):
+        with contextlib.closing(engine):
+            left = abandoned(engine.find(), host=socket.gethostname(), live=is_live)
+            for thing in left:
+                say(f"{'found' if dry_run else 'removing'} {thing.kind} {thing.name}")
+            count += len(left)
+            if not dry_run:
+                for run_id in sorted({thing.run_id for thing in left}):
+                    engine.tear_down(run_id)
+    for folder in _scratch_folders(out):
+        say(f"{'found' if dry_run else 'removing'} folder {folder}")
+        count += 1
+        if not dry_run:
+            shutil.rmtree(folder, ignore_errors=True)
+    return count
+
+
+def stop_or_remove(record: Record) -> str:
+    """End a run; return what was done. A run that goes on is asked to stop, and waited for."""
+    if record.live and (supervisor := _supervisor_of(record)):
+        supervisor.send_signal(signal.SIGTERM)
+        supervisor.wait()
+        return f"{record.run_id} was stopped"
+    engine = choose(record.plan.engine)
+    with contextlib.closing(engine):
+        removed = engine.tear_down(record.run_id)
+    for folder in ("work", "shared"):
+        shutil.rmtree(record.path / folder, ignore_errors=True)
+    return f"removed {removed} things of {record.run_id}" if removed else "nothing was left"
+
+
+def _engines(name: str) -> list[Engine]:
+    """Return the engine of that name; for `auto` every one that answers."""
+    if name != "auto":
+        return [choose(name)]
+    engines: list[Engine] = [ProcessEngine()]
+    with contextlib.suppress(EngineMissing):
+        engines.append(choose("docker"))
+    return engines
+
+
+def _scratch_folders(out: Path) -> list[Path]:
+    """Return the working and shared folders of process runs that are over."""
+    over = [r.path for r in runs_in(out) if not r.live and (r.path / "work").is_dir()]
+    return [path / part for path in over for part in ("work", "shared") if (path / part).is_dir()]
+
+
+def _supervisor_of(record: Record) -> psutil.Process | None:
+    """Return the process that wrote the run's first event, if it is still that one."""
+    first = next((entry for entry in record.history if entry.event == "run"), None)
+    if first is None or int(first.data.get("pid", 0)) == os.getpid():
+        return None
+    try:
+        process = psutil.Process(int(first.data["pid"]))
+        return process if process.create_time() < first.wall else None
+    except (psutil.Error, KeyError):
+        return None

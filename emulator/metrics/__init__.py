@@ -1,0 +1,1 @@
+"""What tasks use: CPU, memory, GPUs."""

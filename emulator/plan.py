@@ -1,0 +1,201 @@
+"""The plan: every task with its address, environment and command, before anything starts (pure).
+
+`make_plan` turns a scenario into a value that can be printed, compared and stored. What depends on
+the engine (addresses, image references, GPU devices, where the shared volume shows) comes in as a
+`Site`, so that the plan itself decides nothing by looking around.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from emulator import rendezvous
+from emulator.errors import Unsupported
+from emulator.scenario import Dockerfile, Role, Scenario
+
+__all__ = ["Plan", "Site", "Task", "make_plan", "new_run_id"]
+
+TASK_PORT = 2222
+"""The port every task listens on where each has an address of its own (Kubeflow's default)."""
+
+
+class Task(BaseModel):
+    """One task: a process in a container (or on loopback) that takes part in the training."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    """`<role>-<index>`, also its host name."""
+    role: str
+    index: int
+    host: str
+    port: int
+    image: str
+    """The reference of its image; empty where the engine has none."""
+    command: tuple[str, ...]
+    env: dict[str, str]
+    source: Path | None = None
+    """File or folder that is copied into its working directory."""
+    cpus: float | None = None
+    memory: int | None = None
+    """Limits: cores, bytes."""
+    gpus: tuple[str, ...] = ()
+    """Device ids."""
+
+
+class Plan(BaseModel):
+    """A run that has not begun: all that the engine, the supervisor and the record need."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    engine: str
+    scenario: Scenario
+    tasks: tuple[Task, ...]
+    warnings: tuple[str, ...] = ()
+
+    def task(self, name: str) -> Task:
+        """Return the task of that name; raises KeyError."""
+        for task in self.tasks:
+            if task.name == name:
+                return task
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the plan has to know about the engine it is made for."""
+
+    engine: str
+    address: Callable[[str], tuple[str, int]]
+    """Task name -> host, port."""
+    image: Callable[[str | Dockerfile], str]
+    """What the scenario says -> the reference that the engine knows."""
+    gpus: Callable[[], Sequence[str]]
+    """Ids of the devices it can hand out; asked only where a task wants some."""
+    shared: str
+    """Where the shared volume shows inside a task."""
+
+
+def new_run_id(name: str) -> str:
+    """Return `<name>-<time><chance>`: sorts by age, unique on a machine, fit for a host name."""
+    stamp = time.strftime("%m%d%H%M%S", time.gmtime())
+    return f"{name}-{stamp}-{secrets.token_hex(2)}"
+
+
+def make_plan(scenario: Scenario, run_id: str, site: Site) -> Plan:
+    """Lay out every task of `scenario` for the engine that `site` describes.
+
+    Raises Unsupported where more GPUs are asked for than there are.
+    """
+    wanted = [
+        (role, index, spec)
+        for role, spec in scenario.cluster.items()
+        for index in range(spec.replicas)
+    ]
+    members = [
+        rendezvous.Member(role, index, *site.address(f"{role}-{index}"))
+        for role, index, _ in wanted
+    ]
+    devices = _hand_out_gpus([(f"{r}-{i}", spec) for r, i, spec in wanted], site)
+    tasks = tuple(
+        _task(scenario, spec, member, members, run_id, site, gpus)
+        for (_, _, spec), member, gpus in zip(wanted, members, devices, strict=True)
+    )
+    return Plan(
+        run_id=run_id,
+        engine=site.engine,
+        scenario=scenario,
+        tasks=tasks,
+        warnings=tuple(_warnings(scenario)),
+    )
+
+
+def _task(
+    scenario: Scenario,
+    spec: Role,
+    member: rendezvous.Member,
+    members: Sequence[rendezvous.Member],
+    run_id: str,
+    site: Site,
+    gpus: tuple[str, ...],
+) -> Task:
+    name = f"{member.role}-{member.index}"
+    given = {
+        "PYTHONUNBUFFERED": "1",  # a step that sits in a buffer did not happen yet, for us
+        "EMULATOR_RUN": run_id,
+        "EMULATOR_TASK": name,
+        "EMULATOR_SHARED": site.shared,
+        "EMULATOR_SEED": str(scenario.seed),
+    }
+    found_by = rendezvous.environment(scenario.framework, member, members)
+    return Task(
+        name=name,
+        role=member.role,
+        index=member.index,
+        host=member.host,
+        port=member.port,
+        image=site.image(spec.image or scenario.image),
+        command=tuple(spec.command or scenario.program.command),
+        env={**given, **found_by, **scenario.program.env, **spec.env},
+        source=scenario.program.source,
+        cpus=spec.cpus,
+        memory=spec.memory,
+        gpus=gpus,
+    )
+
+
+def _hand_out_gpus(wanted: Sequence[tuple[str, Role]], site: Site) -> list[tuple[str, ...]]:
+    """Give each task devices of its own; those that may share take turns over all devices."""
+    total = sum(spec.gpus.count for _, spec in wanted)
+    if not total:
+        return [() for _ in wanted]
+    devices = list(site.gpus())
+    if not devices:
+        raise Unsupported(
+            f"{next(n for n, s in wanted if s.gpus.count)} asks for a GPU, "
+            f"but the {site.engine} engine has none to hand out.",
+            "Run `emulate doctor` to see why, or leave `gpus:` out and use `image: auto`.",
+        )
+    free = list(devices)
+    handed: list[tuple[str, ...]] = []
+    turn = 0
+    for name, spec in wanted:
+        count = spec.gpus.count
+        if spec.gpus.shared and count <= len(devices):
+            handed.append(tuple(devices[(turn + k) % len(devices)] for k in range(count)))
+            turn += count
+        elif count <= len(free):
+            handed.append(tuple(free[:count]))
+            del free[:count]
+        else:
+            raise Unsupported(
+                f"{name} asks for {count} GPU(s), but of the machine's {len(devices)} only "
+                f"{len(free)} are left for it.",
+                "Ask for fewer, or write `gpus: {count: 1, shared: true}`.",
+            )
+    return handed
+
+
+def _warnings(scenario: Scenario) -> Iterator[str]:
+    """Yield what is legal but rarely meant."""
+    roles = scenario.cluster
+    if scenario.framework == "tensorflow":
+        if sum(spec.replicas for spec in roles.values()) == 1:
+            yield "one task in all: no TF_CONFIG is set, as with Kubeflow"
+        if "ps" in roles and "chief" not in roles:
+            yield "parameter servers without a chief: ParameterServerStrategy needs one"
+        if "ps" in roles and "worker" not in roles:
+            yield "parameter servers without workers: nobody would compute gradients"
+        if roles.keys() == {"evaluator"}:
+            yield "an evaluator alone has nothing to evaluate"
+    if scenario.restart.policy == "always" and scenario.success == "auto":
+        yield "restart always: tasks that end well start again until the success rule is met"
+    if scenario.restart.policy == "never" and scenario.expect.max_restarts:
+        yield "max_restarts is expected, but restart.policy is never"

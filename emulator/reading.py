@@ -1,0 +1,317 @@
+"""Reading a scenario: YAML and overrides in, a `Scenario` or every mistake at once out (pure).
+
+Each problem names its file and line, or the `--set` that brought it in, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from emulator.errors import Problem, ScenarioError, UsageError
+from emulator.scenario import ROLES, Cluster, Framework, Scenario
+
+__all__ = ["load", "parse"]
+
+_ROLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?")
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass
+class _Source:
+    """A parsed file that remembers where everything stood."""
+
+    data: dict[str, Any]
+    file: str
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    places: dict[KeyPath, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def place(self, path: KeyPath) -> str:
+        """Return `file:line` of the key, or of the closest thing around it that has a line."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.places:
+                return self.places[path[:end]]
+            if path[:end] in self.lines:
+                return f"{self.file}:{self.lines[path[:end]]}"
+        return self.file
+
+
+def load(path: Path, sets: Sequence[str] = ()) -> Scenario:
+    """Read and validate the scenario at `path`, with `key.path=value` overrides applied.
+
+    Raises ScenarioError with every problem at once, UsageError where the file can't be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"Can't read the scenario {path}: {getattr(error, 'strerror', None) or error}.",
+            "`emulate init` writes one to start from.",
+        ) from None
+    return parse(text, file=str(path), folder=path.resolve().parent, sets=sets)
+
+
+def parse(
+    text: str, *, file: str = "scenario.yaml", folder: Path = Path(), sets: Sequence[str] = ()
+) -> Scenario:
+    """Validate the text of a scenario; paths in it are relative to `folder`.
+
+    Raises ScenarioError with every problem at once.
+    """
+    source = _read_yaml(text, file)
+    for assignment in sets:
+        _override(source, assignment)
+    scenario, problems = _validate(source, folder)
+    problems = sorted({*source.problems, *problems}, key=_reading_order)
+    if problems or scenario is None:
+        raise ScenarioError(problems)
+    return scenario
+
+
+def _reading_order(problem: Problem) -> tuple[str, int, str]:
+    file, _, line = problem.place.rpartition(":")
+    return (file, int(line), problem.path) if line.isdigit() else (problem.place, 0, problem.path)
+
+
+def _read_yaml(text: str, file: str) -> _Source:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = (error.problem_mark or error.context_mark).line + 1  # type: ignore[union-attr]
+        message = f"not valid YAML: {error.problem}"
+        raise ScenarioError([Problem(f"{file}:{line}", "", message)]) from None
+    except yaml.YAMLError as error:
+        raise ScenarioError([Problem(file, "", f"not valid YAML: {error}")]) from None
+    if not isinstance(data, dict):
+        hint = "begin with `name: my-first-cluster`; `emulate init` writes a whole one"
+        raise ScenarioError([Problem(f"{file}:1", "", "a scenario is a mapping of keys", hint)])
+    source = _Source(data, file)
+    for path, node, twice in _walk(root, ()):
+        if twice:
+            message = "is given twice; only the last one would count"
+            place = f"{file}:{node.start_mark.line + 1}"
+            source.problems.append(Problem(place, _dotted(path), message))
+        source.lines[path] = node.start_mark.line + 1
+    return source
+
+
+def _walk(node: yaml.Node | None, path: KeyPath) -> Iterator[tuple[KeyPath, yaml.Node, bool]]:
+    """Yield every key and list entry with its node, and whether the key stood there before."""
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            yield (*path, key.value), key, key.value in seen
+            seen.add(key.value)
+            yield from _walk(value, (*path, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield (*path, index), value, False
+            yield from _walk(value, (*path, index))
+
+
+def _override(source: _Source, assignment: str) -> None:
+    """Apply `cluster.worker=4` to the parsed data; the value is read as YAML.
+
+    A number for a role that is written as a mapping sets its replicas and keeps its limits.
+    """
+    dotted, equals, text = assignment.partition("=")
+    if not equals or not dotted:
+        raise UsageError(
+            f"--set {assignment} is not KEY=VALUE.", "For example: --set cluster.worker=4"
+        )
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"The value of --set {assignment} is not YAML: {error}") from None
+    keys: list[str | int] = [int(k) if k.isdigit() else k for k in dotted.split(".")]
+    target: Any = source.data
+    for depth, key in enumerate(keys[:-1]):
+        missing: Any = [] if isinstance(keys[depth + 1], int) else {}
+        target = _descend(target, key, missing, f"--set {assignment}")
+    last = keys[-1]
+    is_role = len(keys) == 2 and keys[0] == "cluster" and isinstance(target, dict)
+    if is_role and isinstance(value, int) and isinstance(target.get(str(last)), dict):
+        target, last = target[str(last)], "replicas"
+        keys.append(last)
+    if isinstance(target, dict):
+        target[str(last)] = value
+    elif isinstance(target, list) and isinstance(last, int) and last < len(target):
+        target[last] = value
+    else:
+        raise UsageError(f"--set {assignment}: there is nothing to set at {dotted}.")
+    source.places[tuple(keys)] = f"--set {assignment}"
+
+
+def _descend(target: Any, key: str | int, missing: Any, what: str) -> Any:  # noqa: ANN401  YAML
+    if isinstance(target, list):
+        if not isinstance(key, int) or key >= len(target):
+            raise UsageError(f"{what}: the list has no entry {key}.")
+        return target[key]
+    if not isinstance(target, dict):
+        raise UsageError(f"{what}: {key} stands below a plain value.")
+    found = target.get(str(key))
+    if isinstance(found, int) and not isinstance(found, bool):
+        # `worker: 2` and then --set cluster.worker.cpus=1: the number was short for replicas.
+        found = target[str(key)] = {"replicas": found}
+    if found is None:
+        found = target[str(key)] = missing
+    return found
+
+
+def _validate(source: _Source, folder: Path) -> tuple[Scenario | None, list[Problem]]:
+    """Return the scenario, or every problem: of single values and of how they fit together."""
+    context = {"folder": folder}
+    try:
+        scenario = Scenario.model_validate(source.data, context=context)
+        return scenario, list(_misfits(scenario, source, frozenset()))
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    problems = [_problem(detail, source) for detail in details]
+    # Judge how the rest fits together with stand-ins for the broken sections.
+    broken = frozenset(str(detail["loc"][0]) for detail in details)
+    stand_ins = {"name": "x", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
+    sound = {key: value for key, value in source.data.items() if key not in broken}
+    sound |= {key: value for key, value in stand_ins.items() if key in broken}
+    partial = Scenario.model_validate(sound, context=context)
+    return None, problems + list(_misfits(partial, source, broken))
+
+
+def _misfits(scenario: Scenario, source: _Source, broken: frozenset[str]) -> Iterator[Problem]:
+    """Yield mistakes that lie between sections; none that would rest on a broken one."""
+    cluster, framework = scenario.cluster, scenario.framework
+    if not broken & {"cluster", "framework"}:
+        yield from _role_misfits(cluster, framework, source)
+    if not broken & {"cluster", "success"}:
+        if scenario.success == "chief" and not cluster.keys() & {"chief", "master"}:
+            message = "'chief' decides, but the cluster has none"
+            hint = "add `chief: 1` to cluster, or write `success: auto`"
+            yield Problem(source.place(("success",)), "success", message, hint)
+        if scenario.success == "all-workers" and "worker" not in cluster:
+            message = "'all-workers' decide, but the cluster has none"
+            hint = "add `worker: 2` to cluster, or write `success: auto`"
+            yield Problem(source.place(("success",)), "success", message, hint)
+
+
+def _role_misfits(cluster: Cluster, framework: Framework, source: _Source) -> Iterator[Problem]:
+    known = ROLES.get(framework)
+    for role, spec in cluster.items():
+        path = ("cluster", role)
+        place, dotted = source.place(path), _dotted(path)
+        if known is None:
+            if not _ROLE_NAME.fullmatch(role):
+                hint = "lower-case letters, digits and dashes, at most 32"
+                yield Problem(place, dotted, "can't be part of a host name", hint)
+        elif role not in known:
+            hint = f"roles of {framework}: {', '.join(known)}"
+            if role == "master" and framework == "tensorflow":
+                hint = "TF2 rejects 'master'; write 'chief'"
+            yield Problem(place, dotted, "unknown role", _closest(role, known) or hint)
+        elif role in ("chief", "master") and spec.replicas > 1:
+            where = source.place((*path, "replicas"))
+            yield Problem(where, dotted, f"{spec.replicas} of them; there can be only one {role}")
+
+
+# --- Saying what is wrong -----------------------------------------------------------------------
+
+
+def _problem(detail: ErrorDetails, source: _Source) -> Problem:
+    """Turn one of pydantic's errors into a place, a message and what to write instead."""
+    path = _document_path(detail["loc"], source.data)
+    message, hint = _explain(detail)
+    return Problem(source.place(path), _dotted(path), message, hint)
+
+
+def _document_path(loc: Iterable[str | int], data: object) -> KeyPath:
+    """Drop what pydantic adds to a location (names of union members) and the document lacks."""
+    steps = list(loc)
+    path: list[str | int] = []
+    for number, step in enumerate(steps):
+        inside = isinstance(data, dict) and step in data
+        inside = inside or (isinstance(data, list) and step in range(len(data)))
+        if inside:
+            data = data[step]  # type: ignore[index]
+        elif number < len(steps) - 1 or not isinstance(data, dict):
+            continue
+        path.append(step)
+    return tuple(path)
+
+
+def _explain(detail: ErrorDetails) -> tuple[str, str]:
+    kind, context, given = detail["type"], detail.get("ctx", {}), detail.get("input")
+    written = json.dumps(given, default=str) if not isinstance(given, str) else repr(given)
+    if kind == "extra_forbidden":
+        known = sorted(_fields_at(detail["loc"][:-1]))
+        close = _closest(str(detail["loc"][-1]), known)
+        return "unknown key", close or f"known here: {', '.join(known)}"
+    if kind == "missing":
+        return "is missing", _example(detail["loc"])
+    if kind == "literal_error":
+        options = [o.strip("'") for o in re.split(r", | or ", context["expected"])]
+        return f"{written} is not allowed", _closest(str(given), options) or (
+            "write " + ", ".join(options[:-1]) + f" or {options[-1]}"
+        )
+    if kind == "value_error":
+        return str(context["error"]), ""
+    if kind == "string_pattern_mismatch":
+        return f"{written} won't do as a host name", "lower-case letters, digits, dashes; up to 40"
+    if kind in ("model_type", "dict_type", "model_attributes_type"):
+        return f"{written} stands where keys and values are expected", _example(detail["loc"])
+    nouns = {
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "list": "a list",
+    }
+    wanted = nouns.get(kind.partition("_")[0], detail["msg"].removeprefix("Input should be "))
+    return f"{written} should be {wanted}", _example(detail["loc"])
+
+
+def _fields_at(loc: Iterable[str | int]) -> set[str]:
+    """Return the keys that the schema knows at a location."""
+    models: set[type[BaseModel]] = {Scenario}
+    for step in loc:
+        deeper = {
+            inner
+            for model in models
+            if step in model.model_fields
+            for inner in _models_in(model.model_fields[str(step)].annotation)
+        }
+        models = deeper or models
+    return {name for model in models for name in model.model_fields}
+
+
+def _models_in(annotation: object) -> set[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {model for inner in get_args(annotation) for model in _models_in(inner)}
+
+
+def _example(loc: Sequence[str | int]) -> str:
+    examples = {"name": "my-cluster", "cluster": "{worker: 2}", "command": "[python, train.py]"}
+    key = str(loc[-1]) if loc and loc[-1] in examples else ""
+    if key:
+        return f"write `{key}: {examples[key]}`"
+    if loc and loc[-1] == "program":
+        return "write `program: {source: train.py, command: [python, train.py]}`"
+    return ""
+
+
+def _closest(word: str, options: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(options), n=1)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def _dotted(path: Iterable[str | int]) -> str:
+    return ".".join(str(step) for step in path)

@@ -1,0 +1,218 @@
+"""The run folder: one writer while it runs, readable at any moment after.
+
+`scenario.yaml` and `plan.json` are written before the first task starts, `history.jsonl` and
+`logs/` during, `summary.json` and `verdicts.json` last. A crash at any stage leaves something to
+read; a torn last line is left out on reading.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from emulator.clock import Clock
+from emulator.errors import RecordError, UsageError
+from emulator.plan import Plan
+
+__all__ = ["Entry", "Record", "RunFolder", "is_live", "runs_in"]
+
+LOCK = "supervisor.lock"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the history."""
+
+    n: int
+    t: float
+    """Seconds since the run began, monotonic."""
+    wall: float
+    """Seconds since 1970, by the engine's clock where the engine said when."""
+    event: str
+    task: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RunFolder:
+    """The writing side; holds the run's lock as long as it is open, even if it is killed."""
+
+    def __init__(self, path: Path, plan: Plan, scenario_text: str, clock: Clock) -> None:
+        self.path = path
+        self._clock = clock
+        self._began = clock.now()
+        self._n = 0
+        self._logs: dict[str, IO[bytes]] = {}
+        with _saying(path):
+            path.mkdir(parents=True, exist_ok=True)
+            (path / "logs").mkdir(exist_ok=True)
+        if (path / "plan.json").exists():
+            raise UsageError(
+                f"There is a run in {path} already.", "Leave --run-id out, or choose another."
+            )
+        self._lock = FileLock(path / LOCK, thread_local=False)
+        with _saying(path):
+            self._lock.acquire(timeout=0)
+            (path / "scenario.yaml").write_text(scenario_text, encoding="utf-8")
+            _write_json(path / "plan.json", plan.model_dump(mode="json"))
+            # Unbuffered: what was written before a kill -9 is there after it.
+            self._history = (path / "history.jsonl").open("ab", buffering=0)
+
+    def write(
+        self, event: str, task: str = "", *, wall: float | None = None, **data: object
+    ) -> Entry:
+        """Append to the history; the only place where events get their number and time."""
+        entry = Entry(
+            n=self._n,
+            t=round(self._clock.now() - self._began, 6),
+            wall=round(self._clock.wall() if wall is None else wall, 6),
+            event=event,
+            task=task,
+            data=data,
+        )
+        self._n += 1
+        fields = {"n": entry.n, "t": entry.t, "wall": entry.wall, "event": event}
+        line = json.dumps({**fields, **({"task": task} if task else {}), **data})
+        with _saying(self.path):
+            self._history.write(line.encode() + b"\n")
+        return entry
+
+    def log(self, task: str, text: str) -> None:
+        """Append a line to the task's log, as it was printed."""
+        with _saying(self.path):
+            if task not in self._logs:
+                self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
+            self._logs[task].write(text.encode("utf-8", "surrogateescape") + b"\n")
+
+    def finish(self, name: str, value: object) -> None:
+        """Write a result file: `summary.json`, `verdicts.json`."""
+        with _saying(self.path):
+            _write_json(self.path / name, value)
+
+    def close(self) -> None:
+        """Close the files and give the lock back."""
+        for log in self._logs.values():
+            log.close()
+        self._history.close()
+        self._lock.release()
+
+
+@dataclass(frozen=True)
+class Record:
+    """The reading side: a run folder, finished or not."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path) -> Record:
+        """Return the record in `path`; raises UsageError where there is none."""
+        if not (path / "plan.json").is_file():
+            raise UsageError(
+                f"{path} is no run folder: it has no plan.json.", "`emulate ps --all` lists runs."
+            )
+        return cls(path)
+
+    @property
+    def run_id(self) -> str:
+        """The folder's name is the run's."""
+        return self.path.name
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan as it was when the run began; raises RecordError where it can't be read."""
+        try:
+            text = (self.path / "plan.json").read_text(encoding="utf-8")
+            # Paths in it are absolute and may be gone by now: that is no mistake any more.
+            return Plan.model_validate_json(text, context={"stored": True})
+        except (OSError, ValidationError) as error:
+            raise RecordError(
+                f"The plan in {self.path} can't be read: {str(error).splitlines()[0]}"
+            ) from None
+
+    @cached_property
+    def history(self) -> Sequence[Entry]:
+        """Every event that was written completely, in order."""
+        try:
+            with (self.path / "history.jsonl").open("rb") as lines:
+                return tuple(_entries(lines))
+        except FileNotFoundError:
+            return ()
+
+    def log(self, task: str) -> list[str]:
+        """Return what the task printed."""
+        try:
+            text = (self.path / "logs" / f"{task}.log").read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return []
+        return text.splitlines()
+
+    def result(self, name: str) -> dict[str, Any] | None:
+        """Return a result file, None where the run has not come that far."""
+        try:
+            value: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return value
+
+    @property
+    def live(self) -> bool:
+        """Whether a supervisor is at work on it now."""
+        return is_live(self.path)
+
+
+def is_live(folder: Path) -> bool:
+    """Say whether a supervisor holds the run's lock; the kernel drops it with its holder."""
+    lock = folder / LOCK
+    if not lock.exists():
+        return False
+    probe = FileLock(lock, thread_local=False)
+    try:
+        probe.acquire(timeout=0)
+    except (Timeout, OSError):
+        return True
+    probe.release()
+    return False
+
+
+def runs_in(folder: Path) -> list[Record]:
+    """Return the runs in a folder, oldest first."""
+    plans = folder.glob("*/plan.json")
+    return [Record(plan.parent) for plan in sorted(plans, key=lambda p: p.stat().st_mtime)]
+
+
+def _entries(lines: IO[bytes]) -> Iterator[Entry]:
+    for line in lines:
+        if not line.endswith(b"\n"):
+            return  # torn by a crash or a full disk
+        data = json.loads(line)
+        known = {key: data.pop(key) for key in ("n", "t", "wall", "event")}
+        yield Entry(**known, task=data.pop("task", ""), data=data)
+
+
+def _write_json(path: Path, value: object) -> None:
+    """Write whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+@contextmanager
+def _saying(path: Path) -> Iterator[None]:
+    """Turn what the disk says into a sentence."""
+    try:
+        yield
+    except Timeout:
+        raise UsageError(f"Another emulate is at work on {path}.") from None
+    except OSError as error:
+        raise RecordError(
+            f"Can't write the run folder {path}: {error.strerror or error}.",
+            "Make room, or choose another place with --out.",
+        ) from None

@@ -1,0 +1,88 @@
+"""How the tasks of a framework find each other: the environment of one task (pure)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Member", "environment", "tf_config"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One task as the others see it."""
+
+    role: str
+    index: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"{self.host}:{self.port}"
+
+
+def environment(framework: str, member: Member, members: Sequence[Member]) -> dict[str, str]:
+    """Return the variables by which `member` finds all `members` under `framework`."""
+    return dict(_BY_FRAMEWORK.get(framework, _nothing)(member, members))
+
+
+def tf_config(member: Member, members: Sequence[Member]) -> dict[str, object]:
+    """Return TF_CONFIG as data, keys in the order in which Kubeflow's operator writes them.
+
+    The evaluator knows the others' cluster but is no part of it: a ParameterServerStrategy chief
+    that finds an evaluator in its cluster hangs.
+    Source: https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
+    """
+    cluster: dict[str, list[str]] = {}
+    for other in sorted(members, key=lambda m: (m.role, m.index)):
+        if other.role != "evaluator":
+            cluster.setdefault(other.role, []).append(other.address)
+    return {
+        "cluster": cluster,
+        "task": {"type": member.role, "index": member.index},
+        "environment": "cloud",
+    }
+
+
+def _tensorflow(member: Member, members: Sequence[Member]) -> Mapping[str, str]:
+    # One task alone trains locally; Kubeflow's operator sets no TF_CONFIG for it either.
+    if len(members) == 1:
+        return {}
+    return {"TF_CONFIG": json.dumps(tf_config(member, members))}
+
+
+def _pytorch(member: Member, members: Sequence[Member]) -> Mapping[str, str]:
+    """Return torch.distributed's `env://` variables and torchrun's PET_*.
+
+    The master (or worker 0 where there is none) has rank 0, as with Kubeflow's PyTorchJob.
+    """
+    ranked = sorted(members, key=lambda m: (m.role != "master", m.index))
+    first, rank, size = ranked[0], str(ranked.index(member)), str(len(ranked))
+    return {
+        "MASTER_ADDR": first.host,
+        "MASTER_PORT": str(first.port),
+        "WORLD_SIZE": size,
+        "RANK": rank,
+        "PET_MASTER_ADDR": first.host,
+        "PET_MASTER_PORT": str(first.port),
+        "PET_NNODES": size,
+        "PET_NODE_RANK": rank,
+        "PET_NPROC_PER_NODE": "1",
+    }
+
+
+def _nothing(member: Member, members: Sequence[Member]) -> Mapping[str, str]:
+    """Return a plain list of everybody, for programs that do their own rendezvous."""
+    cluster: dict[str, list[str]] = {}
+    for other in members:
+        cluster.setdefault(other.role, []).append(other.address)
+    return {"EMULATOR_CLUSTER": json.dumps(cluster)}
+
+
+_BY_FRAMEWORK: Mapping[str, Callable[[Member, Sequence[Member]], Mapping[str, str]]] = {
+    "tensorflow": _tensorflow,
+    "pytorch": _pytorch,
+}

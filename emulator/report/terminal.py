@@ -1,0 +1,237 @@
+"""A run on the terminal: merged output while it goes on, tables when it is over."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from emulator.doctor import Finding
+from emulator.plan import Plan, Task
+from emulator.record import Entry, Record
+from emulator.run import Listener, Result
+from emulator.units import format_duration, format_size
+
+__all__ = ["LivePrinter", "print_plan", "print_result", "print_runs"]
+
+_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
+_STATUS = {"ok": "green", "failed": "red", "unknown": "yellow"}
+
+
+class LivePrinter:
+    """Prints what happens as it happens, one line each, task names in colour on a terminal."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._tty = self._stream.isatty()
+        self._charset = getattr(self._stream, "encoding", None) or "utf-8"
+        self._width = 8
+        self._colour: dict[str, int] = {}
+        self._started = False
+
+    def listener(self) -> Listener:
+        """Return what `up` tells."""
+        return Listener(self._say, self._planned, self._entry, self._line)
+
+    def _planned(self, plan: Plan, folder: Path) -> None:
+        names = [task.name for task in plan.tasks]
+        self._width = max(len(name) for name in [*names, "emulate"])
+        self._colour = {n: _COLOURS[i % len(_COLOURS)] for i, n in enumerate(names)}
+        self._started = True
+        roles = ", ".join(f"{spec.replicas} {role}" for role, spec in plan.scenario.cluster.items())
+        self._own(f"{plan.run_id}: {roles} on the {plan.engine} engine; record in {folder}")
+        for warning in plan.warnings:
+            self._own(f"note: {warning}")
+
+    def _say(self, text: str) -> None:
+        """Show progress of a build: all of it on a terminal, the steps alone elsewhere."""
+        if self._tty or not text.startswith("  "):
+            self._own(text)
+
+    def _line(self, task: str, text: str) -> None:
+        self._put(task, self._colour.get(task, 37), text)
+
+    def _entry(self, entry: Entry) -> None:
+        if text := describe(entry):
+            self._own(f"{format_duration(entry.t)}: {text}")
+
+    def _own(self, text: str) -> None:
+        self._put("emulate", 1, text)
+
+    def _put(self, name: str, colour: int, text: str) -> None:
+        head = f"{name:<{self._width}} |"
+        head = f"\x1b[{colour}m{head}\x1b[0m" if self._tty else head
+        # Never fails on what a program prints, whatever this terminal can show.
+        shown = text.encode(self._charset, "replace").decode(self._charset)
+        print(head, shown, file=self._stream, flush=True)
+
+
+def describe(entry: Entry) -> str:
+    """Say in words what an entry of the history means; nothing for what the output shows anyway."""
+    data = entry.data
+    match entry.event:
+        case "all-running":
+            return "all tasks are running"
+        case "exit":
+            how = " (out of memory)" if data["oom_killed"] else ""
+            asked = ", as told" if data["told_to_stop"] else ""
+            return f"{entry.task} ended with exit code {data['exit_code']}{how}{asked}"
+        case "restart":
+            what = entry.task if data["scope"] == "task" else "every task"
+            delay = format_duration(float(data["delay"]))
+            return f"restarting {what} in {delay} (number {data['number']})"
+        case "stop" if data["signal"] == "SIGKILL":
+            return f"{entry.task} did not leave: SIGKILL"
+        case "job":
+            return f"job {data['outcome']}: {data['reason']}"
+        case "removed":
+            return "removed all that this run made"
+    return ""
+
+
+def print_result(result: Result, console: Console) -> None:
+    """Print the tables at the end of a run."""
+    if result.end.last_words and result.end.outcome == "failed":
+        console.print(f"\nThe last words of [bold]{result.end.task}[/bold]:")
+        for line in result.end.last_words:
+            console.print(f"  {line}", markup=False, highlight=False)
+    print_summary(result.summary, console)
+    console.print(f"Record: {result.folder}", highlight=False, soft_wrap=True)
+
+
+def print_summary(summary: Mapping[str, Any], console: Console) -> None:
+    """Print a summary: tasks, numbers, verdicts."""
+    tasks = _table(["task", "state", "exit", "restarts", "last step"])
+    for name, task in _shortened(summary["tasks"]):
+        state = task["state"] + (" (oom)" if task["oom_killed"] else "")
+        cells = [task["exit_code"], task["restarts"], task["last_step"]]
+        tasks.add_row(name, state, *("" if cell is None else str(cell) for cell in cells))
+    console.print(tasks)
+    verdicts = _table(["expectation", "verdict", "wanted", "got"])
+    for verdict in summary["verdicts"]:
+        colour = _STATUS[verdict["status"]]
+        status = f"[{colour}]{verdict['status']}[/{colour}]"
+        wanted, got = escape(verdict["wanted"]), escape(verdict["got"])
+        verdicts.add_row(verdict["expectation"], status, wanted, got)
+    console.print(verdicts)
+    console.print("  ".join(_figures(summary)), highlight=False, soft_wrap=True)
+    colour = _STATUS[summary["verdict"]]
+    console.print(
+        f"[bold {colour}]{summary['scenario']}: {summary['outcome']}, "
+        f"verdict {summary['verdict']}[/bold {colour}]"
+    )
+
+
+def _figures(summary: Mapping[str, Any]) -> Iterable[str]:
+    """Yield the numbers that are known."""
+    startup, throughput = summary["startup"], summary["throughput"]
+    yield f"took {format_duration(summary['duration'])}"
+    for what, seconds in (
+        ("running after", startup["all_running"]),
+        ("first step after", startup["first_step"]),
+    ):
+        if seconds is not None:
+            yield f"{what} {format_duration(seconds)}"
+    if (rate := throughput["steps_per_second"]) is not None:
+        yield f"{rate:.1f} steps/s"
+    if (rate := throughput["examples_per_second"]) is not None:
+        yield f"{rate:.0f} examples/s"
+    if (goodput := summary["goodput"]) is not None:
+        yield f"goodput {goodput:.0%}"
+    if (accuracy := summary["accuracy"]) is not None:
+        yield f"accuracy {accuracy:.3f}"
+
+
+def _shortened(tasks: Mapping[str, Any], limit: int = 12) -> Iterable[tuple[str, Any]]:
+    """Yield the tasks; of many that fared alike, one line for all."""
+    if len(tasks) <= limit:
+        yield from tasks.items()
+        return
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for name, task in tasks.items():
+        alike.setdefault((name.rpartition("-")[0], *task.values()), []).append(name)
+    for names in alike.values():
+        label = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
+        yield label, tasks[names[0]]
+
+
+def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Print a plan: tasks, rules, warnings, and the environment of each role's first task."""
+    scenario = plan.scenario
+    console.print(f"[bold]{scenario.name}[/bold] on the {plan.engine} engine", highlight=False)
+    if scenario.description:
+        console.print(scenario.description, highlight=False, markup=False)
+    table = _table(["task", "address", "limits", "image", "command"])
+    for task in plan.tasks:
+        address = f"{task.host}:{task.port}"
+        table.add_row(
+            task.name, address, _limits(task), task.image, escape(shlex.join(task.command))
+        )
+    console.print(table)
+    restart = scenario.restart
+    rule = str(restart.policy)
+    if rule != "never":
+        backoff = format_duration(restart.backoff)
+        rule += f" ({restart.scope}), at most {restart.limit}, backoff from {backoff}"
+    timeout = "none" if scenario.timeout is None else format_duration(scenario.timeout)
+    console.print(
+        f"restart: {rule}\nsuccess: {scenario.success}\ntimeout: {timeout}", highlight=False
+    )
+    for task in plan.tasks:
+        if task.index == 0:
+            console.print(f"\nenvironment of [bold]{task.name}[/bold]:", highlight=False)
+            for key, value in task.env.items():
+                console.print(f"  {key}={value}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"\n{len(requests)} engine requests; --json shows each as it is sent.")
+    for warning in plan.warnings:
+        console.print(f"[yellow]note:[/yellow] {warning}", highlight=False)
+
+
+def _limits(task: Task) -> str:
+    parts = [f"{task.cpus:g} cpu"] if task.cpus is not None else []
+    parts += [format_size(task.memory)] if task.memory is not None else []
+    parts += [f"{len(task.gpus)} gpu"] if task.gpus else []
+    return ", ".join(parts)
+
+
+def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Console) -> None:
+    """Print runs, one a line; `left` counts what each still has on an engine."""
+    table = _table(["run", "scenario", "engine", "state", "verdict", "on the engine"])
+    for record in records:
+        done = record.result("summary.json") or {}
+        state = "running" if record.live else str(done.get("outcome", "crashed"))
+        plan = record.plan
+        things = left.get(record.run_id, 0)
+        table.add_row(
+            record.run_id,
+            plan.scenario.name,
+            plan.engine,
+            state,
+            "" if record.live else str(done.get("verdict", "")),
+            str(things) if things else "",
+        )
+    console.print(table)
+
+
+def print_findings(findings: Sequence[Finding], console: Console) -> None:
+    """Print what the doctor found."""
+    colours = {"ok": "green", "missing": "yellow", "warning": "yellow", "fatal": "red"}
+    table = _table(["what", "", "found", "what to do"])
+    for finding in findings:
+        status = f"[{colours[finding.status]}]{finding.status}[/]"
+        table.add_row(finding.what, status, escape(finding.found), escape(finding.advice))
+    console.print(table)
+
+
+def _table(columns: Sequence[str]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=number == 0)
+    return table

@@ -1,0 +1,198 @@
+"""From a scenario to a judged run folder: the steps of `emulate up`, in order."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from emulator import checks
+from emulator.analysis import Analysis, analyse
+from emulator.checks import Verdict
+from emulator.clock import Clock, ManualClock, RealClock
+from emulator.engines.base import Engine, Inbox, require
+from emulator.errors import EmulatorError
+from emulator.plan import Plan, make_plan, new_run_id
+from emulator.record import Entry, Record, RunFolder
+from emulator.scenario import Scenario
+from emulator.supervisor import Interrupted, JobEnd, Supervisor
+
+CALLS_AT_ONCE = 32
+"""Engine calls that are under way at the same time."""
+
+__all__ = ["Listener", "Result", "judge", "make_ready", "up"]
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who wants to know, while it happens."""
+
+    say: Callable[[str], None] = lambda text: None
+    """Progress of our own work, such as building an image."""
+    planned: Callable[[Plan, Path], None] = lambda plan, folder: None
+    entry: Callable[[Entry], None] = lambda entry: None
+    line: Callable[[str, str], None] = lambda task, text: None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    folder: Path
+    end: JobEnd
+    analysis: Analysis
+    verdicts: Sequence[Verdict]
+    summary: dict[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of `emulate up`; docs/results.md lists them."""
+        if self.end.outcome == "interrupted":
+            return 130
+        return checks.EXIT_CODES[checks.overall(self.verdicts)]
+
+
+def make_ready(
+    scenario: Scenario, engine: Engine, *, out: Path, run_id: str | None = None
+) -> tuple[Plan, Path]:
+    """Check that the engine can do it, and plan it; return the plan and its run folder.
+
+    Raises Unsupported.
+    """
+    require(scenario, engine)
+    run_id = run_id or new_run_id(scenario.name)
+    folder = (out / run_id).resolve()
+    return make_plan(scenario, run_id, engine.site(run_id, folder)), folder
+
+
+def up(
+    scenario: Scenario,
+    engine: Engine,
+    *,
+    text: str,
+    out: Path = Path("runs"),
+    run_id: str | None = None,
+    keep: bool = False,
+    listener: Listener = Listener(),
+    clock: Clock | None = None,
+) -> Result:
+    """Run a scenario to its end, remove what it made unless told to `keep` it, and judge it.
+
+    `text` is the scenario as it was written, for the record. Raises EmulatorError; what the run
+    made is removed then as well.
+    """
+    clock = clock or RealClock()
+    plan, folder = make_ready(scenario, engine, out=out, run_id=run_id)
+    engine.provide(scenario, listener.say)
+    listener.planned(plan, folder)
+    record = RunFolder(folder, plan, text, clock)
+    try:
+        end = _supervise(plan, engine, record, clock=clock, keep=keep, listener=listener)
+        analysis, verdicts, summary = judge(Record(folder))
+        record.finish("summary.json", summary)
+        record.finish("verdicts.json", [asdict(verdict) for verdict in verdicts])
+    finally:
+        record.close()
+    return Result(folder, end, analysis, verdicts, summary)
+
+
+def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
+    """Judge a run from its folder alone; return numbers, verdicts and summary."""
+    plan = record.plan
+    analysis = analyse(plan, record.history)
+    verdicts = checks.judge(plan.scenario.expect, analysis)
+    summary = checks.summary(
+        run_id=plan.run_id,
+        scenario=plan.scenario.name,
+        engine=plan.engine,
+        analysis=analysis,
+        verdicts=verdicts,
+    )
+    return analysis, verdicts, summary
+
+
+def _supervise(
+    plan: Plan,
+    engine: Engine,
+    record: RunFolder,
+    *,
+    clock: Clock,
+    keep: bool,
+    listener: Listener,
+) -> JobEnd:
+    """Run the supervisor, and clean up after it whatever happens."""
+    pool = _Inline() if isinstance(clock, ManualClock) else ThreadPoolExecutor(CALLS_AT_ONCE)
+    supervisor = Supervisor(
+        plan,
+        engine,
+        record,
+        clock=clock,
+        submit=pool.submit,
+        on_entry=listener.entry,
+        on_line=listener.line,
+    )
+    with _signals_into(supervisor.inbox):
+        try:
+            return supervisor.run()
+        except EmulatorError as error:
+            with contextlib.suppress(EmulatorError):  # the disk may be what failed
+                record.write("error", message=error.message)
+                record.finish("summary.json", judge(Record(record.path))[2])
+            raise
+        finally:
+            # A start that is still under way must be over before anything is removed.
+            pool.shutdown(wait=True, cancel_futures=True)
+            if not keep:
+                _tear_down(engine, plan.run_id, record)
+            engine.close()
+
+
+def _tear_down(engine: Engine, run_id: str, record: RunFolder) -> None:
+    """Remove what the run made; an error on the way here is not hidden by one of removing."""
+    under_way = sys.exc_info()[1]
+    try:
+        removed = engine.tear_down(run_id)
+    except EmulatorError:
+        if under_way is None:
+            raise
+        return
+    with contextlib.suppress(EmulatorError):
+        record.write("removed", count=removed)
+
+
+class _Inline(Executor):
+    """Makes calls at once: on a manual clock nothing takes time."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ANN401
+        """Call `fn` now."""
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+@contextlib.contextmanager
+def _signals_into(inbox: Inbox) -> Iterator[None]:
+    """Put Ctrl-C and SIGTERM into the inbox instead of having them interrupt anything.
+
+    Only the main thread may; elsewhere (a test, a notebook) signals stay as they are.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        inbox.put(Interrupted(number))
+
+    before = {n: signal.signal(n, handler) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,0 +1,160 @@
+"""One line of a task's output -> a step, a phase, or nothing (pure).
+
+Tasks need no library of ours. A line of JSON `{"emulate": "step", "step": 120, ...}` is an event.
+Everything else is read by named patterns, of what common frameworks print, or by the scenario's
+own regex. docs/protocol.md is the users' page on it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["PATTERNS", "PHASES", "Observation", "StepReader"]
+
+PHASES = ("startup", "data", "compile", "checkpoint", "restore", "eval")
+"""The phases that a task can announce."""
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# A progress bar redraws its line with carriage returns or backspaces: several readings in one.
+_REDRAW = re.compile(r"[\r\b]+")
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one line said: `event` is `step` or `phase`, `data` the rest of it."""
+
+    event: str
+    data: Mapping[str, object]
+
+
+@dataclass
+class _Keras:
+    """`Epoch 2/5`, then `12/100 [==>...] - loss: 0.41`: steps are counted across epochs."""
+
+    epoch: int = 0
+    _epoch = re.compile(r"^Epoch (\d+)/\d+")
+    _bar = re.compile(r"^\s*(\d+)/(\d+)\s+(?:\[|━|\S*\s*\d+s)(?P<rest>.*)$")
+    _loss = re.compile(r"loss: ([0-9.eE+-]+)")
+
+    def __call__(self, line: str) -> dict[str, object] | None:
+        if match := self._epoch.match(line):
+            self.epoch = int(match[1]) - 1
+            return None
+        if not (match := self._bar.match(line)):
+            return None
+        step = self.epoch * int(match[2]) + int(match[1])
+        loss = self._loss.search(match["rest"])
+        return {"step": step, **({"loss": float(loss[1])} if loss else {})}
+
+
+def _regex(pattern: str) -> Callable[[str], dict[str, object] | None]:
+    """Read `step` and any other named groups, as numbers where they are."""
+    compiled = re.compile(pattern)
+
+    def read(line: str) -> dict[str, object] | None:
+        match = compiled.search(line)
+        if not match or not match["step"]:
+            return None
+        found = {name: _number(text) for name, text in match.groupdict().items() if text}
+        # A regex may catch something that is no number where the step should be.
+        return found if isinstance(found["step"], int) else None
+
+    return read
+
+
+def _number(text: str) -> object:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+@dataclass
+class _PyTorchExample:
+    """`Train Epoch: 2 [640/60000 (1%)]\tLoss: 0.41`: the step is the number of examples seen."""
+
+    _line = re.compile(
+        r"Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?([\d.]+))?"
+    )
+
+    def __call__(self, line: str) -> dict[str, object] | None:
+        if not (match := self._line.search(line)):
+            return None
+        examples = (int(match[1]) - 1) * int(match[3]) + int(match[2])
+        loss = {"loss": float(match[4])} if match[4] else {}
+        return {"step": examples, "examples": examples, **loss}
+
+
+PATTERNS: Mapping[str, Callable[[], Callable[[str], dict[str, object] | None]]] = {
+    # model.fit of Keras 2 and 3
+    "keras": _Keras,
+    # TF1's LoggingTensorHook and Estimator: "loss = 0.41, step = 200 (0.5 sec)"
+    "tf1-hooks": lambda: _regex(
+        r"(?:loss = (?P<loss>[\d.eE+-]+), )?\b(?:global_)?step = (?P<step>\d+)"
+    ),
+    # TF's between-graph examples: "training step 1951 done (global step: 8084)"
+    "tf1-global-step": lambda: _regex(r"\bglobal[ _]step:? ?(?P<step>\d+)"),
+    # PyTorch's MNIST example
+    "pytorch-example": _PyTorchExample,
+}
+
+
+@dataclass
+class StepReader:
+    """Reads one task's output line by line; remembers the pattern that fitted.
+
+    `rule` is the scenario's `metrics.steps`: `auto`, `json`, a pattern's name, or a regex.
+    """
+
+    rule: str = "auto"
+    _readers: list[Callable[[str], dict[str, object] | None]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.rule == "auto":
+            self._readers = [make() for make in PATTERNS.values()]
+        elif self.rule == "json":
+            self._readers = []
+        else:
+            make = PATTERNS.get(self.rule)
+            self._readers = [make() if make else _regex(self.rule)]
+
+    def read(self, line: str) -> Observation | None:
+        """Return what the line says, or None; never raises, whatever a program prints."""
+        if line.startswith("{"):
+            if observation := _event(line):
+                return observation
+        elif not self._readers:
+            return None
+        last = None
+        for part in _REDRAW.split(_ANSI.sub("", line)):
+            last = self._match(part) or last
+        return last
+
+    def _match(self, part: str) -> Observation | None:
+        for reader in self._readers:
+            if found := reader(part):
+                self._readers = [reader]  # one program, one way of printing
+                return Observation("step", found)
+        return None
+
+
+def _event(line: str) -> Observation | None:
+    """Read one of our own JSON lines; anything malformed is just output."""
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(data, dict):
+        return None
+    told = {key: value for key, value in data.items() if key != "emulate"}
+    match data:
+        case {"emulate": "step", "step": int(step)} if not isinstance(step, bool):
+            return Observation("step", told)
+        case {"emulate": "phase", "phase": str(), "state": "begin" | "end"}:
+            return Observation("phase", told)
+    return None

@@ -1,0 +1,348 @@
+"""The one loop: it takes events, asks the policy, calls the engine and writes the history.
+
+Everything that happens arrives in one inbox: lines and exits from the engine, results of its own
+calls (made on other threads, so that the loop never waits for one task), signals of the user.
+Timers sit in a heap. The loop sleeps until the next of these, and never polls.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import queue
+import signal
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from emulator import policy
+from emulator.clock import Clock
+from emulator.engines.base import Engine, Exited, Inbox, Line, Lost
+from emulator.errors import EmulatorError, EngineLost
+from emulator.plan import Plan, Task
+from emulator.record import Entry, RunFolder
+from emulator.steps import StepReader
+
+__all__ = ["Interrupted", "JobEnd", "Supervisor"]
+
+STOP_GRACE = 10.0
+"""Seconds between SIGTERM and SIGKILL when the job is over (as `docker stop`)."""
+DRAIN = 10.0
+"""Seconds that the other workers get to finish by themselves once the job has succeeded."""
+TRAINING_ROLES = ("chief", "master", "worker")
+"""Roles that come to an end by themselves when the training does."""
+LAST_WORDS = 12
+"""Lines of a failed task that are shown."""
+
+Outcome = Literal["succeeded", "failed", "timeout", "interrupted"]
+State = Literal["pending", "starting", "running", "backoff", "ended"]
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """The user pressed Ctrl-C or sent SIGTERM; put into the inbox by a signal handler."""
+
+    signal: int
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """How the job ended; `task` and `last_words` tell whose fault it was."""
+
+    outcome: Outcome
+    reason: str
+    task: str = ""
+    last_words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Called:
+    """An engine call has returned."""
+
+    operation: Literal["start", "signal"]
+    task: str
+    answer: str = ""
+    error: EmulatorError | None = None
+
+
+@dataclass
+class _TaskState:
+    task: Task
+    reader: StepReader
+    state: State = "pending"
+    exit_code: int | None = None
+    restarts: int = 0
+    told_to_stop: bool = False
+    early_exit: Exited | None = None
+    """It ended before the engine's start call had returned; handled once that has."""
+    last_words: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_WORDS))
+
+
+class Supervisor:
+    """Runs one plan on one engine to its end.
+
+    `submit` runs an engine call: a thread pool's in real life, `lambda call: call()` on a manual
+    clock. `on_entry` and `on_line` are told what is written and printed, as it happens.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        engine: Engine,
+        record: RunFolder,
+        *,
+        clock: Clock,
+        submit: Callable[[Callable[[], None]], object],
+        on_entry: Callable[[Entry], None] = lambda entry: None,
+        on_line: Callable[[str, str], None] = lambda task, text: None,
+    ) -> None:
+        self.inbox: Inbox = queue.SimpleQueue()
+        self._plan, self._engine, self._record = plan, engine, record
+        self._clock, self._submit = clock, submit
+        self._on_entry, self._on_line = on_entry, on_line
+        rule = plan.scenario.metrics.steps
+        self._tasks = {task.name: _TaskState(task, StepReader(rule)) for task in plan.tasks}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._end: JobEnd | None = None
+        self._stopping = False
+        self._job_restarts = 0
+        self._restarting: policy.RestartJob | None = None
+        self._all_running = False
+
+    def run(self) -> JobEnd:
+        """Start every task, see the job through, stop what is left; return how it ended.
+
+        Raises EngineError, RecordError. Nothing is removed here: `engine.tear_down` does that.
+        """
+        plan = self._plan
+        name = plan.scenario.name
+        self._write("run", run_id=plan.run_id, scenario=name, engine=plan.engine, pid=os.getpid())
+        self._engine.prepare(plan, self._record.path, self.inbox)
+        self._write("prepared")
+        if plan.scenario.timeout is not None:
+            self._at(plan.scenario.timeout, self._out_of_time)
+        self._start_all()
+        while self._end is None or self._anything_left():
+            self._take(
+                self._clock.next_event(self.inbox, self._timers[0][0] if self._timers else None)
+            )
+        return self._end
+
+    # --- Events ---------------------------------------------------------------------------------
+
+    def _take(self, event: object) -> None:
+        match event:
+            case None:
+                self._fire_due_timers()
+            case Line():
+                self._heard(event)
+            case Exited():
+                self._exited(event)
+            case _Called(operation="start"):
+                self._started(event)
+            case _Called(operation="signal", error=EngineLost() as error):
+                raise error
+            case Lost(error=error):
+                raise error
+            case Interrupted():
+                self._interrupted(event.signal)
+
+    def _fire_due_timers(self) -> None:
+        while self._timers and self._timers[0][0] <= self._clock.now():
+            heapq.heappop(self._timers)[2]()
+
+    def _heard(self, line: Line) -> None:
+        state = self._tasks[line.task]
+        state.last_words.append(line.text)
+        self._record.log(line.task, line.text)
+        self._on_line(line.task, line.text)
+        if seen := state.reader.read(line.text):
+            self._write(seen.event, line.task, wall=line.wall, **seen.data)
+
+    def _started(self, call: _Called) -> None:
+        if call.error:
+            raise call.error
+        state = self._tasks[call.task]
+        state.state = "running"
+        self._write("running", call.task, id=call.answer)
+        if not self._all_running and all(s.state != "starting" for s in self._tasks.values()):
+            self._all_running = True
+            self._write("all-running")
+        if state.early_exit:
+            early, state.early_exit = state.early_exit, None
+            self._exited(early)
+        elif self._stopping or self._restarting:
+            self._tell_to_stop(state)
+
+    def _exited(self, event: Exited) -> None:
+        state = self._tasks[event.task]
+        if state.state == "starting":
+            state.early_exit = event
+            return
+        state.state, state.exit_code = "ended", event.exit_code
+        self._write(
+            "exit",
+            event.task,
+            wall=event.wall,
+            exit_code=event.exit_code,
+            oom_killed=event.oom_killed,
+            told_to_stop=state.told_to_stop,
+        )
+        if self._restarting:
+            self._restart_job_when_all_ended()
+        elif self._end is None:
+            self._decide(state, event)
+
+    def _decide(self, state: _TaskState, event: Exited) -> None:
+        scenario = self._plan.scenario
+        by_job = scenario.restart.scope == "job"
+        decision = policy.decide(
+            event.task,
+            event.exit_code,
+            restart=scenario.restart,
+            success=scenario.success,
+            exits={n: s.exit_code if s.state == "ended" else None for n, s in self._tasks.items()},
+            restarts=self._job_restarts if by_job else state.restarts,
+        )
+        match decision:
+            case policy.Succeed(reason=reason, drain=drain):
+                self._finish(JobEnd("succeeded", reason), drain=drain)
+            case policy.Fail(reason=reason):
+                if event.oom_killed:
+                    reason += " (out of memory: the kernel killed it)"
+                words = tuple(line for line in state.last_words if line.strip())
+                self._finish(JobEnd("failed", reason, event.task, words))
+            case policy.RestartTask(delay=delay, number=number):
+                state.state, state.restarts = "backoff", number
+                self._write("restart", event.task, scope="task", number=number, delay=delay)
+                self._at(delay, lambda: self._start_unless_over(state))
+            case policy.RestartJob(number=number, delay=delay):
+                self._job_restarts, self._restarting = number, decision
+                self._write("restart", event.task, scope="job", number=number, delay=delay)
+                self._stop_all()
+                self._restart_job_when_all_ended()
+            case policy.Wait():
+                self._fail_if_nobody_is_left()
+
+    def _interrupted(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self._end is None:
+            self._finish(JobEnd("interrupted", f"stopped by {name}"))
+        else:
+            self._write("interrupted-again", signal=name)
+            self._kill_all()
+
+    # --- Starting -------------------------------------------------------------------------------
+
+    def _start_all(self) -> None:
+        for state in self._tasks.values():
+            self._start(state)
+
+    def _start_unless_over(self, state: _TaskState) -> None:
+        if self._end is None and state.state == "backoff":
+            self._start(state)
+
+    def _start(self, state: _TaskState) -> None:
+        task = state.task
+        state.state, state.told_to_stop = "starting", False
+        state.reader = StepReader(self._plan.scenario.metrics.steps)
+        self._write("start", task.name)
+        self._call("start", task.name, lambda: self._engine.start(task))
+
+    def _restart_job_when_all_ended(self) -> None:
+        pending = self._restarting
+        if pending is None or self._anything_left():
+            return
+        self._restarting = None
+        for state in self._tasks.values():
+            state.state = "backoff"
+        for state in self._tasks.values():
+            self._at(pending.delay, lambda state=state: self._start_unless_over(state))  # type: ignore[misc]
+
+    # --- Stopping -------------------------------------------------------------------------------
+
+    def _finish(self, end: JobEnd, *, drain: bool = False) -> None:
+        """Settle the outcome; whatever happens after can't change it."""
+        self._end, self._restarting = end, None
+        self._write("job", end.task, outcome=end.outcome, reason=end.reason)
+        for state in self._tasks.values():
+            if state.state == "backoff":
+                state.state = "ended"
+            if drain and state.task.role not in TRAINING_ROLES:
+                self._tell_to_stop(state)
+        if drain:
+            self._at(DRAIN, self._stop_all)
+        else:
+            self._stop_all()
+
+    def _stop_all(self) -> None:
+        """Send SIGTERM to whoever runs, and SIGKILL after the grace period."""
+        self._stopping = self._end is not None
+        for state in self._tasks.values():
+            self._tell_to_stop(state)
+        life = self._job_restarts
+
+        def kill() -> None:
+            if life == self._job_restarts:  # else this was for the job's life before
+                self._kill_all()
+
+        self._at(STOP_GRACE, kill)
+
+    def _tell_to_stop(self, state: _TaskState) -> None:
+        if state.state == "running" and not state.told_to_stop:
+            state.told_to_stop = True
+            self._signal(state, signal.SIGTERM)
+
+    def _kill_all(self) -> None:
+        for state in self._tasks.values():
+            if state.state == "running":
+                state.told_to_stop = True
+                self._signal(state, signal.SIGKILL)
+
+    def _signal(self, state: _TaskState, number: signal.Signals) -> None:
+        name = state.task.name
+        self._write("stop", name, signal=number.name)
+        self._call("signal", name, lambda: self._engine.signal(name, number))
+
+    def _anything_left(self) -> bool:
+        return any(state.state in ("starting", "running") for state in self._tasks.values())
+
+    def _fail_if_nobody_is_left(self) -> None:
+        """Everybody ended well and still the success rule is not met."""
+        if all(state.state == "ended" for state in self._tasks.values()):
+            reason = "every task has ended, but the success rule is not met"
+            self._finish(JobEnd("failed", reason))
+
+    def _out_of_time(self) -> None:
+        if self._end is None:
+            limit = self._plan.scenario.timeout
+            self._finish(JobEnd("timeout", f"not done after the timeout of {limit:g} s"))
+
+    # --- Effects --------------------------------------------------------------------------------
+
+    def _at(self, delay: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._timers, (self._clock.now() + delay, next(self._order), action))
+
+    def _call(
+        self, operation: Literal["start", "signal"], task: str, call: Callable[[], str | None]
+    ) -> None:
+        """Make an engine call elsewhere; what comes of it arrives in the inbox."""
+
+        def perform() -> None:
+            try:
+                self.inbox.put(_Called(operation, task, answer=call() or ""))
+            except EmulatorError as error:
+                self.inbox.put(_Called(operation, task, error=error))
+            except Exception as error:  # a defect must end the run, not hang it
+                failure = EngineLost(f"Calling the engine to {operation} {task} failed: {error!r}")
+                self.inbox.put(_Called(operation, task, error=failure))
+
+        self._submit(perform)
+
+    def _write(
+        self, event: str, task: str = "", *, wall: float | None = None, **data: object
+    ) -> None:
+        self._on_entry(self._record.write(event, task, wall=wall, **data))

@@ -1,0 +1,67 @@
+"""Durations, sizes and rates as people write them: `5s`, `512m`, `100mbit` (pure)."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["format_duration", "format_size", "parse_duration", "parse_rate", "parse_size"]
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([bkmgt])(?:i?b)?", re.IGNORECASE)
+_RATE = re.compile(r"(\d+(?:\.\d+)?)([kmg]?bit)", re.IGNORECASE)
+
+
+def parse_duration(text: object) -> float:
+    """Return seconds for `500ms`, `5s`, `2m`, `1m30s`; a bare number is refused, 0 is not."""
+    written = str(text).strip()
+    if written == "0":
+        return 0.0
+    if not _DURATION.fullmatch(written):
+        bare = re.fullmatch(r"\d+(\.\d+)?", written)
+        raise ValueError(
+            f"{written!r} is not a duration; write "
+            + (f"'{written}s'" if bare else "'5s', '2m' or '500ms'")
+        )
+    return sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(written))
+
+
+def parse_size(text: object) -> int:
+    """Return bytes for `512m`, `1g`, `1.5GiB` (powers of 1024, as Docker reads them)."""
+    match = _SIZE.fullmatch(str(text).strip())
+    if not match:
+        raise ValueError(f"{str(text)!r} is not a size; write '512m' or '1g'")
+    return int(float(match[1]) * _BYTES[match[2].lower()])
+
+
+def parse_rate(text: object) -> int:
+    """Return bits per second for `100mbit` (powers of 1000, as tc reads them)."""
+    match = _RATE.fullmatch(str(text).strip())
+    if not match:
+        raise ValueError(f"{str(text)!r} is not a rate; write '100mbit' or '1gbit'")
+    return int(float(match[1]) * _BITS[match[2].lower()])
+
+
+def format_duration(seconds: float) -> str:
+    """Return a short reading of seconds: `0.42s`, `12.3s`, `3m 05s`, `2h 07m`."""
+    if seconds < 10:
+        return f"{seconds:.2f}s"
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    return f"{minutes // 60}h {minutes % 60:02d}m"
+
+
+def format_size(size: float) -> str:
+    """Return a short reading of bytes: `512 MiB`, `1.5 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit in ("B", "KiB", "MiB") else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -1,0 +1,52 @@
+"""The data that every program trains on: 1,797 handwritten digits, beside this file.
+
+Small enough to travel with the programs, so that a task needs no network to start. README.md
+names the source. Imports only numpy, and only tasks that train need import it at all.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+PIXELS = 64
+CLASSES = 10
+HELD_OUT = 360
+_FILE = Path(__file__).with_name("digits.csv.gz")
+
+
+def load(seed: int) -> tuple[Floats, Labels, Floats, Labels]:
+    """Return train_x, train_y, test_x, test_y: 1437 and 360 images of 64 pixels in 0..1.
+
+    The held-out images are the same for every seed, so that accuracies compare; the seed only
+    orders the training images.
+    """
+    table = np.loadtxt(_FILE, delimiter=",", dtype=np.float32)  # 64 pixels of 0..16, then the digit
+    table = np.random.default_rng(0).permutation(table)
+    held_out, train = table[:HELD_OUT], np.random.default_rng(seed).permutation(table[HELD_OUT:])
+    return (*_split(train), *_split(held_out))
+
+
+def batches(
+    x: Floats, y: Labels, size: int, *, seed: int, worker: int = 0, workers: int = 1
+) -> Iterator[tuple[Floats, Labels]]:
+    """Yield batches of `size` examples for ever, from the share of one of `workers` workers.
+
+    All workers agree on the order of an epoch and take every `workers`-th example of it, so that
+    no two train on the same one. What is left of an epoch begins the next one's first batch.
+    """
+    order = np.random.default_rng(seed)
+    share = np.empty(0, dtype=np.intp)
+    while True:
+        while len(share) < size:
+            share = np.concatenate([share, order.permutation(len(x))[worker::workers]])
+        chosen, share = share[:size], share[size:]
+        yield x[chosen], y[chosen]
+
+
+def _split(table: Floats) -> tuple[Floats, Labels]:
+    return table[:, :PIXELS] / np.float32(16), table[:, PIXELS].astype(np.int64)

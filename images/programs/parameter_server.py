@@ -1,0 +1,147 @@
+"""Asynchronous training: workers fetch weights from parameter servers and send updates back.
+
+Shows one program for every role of TF_CONFIG: the chief schedules steps on whichever worker is
+free, worker and ps tasks only serve, an evaluator watches the checkpoints. Relies on the chief
+training on when a worker is lost, and on checkpoints for the rest: a lost ps ends the chief, and
+after a restart of the job it resumes where the last checkpoint left off.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import events
+
+events.phase("startup", "begin")  # importing TensorFlow takes seconds: count them
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is imported
+os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")  # a lost task is an error, not a wait
+import tensorflow as tf  # noqa: E402
+
+SEED = int(os.environ.get("EMULATOR_SEED", "0"))
+CHECKPOINTS = Path(os.environ.get("EMULATOR_SHARED", "/shared"), "parameter_server")
+LEARNING_RATE = 0.2
+ROUND = 10  # steps between joins; also bounds how stale an update can be
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train with parameter servers.")
+    parser.add_argument("--steps", type=int, default=400, help="steps of all workers together")
+    parser.add_argument("--batch", type=int, default=64, help="examples per step")
+    parser.add_argument("--save-every", type=int, default=100, help="steps between checkpoints")
+    return parser.parse_args()
+
+
+def serve(cluster: tf.distribute.cluster_resolver.ClusterResolver) -> None:
+    """Run what the chief sends here, until SIGTERM ends the process."""
+    # One thread for each pool: tens of these tasks may share a core or two.
+    threads = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
+    )
+    server = tf.distribute.Server(
+        cluster.cluster_spec(),
+        job_name=cluster.task_type,
+        task_index=cluster.task_id,
+        protocol="grpc",
+        config=threads,
+    )
+    events.phase("startup", "end")
+    server.join()
+
+
+def train(
+    cluster: tf.distribute.cluster_resolver.ClusterResolver, options: argparse.Namespace
+) -> None:
+    """Schedule the steps, save checkpoints, report: the work of the chief."""
+    import digits
+    import perceptron
+
+    servers = cluster.cluster_spec().num_tasks("ps")
+    strategy = tf.distribute.ParameterServerStrategy(
+        cluster,
+        variable_partitioner=tf.distribute.experimental.partitioners.MinSizePartitioner(
+            min_shard_bytes=2048, max_shards=servers
+        ),
+    )
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    events.phase("startup", "end")
+
+    with events.during("data"):
+        train_x, train_y, test_x, test_y = digits.load(SEED)
+
+        def dataset() -> tf.data.Dataset:
+            # No seed: each worker shall have an order of its own.
+            images = tf.data.Dataset.from_tensor_slices((train_x, train_y))
+            return images.shuffle(len(train_x)).repeat().batch(options.batch)
+
+        shares = iter(coordinator.create_per_worker_dataset(dataset))
+
+    with strategy.scope():
+        model = perceptron.make(SEED)
+    step = tf.Variable(0)
+    checkpoint = tf.train.Checkpoint(model=model, step=step)
+    manager = tf.train.CheckpointManager(checkpoint, str(CHECKPOINTS), max_to_keep=5)
+    if manager.latest_checkpoint:
+        with events.during("restore"):
+            manager.restore_or_initialize()
+
+    # A variable cut into shards has no gradient of its own: its shards have.
+    shards = [part for whole in model for part in getattr(whole, "variables", [whole])]
+
+    @tf.function
+    def train_step(share) -> tf.Tensor:
+        x, y = next(share)
+        with tf.GradientTape() as tape:
+            loss = perceptron.mean_loss(model, x, y)
+        for shard, gradient in zip(shards, tape.gradient(loss, shards), strict=True):
+            shard.assign_sub(LEARNING_RATE * gradient)
+        return loss
+
+    while int(step) < options.steps:
+        due = min(ROUND, options.steps - int(step))
+        losses = [coordinator.schedule(train_step, args=(shares,)) for _ in range(due)]
+        coordinator.join()
+        step.assign_add(due)
+        events.step(int(step), examples=int(step) * options.batch, loss=float(losses[-1].fetch()))
+        if int(step) % options.save_every == 0 or int(step) == options.steps:
+            with events.during("checkpoint"):
+                manager.save(checkpoint_number=int(step))
+
+    with events.during("eval"):
+        accuracy = perceptron.accuracy(model, test_x, test_y)
+    events.step(options.steps, examples=options.steps * options.batch, accuracy=accuracy)
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Report the accuracy of every new checkpoint until the last one: the evaluator's work."""
+    import digits
+    import perceptron
+
+    *_, test_x, test_y = digits.load(SEED)
+    model = perceptron.make(SEED)
+    step = tf.Variable(0)
+    checkpoint = tf.train.Checkpoint(model=model, step=step)
+    events.phase("startup", "end")
+    for path in tf.train.checkpoints_iterator(str(CHECKPOINTS)):
+        with events.during("eval"):
+            checkpoint.read(path).expect_partial()
+            accuracy = perceptron.accuracy(model, test_x, test_y)
+        events.step(int(step), accuracy=accuracy)
+        if int(step) >= options.steps:
+            return
+
+
+def main() -> None:
+    options = arguments()
+    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if cluster.task_type in ("worker", "ps"):
+        serve(cluster)
+    elif cluster.task_type == "evaluator":
+        evaluate(options)
+    else:
+        train(cluster, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""The model of the TensorFlow programs: a perceptron 64-64-10 of plain variables, without Keras.
+
+Make it under `strategy.scope()`: the strategy decides where the variables live.
+"""
+
+import digits
+import numpy as np
+import tensorflow as tf
+
+HIDDEN = 64
+Model = list[tf.Variable]
+
+
+def make(seed: int, aggregation: tf.VariableAggregation = tf.VariableAggregation.NONE) -> Model:
+    """Create the weights; `aggregation` says how replicas join their updates of one."""
+    random = np.random.default_rng(seed)
+
+    def layer(rows: int, columns: int) -> Model:
+        weights = random.normal(scale=rows**-0.5, size=(rows, columns)).astype(np.float32)
+        biases = np.zeros(columns, np.float32)
+        return [tf.Variable(start, aggregation=aggregation) for start in (weights, biases)]
+
+    return layer(digits.PIXELS, HIDDEN) + layer(HIDDEN, digits.CLASSES)
+
+
+def predict(model: Model, x: tf.Tensor) -> tf.Tensor:
+    hidden_weights, hidden_biases, weights, biases = model
+    x = x - 0.3  # about the mean pixel: centred inputs bear a larger step, and a staler one
+    hidden = tf.nn.relu(tf.matmul(x, hidden_weights) + hidden_biases)
+    return tf.matmul(hidden, weights) + biases
+
+
+def mean_loss(model: Model, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    scores = predict(model, x)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=scores))
+
+
+def accuracy(model: Model, x: tf.Tensor, y: tf.Tensor) -> float:
+    """Return the share of images whose digit the model names."""
+    return float(np.mean(tf.argmax(predict(model, x), axis=1) == y))

@@ -11,10 +11,7 @@ import hashlib
 import io
 import os
 import re
-import shutil
-import subprocess
 import tarfile
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,11 +27,12 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 from urllib3.exceptions import HTTPError
 
+from emulator import base_image
 from emulator.bundled import ROOT
 from emulator.errors import EngineLost, ImageError, UsageError
 from emulator.scenario import Dockerfile
 
-__all__ = ["KINDS", "AptSource", "BuildOptions", "Images", "apt_source", "recipe_tag"]
+__all__ = ["KINDS", "BuildOptions", "Images", "recipe_tag"]
 
 KINDS = ("cpu", "gpu", "pytorch")
 """The images that come with the emulator, each with a Dockerfile of its own."""
@@ -42,6 +40,7 @@ DEFAULT_BASE = "python:3.11-slim"
 LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 LAST_LINES = 15
+STEP_WIDTH = 100
 
 Say = Callable[[str], None]
 """Where progress goes, a line at a time."""
@@ -136,7 +135,7 @@ class Images:
             if found and (asked is None or labels.get(LABEL_BASE) == asked):
                 say(f"{tag} is up to date")
                 return tag
-            base = self._base(say)
+            base = self.base(say)
             context = recipe_context(kind, self._options)
             args = {"BASE": base} | {
                 name: os.environ[name]
@@ -185,17 +184,19 @@ class Images:
                 for line in str(message.get("stream", "")).splitlines():
                     if line.startswith("Step "):
                         step = line
-                        say(f"{tag}: {line}")
+                        say(f"{tag}: {line[:STEP_WIDTH]}")
                     elif line.strip():
                         last.append(line)
                         say(f"  {line}")
                 if "error" in message:
                     said = "\n".join(f"  {line}" for line in [*last, message["error"]])
                     raise ImageError(f"{tag} does not build; it failed at {step!r}:\n{said}")
+            # The builder stage is as large as the image; nothing would ever use it again.
+            self._api.prune_images({"dangling": True, "label": "emulator.stage=builder"})
         say(f"built {tag}")
         return tag
 
-    def _base(self, say: Say) -> str:
+    def base(self, say: Say) -> str:
         """Return a base image that the engine has."""
         base = self._options.base or DEFAULT_BASE
         if self.has(base):
@@ -216,9 +217,9 @@ class Images:
                 if "error" in message:
                     raise ImageError(f"Can't pull {reference}: {message['error']}.")
         except APIError as error:
-            said = re.sub(r"https?://\S+", "the registry", str(error.explanation))
+            why = str(error.explanation).rpartition(": ")[2]
             raise ImageError(
-                f"The engine has no image {reference} and can't pull it: {said}.",
+                f"The engine has no image {reference} and can't pull it ({why}).",
                 "Check its name, or build it first.",
             ) from None
         except (DockerException, requests.RequestException, HTTPError) as error:
@@ -226,30 +227,19 @@ class Images:
         return reference
 
     def _make_base(self, say: Say) -> str:
-        """Make a Debian or Ubuntu base like this machine's, once."""
-        source = apt_source()
-        tag = f"emulator-base:{source.suite}"
+        """Import a base of this machine's own release, made once."""
+        source = base_image.apt_source()
+        tag = f"{base_image.NAME}:{source.suite}"
         with _one_at_a_time(tag):
             if self.has(tag):
                 return tag
-            tool = shutil.which("debootstrap")
-            if tool is None or os.geteuid() != 0:
-                lack = "debootstrap is not installed" if tool is None else "that takes root"
-                raise ImageError(
-                    f"No image registry answers, and no base image can be made here: {lack}.",
-                    "Install debootstrap and run this as root once, or name an image that the "
-                    "engine has with --base.",
+            with base_image.packed(source, say) as stream, _engine_errors(f"import {tag}"):
+                self._api.import_image_from_stream(
+                    stream,
+                    repository=base_image.NAME,
+                    tag=source.suite,
+                    changes=["ENV LANG=C.UTF-8", 'CMD ["python3"]'],
                 )
-            with tempfile.TemporaryDirectory(prefix="emulator-base-") as folder:
-                _debootstrap([tool, *source.arguments(folder)], say)
-                say(f"importing {tag}")
-                with _packed(folder) as stream, _engine_errors(f"import {tag}"):
-                    self._api.import_image_from_stream(
-                        stream,
-                        repository="emulator-base",
-                        tag=source.suite,
-                        changes=["ENV LANG=C.UTF-8", 'CMD ["python3"]'],
-                    )
         return tag
 
     def _inspect(self, reference: str) -> dict[str, Any] | None:
@@ -341,103 +331,6 @@ def _split_reference(reference: str) -> tuple[str, str]:
         return reference, ""
     name, colon, tag = reference.rpartition(":")
     return (name, tag) if colon and "/" not in tag else (reference, "latest")
-
-
-# --- A base image from this machine's own package sources ---------------------------------------
-
-
-@dataclass(frozen=True)
-class AptSource:
-    """Where this machine gets its own packages from."""
-
-    distribution: str
-    suite: str
-    uri: str
-
-    def arguments(self, folder: str) -> list[str]:
-        """Return debootstrap's arguments for a small system with Python."""
-        components = "main,universe" if self.distribution == "ubuntu" else "main"
-        packages = "python3,python3-venv,ca-certificates"
-        return [
-            "--variant=minbase",
-            f"--components={components}",
-            f"--include={packages}",
-            self.suite,
-            folder,
-            self.uri,
-        ]
-
-
-def apt_source(root: Path = Path("/")) -> AptSource:
-    """Read the machine's release and its first package source, in either of apt's formats.
-
-    Raises ImageError where the machine is no Debian or Ubuntu.
-    """
-    try:
-        text = (root / "etc/os-release").read_text(encoding="utf-8")
-    except OSError:
-        text = ""
-    release = dict(re.findall(r'(?m)^(\w+)="?([^"\n]*)"?$', text))
-    suite = release.get("VERSION_CODENAME", "")
-    for uri, suites in _source_lines(root / "etc/apt"):
-        if suite and suite in suites:
-            return AptSource(release.get("ID", "debian"), suite, uri)
-    raise ImageError(
-        "No image registry answers, and this machine is no Debian or Ubuntu whose package "
-        "sources a base image could be made from.",
-        "Name an image that the engine has with --base.",
-    )
-
-
-def _source_lines(apt: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield (URI, suites) of one-line and deb822 sources."""
-    for file in [apt / "sources.list", *sorted(apt.glob("sources.list.d/*.list"))]:
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
-        for match in re.finditer(r"(?m)^deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s+(\S+)\s+.*\bmain\b", text):
-            yield match[1], [match[2]]
-    for file in sorted(apt.glob("sources.list.d/*.sources")):
-        for stanza in re.split(r"\n\s*\n", file.read_text(encoding="utf-8")):
-            fields = dict(re.findall(r"(?m)^([A-Za-z-]+):[ \t]*(.*)$", stanza))
-            if "main" in fields.get("Components", "").split() and fields.get("URIs"):
-                yield fields["URIs"].split()[0], fields.get("Suites", "").split()
-
-
-def _debootstrap(command: Sequence[str], say: Say) -> None:
-    last = deque[str](maxlen=LAST_LINES)
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            last.append(line.rstrip())
-            say(f"  {line.rstrip()}")
-    if process.returncode:
-        said = "\n".join(f"  {line}" for line in last)
-        raise ImageError(f"debootstrap failed with exit code {process.returncode}:\n{said}")
-
-
-@contextmanager
-def _packed(folder: str) -> Iterator[Any]:
-    """Stream a root folder as tar, without caches and manuals."""
-    excluded = [
-        "var/cache/apt",
-        "var/lib/apt/lists",
-        "usr/share/doc",
-        "usr/share/man",
-        "proc",
-        "sys",
-    ]
-    options = [f"--exclude=./{path}/*" for path in excluded]
-    command = ["tar", "-C", folder, "-c", *options, "."]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        yield process.stdout
-    if process.returncode:
-        raise ImageError(f"Packing the base image failed with exit code {process.returncode}.")
 
 
 @contextmanager

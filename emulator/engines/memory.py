@@ -129,12 +129,18 @@ class MemoryEngine:
 
     def remove(self, task: str) -> None:
         """Forget the task; one that runs ends as if killed."""
-        self.signal(task, signal.SIGKILL)
-        self._tasks().pop(task, None)
+        running = self._tasks().pop(task, None)
+        if running and running.alive and self._inbox:
+            self._inbox.put(Exited(task, self._clock.wall(), 128 + signal.SIGKILL))
 
     def tear_down(self, run_id: str) -> int:
-        """Forget the run."""
-        return len(self._world.tasks.pop(run_id, {}))
+        """Forget the run, its tasks first."""
+        tasks = list(self._world.tasks.get(run_id, {}))
+        if run_id == self._run_id:
+            for task in tasks:
+                self.remove(task)
+        self._world.tasks.pop(run_id, None)
+        return len(tasks)
 
     def find(self, run_id: str | None = None) -> list[Found]:
         """Return the tasks of runs that were not torn down."""
@@ -166,8 +172,7 @@ class MemoryEngine:
     def _end(self, start: int, end: Exited) -> None:
         """Report the end of one start, once, whoever comes first: script, signal or removal."""
         running = self._tasks().get(end.task)
-        if self._inbox is None or (running and running.alive != start):
+        if self._inbox is None or running is None or running.alive != start:
             return
-        if running:
-            running.alive = 0
+        running.alive = 0
         self._inbox.put(Exited(end.task, self._clock.wall(), end.exit_code, end.oom_killed))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
+Batch = tuple[Floats, Labels]
 
 PIXELS = 64
 CLASSES = 10
@@ -33,7 +34,7 @@ def load(seed: int) -> tuple[Floats, Labels, Floats, Labels]:
 
 def batches(
     x: Floats, y: Labels, size: int, *, seed: int, worker: int = 0, workers: int = 1
-) -> Iterator[tuple[Floats, Labels]]:
+) -> Iterator[Batch]:
     """Yield batches of `size` examples for ever, from the share of one of `workers` workers.
 
     All workers agree on the order of an epoch and take every `workers`-th example of it, so that
@@ -48,5 +49,5 @@ def batches(
         yield x[chosen], y[chosen]
 
 
-def _split(table: Floats) -> tuple[Floats, Labels]:
+def _split(table: Floats) -> Batch:
     return table[:, :PIXELS] / np.float32(16), table[:, PIXELS].astype(np.int64)

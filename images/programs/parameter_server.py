@@ -8,9 +8,8 @@ after a restart of the job it resumes where the last checkpoint left off.
 
 import argparse
 import os
-import sys
+import traceback
 from pathlib import Path
-from typing import NoReturn
 
 import events
 
@@ -27,7 +26,7 @@ ROUND = 10  # steps between joins; also bounds how stale an update can be
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train with parameter servers.")
-    parser.add_argument("--steps", type=int, default=400, help="steps of all workers together")
+    parser.add_argument("--steps", type=int, default=600, help="steps of all workers together")
     parser.add_argument("--batch", type=int, default=64, help="examples per step")
     parser.add_argument("--save-every", type=int, default=100, help="steps between checkpoints")
     return parser.parse_args()
@@ -140,7 +139,11 @@ def main() -> None:
     elif cluster.task_type == "evaluator":
         evaluate(options)
     else:
-        train(cluster, options)
+        try:
+            train(cluster, options)
+        except tf.errors.OpError:
+            traceback.print_exc()
+            os._exit(1)  # an ordinary exit waits for a lost ps to confirm it, perhaps for ever
 
 
 if __name__ == "__main__":

@@ -1,0 +1,130 @@
+"""What the Docker engine is asked, as data (pure): `emulate plan` prints exactly this."""
+
+from __future__ import annotations
+
+import io
+import socket
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from emulator.plan import Plan, Task
+
+__all__ = [
+    "FOLDER",
+    "HOST",
+    "RUN",
+    "SHARED",
+    "TASK",
+    "container_name",
+    "container_request",
+    "labels",
+    "network_request",
+    "program_archive",
+    "volume_request",
+]
+
+RUN, TASK, SCENARIO = "emulator.run", "emulator.task", "emulator.scenario"
+FOLDER, HOST = "emulator.folder", "emulator.host"
+"""Labels: on everything we make, and the only way by which we find anything again."""
+
+SHARED = "/shared"
+WORKDIR = "/job"
+
+
+def labels(plan: Plan, folder: Path) -> dict[str, str]:
+    """Return what everything of a run carries."""
+    return {
+        RUN: plan.run_id,
+        SCENARIO: plan.scenario.name,
+        FOLDER: str(folder),
+        HOST: socket.gethostname(),
+    }
+
+
+def network_request(plan: Plan, common: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of the run's network; `internal` keeps the internet out."""
+    return {
+        "name": plan.run_id,
+        "driver": "bridge",
+        "internal": not plan.scenario.network.internet,
+        "labels": dict(common),
+        "check_duplicate": True,
+    }
+
+
+def volume_request(plan: Plan, common: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of the run's shared volume."""
+    return {"name": plan.run_id, "labels": dict(common)}
+
+
+def container_request(plan: Plan, task: Task, common: Mapping[str, str]) -> dict[str, Any]:
+    """Return the body of `POST /containers/create` for one task.
+
+    An init is PID 1, because Python as PID 1 ignores SIGTERM; the json-file log driver is named,
+    because the daemon's default may be one that can't be read back.
+    """
+    host_config: dict[str, Any] = {
+        "NetworkMode": plan.run_id,
+        "Mounts": [{"Type": "volume", "Source": plan.run_id, "Target": SHARED}],
+        "Init": True,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "LogConfig": {"Type": "json-file", "Config": {}},
+    }
+    if task.cpus is not None:
+        host_config["NanoCpus"] = round(task.cpus * 1e9)
+    if task.memory is not None:
+        # As much swap as memory means none: a training that swaps measures the disk.
+        host_config |= {"Memory": task.memory, "MemorySwap": task.memory}
+    if task.gpus:
+        host_config["DeviceRequests"] = [
+            {"DeviceIDs": list(task.gpus), "Capabilities": [["gpu"]], "Driver": "nvidia"}
+        ]
+    body: dict[str, Any] = {
+        "Image": task.image,
+        "Cmd": list(task.command),
+        "Env": [f"{key}={value}" for key, value in task.env.items()],
+        "Hostname": task.name,
+        "Labels": {**common, TASK: task.name},
+        "HostConfig": host_config,
+        "NetworkingConfig": {"EndpointsConfig": {plan.run_id: {"Aliases": [task.name]}}},
+    }
+    if task.source is not None:
+        body["WorkingDir"] = WORKDIR
+    return body
+
+
+def container_name(run_id: str, task: str) -> str:
+    """Return the container's name: it carries the run id, so that runs can share an engine."""
+    return f"{run_id}-{task}"
+
+
+def program_archive(source: Path | None) -> bytes:
+    """Return a tar that holds the program under /job, and opens /shared to every user.
+
+    Images may run as any user: both folders are writable by all.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        folders = [SHARED] if source is None else [SHARED, WORKDIR]
+        for folder in folders:
+            entry = tarfile.TarInfo(folder.lstrip("/"))
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o777
+            tar.addfile(entry)
+        if source is not None and source.is_dir():
+            for child in sorted(source.iterdir()):
+                tar.add(child, f"{WORKDIR}/{child.name}".lstrip("/"), filter=_as_root)
+        elif source is not None:
+            tar.add(source, f"{WORKDIR}/{source.name}".lstrip("/"), filter=_as_root)
+    return buffer.getvalue()
+
+
+def _as_root(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if entry.name.endswith("/__pycache__"):
+        return None
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mode |= 0o444 | (0o111 if entry.isdir() else 0)
+    return entry

@@ -1,0 +1,148 @@
+"""Fixtures: a Docker engine where one answers, the installed command, a folder for runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.docker import DockerEngine
+from emulator.errors import EngineMissing
+
+REQUIRE = "EMULATOR_REQUIRE_DOCKER"
+_skipped_for_docker: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def docker_or_why() -> DockerEngine | str:
+    try:
+        return DockerEngine()
+    except EngineMissing as error:
+        return str(error)
+
+
+@pytest.fixture
+def docker_engine(
+    docker_or_why: DockerEngine | str, request: pytest.FixtureRequest
+) -> Iterator[DockerEngine]:
+    """A fresh engine object on the machine's Docker engine."""
+    if isinstance(docker_or_why, str):
+        if os.environ.get(REQUIRE) == "1":
+            pytest.fail(f"{REQUIRE}=1, but: {docker_or_why}")
+        _skipped_for_docker.append(request.node.nodeid)
+        pytest.skip("no Docker engine answers; `make docker` starts one")
+    engine = DockerEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def tiny_image(docker_or_why: DockerEngine | str) -> str:
+    """A small image with a shell: the base that our images are built on."""
+    if isinstance(docker_or_why, str):
+        pytest.skip("no Docker engine answers; `make docker` starts one")
+    return docker_or_why.images.base(lambda line: None)
+
+
+@pytest.fixture(scope="session")
+def host_tensorflow() -> None:
+    """Tasks of the process engine need TensorFlow in this environment."""
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("TensorFlow is not installed here; `make test` installs it")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What the command did."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401  whatever JSON can say
+        return json.loads(self.stdout)
+
+
+class Emulate:
+    """The `emulate` command, as users call it, with its run folders in one place."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def __call__(
+        self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> Finished:
+        """Run it to its end."""
+        process = self.start(*arguments, env=env, cwd=cwd)
+        stdout, stderr = process.communicate(timeout=540)
+        return Finished(process.returncode, stdout, stderr)
+
+    def start(
+        self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> subprocess.Popen[str]:
+        """Run it in the background, in a process group of its own as a shell would."""
+        return subprocess.Popen(
+            [*self.command, *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+
+    @property
+    def command(self) -> Sequence[str]:
+        return [sys.executable, "-m", "emulator"]
+
+    def up(
+        self, scenario: str | Path, *arguments: str, env: Mapping[str, str] | None = None
+    ) -> Finished:
+        """`emulate up --json` with this test's folder of runs."""
+        return self("up", scenario, "--json", "--out", self.out, *arguments, env=env)
+
+
+@pytest.fixture
+def emulate(tmp_path: Path) -> Iterator[Emulate]:
+    """The command; whatever a failed test has left is removed after it."""
+    command = Emulate(tmp_path / "runs")
+    yield command
+    if command.out.exists():
+        command("clean", "--out", command.out)
+
+
+def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
+    """Read the command's stderr until a line has `text`: an event, not a sleep."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"{text!r} never came; the command ended with {process.wait()}")
+
+
+def end(process: subprocess.Popen[str], number: signal.Signals) -> Finished:
+    """Signal the command and return what it left to say."""
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=120)
+    return Finished(process.returncode, stdout, stderr)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what was skipped for want of an engine."""
+    if _skipped_for_docker:
+        terminalreporter.section("DOCKER TESTS SKIPPED", red=True, bold=True)
+        terminalreporter.write_line(
+            f"{len(_skipped_for_docker)} tests need a Docker engine and none answers. "
+            f"`make docker` starts one (Debian, Ubuntu); {REQUIRE}=1 turns this into a failure."
+        )

@@ -1,0 +1,222 @@
+"""One suite over every engine: what `emulator/engines/base.py` promises.
+
+What a task does is written once, as a `Deed`, and told to each engine in its own language: a shell
+command for Docker and processes, a script for the memory engine.
+"""
+
+from __future__ import annotations
+
+import queue
+import shlex
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from emulator.clock import Clock, ManualClock, RealClock
+from emulator.engines.base import Engine, Exited, Inbox, Line
+from emulator.engines.docker import DockerEngine
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.process import ProcessEngine
+from emulator.plan import Plan, make_plan, new_run_id
+from emulator.scenario import Program, Role, Scenario
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What a task does: say lines, then end, or wait for a signal."""
+
+    says: Sequence[str] = ()
+    exit_code: int = 0
+    forever: bool = False
+    deaf: bool = False
+    """Ignores SIGTERM."""
+
+    def shell(self) -> str:
+        steps = ["trap '' TERM"] if self.deaf else []
+        steps += [f"echo {shlex.quote(line)}" for line in self.says]
+        steps.append("while :; do sleep 1000; done" if self.forever else f"exit {self.exit_code}")
+        return "; ".join(steps)
+
+    def script(self) -> Script:
+        return Script(
+            lines=[(0.0, line) for line in self.says],
+            exits_at=None if self.forever else 0.1,
+            exit_code=self.exit_code,
+            on_sigterm=None if self.deaf else 0.01,
+        )
+
+
+class Stage:
+    """An engine with a prepared plan, and what it has told so far."""
+
+    def __init__(self, engine: Engine, clock: Clock, plan: Plan, folder: Path) -> None:
+        self.engine, self.clock, self.plan, self.folder = engine, clock, plan, folder
+        self.inbox: Inbox = queue.SimpleQueue()
+        self.lines: dict[str, list[str]] = {}
+        self.exits: dict[str, list[Exited]] = {}
+        engine.prepare(plan, folder, self.inbox)
+
+    def start(self, task: str) -> str:
+        return self.engine.start(self.plan.task(task))
+
+    def until_line(self, task: str, text: str) -> None:
+        self._until(lambda: text in self.lines.get(task, []), f"{task} saying {text!r}")
+
+    def until_exit(self, task: str, number: int = 1) -> Exited:
+        self._until(lambda: len(self.exits.get(task, [])) >= number, f"the end of {task}")
+        return self.exits[task][number - 1]
+
+    def _until(self, reached: Callable[[], bool], what: str) -> None:
+        deadline = self.clock.now() + 60
+        while not reached():
+            match self.clock.next_event(self.inbox, deadline):
+                case Line(task=task, text=text):
+                    self.lines.setdefault(task, []).append(text)
+                case Exited() as exited:
+                    self.exits.setdefault(exited.task, []).append(exited)
+                case other:
+                    raise AssertionError(f"waiting for {what}, got {other}")
+
+
+StageMaker = Callable[..., Stage]
+
+
+@pytest.fixture(params=["memory", "process", pytest.param("docker", marks=pytest.mark.docker)])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker]:
+    """Return a maker of stages: `stage(worker=Deed(...), ps=Deed(...))`."""
+    made: list[tuple[Engine, str]] = []
+    image = "none"
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")  # or skip
+        image = request.getfixturevalue("tiny_image")
+
+    def engine_for(deeds: Mapping[str, Deed]) -> tuple[Engine, Clock]:
+        if request.param == "docker":
+            return DockerEngine(), RealClock()
+        if request.param == "process":
+            return ProcessEngine(), RealClock()
+        clock = ManualClock()
+        scripts = {f"{role}-*": deed.script() for role, deed in deeds.items()}
+        return MemoryEngine(clock, scripts), clock
+
+    def make(**deeds: Deed) -> Stage:
+        scenario = Scenario(
+            name="contract",
+            framework="none",
+            image=image,
+            program=Program(command=["true"]),
+            cluster={role: Role(command=["sh", "-c", d.shell()]) for role, d in deeds.items()},
+        )
+        engine, clock = engine_for(deeds)
+        run_id = new_run_id("contract")
+        folder = tmp_path / run_id
+        folder.mkdir()
+        made.append((engine, run_id))
+        plan = make_plan(scenario, run_id, engine.site(run_id, folder))
+        return Stage(engine, clock, plan, folder)
+
+    yield make
+    for engine, run_id in made:
+        engine.tear_down(run_id)
+        assert engine.find(run_id) == []
+        engine.close()
+
+
+def test_lines_come_in_order_and_before_the_end(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=[f"line {n}" for n in range(50)]))
+    s.start("worker-0")
+    assert s.until_exit("worker-0").exit_code == 0
+    assert s.lines["worker-0"] == [f"line {n}" for n in range(50)]
+
+
+def test_stamps_of_lines_and_end_never_go_back(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["a", "b"]))
+    before = s.clock.wall()
+    s.start("worker-0")
+    end = s.until_exit("worker-0")
+    assert before - 1 <= end.wall <= s.clock.wall() + 1
+
+
+@pytest.mark.parametrize("code", [0, 1, 42])
+def test_exit_codes_are_told(stage: StageMaker, code: int) -> None:
+    s = stage(worker=Deed(exit_code=code))
+    s.start("worker-0")
+    end = s.until_exit("worker-0")
+    assert (end.exit_code, end.oom_killed) == (code, False)
+
+
+def test_a_task_runs_until_it_is_told_to_stop(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True))
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    s.engine.signal("worker-0", signal.SIGTERM)
+    assert s.until_exit("worker-0").exit_code == 128 + signal.SIGTERM
+
+
+def test_a_task_that_is_deaf_to_sigterm_dies_of_sigkill(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True, deaf=True))
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    s.engine.signal("worker-0", signal.SIGTERM)
+    s.engine.signal("worker-0", signal.SIGKILL)
+    assert s.until_exit("worker-0").exit_code == 128 + signal.SIGKILL
+
+
+def test_signals_to_an_ended_or_unknown_task_do_nothing(stage: StageMaker) -> None:
+    s = stage(worker=Deed())
+    s.start("worker-0")
+    s.until_exit("worker-0")
+    s.engine.signal("worker-0", signal.SIGTERM)
+    s.engine.signal("nobody-0", signal.SIGTERM)
+    s.engine.remove("nobody-0")
+
+
+def test_a_task_starts_again_and_each_start_has_its_own_lines_and_end(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["hello"], exit_code=3))
+    s.start("worker-0")
+    s.until_exit("worker-0")
+    s.start("worker-0")
+    assert s.until_exit("worker-0", number=2).exit_code == 3
+    assert s.lines["worker-0"] == ["hello", "hello"]
+
+
+def test_removing_a_running_task_ends_it(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True), ps=Deed(says=["up"], forever=True))
+    s.start("worker-0")
+    s.start("ps-0")
+    s.until_line("worker-0", "up")
+    s.until_line("ps-0", "up")
+    s.engine.remove("worker-0")
+    assert s.until_exit("worker-0").exit_code == 128 + signal.SIGKILL
+    s.engine.signal("ps-0", signal.SIGTERM)
+    assert s.until_exit("ps-0").exit_code == 128 + signal.SIGTERM
+
+
+def test_what_a_run_made_is_found_by_its_id_and_removed_by_it(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True))
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    found = s.engine.find(s.plan.run_id)
+    assert found
+    assert {thing.folder for thing in found} == {str(s.folder)}
+    assert {thing.run_id for thing in found} == {s.plan.run_id}
+    assert s.plan.run_id in {thing.run_id for thing in s.engine.find()}
+    assert s.engine.tear_down(s.plan.run_id) >= 1
+    assert s.engine.find(s.plan.run_id) == []
+    assert s.engine.tear_down(s.plan.run_id) == 0
+    s.until_exit("worker-0")
+
+
+def test_two_runs_at_once_do_not_see_each_other(stage: StageMaker) -> None:
+    first = stage(worker=Deed(says=["first"], forever=True))
+    second = stage(worker=Deed(says=["second"], forever=True))
+    first.start("worker-0")
+    second.start("worker-0")
+    second.until_line("worker-0", "second")
+    first.engine.tear_down(first.plan.run_id)
+    assert second.engine.find(second.plan.run_id)
+    second.engine.signal("worker-0", signal.SIGTERM)
+    assert second.until_exit("worker-0").exit_code == 143

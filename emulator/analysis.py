@@ -67,7 +67,7 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     recoveries = list(_recoveries(history))
     per_second = _rate(front, [_step(e) for e in front])
     examples = plan.scenario.metrics.examples_per_step
-    accuracies = [e.data["accuracy"] for e in steps if "accuracy" in e.data]
+    accuracies = [e.data["accuracy"] for e in steps if _is_number(e.data.get("accuracy"))]
     return Analysis(
         outcome=outcome,
         reason=reason,
@@ -107,6 +107,11 @@ def _step(entry: Entry) -> int:
     return int(entry.data["step"])
 
 
+def _is_number(said: object) -> bool:
+    """Say whether a program's value is one: programs print what they like."""
+    return isinstance(said, int | float)
+
+
 def _front(steps: Sequence[Entry]) -> Iterator[Entry]:
     """Yield the step events that brought the job further than it ever was."""
     reached = -1
@@ -124,7 +129,7 @@ def _rate(front: Sequence[Entry], counts: Sequence[float]) -> float | None:
 
 
 def _examples_rate(front: Sequence[Entry]) -> float | None:
-    told = [entry for entry in front if "examples" in entry.data]
+    told = [entry for entry in front if _is_number(entry.data.get("examples"))]
     return _rate(told, [float(entry.data["examples"]) for entry in told])
 
 

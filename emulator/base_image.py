@@ -23,6 +23,7 @@ __all__ = ["NAME", "AptSource", "apt_source", "packed"]
 
 NAME = "emulator-base"
 LAST_LINES = 15
+_ONE_LINE = re.compile(r"(?m)^deb[ \t]+(?:\[[^\]]*\][ \t]+)?(\S+)[ \t]+(\S+)[ \t]+.*\bmain\b")
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,14 @@ def _source_lines(apt: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield (URI, suites) of one-line and deb822 sources."""
     for file in [apt / "sources.list", *sorted(apt.glob("sources.list.d/*.list"))]:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
-        for match in re.finditer(r"(?m)^deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s+(\S+)\s+.*\bmain\b", text):
+        for match in _ONE_LINE.finditer(text):
             yield match[1], [match[2]]
     for file in sorted(apt.glob("sources.list.d/*.sources")):
         for stanza in re.split(r"\n\s*\n", file.read_text(encoding="utf-8")):
             fields = dict(re.findall(r"(?m)^([A-Za-z-]+):[ \t]*(.*)$", stanza))
+            off = fields.get("Enabled", "").strip().lower() == "no"
+            if off or "deb" not in fields.get("Types", "").split():
+                continue
             if "main" in fields.get("Components", "").split() and fields.get("URIs"):
                 yield fields["URIs"].split()[0], fields.get("Suites", "").split()
 

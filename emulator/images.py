@@ -67,9 +67,10 @@ class BuildOptions:
     ) -> BuildOptions:
         """Fill what is not given from EMULATOR_BASE, SSL_CERT_FILE and its kin, PIP_FIND_LINKS."""
         environ = os.environ if environ is None else environ
-        for what, path in (("--ca-bundle", ca_bundle), ("--wheels", wheels)):
-            if path is not None and not path.exists():
-                raise UsageError(f"{what} {path}: there is no such path.")
+        if ca_bundle is not None and not ca_bundle.is_file():
+            raise UsageError(f"--ca-bundle {ca_bundle}: there is no such file.")
+        if wheels is not None and not wheels.is_dir():
+            raise UsageError(f"--wheels {wheels}: there is no such folder.")
         usual_ca = (Path(environ[name]) for name in CA_VARIABLES if environ.get(name))
         usual_wheels = (Path(place) for place in environ.get("PIP_FIND_LINKS", "").split())
         return cls(
@@ -308,9 +309,12 @@ def _custom_context(wanted: Dockerfile) -> bytes:
 
 
 def _dockerignore(context: Path) -> list[str]:
+    """Return what stays out: the user's list, and what would change the tag with every run."""
     file = context / ".dockerignore"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    return ["runs", ".git"] + [
+        line.strip() for line in lines if line.strip() and not line.startswith("#")
+    ]
 
 
 def _tar(files: Mapping[str, Path]) -> bytes:

@@ -21,7 +21,7 @@ from emulator.engines import choose
 from emulator.engines.base import Engine, Found
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineMissing
-from emulator.record import Record, is_live, runs_in
+from emulator.record import Record, is_live, runs_in, wait_until_over
 
 __all__ = ["abandoned", "clean", "find_all", "stop_or_remove"]
 
@@ -71,7 +71,7 @@ def stop_or_remove(record: Record) -> str:
     """End a run; return what was done. A run that goes on is asked to stop, and waited for."""
     if record.live and (supervisor := _supervisor_of(record)):
         supervisor.send_signal(signal.SIGTERM)
-        supervisor.wait()
+        wait_until_over(record.path)
         return f"{record.run_id} was stopped"
     engine = choose(record.plan.engine)
     with contextlib.closing(engine):

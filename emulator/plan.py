@@ -152,7 +152,10 @@ def _task(
 
 
 def _hand_out_gpus(wanted: Sequence[tuple[str, Role]], site: Site) -> list[tuple[str, ...]]:
-    """Give each task devices of its own; those that may share take turns over all devices."""
+    """Give each task devices of its own; those that may share take turns over what is left.
+
+    Where that is too little for them, they take turns over all devices.
+    """
     total = sum(spec.gpus.count for _, spec in wanted)
     if not total:
         return [() for _ in wanted]
@@ -164,23 +167,30 @@ def _hand_out_gpus(wanted: Sequence[tuple[str, Role]], site: Site) -> list[tuple
             "Run `emulate doctor` to see why, or leave `gpus:` out and use `image: auto`.",
         )
     free = list(devices)
-    handed: list[tuple[str, ...]] = []
-    turn = 0
+    handed: dict[str, tuple[str, ...]] = {}
+    sharing = [(name, spec.gpus.count) for name, spec in wanted if spec.gpus.shared]
     for name, spec in wanted:
-        count = spec.gpus.count
-        if spec.gpus.shared and count <= len(devices):
-            handed.append(tuple(devices[(turn + k) % len(devices)] for k in range(count)))
-            turn += count
-        elif count <= len(free):
-            handed.append(tuple(free[:count]))
-            del free[:count]
-        else:
-            raise Unsupported(
-                f"{name} asks for {count} GPU(s), but of the machine's {len(devices)} only "
-                f"{len(free)} are left for it.",
-                "Ask for fewer, or write `gpus: {count: 1, shared: true}`.",
-            )
-    return handed
+        if not spec.gpus.shared:
+            handed[name] = _take(name, spec.gpus.count, free, len(devices))
+            del free[: spec.gpus.count]
+    most = max((count for _, count in sharing), default=0)
+    common = free if len(free) >= most else devices
+    turn = 0
+    for name, count in sharing:
+        _take(name, count, common, len(devices))  # none gets the same device twice
+        handed[name] = tuple(common[(turn + k) % len(common)] for k in range(count))
+        turn += count
+    return [handed[name] for name, _ in wanted]
+
+
+def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, ...]:
+    if count > len(free):
+        raise Unsupported(
+            f"{name} asks for {count} GPU(s), but of the machine's {total} only "
+            f"{len(free)} are left for it.",
+            "Ask for fewer, or write `gpus: {count: 1, shared: true}`.",
+        )
+    return tuple(free[:count])
 
 
 def _warnings(scenario: Scenario) -> Iterator[str]:
@@ -195,7 +205,8 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
             yield "parameter servers without workers: nobody would compute gradients"
         if roles.keys() == {"evaluator"}:
             yield "an evaluator alone has nothing to evaluate"
-    if scenario.restart.policy == "always" and scenario.success == "auto":
+    restart = scenario.restart
+    if restart.policy == "always" and restart.scope == "task" and scenario.success == "auto":
         yield "restart always: tasks that end well start again until the success rule is met"
     if scenario.restart.policy == "never" and scenario.expect.max_restarts:
         yield "max_restarts is expected, but restart.policy is never"

@@ -87,7 +87,8 @@ def decide(
     if restarts >= restart.limit:
         whose = "the job" if restart.scope == "job" else task
         return Fail(f"{whose} used up its {restart.limit} restarts; last exit code {exit_code}")
-    delay = min(restart.backoff * 2**restarts, BACKOFF_CEILING)
+    doublings = min(restarts, 64)  # more would overflow, and a backoff of 0 never gets there
+    delay = min(restart.backoff * 2**doublings, BACKOFF_CEILING)
     kind = RestartJob if restart.scope == "job" else RestartTask
     return kind(delay=delay, number=restarts + 1)
 

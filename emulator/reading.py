@@ -16,6 +16,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+from yaml.reader import ReaderError
 
 from emulator.errors import Problem, ScenarioError, UsageError
 from emulator.scenario import ROLES, Cluster, Framework, Scenario
@@ -36,6 +37,13 @@ class _Source:
     lines: dict[KeyPath, int] = field(default_factory=dict)
     places: dict[KeyPath, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+
+    def replaced(self, path: KeyPath, place: str) -> None:
+        """Note that all that stands at `path` now comes from `place`."""
+        below = len(path)
+        self.lines = {p: line for p, line in self.lines.items() if p[:below] != path}
+        self.places = {p: other for p, other in self.places.items() if p[:below] != path}
+        self.places[path] = place
 
     def place(self, path: KeyPath) -> str:
         """Return `file:line` of the key, or of the closest thing around it that has a line."""
@@ -88,23 +96,41 @@ def _read_yaml(text: str, file: str) -> _Source:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = (error.problem_mark or error.context_mark).line + 1  # type: ignore[union-attr]
-        message = f"not valid YAML: {error.problem}"
-        raise ScenarioError([Problem(f"{file}:{line}", "", message)]) from None
-    except yaml.YAMLError as error:
-        raise ScenarioError([Problem(file, "", f"not valid YAML: {error}")]) from None
+        nodes = list(_walk(root, ()))
+    except _NOT_YAML as error:
+        line, what = _yaml_trouble(error, text)
+        place = f"{file}:{line}" if line else file
+        raise ScenarioError([Problem(place, "", f"not valid YAML: {what}")]) from None
     if not isinstance(data, dict):
         hint = "begin with `name: my-first-cluster`; `emulate init` writes a whole one"
         raise ScenarioError([Problem(f"{file}:1", "", "a scenario is a mapping of keys", hint)])
     source = _Source(data, file)
-    for path, node, twice in _walk(root, ()):
+    for path, node, twice in nodes:
         if twice:
             message = "is given twice; only the last one would count"
             place = f"{file}:{node.start_mark.line + 1}"
             source.problems.append(Problem(place, _dotted(path), message))
         source.lines[path] = node.start_mark.line + 1
     return source
+
+
+# PyYAML lets some of Python's own errors through: 30 February, a number of thousands of digits, a
+# list that holds itself.
+_NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
+
+
+def _yaml_trouble(error: Exception, text: str) -> tuple[int, str]:
+    """Return the line where the text stops being YAML (0: unknown), and why in one line."""
+    match error:
+        case yaml.MarkedYAMLError():
+            mark = error.problem_mark or error.context_mark
+            return (mark.line + 1 if mark else 0), str(error.problem)
+        case ReaderError():
+            what = f"the character #x{int(error.character):04x} is not allowed"
+            return text.count("\n", 0, error.position) + 1, what
+        case RecursionError():
+            return 0, "nested too deeply"
+    return 0, str(error)
 
 
 def _walk(node: yaml.Node | None, path: KeyPath) -> Iterator[tuple[KeyPath, yaml.Node, bool]]:
@@ -124,7 +150,8 @@ def _walk(node: yaml.Node | None, path: KeyPath) -> Iterator[tuple[KeyPath, yaml
 def _override(source: _Source, assignment: str) -> None:
     """Apply `cluster.worker=4` to the parsed data; the value is read as YAML.
 
-    A number for a role that is written as a mapping sets its replicas and keeps its limits.
+    A number for a role that is written as a mapping sets its replicas and keeps its limits; a
+    short form (`worker: 2`, `gpus: 1`, `restart: always`) is written in full where a key is added.
     """
     dotted, equals, text = assignment.partition("=")
     if not equals or not dotted:
@@ -133,16 +160,20 @@ def _override(source: _Source, assignment: str) -> None:
         )
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"The value of --set {assignment} is not YAML: {error}") from None
-    keys: list[str | int] = [int(k) if k.isdigit() else k for k in dotted.split(".")]
+    except _NOT_YAML as error:
+        what = _yaml_trouble(error, text)[1]
+        raise UsageError(f"The value of --set {assignment} is not YAML: {what}.") from None
+    keys: list[str | int] = [int(k) if k.isdecimal() else k for k in dotted.split(".")]
     target: Any = source.data
-    for depth, key in enumerate(keys[:-1]):
-        missing: Any = [] if isinstance(keys[depth + 1], int) else {}
-        target = _descend(target, key, missing, f"--set {assignment}")
+    for depth in range(1, len(keys)):
+        missing: Any = [] if isinstance(keys[depth], int) else {}
+        target = _descend(target, tuple(keys[:depth]), missing, f"--set {assignment}")
+        if tuple(keys[:depth]) not in source.lines:
+            source.places.setdefault(tuple(keys[:depth]), f"--set {assignment}")
     last = keys[-1]
     is_role = len(keys) == 2 and keys[0] == "cluster" and isinstance(target, dict)
-    if is_role and isinstance(value, int) and isinstance(target.get(str(last)), dict):
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if is_role and is_number and isinstance(target.get(str(last)), dict):
         target, last = target[str(last)], "replicas"
         keys.append(last)
     if isinstance(target, dict):
@@ -151,10 +182,11 @@ def _override(source: _Source, assignment: str) -> None:
         target[last] = value
     else:
         raise UsageError(f"--set {assignment}: there is nothing to set at {dotted}.")
-    source.places[tuple(keys)] = f"--set {assignment}"
+    source.replaced(tuple(keys), f"--set {assignment}")
 
 
-def _descend(target: Any, key: str | int, missing: Any, what: str) -> Any:  # noqa: ANN401  YAML
+def _descend(target: Any, path: KeyPath, missing: Any, what: str) -> Any:  # noqa: ANN401  YAML
+    key = path[-1]
     if isinstance(target, list):
         if not isinstance(key, int) or key >= len(target):
             raise UsageError(f"{what}: the list has no entry {key}.")
@@ -162,12 +194,23 @@ def _descend(target: Any, key: str | int, missing: Any, what: str) -> Any:  # no
     if not isinstance(target, dict):
         raise UsageError(f"{what}: {key} stands below a plain value.")
     found = target.get(str(key))
-    if isinstance(found, int) and not isinstance(found, bool):
-        # `worker: 2` and then --set cluster.worker.cpus=1: the number was short for replicas.
-        found = target[str(key)] = {"replicas": found}
+    if isinstance(found, int | str) and (short_for := _short_for(path)):
+        found = target[str(key)] = {short_for: found}
     if found is None:
         found = target[str(key)] = missing
     return found
+
+
+def _short_for(path: KeyPath) -> str | None:
+    """Return the key that a plain value at `path` stands for: `worker: 2` for its replicas."""
+    match path:
+        case ("cluster", _):
+            return "replicas"
+        case ("cluster", _, "gpus"):
+            return "count"
+        case ("restart",):
+            return "policy"
+    return None
 
 
 def _validate(source: _Source, folder: Path) -> tuple[Scenario | None, list[Problem]]:
@@ -182,7 +225,7 @@ def _validate(source: _Source, folder: Path) -> tuple[Scenario | None, list[Prob
     # Judge how the rest fits together with stand-ins for the broken sections.
     broken = frozenset(str(detail["loc"][0]) for detail in details)
     stand_ins = {"name": "x", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
-    sound = {key: value for key, value in source.data.items() if key not in broken}
+    sound = {key: value for key, value in source.data.items() if str(key) not in broken}
     sound |= {key: value for key, value in stand_ins.items() if key in broken}
     partial = Scenario.model_validate(sound, context=context)
     return None, problems + list(_misfits(partial, source, broken))
@@ -255,6 +298,12 @@ def _explain(detail: ErrorDetails) -> tuple[str, str]:
         known = sorted(_fields_at(detail["loc"][:-1]))
         close = _closest(str(detail["loc"][-1]), known)
         return "unknown key", close or f"known here: {', '.join(known)}"
+    if kind == "invalid_key" or detail["loc"][-1:] == ("[key]",):
+        return f"the key {written} is not text", "write it in quotes"
+    if kind == "too_short":
+        return "is empty", _example(detail["loc"])
+    if kind == "string_type" and isinstance(given, int | float):
+        return f"{written} should be text", f'write "{written}" in quotes'
     if kind == "missing":
         return "is missing", _example(detail["loc"])
     if kind == "literal_error":
@@ -273,6 +322,8 @@ def _explain(detail: ErrorDetails) -> tuple[str, str]:
         "float": "a number",
         "bool": "true or false",
         "list": "a list",
+        "path": "a path",
+        "string": "text",
     }
     wanted = nouns.get(kind.partition("_")[0], detail["msg"].removeprefix("Input should be "))
     return f"{written} should be {wanted}", _example(detail["loc"])
@@ -298,14 +349,23 @@ def _models_in(annotation: object) -> set[type[BaseModel]]:
     return {model for inner in get_args(annotation) for model in _models_in(inner)}
 
 
+_EXAMPLES = {
+    "name": "my-cluster",
+    "program": "{source: train.py, command: [python, train.py]}",
+    "command": "[python, train.py]",
+    "env": '{LEARNING_RATE: "0.1"}',
+    "cluster": "{worker: 2}",
+    "gpus": "1",
+    "restart": "{policy: on-failure}",
+    "throughput": "{min: 5}",
+}
+
+
 def _example(loc: Sequence[str | int]) -> str:
-    examples = {"name": "my-cluster", "cluster": "{worker: 2}", "command": "[python, train.py]"}
-    key = str(loc[-1]) if loc and loc[-1] in examples else ""
-    if key:
-        return f"write `{key}: {examples[key]}`"
-    if loc and loc[-1] == "program":
-        return "write `program: {source: train.py, command: [python, train.py]}`"
-    return ""
+    key = str(loc[-1]) if loc else ""
+    if len(loc) == 2 and loc[0] == "cluster":
+        return f"write how many, `{key}: 2`, or `{key}: {{replicas: 2, cpus: 1}}`"
+    return f"write `{key}: {_EXAMPLES[key]}`" if key in _EXAMPLES else ""
 
 
 def _closest(word: str, options: Iterable[str]) -> str:

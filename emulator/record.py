@@ -23,7 +23,7 @@ from emulator.clock import Clock
 from emulator.errors import RecordError, UsageError
 from emulator.plan import Plan
 
-__all__ = ["Entry", "Record", "RunFolder", "is_live", "runs_in"]
+__all__ = ["Entry", "Record", "RunFolder", "is_live", "runs_in", "wait_until_over"]
 
 LOCK = "supervisor.lock"
 
@@ -129,12 +129,17 @@ class Record:
     def plan(self) -> Plan:
         """The plan as it was when the run began; raises RecordError where it can't be read."""
         try:
-            text = (self.path / "plan.json").read_text(encoding="utf-8")
+            text = (self.path / "plan.json").read_bytes()
             # Paths in it are absolute and may be gone by now: that is no mistake any more.
             return Plan.model_validate_json(text, context={"stored": True})
-        except (OSError, ValidationError) as error:
+        except OSError as error:
+            raise RecordError(f"Can't read the plan in {self.path}: {error.strerror}.") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(step) for step in first["loc"]) or "plan.json"
             raise RecordError(
-                f"The plan in {self.path} can't be read: {str(error).splitlines()[0]}"
+                f"The plan in {self.path} is none of this version: {where}: {first['msg']}.",
+                "Judge it with the version that ran it.",
             ) from None
 
     @cached_property
@@ -182,6 +187,12 @@ def is_live(folder: Path) -> bool:
     return False
 
 
+def wait_until_over(folder: Path) -> None:
+    """Wait until no supervisor holds the run's lock."""
+    with FileLock(folder / LOCK, thread_local=False):
+        pass
+
+
 def runs_in(folder: Path) -> list[Record]:
     """Return the runs in a folder, oldest first."""
     plans = folder.glob("*/plan.json")
@@ -192,8 +203,11 @@ def _entries(lines: IO[bytes]) -> Iterator[Entry]:
     for line in lines:
         if not line.endswith(b"\n"):
             return  # torn by a crash or a full disk
-        data = json.loads(line)
-        known = {key: data.pop(key) for key in ("n", "t", "wall", "event")}
+        try:
+            data = json.loads(line)
+            known = {key: data.pop(key) for key in ("n", "t", "wall", "event")}
+        except (ValueError, KeyError):
+            return  # a torn line and what was written after it, once there was room again
         yield Entry(**known, task=data.pop("task", ""), data=data)
 
 

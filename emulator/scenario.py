@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -11,8 +12,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainSerializer,
+    Tag,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -48,20 +51,35 @@ ROLES: Mapping[Framework, tuple[str, ...]] = {
 """Roles by framework; `none` takes any name that can be part of a host name."""
 
 
-def _written(parse: Callable[[object], float], write: str, schema: str, example: str) -> list[Any]:
+def _written(
+    parse: Callable[[object], float], write: Callable[[Any], str], pattern: str, example: str
+) -> list[Any]:
     """Validate text like `5s` into a number, and write the number back as such text."""
+    text: dict[str, Any] = {"type": "string", "pattern": pattern, "examples": [example]}
+    # A bare 0 needs no unit, where it means anything.
+    schema = {"anyOf": [text, {"const": 0}]} if parse is parse_duration else text
     return [
         BeforeValidator(parse),
-        PlainSerializer(lambda number: write.format(number), when_used="json"),
-        WithJsonSchema({"type": ["string", "integer"], "pattern": schema, "examples": [example]}),
+        PlainSerializer(write, when_used="json"),
+        WithJsonSchema(schema),
     ]
 
 
+def _seconds(number: float) -> str:
+    """Write seconds in digits that are read back as the same number, never as `1e-05s`."""
+    return f"{Decimal(repr(number)):f}".removesuffix(".0") + "s"
+
+
 Duration = Annotated[
-    float, *_written(parse_duration, "{:.12g}s", r"^(0|(\d+(\.\d+)?(ms|s|m|h|d))+)$", "5s")
+    float, *_written(parse_duration, _seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d))+)$", "5s")
 ]
-Size = Annotated[int, *_written(parse_size, "{}b", r"^\d+(\.\d+)?[bkmgtBKMGT](i?[bB])?$", "512m")]
-Rate = Annotated[int, *_written(parse_rate, "{}bit", r"^\d+(\.\d+)?[kmg]?bit$", "100mbit")]
+Size = Annotated[
+    int,
+    *_written(parse_size, "{}b".format, r"^\d+(\.\d+)?([bB]|[kmgtKMGT]([iI]?[bB])?)$", "512m"),
+]
+Rate = Annotated[
+    int, *_written(parse_rate, "{}bit".format, r"^\d+(\.\d+)?[kmgKMG]?[bB][iI][tT]$", "100mbit")
+]
 
 
 def _env_value(value: object) -> object:
@@ -79,8 +97,13 @@ def _existing(path: Path | None, info: ValidationInfo) -> Path | None:
     context = info.context or {}
     if path is None or context.get("stored"):
         return path
-    resolved = (Path(context.get("folder", ".")) / path.expanduser()).resolve()
-    if not resolved.exists():
+    try:
+        resolved = (Path(context.get("folder", ".")) / path.expanduser()).resolve()
+        there = resolved.exists()
+    except (OSError, RuntimeError) as error:  # a name too long, a `~user` that nobody is
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path} can't be looked for: {why}") from None
+    if not there:
         raise ValueError(f"there is no {resolved}; paths start at the scenario's own folder")
     return resolved
 
@@ -120,12 +143,17 @@ class Dockerfile(_Model):
 
 
 def _image(value: object) -> object:
-    if value is None or isinstance(value, str | Mapping | Dockerfile):
+    if isinstance(value, str | Mapping | Dockerfile):
         return value
     raise ValueError("an image is 'cpu', 'gpu', 'auto', 'pytorch', a reference or a dockerfile:")
 
 
-Image = Annotated[str | Dockerfile, BeforeValidator(_image)]
+Image = Annotated[
+    Annotated[str, Tag("Reference")] | Annotated[Dockerfile, Tag("Dockerfile")],
+    # One kind of image, one list of mistakes: a union would add those of the other kind.
+    Discriminator(lambda value: "Reference" if isinstance(value, str) else "Dockerfile"),
+    BeforeValidator(_image),
+]
 
 
 class Gpus(_Model):
@@ -254,7 +282,7 @@ def json_schema() -> dict[str, Any]:
     schema = Scenario.model_json_schema()
     role = {"$ref": "#/$defs/Role"}
     schema["properties"]["cluster"]["additionalProperties"] = {
-        "anyOf": [role, {"type": "integer", "minimum": 1}]
+        "anyOf": [role, {"type": "integer", "minimum": 1, "maximum": 1000}]
     }
     schema["properties"]["restart"] = {
         "anyOf": [{"$ref": "#/$defs/Restart"}, {"enum": list(get_args(RestartPolicy))}]

@@ -22,6 +22,10 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _REDRAW = re.compile(r"[\r\b]+")
 
 
+_RESERVED = frozenset({"emulate", "n", "t", "wall", "event", "task", "self"})
+"""Fields of the history that are ours to fill; a program's own values under them are left out."""
+
+
 @dataclass(frozen=True)
 class Observation:
     """What one line said: `event` is `step` or `phase`, `data` the rest of it."""
@@ -37,7 +41,7 @@ class _Keras:
     epoch: int = 0
     _epoch = re.compile(r"^Epoch (\d+)/\d+")
     _bar = re.compile(r"^\s*(\d+)/(\d+)\s+(?:\[|━|\S*\s*\d+s)(?P<rest>.*)$")
-    _loss = re.compile(r"loss: ([0-9.eE+-]+)")
+    _loss = re.compile(r"loss: (-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)")
 
     def __call__(self, line: str) -> dict[str, object] | None:
         if match := self._epoch.match(line):
@@ -79,7 +83,7 @@ class _PyTorchExample:
     """`Train Epoch: 2 [640/60000 (1%)]\tLoss: 0.41`: the step is the number of examples seen."""
 
     _line = re.compile(
-        r"Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?([\d.]+))?"
+        r"Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?(\d+(?:\.\d+)?))?"
     )
 
     def __call__(self, line: str) -> dict[str, object] | None:
@@ -137,24 +141,31 @@ class StepReader:
 
     def _match(self, part: str) -> Observation | None:
         for reader in self._readers:
-            if found := reader(part):
+            try:
+                found = reader(part)
+            except ValueError:  # Python reads no integer of thousands of digits
+                continue
+            if found:
                 self._readers = [reader]  # one program, one way of printing
-                return Observation("step", found)
+                return _observation("step", found)
         return None
+
+
+def _observation(event: str, said: Mapping[str, object]) -> Observation:
+    return Observation(event, {key: said[key] for key in said if key not in _RESERVED})
 
 
 def _event(line: str) -> Observation | None:
     """Read one of our own JSON lines; anything malformed is just output."""
     try:
         data = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(data, dict):
         return None
-    told = {key: value for key, value in data.items() if key != "emulate"}
     match data:
         case {"emulate": "step", "step": int(step)} if not isinstance(step, bool):
-            return Observation("step", told)
+            return _observation("step", data)
         case {"emulate": "phase", "phase": str(), "state": "begin" | "end"}:
-            return Observation("phase", told)
+            return _observation("phase", data)
     return None

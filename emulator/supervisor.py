@@ -109,6 +109,7 @@ class Supervisor:
         self._end: JobEnd | None = None
         self._stopping = False
         self._job_restarts = 0
+        self._life = 0
         self._restarting: policy.RestartJob | None = None
         self._all_running = False
 
@@ -225,7 +226,7 @@ class Supervisor:
                 self._stop_all()
                 self._restart_job_when_all_ended()
             case policy.Wait():
-                self._fail_if_nobody_is_left()
+                pass
 
     def _interrupted(self, number: int) -> None:
         name = signal.Signals(number).name
@@ -257,6 +258,7 @@ class Supervisor:
         if pending is None or self._anything_left():
             return
         self._restarting = None
+        self._life += 1
         for state in self._tasks.values():
             state.state = "backoff"
         for state in self._tasks.values():
@@ -283,10 +285,10 @@ class Supervisor:
         self._stopping = self._end is not None
         for state in self._tasks.values():
             self._tell_to_stop(state)
-        life = self._job_restarts
+        life = self._life
 
         def kill() -> None:
-            if life == self._job_restarts:  # else this was for the job's life before
+            if life == self._life:  # else this was for the job's life before
                 self._kill_all()
 
         self._at(STOP_GRACE, kill)
@@ -309,12 +311,6 @@ class Supervisor:
 
     def _anything_left(self) -> bool:
         return any(state.state in ("starting", "running") for state in self._tasks.values())
-
-    def _fail_if_nobody_is_left(self) -> None:
-        """Everybody ended well and still the success rule is not met."""
-        if all(state.state == "ended" for state in self._tasks.values()):
-            reason = "every task has ended, but the success rule is not met"
-            self._finish(JobEnd("failed", reason))
 
     def _out_of_time(self) -> None:
         if self._end is None:

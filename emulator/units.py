@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 __all__ = ["format_duration", "format_size", "parse_duration", "parse_rate", "parse_size"]
@@ -12,7 +13,7 @@ _BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([bkmgt])(?:i?b)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)(?:b|([kmgt])(?:i?b)?)", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmg]?bit)", re.IGNORECASE)
 
 
@@ -27,7 +28,7 @@ def parse_duration(text: object) -> float:
             f"{written!r} is not a duration; write "
             + (f"'{written}s'" if bare else "'5s', '2m' or '500ms'")
         )
-    return sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(written))
+    return _bounded(sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(written)))
 
 
 def parse_size(text: object) -> int:
@@ -35,7 +36,7 @@ def parse_size(text: object) -> int:
     match = _SIZE.fullmatch(str(text).strip())
     if not match:
         raise ValueError(f"{str(text)!r} is not a size; write '512m' or '1g'")
-    return int(float(match[1]) * _BYTES[match[2].lower()])
+    return int(_bounded(float(match[1]) * _BYTES[(match[2] or "b").lower()]))
 
 
 def parse_rate(text: object) -> int:
@@ -43,7 +44,14 @@ def parse_rate(text: object) -> int:
     match = _RATE.fullmatch(str(text).strip())
     if not match:
         raise ValueError(f"{str(text)!r} is not a rate; write '100mbit' or '1gbit'")
-    return int(float(match[1]) * _BITS[match[2].lower()])
+    return int(_bounded(float(match[1]) * _BITS[match[2].lower()]))
+
+
+def _bounded(number: float) -> float:
+    """Refuse what has so many digits that a float takes it for infinite."""
+    if math.isinf(number):
+        raise ValueError("that many digits are no number that a machine can hold")
+    return number
 
 
 def format_duration(seconds: float) -> str:

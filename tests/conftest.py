@@ -69,7 +69,7 @@ class Finished:
     stderr: str
 
     @property
-    def json(self) -> Any:  # noqa: ANN401  whatever JSON can say
+    def json(self) -> Any:
         return json.loads(self.stdout)
 
 
@@ -78,6 +78,7 @@ class Emulate:
 
     def __init__(self, out: Path) -> None:
         self.out = out
+        self._started: list[subprocess.Popen[str]] = []
 
     def __call__(
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
@@ -91,7 +92,7 @@ class Emulate:
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> subprocess.Popen[str]:
         """Run it in the background, in a process group of its own as a shell would."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*self.command, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -101,10 +102,22 @@ class Emulate:
             env={**os.environ, **(env or {})},
             start_new_session=True,
         )
+        self._started.append(process)
+        return process
+
+    def reap(self) -> None:
+        """End what a failed test has left running."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+            process.wait()
 
     @property
     def command(self) -> Sequence[str]:
-        return [sys.executable, "-m", "emulator"]
+        return [str(Path(sys.executable).with_name("emulate"))]
 
     def up(
         self, scenario: str | Path, *arguments: str, env: Mapping[str, str] | None = None
@@ -118,6 +131,7 @@ def emulate(tmp_path: Path) -> Iterator[Emulate]:
     """The command; whatever a failed test has left is removed after it."""
     command = Emulate(tmp_path / "runs")
     yield command
+    command.reap()
     if command.out.exists():
         command("clean", "--out", command.out)
 

@@ -8,7 +8,6 @@ which nothing is saved.
 
 import argparse
 import os
-from collections.abc import Iterator
 
 import digits
 import events
@@ -39,19 +38,19 @@ def main() -> None:
     with events.during("data"):
         train_x, train_y, test_x, test_y = digits.load(SEED)
 
-        def dataset_of(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            worker, workers = context.input_pipeline_id, context.num_input_pipelines
+        replicas = strategy.num_replicas_in_sync
+        # One generator for every replica of the job; each task draws from those of its own.
+        shares = [
+            digits.batches(train_x, train_y, options.batch, seed=SEED, worker=one, workers=replicas)
+            for one in range(replicas)
+        ]
 
-            def batches() -> Iterator[digits.Batch]:
-                return digits.batches(
-                    train_x, train_y, options.batch, seed=SEED, worker=worker, workers=workers
-                )
+        def share(context: tf.distribute.experimental.ValueContext) -> tuple[tf.Tensor, tf.Tensor]:
+            x, y = next(shares[context.replica_id_in_sync_group])
+            return tf.constant(x), tf.constant(y)
 
-            x = tf.TensorSpec([options.batch, digits.PIXELS], tf.float32)
-            y = tf.TensorSpec([options.batch], tf.int64)
-            return tf.data.Dataset.from_generator(batches, output_signature=(x, y))
-
-        dataset = iter(strategy.distribute_datasets_from_function(dataset_of))
+        def next_batch() -> tuple[tf.Tensor, tf.Tensor]:
+            return strategy.experimental_distribute_values_from_function(share)
 
     with strategy.scope():
         # MEAN: an update in one replica becomes the mean of all replicas' updates.
@@ -67,19 +66,18 @@ def main() -> None:
     @tf.function
     def train_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         losses = strategy.run(replica_step, args=(x, y))
-        return strategy.experimental_local_results(losses)[0]  # our own; a mean would cost a step
+        return strategy.experimental_local_results(losses)[0]  # a mean would cost an all-reduce
 
     with events.during("compile"):
-        loss = train_step(*next(dataset))  # the first step traces the function
-    examples_per_step = options.batch * strategy.num_replicas_in_sync
+        loss = train_step(*next_batch())  # the first step traces the function
     for step in range(2, options.steps + 1):
-        loss = train_step(*next(dataset))
+        loss = train_step(*next_batch())
         if step % REPORT_EVERY == 0 and step < options.steps:
-            events.step(step, examples=step * examples_per_step, loss=float(loss))
+            events.step(step, examples=step * options.batch * replicas, loss=float(loss))
 
     with events.during("eval"):
         accuracy = perceptron.accuracy(model, test_x, test_y)
-    examples = options.steps * examples_per_step
+    examples = options.steps * options.batch * replicas
     events.step(options.steps, examples=examples, loss=float(loss), accuracy=accuracy)
 
 

@@ -29,6 +29,8 @@ class Deed:
     """What a task does: say lines, then end, or wait for a signal."""
 
     says: Sequence[str] = ()
+    last_words: str = ""
+    """Said without a newline."""
     exit_code: int = 0
     forever: bool = False
     deaf: bool = False
@@ -37,12 +39,13 @@ class Deed:
     def shell(self) -> str:
         steps = ["trap '' TERM"] if self.deaf else []
         steps += [f"echo {shlex.quote(line)}" for line in self.says]
+        steps.append(f"printf %s {shlex.quote(self.last_words)}")
         steps.append("while :; do sleep 1000; done" if self.forever else f"exit {self.exit_code}")
         return "; ".join(steps)
 
     def script(self) -> Script:
         return Script(
-            lines=[(0.0, line) for line in self.says],
+            lines=[(0.0, line) for line in [*self.says, self.last_words] if line],
             exits_at=None if self.forever else 0.1,
             exit_code=self.exit_code,
             on_sigterm=None if self.deaf else 0.01,
@@ -130,6 +133,21 @@ def test_lines_come_in_order_and_before_the_end(stage: StageMaker) -> None:
     s.start("worker-0")
     assert s.until_exit("worker-0").exit_code == 0
     assert s.lines["worker-0"] == [f"line {n}" for n in range(50)]
+
+
+def test_a_last_line_without_newline_is_never_lost(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["first"], last_words="no newline"))
+    for number in range(1, 11):
+        s.start("worker-0")
+        s.until_exit("worker-0", number)
+    assert s.lines["worker-0"] == ["first", "no newline"] * 10
+
+
+def test_a_line_of_40_kilobytes_stays_one_line(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["x" * 40_000, "next"]))
+    s.start("worker-0")
+    s.until_exit("worker-0")
+    assert s.lines["worker-0"] == ["x" * 40_000, "next"]
 
 
 def test_stamps_of_lines_and_end_never_go_back(stage: StageMaker) -> None:

@@ -1,0 +1,343 @@
+"""What goes wrong, for real: killed emulators, lost engines, full disks, taken names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.engines.docker import DockerEngine
+from emulator.engines.process import ProcessEngine
+from tests.conftest import Emulate, end, wait_for_line
+
+RUNNING = "all tasks are running"
+
+
+@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Both engines that users have."""
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")
+    return str(request.param)
+
+
+@pytest.fixture
+def image(engine: str, request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue("tiny_image")) if engine == "docker" else "none"
+
+
+def write(
+    tmp_path: Path, image: str, command: str = "echo up; sleep 1000", workers: int = 2
+) -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        f"name: luck\nframework: none\nimage: {image}\n"
+        f"program: {{command: [sh, -c, '{command}']}}\ncluster: {{worker: {workers}}}\n"
+    )
+    return path
+
+
+def left(engine: str, run_id: str) -> list[str]:
+    """What a run has left, asked of the engine itself."""
+    found = (DockerEngine() if engine == "docker" else ProcessEngine()).find(run_id)
+    return sorted(f"{thing.kind} {thing.name}" for thing in found)
+
+
+def start(emulate: Emulate, path: Path, engine: str, run_id: str) -> subprocess.Popen[str]:
+    process = emulate.start(
+        "up", path, "--engine", engine, "--out", emulate.out, "--run-id", run_id, "--json"
+    )
+    wait_for_line(process, RUNNING)
+    return process
+
+
+def test_kill_9_leaves_what_clean_finds_and_nothing_of_others_is_touched(
+    emulate: Emulate, tmp_path: Path, engine: str, image: str
+) -> None:
+    path = write(tmp_path, image)
+    lives, dies = (
+        start(emulate, path, engine, "luck-lives"),
+        start(emulate, path, engine, "luck-dies"),
+    )
+    end(dies, signal.SIGKILL)
+    # two containers, a network and a volume; or two shells with a sleep each
+    assert len(left(engine, "luck-dies")) == 4
+    shown = emulate("ps", "--json", "--out", emulate.out).json
+    assert {run["run_id"]: run["live"] for run in shown} == {"luck-lives": True, "luck-dies": False}
+
+    look = emulate("clean", "--engine", engine, "--dry-run", "--out", emulate.out)
+    assert all(thing in look.stderr for thing in left(engine, "luck-dies"))
+    assert len(left(engine, "luck-dies")) == 4
+    assert emulate("clean", "--engine", engine, "--out", emulate.out).returncode == 0
+
+    assert left(engine, "luck-dies") == []
+    assert left(engine, "luck-lives")
+    assert not (emulate.out / "luck-dies" / "work").exists()
+    assert end(lives, signal.SIGTERM).returncode == 130
+    assert left(engine, "luck-lives") == []
+
+
+def test_kill_9_loses_no_event_that_was_written(
+    emulate: Emulate, tmp_path: Path, engine: str, image: str
+) -> None:
+    process = start(emulate, write(tmp_path, image), engine, "luck-dies")
+    end(process, signal.SIGKILL)
+    check = emulate("check", "luck-dies", "--json", "--out", emulate.out)
+    assert check.returncode == 3
+    assert check.json["outcome"] == "running"
+    assert {task["state"] for task in check.json["tasks"].values()} == {"running"}
+    emulate("down", "luck-dies", "--out", emulate.out)
+    assert left(engine, "luck-dies") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_stops_its_tasks_and_removes_all(
+    emulate: Emulate, tmp_path: Path, engine: str, image: str, number: signal.Signals
+) -> None:
+    process = start(emulate, write(tmp_path, image), engine, "luck-stop")
+    done = end(process, number)
+    assert done.returncode == 130
+    assert '"outcome": "interrupted"' in done.stdout
+    assert left(engine, "luck-stop") == []
+
+
+def test_down_stops_a_run_from_another_terminal(
+    emulate: Emulate, tmp_path: Path, engine: str, image: str
+) -> None:
+    process = start(emulate, write(tmp_path, image), engine, "luck-down")
+    down = emulate("down", "luck-down", "--out", emulate.out)
+    assert "luck-down was stopped" in down.stderr
+    assert process.wait(timeout=60) == 130
+    process.communicate()
+    assert left(engine, "luck-down") == []
+
+
+def test_keep_leaves_the_cluster_until_down(
+    emulate: Emulate, tmp_path: Path, engine: str, image: str
+) -> None:
+    path = write(tmp_path, image, "echo $EMULATOR_TASK > $EMULATOR_SHARED/$EMULATOR_TASK")
+    done = emulate.up(path, "--engine", engine, "--keep", "--run-id", "luck-keep")
+    assert done.returncode == 0, done.stderr
+    if engine == "docker":
+        assert len(left(engine, "luck-keep")) == 4
+    else:
+        assert (emulate.out / "luck-keep" / "shared" / "worker-1").read_text() == "worker-1\n"
+    emulate("down", "luck-keep", "--out", emulate.out)
+    assert left(engine, "luck-keep") == []
+    assert not (emulate.out / "luck-keep" / "shared").exists()
+
+
+def test_a_full_disk_stops_the_run_with_a_sentence(
+    emulate: Emulate, tmp_path: Path, engine: str, image: str
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a small disk to fill")
+    try:
+        path = write(tmp_path, image, "while :; do echo $(seq 200); done", workers=1)
+        done = emulate(
+            "up", path, "--engine", engine, "--out", small, "--run-id", "luck-full", "--json"
+        )
+        assert done.returncode == 4, done.stderr[-2000:]
+        message = next(x for x in done.stderr.splitlines() if x.startswith("emulate: "))
+        assert f"Can't write the run folder {small}/luck-full: No space left on device." in message
+        assert "Traceback" not in done.stderr
+        assert left(engine, "luck-full") == []
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+# --- Docker alone -------------------------------------------------------------------------------
+
+
+@pytest.mark.docker
+def test_a_taken_name_is_said_and_the_stranger_is_left_alone(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    stranger = docker_engine.api.create_container(tiny_image, ["true"], name="luck-name-worker-1")
+    try:
+        done = emulate.up(
+            write(tmp_path, tiny_image), "--engine", "docker", "--run-id", "luck-name"
+        )
+        assert done.returncode == 4
+        assert "would not start worker-1" in done.stderr
+        assert "choose another --run-id" in done.stderr
+        assert left("docker", "luck-name") == []
+        assert docker_engine.api.inspect_container(stranger)["State"]["Status"] == "created"
+    finally:
+        docker_engine.api.remove_container(stranger)
+
+
+@pytest.mark.docker
+def test_an_image_that_does_not_build_shows_step_and_last_lines(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {tiny_image}\nRUN echo almost there && cat /no/such/file\n"
+    )
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "name: s\nframework: none\nimage: {dockerfile: Dockerfile}\n"
+        "program: {command: ['true']}\ncluster: {worker: 1}\n"
+    )
+    done = emulate.up(path, "--engine", "docker")
+    assert done.returncode == 4
+    assert "does not build; it failed at 'Step 2/" in done.stderr
+    assert "almost there" in done.stderr
+    assert "cat: /no/such/file: No such file or directory" in done.stderr
+    assert not emulate.out.exists()
+
+
+@pytest.mark.docker
+def test_an_image_of_ones_own_is_built_once(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    (tmp_path / "greeting").write_text(f"hello from the image {uuid.uuid4()}")
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {tiny_image}\nARG TO\nCOPY greeting /greeting-$TO\n"
+    )
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "name: s\nframework: none\nimage: {dockerfile: Dockerfile, args: {TO: you}}\n"
+        "program: {command: [cat, /greeting-you]}\ncluster: {worker: 1}\n"
+    )
+    first = emulate.up(path, "--engine", "docker")
+    second = emulate.up(path, "--engine", "docker")
+    assert "hello from the image" in first.stderr
+    assert "building emulator-custom:" in first.stderr
+    assert "building" not in second.stderr
+    docker_engine.api.remove_image(
+        next(
+            line.split()[-1]
+            for line in first.stderr.splitlines()
+            if "built emulator-custom" in line
+        )
+    )
+
+
+@pytest.mark.docker
+def test_an_image_that_is_nowhere_is_said(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine
+) -> None:
+    done = emulate.up(write(tmp_path, "no-such-image:1"), "--engine", "docker")
+    assert done.returncode == 4
+    assert "The engine has no image no-such-image:1 and can't pull it" in done.stderr
+
+
+@pytest.mark.docker
+def test_gpus_where_there_are_none_are_refused_before_the_start(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    if docker_engine.gpus():
+        pytest.skip("this machine has GPUs")
+    path = write(tmp_path, tiny_image)
+    done = emulate.up(path, "--engine", "docker", "--set", "cluster.worker.gpus=1")
+    assert done.returncode == 2
+    assert "worker-0 asks for a GPU, but the docker engine has none" in done.stderr
+    assert not emulate.out.exists()
+
+
+class Gate:
+    """A door in front of the engine's socket that can be shut: the engine is gone then."""
+
+    def __init__(self, path: Path, target: str) -> None:
+        self._target = target
+        self._open: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(64)
+        self._path = path
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def _start(self, target: Callable[..., None], *arguments: socket.socket) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def shut(self) -> None:
+        self._path.unlink()
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
+        self._listener.close()
+        for side in self._open:
+            with contextlib.suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for side in self._open:
+            side.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                engine = socket.socket(socket.AF_UNIX)
+                engine.connect(self._target)
+                self._open += [client, engine]
+                for source, sink in ((client, engine), (engine, client)):
+                    self._start(self._copy, source, sink)
+
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture
+def gate(docker_engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
+    if not Path("/var/run/docker.sock").exists():
+        pytest.skip("the engine has no local socket to stand in front of")
+    folder = tmp_path_factory.mktemp("g")
+    yield Gate(folder / "docker.sock", "/var/run/docker.sock")
+    shutil.rmtree(folder)
+
+
+@pytest.mark.docker
+def test_an_engine_that_goes_away_ends_the_run_and_clean_removes_the_rest(
+    emulate: Emulate, tmp_path: Path, gate: Gate, tiny_image: str
+) -> None:
+    host = {"DOCKER_HOST": f"unix://{gate._path}"}
+    process = emulate.start(
+        *("up", write(tmp_path, tiny_image), "--engine", "docker", "--json"),
+        *("--out", emulate.out, "--run-id", "luck-gone"),
+        env=host,
+    )
+    wait_for_line(process, RUNNING)
+    gate.shut()
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 4, stderr
+    assert "emulate: The Docker engine went away" in stderr
+    assert "`emulate clean` removes what this run left" in stderr
+    assert "Traceback" not in stderr
+
+    assert left("docker", "luck-gone")
+    emulate("clean", "--engine", "docker", "--out", emulate.out)
+    assert left("docker", "luck-gone") == []
+
+
+@pytest.mark.docker
+def test_out_of_memory_is_told_from_other_ends(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        f"name: s\nframework: none\nimage: {tiny_image}\n"
+        "program: {command: [python3, -c, 'bytearray(10**9)']}\n"
+        "cluster: {worker: {memory: 64m}}\nexpect: {outcome: failed}\n"
+    )
+    done = emulate.up(path, "--engine", "docker")
+    assert done.returncode == 0, done.stderr
+    assert done.json["tasks"]["worker-0"]["oom_killed"] is True
+    assert done.json["tasks"]["worker-0"]["exit_code"] == 137

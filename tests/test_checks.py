@@ -1,0 +1,243 @@
+"""Verdicts: every expectation ok, failed and unknown, and what they make together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from emulator import checks
+from emulator.analysis import Analysis, TaskResult
+from emulator.checks import EXIT_CODES, Status, Verdict, judge, overall, summary
+from emulator.scenario import Expectations
+
+RAN = Analysis(
+    outcome="succeeded",
+    reason="worker-0 finished",
+    duration=10.00004,
+    tasks={"worker-0": TaskResult("succeeded", 0, first_step=1, last_step=50, lost_steps=3)},
+    final_step=50,
+    network=0.5,
+    all_running=3.0,
+    first_step=5.0,
+    steps_per_second=10.0,
+    examples_per_second=320.0,
+    accuracy=0.9,
+    restarts=2,
+    lost_steps=10,
+    recoveries=[5.0, 7.5],
+    goodput=0.4,
+)
+SILENT = Analysis("succeeded", "worker-0 finished", 10.0, {})
+
+
+def verdicts(expect: dict[str, Any], analysis: Analysis) -> list[Verdict]:
+    return judge(Expectations.model_validate(expect), analysis)
+
+
+@pytest.mark.parametrize(
+    ("expect", "analysis", "verdict"),
+    [
+        ({"final_step": 50}, RAN, Verdict("final_step", "ok", "at least 50", "50")),
+        ({"final_step": 51}, RAN, Verdict("final_step", "failed", "at least 51", "50")),
+        ({"accuracy": 0.9}, RAN, Verdict("accuracy", "ok", "at least 0.900", "0.900")),
+        ({"accuracy": 0.91}, RAN, Verdict("accuracy", "failed", "at least 0.910", "0.900")),
+        (
+            {"throughput": {"min": 10}},
+            RAN,
+            Verdict("throughput.min", "ok", "at least 10.00 steps/s", "10.00 steps/s"),
+        ),
+        (
+            {"throughput": {"min": 10.5}},
+            RAN,
+            Verdict("throughput.min", "failed", "at least 10.50 steps/s", "10.00 steps/s"),
+        ),
+        (
+            {"throughput": {"max": 10}},
+            RAN,
+            Verdict("throughput.max", "ok", "at most 10.00 steps/s", "10.00 steps/s"),
+        ),
+        (
+            {"throughput": {"max": 9}},
+            RAN,
+            Verdict("throughput.max", "failed", "at most 9.00 steps/s", "10.00 steps/s"),
+        ),
+        ({"max_restarts": 2}, RAN, Verdict("max_restarts", "ok", "at most 2", "2")),
+        ({"max_restarts": 1}, RAN, Verdict("max_restarts", "failed", "at most 1", "2")),
+        ({"max_restarts": 0}, SILENT, Verdict("max_restarts", "ok", "at most 0", "0")),
+        ({"max_lost_steps": 10}, RAN, Verdict("max_lost_steps", "ok", "at most 10", "10")),
+        ({"max_lost_steps": 9}, RAN, Verdict("max_lost_steps", "failed", "at most 9", "10")),
+        (
+            {"recovers_within": "7500ms"},
+            RAN,
+            Verdict("recovers_within", "ok", "at most 7.50s", "7.50s"),
+        ),
+        (
+            {"recovers_within": "7s"},
+            RAN,
+            Verdict("recovers_within", "failed", "at most 7.00s", "7.50s"),
+        ),
+        (
+            {"recovers_within": "1h"},
+            replace(RAN, unrecovered=1),
+            Verdict(
+                "recovers_within", "failed", "at most 1h 00m", "no step came after the last failure"
+            ),
+        ),
+        (
+            {"recovers_within": "1h"},
+            SILENT,
+            Verdict(
+                "recovers_within", "unknown", "at most 1h 00m", "there was nothing to recover from"
+            ),
+        ),
+        ({"min_goodput": 0.4}, RAN, Verdict("min_goodput", "ok", "at least 0.400", "0.400")),
+        ({"min_goodput": 0.5}, RAN, Verdict("min_goodput", "failed", "at least 0.500", "0.400")),
+    ],
+)
+def test_an_expectation_is_judged_by_the_numbers(
+    expect: dict[str, Any], analysis: Analysis, verdict: Verdict
+) -> None:
+    first, *rest = verdicts(expect, analysis)
+    assert first.expectation == "outcome"
+    assert rest == [verdict]
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        {"final_step": 0},
+        {"accuracy": 0},
+        {"throughput": {"min": 1}},
+        {"throughput": {"max": 1}},
+        {"max_lost_steps": 0},
+        {"min_goodput": 0},
+    ],
+    ids=str,
+)
+def test_what_the_record_does_not_say_is_unknown(expect: dict[str, Any]) -> None:
+    verdict = verdicts(expect, SILENT)[1]
+    assert (verdict.status, verdict.got) == ("unknown", "the tasks' output does not say")
+
+
+@pytest.mark.parametrize(
+    ("expected", "outcome", "status"),
+    [
+        ("succeeded", "succeeded", "ok"),
+        ("succeeded", "failed", "failed"),
+        ("succeeded", "timeout", "failed"),
+        ("failed", "failed", "ok"),
+        ("failed", "succeeded", "failed"),
+        ("timeout", "timeout", "ok"),
+        ("succeeded", "running", "unknown"),
+        ("succeeded", "interrupted", "unknown"),
+        ("failed", "error", "unknown"),
+    ],
+)
+def test_the_outcome_is_always_judged(expected: str, outcome: str, status: Status) -> None:
+    (verdict,) = verdicts({"outcome": expected}, replace(SILENT, outcome=outcome, reason="why"))
+    assert verdict == Verdict("outcome", status, expected, f"{outcome}: why")
+
+
+def test_every_expectation_that_can_be_written_is_judged() -> None:
+    everything = {
+        "outcome": "succeeded",
+        "final_step": 1,
+        "accuracy": 0.5,
+        "throughput": {"min": 1, "max": 20},
+        "max_restarts": 9,
+        "max_lost_steps": 99,
+        "recovers_within": "1m",
+        "min_goodput": 0.1,
+    }
+    assert everything.keys() == Expectations.model_fields.keys()
+    found = verdicts(everything, RAN)
+    assert {verdict.expectation.partition(".")[0] for verdict in found} == everything.keys()
+    assert len(found) == len(everything) + 1  # throughput twice
+    assert overall(found) == "ok"
+
+
+def test_a_check_that_crashes_is_unknown_and_the_others_are_judged() -> None:
+    broken = replace(RAN, accuracy="high")  # type: ignore[arg-type]
+    found = {v.expectation: v for v in verdicts({"accuracy": 0.5, "final_step": 5}, broken)}
+    assert found["accuracy"].status == "unknown"
+    assert found["accuracy"].got.startswith("the check crashed: TypeError(")
+    assert (found["outcome"].status, found["final_step"].status) == ("ok", "ok")
+
+
+def test_a_check_that_crashes_midway_is_unknown_whatever_it_said_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+        yield Verdict("mine.min", "ok", "", "")
+        raise RuntimeError("at work")
+
+    monkeypatch.setattr(checks, "_CHECKS", {"mine": broken})
+    found = verdicts({}, RAN)
+    crash = Verdict("mine", "unknown", "", "the check crashed: RuntimeError('at work')")
+    assert found[-1] == crash
+    assert overall(found) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "together", "exit_code"),
+    [
+        (["ok", "ok"], "ok", 0),
+        ([], "ok", 0),
+        (["ok", "failed", "unknown"], "failed", 1),
+        (["unknown", "failed"], "failed", 1),
+        (["unknown", "ok"], "unknown", 3),
+    ],
+)
+def test_the_worst_verdict_decides(
+    statuses: list[Status], together: Status, exit_code: int
+) -> None:
+    assert overall([Verdict("x", status, "", "") for status in statuses]) == together
+    assert EXIT_CODES[together] == exit_code
+
+
+def test_the_summary_holds_the_numbers_and_is_json() -> None:
+    found = verdicts({"final_step": 51}, RAN)
+    told = summary(run_id="r-1", scenario="s", engine="fake", analysis=RAN, verdicts=found)
+    assert json.loads(json.dumps(told)) == {
+        "run_id": "r-1",
+        "scenario": "s",
+        "engine": "fake",
+        "outcome": "succeeded",
+        "reason": "worker-0 finished",
+        "verdict": "failed",
+        "verdicts": [
+            {
+                "expectation": "outcome",
+                "status": "ok",
+                "wanted": "succeeded",
+                "got": "succeeded: worker-0 finished",
+            },
+            {
+                "expectation": "final_step",
+                "status": "failed",
+                "wanted": "at least 51",
+                "got": "50",
+            },
+        ],
+        "duration": 10.0,
+        "tasks": {
+            "worker-0": {
+                "state": "succeeded",
+                "exit_code": 0,
+                "restarts": 0,
+                "oom_killed": False,
+                "last_step": 50,
+            }
+        },
+        "steps": {"final": 50, "lost": 10},
+        "startup": {"network": 0.5, "all_running": 3.0, "first_step": 5.0},
+        "throughput": {"steps_per_second": 10.0, "examples_per_second": 320.0},
+        "accuracy": 0.9,
+        "restarts": 2,
+        "recoveries": [5.0, 7.5],
+        "goodput": 0.4,
+    }

@@ -1,0 +1,282 @@
+"""The command line as users meet it: output, exit codes, messages. Tasks are shell scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Emulate
+
+NO_DOCKER = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
+HELLO = """\
+name: hello
+framework: none
+image: none
+program:
+  command: [sh, -c, 'echo "{\\"emulate\\": \\"step\\", \\"step\\": 7}"; echo $EMULATOR_TASK']
+cluster: {worker: 2}
+success: all-workers
+expect: {final_step: 7}
+"""
+
+
+@pytest.fixture
+def hello(tmp_path: Path) -> Path:
+    path = tmp_path / "hello.yaml"
+    path.write_text(HELLO)
+    return path
+
+
+def scenario(tmp_path: Path, command: str, extra: str = "") -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        "name: test\nframework: none\nimage: none\n"
+        f"program: {{command: [sh, -c, {json.dumps(command)}]}}\ncluster: {{worker: 1}}\n{extra}"
+    )
+    return path
+
+
+def test_up_puts_the_summary_on_stdout_and_all_else_on_stderr(
+    emulate: Emulate, hello: Path
+) -> None:
+    done = emulate.up(hello, "--engine", "process")
+    assert done.returncode == 0, done.stderr
+    assert done.json["verdict"] == "ok"
+    assert done.json["steps"]["final"] == 7
+    assert "worker-1 | worker-1" in done.stderr
+    assert "\x1b[" not in done.stderr  # no colours where it is no terminal
+
+
+def test_the_summary_holds_what_the_page_promises(emulate: Emulate, hello: Path) -> None:
+    summary = emulate.up(hello, "--engine", "process").json
+    assert summary.keys() >= {"run_id", "scenario", "engine", "outcome", "verdict", "duration"}
+    assert summary["tasks"]["worker-0"] == {
+        "state": "succeeded",
+        "exit_code": 0,
+        "restarts": 0,
+        "oom_killed": False,
+        "last_step": 7,
+    }
+    assert summary["startup"].keys() == {"network", "all_running", "first_step"}
+    assert summary["throughput"].keys() == {"steps_per_second", "examples_per_second"}
+
+
+def test_set_seed_and_run_id(emulate: Emulate, hello: Path) -> None:
+    done = emulate.up(
+        hello, "--engine", "process", "--set", "cluster.worker=3", "--seed", "5", "--run-id", "mine"
+    )
+    assert done.json["tasks"].keys() == {"worker-0", "worker-1", "worker-2"}
+    plan = json.loads((emulate.out / "mine" / "plan.json").read_text())
+    assert plan["tasks"][0]["env"]["EMULATOR_SEED"] == "5"
+
+
+def test_a_run_id_is_used_once(emulate: Emulate, hello: Path) -> None:
+    assert emulate.up(hello, "--engine", "process", "--run-id", "twice").returncode == 0
+    again = emulate.up(hello, "--engine", "process", "--run-id", "twice")
+    assert again.returncode == 2
+    assert "There is a run in" in again.stderr
+
+
+def test_a_failed_expectation_is_exit_code_1(emulate: Emulate, hello: Path) -> None:
+    done = emulate.up(hello, "--engine", "process", "--set", "expect.final_step=8")
+    assert (done.returncode, done.json["verdict"]) == (1, "failed")
+
+
+def test_what_cannot_be_judged_is_exit_code_3(emulate: Emulate, hello: Path) -> None:
+    done = emulate.up(hello, "--engine", "process", "--set", "expect.accuracy=0.9")
+    assert (done.returncode, done.json["verdict"]) == (3, "unknown")
+
+
+def test_a_program_that_dies_at_once_has_its_last_words(emulate: Emulate, tmp_path: Path) -> None:
+    path = scenario(tmp_path, "echo I have no data >&2; exit 9")
+    done = emulate("up", path, "--engine", "process", "--out", emulate.out)
+    assert done.returncode == 1
+    assert "worker-0 failed with exit code 9" in done.stdout
+    assert "The last words of worker-0:\n  I have no data" in done.stdout
+
+
+def test_five_mistakes_are_five_lines(emulate: Emulate, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(
+        "name: Bad Name\n"
+        "framework: tensorflo\n"
+        "program: {sorce: x.py, command: [python]}\n"
+        "cluster: {worker: two}\n"
+        "timeout: 5\n"
+    )
+    done = emulate("up", path)
+    assert done.returncode == 2
+    lines = done.stderr.strip().splitlines()
+    assert [line.removeprefix("emulate: ").split(": ")[0] for line in lines] == [
+        f"{path}:{number}" for number in (1, 2, 3, 4, 5)
+    ]
+
+
+def test_a_missing_scenario_is_one_sentence(emulate: Emulate) -> None:
+    done = emulate("up", "no-such.yaml")
+    assert done.returncode == 2
+    assert done.stderr.startswith("emulate: Can't read the scenario no-such.yaml: No such file")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_program_is_named_with_its_line(emulate: Emulate, tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "name: s\nprogram:\n  source: gone.py\n  command: [python]\ncluster: {worker: 1}\n"
+    )
+    done = emulate("up", path)
+    assert done.returncode == 2
+    assert f"{path}:3: program.source: there is no {tmp_path / 'gone.py'}" in done.stderr
+
+
+def test_no_engine_is_exit_code_4_and_says_what_to_do(emulate: Emulate, hello: Path) -> None:
+    done = emulate.up(hello, "--engine", "docker", env=NO_DOCKER)
+    assert done.returncode == 4
+    assert "No Docker engine answers" in done.stderr
+    assert "--engine process" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_auto_takes_processes_where_no_docker_answers(emulate: Emulate, hello: Path) -> None:
+    done = emulate.up(hello, env=NO_DOCKER)
+    assert done.returncode == 0
+    assert done.json["engine"] == "process"
+    assert "no Docker engine answers; tasks run as processes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("cluster.worker.memory=1g", "a memory limit for worker"),
+        ("cluster.worker.cpus=1", "a CPU limit for worker"),
+        ("cluster.worker.gpus=1", "GPUs for worker"),
+        ("network.internet=false", "a network without internet"),
+        ("network.delay=5ms", "network delay"),
+    ],
+)
+def test_processes_refuse_what_they_cannot_do(
+    emulate: Emulate, hello: Path, override: str, what: str
+) -> None:
+    done = emulate.up(hello, "--engine", "process", "--set", override)
+    assert done.returncode == 2
+    assert f"The process engine can't do what this scenario asks for: {what}" in done.stderr
+    assert not emulate.out.exists()  # refused before anything was made
+
+
+def test_a_command_that_is_not_installed_is_said(emulate: Emulate, tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "name: s\nframework: none\nprogram: {command: [no-such-program]}\ncluster: {worker: 1}\n"
+    )
+    done = emulate.up(path, "--engine", "process")
+    assert done.returncode == 4
+    assert "worker-0 can't run 'no-such-program'" in done.stderr
+
+
+def test_plan_shows_everything_and_starts_nothing(emulate: Emulate, tmp_path: Path) -> None:
+    done = emulate("plan", "parameter-server", "--engine", "process", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plan = done.json
+    assert [task["name"] for task in plan["tasks"]] == ["chief-0", "worker-0", "worker-1", "ps-0"]
+    config = json.loads(plan["tasks"][0]["env"]["TF_CONFIG"])
+    assert config["task"] == {"type": "chief", "index": 0}
+    assert len(plan["requests"]) == 4
+    assert not (tmp_path / "runs").exists()
+
+
+def test_plan_for_people_shows_tf_config_and_rules(emulate: Emulate) -> None:
+    done = emulate("plan", "mwms", "--engine", "process")
+    assert 'TF_CONFIG={"cluster": {"worker": ["127.0.0.1:' in done.stdout
+    assert "restart: on-failure (job), at most 3" in done.stdout
+
+
+def test_logs_and_check_read_a_run_again(emulate: Emulate, hello: Path) -> None:
+    emulate.up(hello, "--engine", "process", "--run-id", "done")
+    logs = emulate("logs", "last", "worker-1", "--out", emulate.out)
+    assert logs.stdout.splitlines()[-1] == "worker-1"
+    both = emulate("logs", "done", "--out", emulate.out)
+    assert "worker-0 | worker-0" in both.stdout
+    check = emulate("check", "done", "--json", "--out", emulate.out)
+    assert (check.returncode, check.json["verdict"]) == (0, "ok")
+    assert emulate("logs", "done", "ps-0", "--out", emulate.out).returncode == 2
+    assert emulate("check", "other", "--out", emulate.out).returncode == 2
+
+
+def test_check_judges_a_record_whose_program_is_gone(emulate: Emulate, tmp_path: Path) -> None:
+    program = tmp_path / "program.sh"
+    program.write_text("echo hi")
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "name: s\nframework: none\nprogram: {source: program.sh, command: [sh, program.sh]}\n"
+        "cluster: {worker: 1}\n"
+    )
+    assert emulate.up(path, "--engine", "process", "--run-id", "old").returncode == 0
+    program.unlink()
+    assert emulate("check", "old", "--out", emulate.out).returncode == 0
+
+
+def test_schema_is_json(emulate: Emulate) -> None:
+    schema = emulate("schema").json
+    assert schema["additionalProperties"] is False
+    assert "cluster" in schema["required"]
+
+
+def test_init_writes_a_scenario_that_can_be_planned_and_overwrites_nothing(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    assert emulate("init", tmp_path / "new").returncode == 0
+    assert (
+        emulate("plan", tmp_path / "new" / "scenario.yaml", "--engine", "process").returncode == 0
+    )
+    again = emulate("init", tmp_path / "new")
+    assert again.returncode == 2
+    assert "is there already" in again.stderr
+    assert emulate("init", tmp_path / "new", "--force").returncode == 0
+
+
+def test_doctor_looks_at_everything(emulate: Emulate) -> None:
+    findings = {f["what"]: f for f in emulate("doctor", "--json").json}
+    for what in (
+        "Docker engine",
+        "Python",
+        "TensorFlow",
+        "CA bundle",
+        "kernel: netem",
+        "kernel: tbf",
+    ):
+        assert what in findings
+    missing = [f for f in findings.values() if f["status"] in ("missing", "fatal")]
+    assert all(finding["advice"] for finding in missing)
+
+
+def test_doctor_without_an_engine_says_what_to_do(emulate: Emulate) -> None:
+    findings = {f["what"]: f for f in emulate("doctor", "--json", env=NO_DOCKER).json}
+    assert findings["Docker engine"]["status"] == "missing"
+    assert "Start Docker" in findings["Docker engine"]["advice"]
+
+
+def test_the_shell_completes_commands_scenarios_and_engines(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    def complete(words: str) -> list[str]:
+        env = {
+            "_EMULATE_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }
+        return emulate("", env=env, cwd=tmp_path).stdout.split()
+
+    assert "plan" in complete("emulate p")
+    assert complete("emulate up quick") == ["quickstart"]
+    assert complete("emulate up --engine pro") == ["process"]
+
+
+def test_a_task_can_print_anything(emulate: Emulate, tmp_path: Path) -> None:
+    path = scenario(
+        tmp_path, r"printf 'caf\303\251 \377\376 [bold]x[/bold]\r\nno newline at the end'"
+    )
+    done = emulate.up(path, "--engine", "process", env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert "no newline at the end" in done.stderr

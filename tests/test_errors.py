@@ -1,0 +1,69 @@
+"""The tree of errors: what its docstring draws is what the classes are."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from emulator import errors
+from emulator.errors import EmulatorError, Problem, ScenarioError
+
+CLASSES = {
+    name: thing
+    for name, thing in vars(errors).items()
+    if inspect.isclass(thing) and issubclass(thing, EmulatorError)
+}
+
+
+def drawn() -> dict[str, tuple[str, int]]:
+    """Read the docstring's tree: name -> (parent's name, exit code)."""
+    found: dict[str, tuple[str, int]] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        if match := re.match(r"    ([│├└─ ]*)(\w+) +exit (\d)   ", line):
+            depth = len(match[1]) // 4
+            path[depth:] = [match[2]]
+            found[match[2]] = (path[depth - 1] if depth else "Exception", int(match[3]))
+    return found
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
+    assert drawn() == {
+        name: (error.__bases__[0].__name__, error.exit_code) for name, error in CLASSES.items()
+    }
+
+
+def test_every_error_is_public() -> None:
+    assert set(errors.__all__) == {*CLASSES, "Problem"}
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (EmulatorError("It broke.", "Mend it."), "It broke. Mend it."),
+        (EmulatorError("It broke."), "It broke."),
+    ],
+)
+def test_an_error_says_what_happened_and_what_to_try(error: EmulatorError, text: str) -> None:
+    assert str(error) == text
+
+
+@pytest.mark.parametrize(
+    ("problem", "text"),
+    [
+        (Problem("s.yaml:3", "a.b", "is wrong", "write c"), "s.yaml:3: a.b: is wrong (write c)"),
+        (Problem("s.yaml:3", "a.b", "is wrong"), "s.yaml:3: a.b: is wrong"),
+        (Problem("s.yaml:3", "", "is no YAML"), "s.yaml:3: is no YAML"),
+    ],
+)
+def test_a_problem_is_a_line(problem: Problem, text: str) -> None:
+    assert str(problem) == text
+
+
+def test_a_scenario_error_has_a_line_for_each_problem() -> None:
+    problems = [Problem("s.yaml:1", "a", "is wrong"), Problem("s.yaml:2", "b", "is missing")]
+    error = ScenarioError(problems)
+    assert str(error) == "s.yaml:1: a: is wrong\ns.yaml:2: b: is missing"
+    assert error.problems == tuple(problems)

@@ -1,0 +1,329 @@
+"""Recipes of images: tags, build contexts, options, references, package sources."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from emulator import images
+from emulator.base_image import AptSource, apt_source
+from emulator.bundled import ROOT
+from emulator.errors import ImageError, UsageError
+from emulator.images import KINDS, BuildOptions, recipe_context, recipe_tag
+from emulator.scenario import Dockerfile
+
+
+def unpacked(context: bytes) -> dict[str, bytes]:
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(context)) as tar:
+        for entry in tar:
+            content = tar.extractfile(entry)
+            assert content is not None
+            found[entry.name] = content.read()
+    return found
+
+
+@pytest.fixture
+def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the recipes that a test may change."""
+    root = tmp_path / "root"
+    for kind in KINDS:
+        for name in (f"Dockerfile.{kind}", f"images/requirements/{kind}.txt"):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes((ROOT / name).read_bytes())
+    (root / "images" / "build").mkdir()
+    (root / "images" / "build" / "README.md").write_text("what goes here")
+    monkeypatch.setattr(images, "ROOT", root)
+    return root
+
+
+# --- Tags ---------------------------------------------------------------------------------------
+
+
+def test_each_kind_has_a_tag_of_its_own() -> None:
+    assert len({recipe_tag(kind) for kind in KINDS}) == len(KINDS)
+    assert recipe_tag("cpu").startswith("emulator-cpu:")
+
+
+def test_a_tag_stays_the_same_in_another_folder_and_at_another_time(recipes: Path) -> None:
+    tag = recipe_tag("cpu")
+    os.utime(recipes / "Dockerfile.cpu", (1, 1))
+    (recipes / "Dockerfile.cpu").chmod(0o600)
+    assert recipe_tag("cpu") == tag
+    images.ROOT = ROOT
+    assert recipe_tag("cpu") == tag
+
+
+@pytest.mark.parametrize("name", ["Dockerfile.cpu", "images/requirements/cpu.txt"])
+def test_a_tag_changes_with_what_goes_into_the_image(recipes: Path, name: str) -> None:
+    before = {kind: recipe_tag(kind) for kind in KINDS}
+    with (recipes / name).open("a") as recipe:
+        recipe.write("# more\n")
+    changed = {kind for kind in KINDS if recipe_tag(kind) != before[kind]}
+    assert changed == {"cpu"}
+
+
+@pytest.fixture
+def custom(tmp_path: Path) -> Dockerfile:
+    context = tmp_path / "context"
+    context.mkdir()
+    (context / "Dockerfile").write_text("FROM scratch\n")
+    (context / "main.py").write_text("pass\n")
+    (context / "secret.key").write_text("hush\n")
+    (context / ".dockerignore").write_text("# not for others\n*.key\n")
+    return Dockerfile(dockerfile=context / "Dockerfile", args={"A": "1", "B": "2"})
+
+
+def test_the_tag_of_a_users_image_follows_its_content(custom: Dockerfile) -> None:
+    folder = custom.dockerfile.parent
+    tag = images.custom_tag(custom)
+    assert tag.startswith("emulator-custom:")
+    os.utime(folder / "main.py", (1, 1))
+    (folder / "secret.key").write_text("other\n")
+    assert images.custom_tag(custom) == tag
+    assert images.custom_tag(custom.model_copy(update={"args": {"B": "2", "A": "1"}})) == tag
+    assert images.custom_tag(custom.model_copy(update={"args": {"A": "1"}})) != tag
+    (folder / "main.py").write_text("print()\n")
+    assert images.custom_tag(custom) != tag
+
+
+def test_a_users_context_leaves_out_what_dockerignore_names(custom: Dockerfile) -> None:
+    files = unpacked(images._custom_context(custom))
+    assert files.keys() == {".dockerignore", "Dockerfile", "Dockerfile.emulator", "main.py"}
+
+
+def test_a_dockerfile_may_lie_outside_its_context(custom: Dockerfile, tmp_path: Path) -> None:
+    (tmp_path / "Elsewhere").write_text("FROM other\n")
+    apart = Dockerfile(dockerfile=tmp_path / "Elsewhere", context=custom.dockerfile.parent)
+    assert unpacked(images._custom_context(apart))["Dockerfile.emulator"] == b"FROM other\n"
+    assert images.custom_tag(apart) != images.custom_tag(custom)
+
+
+# --- Build contexts -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_context_holds_its_recipe_and_no_more(kind: str) -> None:
+    files = unpacked(recipe_context(kind, BuildOptions()))
+    assert files == {
+        name: (ROOT / name).read_bytes()
+        for name in (
+            f"Dockerfile.{kind}",
+            f"images/requirements/{kind}.txt",
+            "images/build/README.md",
+        )
+    }
+
+
+def test_a_context_holds_the_ca_bundle_under_a_name_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "corporate.crt").write_text("certificate")
+    options = BuildOptions(ca_bundle=tmp_path / "corporate.crt")
+    files = unpacked(recipe_context("cpu", options))
+    assert files["images/build/ca-bundle.pem"] == b"certificate"
+
+
+@pytest.mark.parametrize(
+    ("kind", "wheels", "taken"),
+    [
+        ("pytorch", ["torch-2.13.0-cp311-none-any.whl", "sympy-1.0-py3-none-any.whl"], 2),
+        ("pytorch", ["sympy-1.0-py3-none-any.whl"], 0),
+        ("cpu", ["torch-2.13.0-cp311-none-any.whl"], 0),
+        ("cpu", ["TF_Keras-2.21.0-py3-none-any.whl"], 1),
+        ("gpu", ["tensorflow-2.21.0-cp311-none-any.whl"], 1),
+        ("cpu", ["notes.txt"], 0),
+        ("cpu", [], 0),
+    ],
+)
+def test_a_wheelhouse_goes_along_where_the_image_asks_for_any_of_it(
+    tmp_path: Path, kind: str, wheels: list[str], taken: int
+) -> None:
+    for name in wheels:
+        (tmp_path / name).write_text(name)
+    files = unpacked(recipe_context(kind, BuildOptions(wheels=tmp_path)))
+    sent = [name for name in files if name.startswith("images/build/wheels/")]
+    assert len(sent) == taken
+    assert {name.rpartition("/")[2] for name in sent} <= set(wheels)
+
+
+def test_the_same_files_make_the_same_context(recipes: Path) -> None:
+    before = recipe_context("cpu", BuildOptions())
+    os.utime(recipes / "Dockerfile.cpu", (1, 1))
+    assert recipe_context("cpu", BuildOptions()) == before
+
+
+# --- Options ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Path:
+    (tmp_path / "a.pem").touch()
+    (tmp_path / "b.pem").touch()
+    (tmp_path / "wheels").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({}, (None, None, None)),
+        ({"EMULATOR_BASE": "debian:12"}, ("debian:12", None, None)),
+        ({"EMULATOR_BASE": ""}, (None, None, None)),
+        ({"SSL_CERT_FILE": "{}/a.pem", "PIP_CERT": "{}/b.pem"}, (None, "a.pem", None)),
+        ({"SSL_CERT_FILE": "{}/gone.pem", "PIP_CERT": "{}/b.pem"}, (None, "b.pem", None)),
+        ({"REQUESTS_CA_BUNDLE": "{}/wheels"}, (None, None, None)),
+        ({"CURL_CA_BUNDLE": "{}/b.pem"}, (None, "b.pem", None)),
+        ({"PIP_FIND_LINKS": "https://w.example {}/wheels"}, (None, None, "wheels")),
+        ({"PIP_FIND_LINKS": "{}/a.pem {}/gone"}, (None, None, None)),
+    ],
+)
+def test_options_come_from_the_environment(
+    places: Path, environ: dict[str, str], found: tuple[str | None, str | None, str | None]
+) -> None:
+    given = {name: value.replace("{}", str(places)) for name, value in environ.items()}
+    base, ca_bundle, wheels = found
+    assert BuildOptions.from_environment(environ=given) == BuildOptions(
+        base=base,
+        ca_bundle=places / ca_bundle if ca_bundle else None,
+        wheels=places / wheels if wheels else None,
+    )
+
+
+def test_what_is_given_goes_before_the_environment(places: Path) -> None:
+    environ = {"EMULATOR_BASE": "other", "PIP_CERT": str(places / "b.pem")}
+    found = BuildOptions.from_environment("mine", places / "a.pem", places / "wheels", environ)
+    assert found == BuildOptions("mine", places / "a.pem", places / "wheels")
+
+
+@pytest.mark.parametrize(
+    ("ca_bundle", "wheels", "why"),
+    [
+        ("gone.pem", None, r"--ca-bundle .*/gone\.pem: there is no such file\."),
+        ("wheels", None, "--ca-bundle .*/wheels: there is no such file"),
+        (None, "gone", r"--wheels .*/gone: there is no such folder\."),
+        (None, "a.pem", r"--wheels .*/a\.pem: there is no such folder"),
+    ],
+)
+def test_a_path_that_is_given_must_be_there(
+    places: Path, ca_bundle: str | None, wheels: str | None, why: str
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        BuildOptions.from_environment(
+            ca_bundle=places / ca_bundle if ca_bundle else None,
+            wheels=places / wheels if wheels else None,
+            environ={},
+        )
+
+
+@pytest.mark.parametrize(
+    ("reference", "name", "tag"),
+    [
+        ("python", "python", "latest"),
+        ("python:3.11-slim", "python", "3.11-slim"),
+        ("host:5000/python", "host:5000/python", "latest"),
+        ("host:5000/a/python:3", "host:5000/a/python", "3"),
+        ("python@sha256:abc", "python@sha256:abc", ""),
+        ("host:5000/python:3@sha256:abc", "host:5000/python:3@sha256:abc", ""),
+    ],
+)
+def test_a_reference_is_split_as_docker_reads_it(reference: str, name: str, tag: str) -> None:
+    assert images._split_reference(reference) == (name, tag)
+
+
+# --- Package sources ----------------------------------------------------------------------------
+
+DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 12"\nVERSION_CODENAME=bookworm\nID=debian\n'
+FOUND = AptSource("debian", "bookworm", "http://mirror/debian")
+
+
+def machine(root: Path, files: dict[str, str], release: str = DEBIAN) -> Path:
+    for name, text in {"etc/os-release": release, **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "deb http://mirror/debian bookworm main\n",
+        "deb http://mirror/debian bookworm contrib main non-free\n",
+        "deb [signed-by=/k.gpg arch=amd64] http://mirror/debian bookworm main",
+        "# deb http://old bookworm main\ndeb\thttp://mirror/debian\tbookworm\tmain\n",
+        "deb-src http://src bookworm main\ndeb http://mirror/debian bookworm main\n",
+        "deb http://sec bookworm-security main\ndeb http://mirror/debian bookworm main\n",
+        "deb http://extra bookworm contrib\ndeb http://mirror/debian bookworm main\n",
+        "deb http://flat/repository /\ndeb http://mirror/debian bookworm main\n",
+        "deb cdrom:[Debian 12 _Bookworm_]/ bookworm main\ndeb http://mirror/debian bookworm main\n",
+    ],
+)
+@pytest.mark.parametrize("file", ["etc/apt/sources.list", "etc/apt/sources.list.d/a.list"])
+def test_a_one_line_source_is_found(tmp_path: Path, file: str, lines: str) -> None:
+    assert apt_source(machine(tmp_path, {file: lines})) == FOUND
+
+
+MAIN = """\
+Types: deb
+URIs: http://mirror/debian
+Suites: bookworm bookworm-updates
+Components: main contrib
+Signed-By: /k.gpg
+"""
+
+
+@pytest.mark.parametrize(
+    "stanzas",
+    [
+        MAIN,
+        MAIN.replace("http://mirror/debian", "http://mirror/debian http://second"),
+        MAIN.replace("Types: deb", "Types: deb deb-src\nEnabled: yes"),
+        "# a comment\n" + MAIN,
+        MAIN.replace("mirror", "sec").replace("bookworm", "bookworm-security") + "\n" + MAIN,
+        MAIN.replace("mirror", "off").replace("Types", "Enabled: no\nTypes") + "\n" + MAIN,
+        MAIN.replace("mirror", "src").replace("Types: deb", "Types: deb-src") + " \n \n" + MAIN,
+        MAIN.replace("mirror", "extra").replace("main ", "") + "\n\n" + MAIN,
+    ],
+)
+def test_a_deb822_source_is_found(tmp_path: Path, stanzas: str) -> None:
+    assert apt_source(machine(tmp_path, {"etc/apt/sources.list.d/a.sources": stanzas})) == FOUND
+
+
+@pytest.mark.parametrize(
+    ("files", "release"),
+    [
+        ({}, DEBIAN),
+        ({"etc/apt/sources.list": "deb http://mirror/debian trixie main\n"}, DEBIAN),
+        ({"etc/apt/sources.list": "deb http://mirror/debian bookworm main\n"}, "ID=arch\n"),
+        ({"etc/apt/sources.list.d/a.sources": MAIN.replace("Types", "Enabled: no\nTypes")}, DEBIAN),
+    ],
+)
+def test_a_machine_without_such_a_source_is_told_what_to_do(
+    tmp_path: Path, files: dict[str, str], release: str
+) -> None:
+    with pytest.raises(ImageError, match="no Debian or Ubuntu") as refused:
+        apt_source(machine(tmp_path, files, release))
+    assert "--base" in refused.value.hint
+
+
+def test_a_machine_without_a_release_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ImageError):
+        apt_source(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "components"), [("debian", "main"), ("ubuntu", "main,universe")]
+)
+def test_debootstrap_takes_python_from_where_the_distribution_keeps_it(
+    distribution: str, components: str
+) -> None:
+    assert AptSource(distribution, "noble", "http://mirror").arguments("/tmp/base") == [
+        "--variant=minbase",
+        f"--components={components}",
+        "--include=python3,python3-venv,ca-certificates",
+        "noble",
+        "/tmp/base",
+        "http://mirror",
+    ]

@@ -1,0 +1,243 @@
+"""The plan: tasks, environments, devices and warnings, decided before anything starts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from emulator.errors import Unsupported
+from emulator.plan import Plan, Site, Task, make_plan, new_run_id
+from emulator.reading import parse
+from emulator.scenario import Dockerfile, Scenario
+
+BASE = "name: test\nprogram: {command: [python, t.py]}\n"
+
+
+def nowhere() -> Sequence[str]:
+    raise AssertionError("nobody asked for a GPU")
+
+
+SITE = Site(
+    engine="fake",
+    address=lambda name: (name, 2222),
+    image=lambda wanted: "custom" if isinstance(wanted, Dockerfile) else f"ref-{wanted}",
+    gpus=nowhere,
+    shared="/shared",
+)
+
+
+def plan(text: str, site: Site = SITE, run_id: str = "test-1") -> Plan:
+    return make_plan(parse(BASE + text), run_id, site)
+
+
+def with_gpus(*devices: str) -> Site:
+    return replace(SITE, gpus=lambda: devices)
+
+
+def handed_out(text: str, *devices: str) -> dict[str, tuple[str, ...]]:
+    return {task.name: task.gpus for task in plan(text, with_gpus(*devices)).tasks}
+
+
+def test_a_task_has_all_that_the_scenario_says() -> None:
+    made = plan("cluster: {worker: {replicas: 2, cpus: 1.5, memory: 1g}, ps: 1}\nseed: 7\n")
+    assert [task.name for task in made.tasks] == ["worker-0", "worker-1", "ps-0"]
+    assert made.task("worker-1") == Task(
+        name="worker-1",
+        role="worker",
+        index=1,
+        host="worker-1",
+        port=2222,
+        image="ref-auto",
+        command=("python", "t.py"),
+        env={
+            "PYTHONUNBUFFERED": "1",
+            "EMULATOR_RUN": "test-1",
+            "EMULATOR_TASK": "worker-1",
+            "EMULATOR_SHARED": "/shared",
+            "EMULATOR_SEED": "7",
+            "TF_CONFIG": made.task("worker-1").env["TF_CONFIG"],
+        },
+        cpus=1.5,
+        memory=1024**3,
+    )
+    assert (made.task("ps-0").cpus, made.task("ps-0").memory) == (None, None)
+    assert (made.run_id, made.engine) == ("test-1", "fake")
+
+
+def test_nobody_else_has_a_place_in_the_plan() -> None:
+    with pytest.raises(KeyError, match="worker-2"):
+        plan("cluster: {worker: 2}").task("worker-2")
+
+
+def test_everybody_is_told_the_addresses_of_the_engine() -> None:
+    site = replace(SITE, address=lambda name: ("127.0.0.1", 5000 + int(name[-1])))
+    made = plan("cluster: {worker: 2}", site)
+    assert [(task.host, task.port) for task in made.tasks] == [
+        ("127.0.0.1", 5000),
+        ("127.0.0.1", 5001),
+    ]
+    for task in made.tasks:
+        cluster = json.loads(task.env["TF_CONFIG"])["cluster"]
+        assert cluster == {"worker": ["127.0.0.1:5000", "127.0.0.1:5001"]}
+
+
+def test_a_role_may_have_its_own_command_and_image() -> None:
+    made = plan(
+        "image: cpu\ncluster: {worker: 1, ps: {command: [serve], image: other:1}, chief: 1}\n"
+    )
+    assert [(task.image, task.command) for task in made.tasks] == [
+        ("ref-cpu", ("python", "t.py")),
+        ("ref-other:1", ("serve",)),
+        ("ref-cpu", ("python", "t.py")),
+    ]
+
+
+def test_an_image_may_be_a_dockerfile(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").touch()
+    text = f"image: {{dockerfile: {tmp_path}/Dockerfile}}\ncluster: {{worker: 1}}\n"
+    assert plan(text).task("worker-0").image == "custom"
+
+
+def test_the_nearer_environment_wins() -> None:
+    """Ours, then the framework's, then the program's, then the role's."""
+    made = make_plan(
+        parse("""\
+name: test
+program: {command: [a], env: {A: program, B: program, EMULATOR_SEED: "9", TF_CONFIG: mine}}
+cluster: {worker: {replicas: 2, env: {A: role, C: role}}, ps: 1}
+"""),
+        "test-1",
+        SITE,
+    )
+    worker, server = made.task("worker-0").env, made.task("ps-0").env
+    assert (worker["A"], worker["B"], worker["C"]) == ("role", "program", "role")
+    assert (server["A"], server["B"], server.get("C")) == ("program", "program", None)
+    assert worker["EMULATOR_SEED"] == "9"
+    assert worker["TF_CONFIG"] == "mine"
+
+
+# --- GPUs ---------------------------------------------------------------------------------------
+
+
+def test_each_task_gets_devices_of_its_own() -> None:
+    assert handed_out("cluster: {chief: 1, worker: {replicas: 2, gpus: 2}}", *"abcd") == {
+        "chief-0": (),
+        "worker-0": ("a", "b"),
+        "worker-1": ("c", "d"),
+    }
+
+
+def test_tasks_that_share_take_turns_over_all_devices() -> None:
+    text = "cluster: {worker: {replicas: 3, gpus: {count: 1, shared: true}}}"
+    assert handed_out(text, "a", "b") == {
+        "worker-0": ("a",),
+        "worker-1": ("b",),
+        "worker-2": ("a",),
+    }
+    assert handed_out(text.replace("count: 1", "count: 2"), *"abc") == {
+        "worker-0": ("a", "b"),
+        "worker-1": ("c", "a"),
+        "worker-2": ("b", "c"),
+    }
+
+
+def test_those_that_share_leave_the_others_their_own_as_long_as_any_is_left() -> None:
+    text = "cluster: {ps: {replicas: 2, gpus: {shared: true}}, worker: {replicas: 2, gpus: 1}}"
+    own = {"worker-0": ("a",), "worker-1": ("b",)}
+    assert handed_out(text, *"abc") == {"ps-0": ("c",), "ps-1": ("c",), **own}
+    assert handed_out(text, *"ab") == {"ps-0": ("a",), "ps-1": ("b",), **own}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices", "why"),
+    [
+        ("1", [], "worker-0 asks for a GPU, but the fake engine has none to hand out."),
+        ("1", ["a"], "worker-1 asks for 1 GPU(s), but of the machine's 1 only 0 are left"),
+        ("2", ["a", "b", "c"], "worker-1 asks for 2 GPU(s), but of the machine's 3 only 1 are"),
+        ("{count: 2, shared: true}", ["a"], "worker-0 asks for 2 GPU(s), but of the machine's 1"),
+    ],
+)
+def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
+    gpus: str, devices: list[str], why: str
+) -> None:
+    with pytest.raises(Unsupported) as refused:
+        handed_out(f"cluster: {{worker: {{replicas: 2, gpus: {gpus}}}}}", *devices)
+    assert refused.value.message.startswith(why)
+    assert "gpus:" in refused.value.hint
+
+
+# --- Warnings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "warnings"),
+    [
+        ("cluster: {worker: 2}", []),
+        ("cluster: {chief: 1, worker: 2, ps: 1, evaluator: 1}", []),
+        ("cluster: {worker: 1}", ["one task in all"]),
+        ("cluster: {worker: 2, ps: 1}", ["parameter servers without a chief"]),
+        ("cluster: {chief: 1, ps: 1}", ["parameter servers without workers"]),
+        ("cluster: {evaluator: 1}", ["one task in all", "an evaluator alone"]),
+        ("cluster: {worker: 1}\nframework: none", []),
+        ("cluster: {worker: 2}\nrestart: always", ["restart always"]),
+        ("cluster: {worker: 2}\nrestart: {policy: always, scope: job}", []),
+        ("cluster: {worker: 2}\nexpect: {max_restarts: 3}", ["max_restarts is expected, but"]),
+        ("cluster: {worker: 2}\nexpect: {max_restarts: 0}", []),
+        ("cluster: {worker: 2}\nrestart: on-failure\nexpect: {max_restarts: 3}", []),
+    ],
+)
+def test_what_is_rarely_meant_is_warned_of(text: str, warnings: list[str]) -> None:
+    found = plan(text).warnings
+    assert len(found) == len(warnings)
+    assert all(told.startswith(warning) for told, warning in zip(found, warnings, strict=True))
+
+
+# --- The plan as a value ------------------------------------------------------------------------
+
+
+def everything(tmp_path: Path) -> Scenario:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "Dockerfile").touch()
+    return parse(
+        """\
+name: everything
+program: {source: train.py, command: [python, train.py], env: {A: 1}}
+image: {dockerfile: Dockerfile, context: ., args: {B: c}}
+cluster: {chief: 1, worker: {replicas: 2, cpus: 0.5, memory: 1.5g, gpus: {count: 1}}}
+restart: {policy: on-failure, scope: job, backoff: 0.01ms}
+timeout: 1h30m
+seed: 3
+network: {delay: 5ms, bandwidth: 100mbit}
+metrics: {steps: 'at (?P<step>\\d+)', examples_per_step: 64, interval: 250ms}
+expect: {final_step: 5, throughput: {min: 0.1}, recovers_within: 90s}
+""",
+        folder=tmp_path,
+    )
+
+
+def test_a_stored_plan_is_read_back_the_same_even_when_its_paths_are_gone(tmp_path: Path) -> None:
+    made = make_plan(everything(tmp_path), "run-1", with_gpus("a", "b"))
+    stored = json.dumps(made.model_dump(mode="json"))
+    (tmp_path / "train.py").unlink()
+    (tmp_path / "Dockerfile").unlink()
+    assert Plan.model_validate_json(stored, context={"stored": True}) == made
+
+
+def test_the_same_scenario_gives_the_same_plan(tmp_path: Path) -> None:
+    def described(**changes: int) -> str:
+        scenario = everything(tmp_path).model_copy(update=changes)
+        return make_plan(scenario, "run-1", with_gpus("a", "b")).model_dump_json()
+
+    assert described() == described()
+    assert described() != described(seed=4)
+
+
+def test_a_run_id_begins_with_the_name_and_is_no_other_runs() -> None:
+    ids = {new_run_id("a-name") for _ in range(50)}
+    assert len(ids) == 50
+    assert all(re.fullmatch(r"a-name-\d{10}-[0-9a-f]{4}", run_id) for run_id in ids)

@@ -1,0 +1,178 @@
+"""Lines of a task's output: which are steps and phases, and that none can do harm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.steps import PATTERNS, PHASES, Observation, StepReader
+
+
+def step(**data: object) -> Observation:
+    return Observation("step", data)
+
+
+@pytest.mark.parametrize("rule", ["auto", "json", "keras"])
+def test_a_line_of_json_is_a_step_under_every_rule(rule: str) -> None:
+    line = '{"emulate": "step", "step": 120, "examples": 7680, "loss": 0.41}'
+    assert StepReader(rule).read(line) == step(step=120, examples=7680, loss=0.41)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_line_of_json_is_a_phase(phase: str) -> None:
+    line = json.dumps({"emulate": "phase", "phase": phase, "state": "begin", "step": 3})
+    seen = StepReader().read(line)
+    assert seen == Observation("phase", {"phase": phase, "state": "begin", "step": 3})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"emulate": "step"}',
+        '{"emulate": "step", "step": "12"}',
+        '{"emulate": "step", "step": true}',
+        '{"emulate": "step", "step": 1.5}',
+        '{"emulate": "phase", "phase": "data", "state": "middle"}',
+        '{"emulate": "phase", "phase": 3, "state": "begin"}',
+        '{"emulate": "stop", "step": 1}',
+        '{"step": 12}',
+        '{"emulate": "step", "step": 12',
+        '[{"emulate": "step", "step": 12}]',
+        "",
+        "epoch 3 of 4, 10 steps to go",
+        "Epoch 2/5",
+        "2024-05-01 12/31 was a Tuesday",
+    ],
+)
+def test_other_lines_are_just_output(line: str) -> None:
+    assert StepReader().read(line) is None
+
+
+def test_a_program_can_not_overwrite_the_fields_of_the_history() -> None:
+    said = {"emulate": "step", "step": 1, "n": 9, "t": 9, "wall": 9, "event": "x", "task": "y"}
+    assert StepReader().read(json.dumps({**said, "loss": 0.5})) == step(step=1, loss=0.5)
+    seen = StepReader(r"(?P<task>\w+) at (?P<step>\d+)").read("ps at 7")
+    assert seen == step(step=7)
+
+
+READINGS: Mapping[str, Sequence[tuple[str, dict[str, object]]]] = {
+    "keras": [
+        ("12/100 [==>...........] - ETA: 1s - loss: 0.4100", {"step": 12, "loss": 0.41}),
+        ("100/100 - 1s - loss: 2e-05 - 1s/epoch", {"step": 100, "loss": 2e-05}),
+        (
+            "\x1b[1m 7/10\x1b[0m \x1b[32m━━━\x1b[0m 0s 3ms/step - loss: 1.5",
+            {"step": 7, "loss": 1.5},
+        ),
+        ("3/10 [====>.....] - ETA: 0s", {"step": 3}),
+    ],
+    "tf1-hooks": [
+        ("INFO:tensorflow:loss = 0.41, step = 200 (0.5 sec)", {"step": 200, "loss": 0.41}),
+        ("global_step = 300", {"step": 300}),
+    ],
+    "tf1-global-step": [
+        ("training step 1951 done (global step: 8084)", {"step": 8084}),
+        ("saved at global_step 12", {"step": 12}),
+    ],
+    "pytorch-example": [
+        (
+            "Train Epoch: 1 [640/60000 (1%)]\tLoss: 0.41",
+            {"step": 640, "examples": 640, "loss": 0.41},
+        ),
+        ("Train Epoch: 3 [0/60000 (0%)]", {"step": 120000, "examples": 120000}),
+    ],
+}
+
+
+def test_every_named_pattern_has_readings_here() -> None:
+    assert READINGS.keys() == PATTERNS.keys()
+
+
+@pytest.mark.parametrize("rule", ["by its name", "auto"])
+@pytest.mark.parametrize(
+    ("pattern", "line", "data"),
+    [(name, line, data) for name, rows in READINGS.items() for line, data in rows],
+)
+def test_a_named_pattern_reads_its_lines(
+    pattern: str, line: str, data: Mapping[str, object], rule: str
+) -> None:
+    reader = StepReader("auto" if rule == "auto" else pattern)
+    assert reader.read(line) == Observation("step", data)
+
+
+def test_keras_steps_are_counted_across_epochs() -> None:
+    reader = StepReader("keras")
+    lines = ["Epoch 1/3", "100/100 [====]", "Epoch 2/3", "5/100 [>...]", "Epoch 3/3", "1/100 [>.]"]
+    seen = [found.data["step"] for line in lines if (found := reader.read(line))]
+    assert seen == [100, 105, 201]
+
+
+def test_a_redrawn_line_counts_once_with_its_last_reading() -> None:
+    line = "1/3 [>....] - loss: 3.0\r2/3 [=>..] - loss: 2.0\b\b\b3/3 [===] - loss: 1.0"
+    assert StepReader("keras").read(line) == step(step=3, loss=1.0)
+
+
+def test_auto_stays_with_the_pattern_that_fitted_first() -> None:
+    reader = StepReader()
+    assert reader.read("global step: 8") == step(step=8)
+    assert reader.read("12/100 [==>.....]") is None
+    assert reader.read('{"emulate": "step", "step": 9}') == step(step=9)
+
+
+def test_under_json_nothing_but_json_is_read() -> None:
+    assert StepReader("json").read("global step: 8") is None
+
+
+def test_a_regex_gives_its_named_groups_as_numbers_where_they_are() -> None:
+    reader = StepReader(r"it (?P<step>\d+)(?: loss (?P<loss>\S+))?(?: lr (?P<rate>\S+))?")
+    assert reader.read("at it 12 loss 0.5 lr big") == step(step=12, loss=0.5, rate="big")
+    assert reader.read("at it 13") == step(step=13)
+    assert reader.read("at it all") is None
+
+
+@pytest.mark.parametrize("caught", ["many", "1.5", ""])
+def test_a_regex_whose_step_is_no_whole_number_says_nothing(caught: str) -> None:
+    assert StepReader(r"step=(?P<step>\S*);").read(f"step={caught};") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("5/10 [==>..] - loss: 1.2.3", step(step=5, loss=1.2)),
+        ("5/10 [==>..] - loss: -", step(step=5)),
+        ("Train Epoch: 1 [640/60000 (1%)]\tLoss: ...", step(step=640, examples=640)),
+        ("9" * 5000 + "/10 [==>..]", None),
+        ("Train Epoch: " + "1" * 5000 + " [640/60000 (1%)]", None),
+        ("global step: " + "1" * 5000, None),
+        ('{"emulate": "step", "step": ' + "1" * 5000 + "}", None),
+        ('{"a":' * 100_000, None),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_malformed_numbers_do_no_harm(line: str, seen: Observation | None) -> None:
+    assert StepReader().read(line) == seen
+
+
+@given(
+    st.lists(
+        st.text()
+        | st.sampled_from([line for rows in READINGS.values() for line, _ in rows])
+        | st.from_regex(r"\d{1,3}/\d{1,3} \[=>\] - loss: [0-9.eE+-]{0,5}", fullmatch=True)
+        | st.dictionaries(st.text(), st.integers() | st.text()).map(
+            lambda data: json.dumps({"emulate": "step", "step": 1, **data})
+        ),
+        max_size=5,
+    ),
+    st.sampled_from(["auto", "json", *PATTERNS]),
+)
+def test_whatever_is_printed_a_reading_is_nothing_or_has_a_whole_step(
+    lines: Sequence[str], rule: str
+) -> None:
+    reader = StepReader(rule)
+    for line in lines:
+        seen = reader.read(line)
+        if seen is not None and seen.event == "step":
+            assert type(seen.data["step"]) is int

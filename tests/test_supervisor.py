@@ -1,0 +1,274 @@
+"""The supervisor on the memory engine: hours of training in milliseconds."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.errors import EngineError
+from emulator.reading import parse
+from emulator.record import Entry, Record
+from emulator.run import Listener, Result, up
+from emulator.supervisor import STOP_GRACE, Interrupted
+
+BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+
+
+def run(
+    tmp_path: Path,
+    extra: str,
+    scripts: dict[str, Any],
+    listener: Listener = Listener(),
+    **kwargs: Any,
+) -> tuple[Result, MemoryEngine]:
+    clock = ManualClock()
+    engine = MemoryEngine(clock, scripts, **kwargs)
+    text = BASE + extra
+    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock, listener=listener)
+    assert engine.find() == []  # whatever happened, nothing is left
+    return result, engine
+
+
+def events(result: Result, *names: str) -> list[tuple[str, str]]:
+    history = Record(result.folder).history
+    return [(e.event, e.task) for e in history if not names or e.event in names]
+
+
+def step(number: int) -> str:
+    return f'{{"emulate": "step", "step": {number}}}'
+
+
+def fails_once(then: Script, code: int = 1) -> Callable[[int], Script]:
+    return lambda start: Script(exits_at=2.0, exit_code=code) if start == 1 else then
+
+
+def test_a_job_runs_from_start_to_verdict(tmp_path: Path) -> None:
+    worker = Script(lines=[(1, step(1)), (2, step(2)), (3, step(3))], exits_at=4)
+    result, _ = run(
+        tmp_path,
+        "cluster: {chief: 1, ps: 1}\nexpect: {final_step: 3}",
+        {"chief-0": worker, "ps-*": Script(exits_at=None)},
+    )
+    assert events(result) == [
+        ("run", ""),
+        ("prepared", ""),
+        ("start", "chief-0"),
+        ("start", "ps-0"),
+        ("running", "chief-0"),
+        ("running", "ps-0"),
+        ("all-running", ""),
+        ("step", "chief-0"),
+        ("step", "chief-0"),
+        ("step", "chief-0"),
+        ("exit", "chief-0"),
+        ("job", ""),
+        ("stop", "ps-0"),
+        ("exit", "ps-0"),
+        ("removed", ""),
+    ]
+    assert result.exit_code == 0
+    assert result.summary["throughput"]["steps_per_second"] == 1.0
+    assert result.summary["tasks"]["ps-0"]["state"] == "stopped"
+    assert result.summary["startup"] == {"network": 0, "all_running": 0, "first_step": 1}
+    assert result.summary["duration"] == 4
+
+
+def test_the_record_is_complete_and_numbered(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, "cluster: {worker: 1}", {"*": Script(lines=[(0, "hello")])})
+    record = Record.open(result.folder)
+    assert [entry.n for entry in record.history] == list(range(len(record.history)))
+    assert record.log("worker-0") == ["hello"]
+    assert record.result("summary.json") == result.summary
+    assert (result.folder / "scenario.yaml").read_text() == BASE + "cluster: {worker: 1}"
+    assert not record.live
+
+
+def test_a_failed_task_fails_the_job_and_leaves_its_last_words(tmp_path: Path) -> None:
+    words = [(0.1 * n, f"line {n}") for n in range(30)]
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 2}",
+        {"worker-1": Script(words, exits_at=5, exit_code=3), "*": Script(exits_at=None)},
+    )
+    assert result.end.outcome == "failed"
+    assert result.end.reason == "worker-1 failed with exit code 3"
+    assert result.end.last_words == tuple(f"line {n}" for n in range(18, 30))
+    assert result.exit_code == 1
+
+
+def test_a_task_killed_for_memory_is_said_so(tmp_path: Path) -> None:
+    script = Script(exits_at=1, exit_code=137, oom_killed=True)
+    result, _ = run(tmp_path, "cluster: {worker: 1}", {"*": script})
+    assert "out of memory" in result.end.reason
+    assert result.summary["tasks"]["worker-0"]["oom_killed"] is True
+
+
+def test_an_expected_failure_is_ok(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 1}\nexpect: {outcome: failed}"
+    result, _ = run(tmp_path, extra, {"*": Script(exit_code=1)})
+    assert result.exit_code == 0
+
+
+def test_restarts_wait_twice_as_long_each_time(tmp_path: Path) -> None:
+    def script(start: int) -> Script:
+        return Script(exits_at=1, exit_code=0 if start == 4 else 1)
+
+    extra = "cluster: {worker: 1}\nrestart: {policy: on-failure, backoff: 2s}"
+    result, _ = run(tmp_path, extra, {"*": script})
+    starts = [e.t for e in Record(result.folder).history if e.event == "start"]
+    assert starts == [0, 3, 8, 17]  # each runs 1 s, then 2, 4 and 8 s of waiting
+    assert result.summary["tasks"]["worker-0"]["restarts"] == 3
+    assert result.exit_code == 0
+
+
+def test_a_task_that_uses_up_its_restarts_fails_the_job(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 1}\nrestart: {policy: on-failure, limit: 2}"
+    result, _ = run(tmp_path, extra, {"*": Script(exit_code=1)})
+    assert "used up its 2 restarts" in result.end.reason
+    assert len(events(result, "start")) == 3
+
+
+def test_exit_code_policy_takes_42_for_permanent_and_137_for_preempted(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 1}\nrestart: exit-code"
+    permanent, _ = run(tmp_path / "a", extra, {"*": fails_once(Script(), code=42)})
+    preempted, _ = run(tmp_path / "b", extra, {"*": fails_once(Script(), code=137)})
+    assert permanent.end.outcome == "failed"
+    assert preempted.end.outcome == "succeeded"
+
+
+def test_a_gang_restarts_together_after_all_have_ended(tmp_path: Path) -> None:
+    slow = Script(exits_at=5, on_sigterm=3)
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job, backoff: 1s}",
+        {"worker-1": fails_once(Script(exits_at=5)), "worker-0": slow},
+    )
+    starts = [(e.task, e.t) for e in Record(result.folder).history if e.event == "start"]
+    # worker-1 fails at 2 s, worker-0 needs 3 s to leave, then a second of backoff
+    assert starts == [("worker-0", 0), ("worker-1", 0), ("worker-0", 6), ("worker-1", 6)]
+    assert result.end.outcome == "succeeded"
+    assert result.summary["restarts"] == 1
+
+
+def test_a_gang_member_that_is_deaf_is_killed_after_the_grace_period(tmp_path: Path) -> None:
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job}",
+        {
+            "worker-1": fails_once(Script(exits_at=5)),
+            "worker-0": lambda n: Script(exits_at=5 if n > 1 else None, on_sigterm=None),
+        },
+    )
+    assert engine.signals[:2] == [("worker-0", signal.SIGTERM), ("worker-0", signal.SIGKILL)]
+    killed = next(
+        e for e in Record(result.folder).history if e.event == "exit" and e.task == "worker-0"
+    )
+    assert killed.t == 2 + STOP_GRACE
+    assert result.end.outcome == "succeeded"
+
+
+def test_the_grace_of_one_life_does_not_kill_the_next(tmp_path: Path) -> None:
+    long = Script(lines=[(30, step(1))], exits_at=40)
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job}",
+        {"worker-1": fails_once(long), "worker-0": long},
+    )
+    assert result.end.outcome == "succeeded"
+    assert ("worker-0", signal.SIGKILL) not in engine.signals
+
+
+def test_workers_may_finish_by_themselves_once_worker_0_has(tmp_path: Path) -> None:
+    scripts = {"worker-0": Script(exits_at=5), "worker-1": Script(exits_at=9), "*": Script()}
+    result, engine = run(tmp_path, "cluster: {worker: 2}", scripts)
+    assert result.summary["tasks"]["worker-1"]["state"] == "succeeded"
+    assert engine.signals == []
+    assert result.summary["duration"] == 5
+
+
+def test_stragglers_are_stopped_after_the_drain(tmp_path: Path) -> None:
+    scripts = {"worker-0": Script(exits_at=5), "worker-1": Script(exits_at=None, on_sigterm=None)}
+    result, engine = run(tmp_path, "cluster: {worker: 2}", scripts)
+    assert engine.signals == [("worker-1", signal.SIGTERM), ("worker-1", signal.SIGKILL)]
+    assert result.end.outcome == "succeeded"
+
+
+def test_all_workers_wait_for_the_last(tmp_path: Path) -> None:
+    scripts = {"worker-0": Script(exits_at=5), "worker-1": Script(exits_at=90)}
+    result, _ = run(tmp_path, "cluster: {worker: 2}\nsuccess: all-workers", scripts)
+    assert result.summary["duration"] == 90
+
+
+def test_the_timeout_ends_the_job(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 1}\ntimeout: 1m"
+    result, _ = run(tmp_path, extra, {"*": Script(exits_at=None)})
+    assert (result.end.outcome, result.summary["duration"]) == ("timeout", 60)
+    assert result.exit_code == 1
+
+
+def interrupting(at_steps: set[int], inbox: list[Any]) -> Listener:
+    """Press Ctrl-C whenever one of these steps is written."""
+
+    def entry(entry: Entry) -> None:
+        if entry.task == "worker-0" and entry.data.get("step") in at_steps:
+            inbox[0].put(Interrupted(signal.SIGINT))
+
+    return Listener(entry=entry)
+
+
+@pytest.fixture
+def inbox(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The supervisor's inbox, once there is one."""
+    caught: list[Any] = []
+    prepare = MemoryEngine.prepare
+
+    def catching(self: MemoryEngine, plan: Any, folder: Path, inbox: Any) -> None:
+        caught.append(inbox)
+        prepare(self, plan, folder, inbox)
+
+    monkeypatch.setattr(MemoryEngine, "prepare", catching)
+    return caught
+
+
+def test_one_interrupt_stops_gracefully(tmp_path: Path, inbox: list[Any]) -> None:
+    script = Script(lines=[(1, step(1))], exits_at=None, on_sigterm=4)
+    result, engine = run(tmp_path, "cluster: {worker: 2}", {"*": script}, interrupting({1}, inbox))
+    assert (result.end.outcome, result.exit_code) == ("interrupted", 130)
+    assert {number for _, number in engine.signals} == {signal.SIGTERM}
+
+
+def test_a_second_interrupt_kills_at_once(tmp_path: Path, inbox: list[Any]) -> None:
+    script = Script(lines=[(1, step(1)), (2, step(2))], exits_at=None, on_sigterm=None)
+    result, engine = run(
+        tmp_path, "cluster: {worker: 1}", {"*": script}, interrupting({1, 2}, inbox)
+    )
+    assert engine.signals == [("worker-0", signal.SIGTERM), ("worker-0", signal.SIGKILL)]
+    ends = [e.t for e in Record(result.folder).history if e.event == "exit"]
+    assert ends == [2]
+
+
+def test_a_task_that_cannot_start_ends_the_run_and_nothing_is_left(tmp_path: Path) -> None:
+    clock = ManualClock()
+    engine = MemoryEngine(clock, {"*": Script(exits_at=None)}, fails_to_start=["worker-1"])
+    text = BASE + "cluster: {worker: 3}"
+    with pytest.raises(EngineError, match="worker-1 can't start"):
+        up(parse(text), engine, text=text, out=tmp_path, run_id="bad", clock=clock)
+    assert engine.find() == []
+    summary = Record(tmp_path / "bad").result("summary.json")
+    assert summary is not None
+    assert summary["outcome"] == "error"
+    assert summary["verdict"] == "unknown"
+
+
+def test_an_hour_of_training_takes_no_time(tmp_path: Path) -> None:
+    lines = [(float(second), step(second)) for second in range(1, 3600)]
+    script = Script(lines=lines, exits_at=3600)
+    result, _ = run(tmp_path, "cluster: {worker: 1}\nexpect: {min_goodput: 0.99}", {"*": script})
+    assert result.exit_code == 0
+    assert result.summary["throughput"]["steps_per_second"] == 1.0

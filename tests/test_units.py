@@ -1,0 +1,141 @@
+"""Durations, sizes and rates: what is read, what is refused, how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.units import format_duration, format_size, parse_duration, parse_rate, parse_size
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("500ms", 0.5),
+        ("5s", 5.0),
+        ("2m", 120.0),
+        ("1h", 3600.0),
+        ("1d", 86400.0),
+        ("1m30s", 90.0),
+        ("1.5h", 5400.0),
+        (" 5s ", 5.0),
+        ("0", 0.0),
+        (0, 0.0),
+        ("0s", 0.0),
+    ],
+)
+def test_a_duration_is_read_as_seconds(written: object, seconds: float) -> None:
+    assert parse_duration(written) == seconds
+
+
+@pytest.mark.parametrize(
+    ("written", "advice"),
+    [
+        (5, "write '5s'"),
+        ("2.5", "write '2.5s'"),
+        ("-5s", "write '5s', '2m' or '500ms'"),
+        ("", "write '5s', '2m' or '500ms'"),
+        ("5 s", "write '5s', '2m' or '500ms'"),
+        ("5S", "write '5s', '2m' or '500ms'"),
+        (True, "write '5s', '2m' or '500ms'"),
+        (["5s"], "write '5s', '2m' or '500ms'"),
+    ],
+)
+def test_what_is_no_duration_is_refused_with_what_to_write(written: object, advice: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration") as refused:
+        parse_duration(written)
+    assert str(refused.value).endswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        ("5b", 5),
+        ("1k", 1024),
+        ("512m", 512 * 1024**2),
+        ("1g", 1024**3),
+        ("1G", 1024**3),
+        ("1.5GiB", 1024**3 * 3 // 2),
+        ("2gb", 2 * 1024**3),
+        ("1t", 1024**4),
+    ],
+)
+def test_a_size_is_read_as_bytes_in_powers_of_1024(written: str, size: int) -> None:
+    assert parse_size(written) == size
+
+
+@pytest.mark.parametrize(
+    ("written", "rate"),
+    [("5bit", 5), ("8kbit", 8000), ("100mbit", 10**8), ("2.5Gbit", 2_500_000_000)],
+)
+def test_a_rate_is_read_as_bits_in_powers_of_1000(written: str, rate: int) -> None:
+    assert parse_rate(written) == rate
+
+
+@pytest.mark.parametrize(
+    ("parse", "written", "advice"),
+    [
+        (parse_size, 512, "write '512m' or '1g'"),
+        (parse_size, "m", "write '512m' or '1g'"),
+        (parse_size, "5bb", "write '512m' or '1g'"),
+        (parse_size, "-1g", "write '512m' or '1g'"),
+        (parse_rate, 100, "write '100mbit' or '1gbit'"),
+        (parse_rate, "100m", "write '100mbit' or '1gbit'"),
+        (parse_rate, "100MB", "write '100mbit' or '1gbit'"),
+    ],
+)
+def test_what_is_no_size_or_rate_is_refused_with_what_to_write(
+    parse: Callable[[object], int], written: object, advice: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"'{written}' is not a (size|rate)") as refused:
+        parse(written)
+    assert str(refused.value).endswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("parse", "unit"), [(parse_duration, "s"), (parse_size, "g"), (parse_rate, "gbit")]
+)
+def test_a_number_too_long_for_a_float_is_refused(
+    parse: Callable[[object], float], unit: str
+) -> None:
+    with pytest.raises(ValueError, match="that many digits"):
+        parse("9" * 400 + unit)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "0.00s"),
+        (0.417, "0.42s"),
+        (12.34, "12.3s"),
+        (60.0, "1m 00s"),
+        (185.4, "3m 05s"),
+        (3599.6, "1h 00m"),
+        (7620.0, "2h 07m"),
+    ],
+)
+def test_seconds_are_shown_short(seconds: float, shown: str) -> None:
+    assert format_duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (512 * 1024**2, "512 MiB"),
+        (1024**3 * 3 / 2, "1.5 GiB"),
+        (2048 * 1024**3, "2.0 TiB"),
+    ],
+)
+def test_bytes_are_shown_short(size: float, shown: str) -> None:
+    assert format_size(size) == shown
+
+
+@given(st.integers(0, 10**6), st.integers(0, 59), st.integers(0, 999))
+def test_parts_of_a_duration_add_up(minutes: int, seconds: int, milliseconds: int) -> None:
+    whole = parse_duration(f"{minutes}m{seconds}s{milliseconds}ms")
+    assert whole == pytest.approx(minutes * 60 + seconds + milliseconds / 1000)

@@ -49,12 +49,14 @@ def test_each_kind_has_a_tag_of_its_own() -> None:
     assert recipe_tag("cpu").startswith("emulator-cpu:")
 
 
-def test_a_tag_stays_the_same_in_another_folder_and_at_another_time(recipes: Path) -> None:
+def test_a_tag_stays_the_same_in_another_folder_and_at_another_time(
+    recipes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tag = recipe_tag("cpu")
     os.utime(recipes / "Dockerfile.cpu", (1, 1))
     (recipes / "Dockerfile.cpu").chmod(0o600)
     assert recipe_tag("cpu") == tag
-    images.ROOT = ROOT
+    monkeypatch.setattr(images, "ROOT", ROOT)
     assert recipe_tag("cpu") == tag
 
 
@@ -98,7 +100,8 @@ def test_a_users_context_leaves_out_what_dockerignore_names(custom: Dockerfile) 
 
 def test_a_dockerfile_may_lie_outside_its_context(custom: Dockerfile, tmp_path: Path) -> None:
     (tmp_path / "Elsewhere").write_text("FROM other\n")
-    apart = Dockerfile(dockerfile=tmp_path / "Elsewhere", context=custom.dockerfile.parent)
+    elsewhere = {"dockerfile": tmp_path / "Elsewhere", "context": custom.dockerfile.parent}
+    apart = custom.model_copy(update=elsewhere)
     assert unpacked(images._custom_context(apart))["Dockerfile.emulator"] == b"FROM other\n"
     assert images.custom_tag(apart) != images.custom_tag(custom)
 

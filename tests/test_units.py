@@ -110,6 +110,7 @@ def test_a_number_too_long_for_a_float_is_refused(
     [
         (0.0, "0.00s"),
         (0.417, "0.42s"),
+        (10.0, "10.0s"),
         (12.34, "12.3s"),
         (60.0, "1m 00s"),
         (185.4, "3m 05s"),
@@ -126,6 +127,8 @@ def test_seconds_are_shown_short(seconds: float, shown: str) -> None:
     [
         (0, "0 B"),
         (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1024**2, "1 MiB"),
         (512 * 1024**2, "512 MiB"),
         (1024**3 * 3 / 2, "1.5 GiB"),
         (2048 * 1024**3, "2.0 TiB"),

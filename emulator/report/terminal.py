@@ -79,10 +79,9 @@ def describe(entry: Entry) -> str:
     match entry.event:
         case "all-running":
             return "all tasks are running"
-        case "exit":
+        case "exit" if not data["told_to_stop"]:
             how = " (out of memory)" if data["oom_killed"] else ""
-            asked = ", as told" if data["told_to_stop"] else ""
-            return f"{entry.task} ended with exit code {data['exit_code']}{how}{asked}"
+            return f"{entry.task} ended with exit code {data['exit_code']}{how}"
         case "restart":
             what = entry.task if data["scope"] == "task" else "every task"
             delay = format_duration(float(data["delay"]))

@@ -3,7 +3,8 @@
 Shows Model.fit under MultiWorkerMirroredStrategy, for which TensorFlow 2.21 needs tf_keras: the
 fit of Keras 3 rejects distributed values. Relies on BackupAndRestore for recovery: a lost worker
 ends the others within about a second, and all of them, started again, go on from the backup on
-the shared volume.
+the shared volume. SIGTERM ends none of them: this strategy takes it for a notice of preemption,
+and the task trains on until SIGKILL.
 """
 
 import argparse
@@ -23,8 +24,11 @@ SEED = int(os.environ.get("EMULATOR_SEED", "0"))
 BACKUP = Path(os.environ.get("EMULATOR_SHARED", "/shared"), "mwms")
 REPORT_EVERY = 10
 
+Logs = dict[str, float] | None
+
 
 def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="Train with Keras on all workers; back up.")
     parser.add_argument("--steps", type=int, default=300, help="steps to train in all (300)")
     parser.add_argument("--steps-per-epoch", type=int, default=50, help="must divide --steps (50)")
@@ -53,7 +57,8 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
         super().__init__(str(BACKUP), save_freq=save_every, delete_checkpoint=False)
         self.save_every = save_every
 
-    def on_train_begin(self, logs: dict | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Restore the last backup, if there is one."""
         if tf.train.latest_checkpoint(str(BACKUP / "chief")) is None:
             super().on_train_begin(logs)
             return
@@ -61,7 +66,8 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
         super().on_train_begin(logs)
         events.phase("restore", "end", step=steps_done(self.model))
 
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Write a backup, if it is time for one."""
         if steps_done(self.model) % self.save_every:
             super().on_train_batch_end(batch, logs)
         else:
@@ -76,13 +82,15 @@ class Report(tf.keras.callbacks.Callback):
         super().__init__()
         self.examples_per_step = examples_per_step
 
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Report the step, with the mean loss of the epoch so far."""
         step = steps_done(self.model)
         if step % REPORT_EVERY == 0 and logs:
             events.step(step, examples=step * self.examples_per_step, loss=float(logs["loss"]))
 
 
 def main() -> None:
+    """Train what the backup leaves to train, then report the accuracy."""
     options = arguments()
     # Without it tf.data tunes itself in a thread, for which the end of fit may wait: seconds, and
     # more the longer it trained. No other option reaches the datasets that fit makes inside.

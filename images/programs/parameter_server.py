@@ -9,6 +9,7 @@ after a restart of the job it resumes where the last checkpoint left off.
 import argparse
 import os
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import events
@@ -25,16 +26,18 @@ ROUND = 10  # steps between joins; also bounds how stale an update can be
 
 
 def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="Train with parameter servers.")
-    parser.add_argument("--steps", type=int, default=600, help="steps of all workers together")
-    parser.add_argument("--batch", type=int, default=64, help="examples per step")
-    parser.add_argument("--save-every", type=int, default=100, help="steps between checkpoints")
+    parser.add_argument("--steps", type=int, default=600, help="steps of all workers (600)")
+    parser.add_argument("--batch", type=int, default=64, help="examples per step (64)")
+    parser.add_argument("--save-every", type=int, default=100, help="steps between saves (100)")
     return parser.parse_args()
 
 
 def serve(cluster: tf.distribute.cluster_resolver.ClusterResolver) -> None:
     """Run what the chief sends here, until SIGTERM ends the process."""
-    # One thread for each pool: tens of these tasks may share a core or two.
+    # Small pools: tens of these tasks may share a core or two. But never one thread between
+    # operations, which is what TensorFlow takes on a single core: a worker hangs in its first step.
     threads = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
     )
@@ -82,14 +85,15 @@ def train(
     checkpoint = tf.train.Checkpoint(model=model, step=step)
     manager = tf.train.CheckpointManager(checkpoint, str(CHECKPOINTS), max_to_keep=5)
     if manager.latest_checkpoint:
-        with events.during("restore"):
-            manager.restore_or_initialize()
+        events.phase("restore", "begin")
+        manager.restore_or_initialize()
+        events.phase("restore", "end", step=int(step))
 
     # A variable cut into shards has no gradient of its own: its shards have.
     shards = [part for whole in model for part in getattr(whole, "variables", [whole])]
 
     @tf.function
-    def train_step(share) -> tf.Tensor:
+    def train_step(share: Iterator[digits.Batch]) -> tf.Tensor:
         x, y = next(share)
         with tf.GradientTape() as tape:
             loss = perceptron.mean_loss(model, x, y)
@@ -101,15 +105,16 @@ def train(
         due = min(ROUND, options.steps - int(step))
         losses = [coordinator.schedule(train_step, args=(shares,)) for _ in range(due)]
         coordinator.join()
-        step.assign_add(due)
-        events.step(int(step), examples=int(step) * options.batch, loss=float(losses[-1].fetch()))
-        if int(step) % options.save_every == 0 or int(step) == options.steps:
+        before, done = int(step), int(step.assign_add(due))
+        events.step(done, examples=done * options.batch, loss=float(losses[-1].fetch()))
+        # Between joins no worker changes a weight: what is saved belongs to one step.
+        if done // options.save_every > before // options.save_every or done == options.steps:
             with events.during("checkpoint"):
-                manager.save(checkpoint_number=int(step))
+                manager.save(checkpoint_number=done)
 
     with events.during("eval"):
         accuracy = perceptron.accuracy(model, test_x, test_y)
-    events.step(options.steps, examples=options.steps * options.batch, accuracy=accuracy)
+    events.step(int(step), examples=int(step) * options.batch, accuracy=accuracy)
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -132,6 +137,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Do what this task's role in TF_CONFIG asks for."""
     options = arguments()
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if cluster.task_type in ("worker", "ps"):

@@ -24,6 +24,7 @@ def make(seed: int, aggregation: tf.VariableAggregation = tf.VariableAggregation
 
 
 def predict(model: Model, x: tf.Tensor) -> tf.Tensor:
+    """Return a score for every digit, of shape [images, 10]."""
     hidden_weights, hidden_biases, weights, biases = model
     x = x - 0.3  # about the mean pixel: centred inputs bear a larger step, and a staler one
     hidden = tf.nn.relu(tf.matmul(x, hidden_weights) + hidden_biases)
@@ -31,6 +32,7 @@ def predict(model: Model, x: tf.Tensor) -> tf.Tensor:
 
 
 def mean_loss(model: Model, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """Return the mean cross entropy over a batch."""
     scores = predict(model, x)
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=scores))
 

@@ -3,7 +3,7 @@
 Shows what MultiWorkerMirroredStrategy needs: TF_CONFIG, the strategy before anything else of
 TensorFlow, batches of each worker's own share, variables made under `strategy.scope()`. Relies on
 every step waiting for all workers: they report the same steps, and losing one ends the job, from
-which nothing is saved.
+which nothing is saved. SIGTERM ends no task: this strategy takes it for a notice of preemption.
 """
 
 import argparse
@@ -23,6 +23,7 @@ REPORT_EVERY = 10
 
 
 def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="Train on all workers in step; save nothing.")
     parser.add_argument("--steps", type=int, default=200, help="steps to train (200)")
     parser.add_argument("--batch", type=int, default=64, help="examples per worker and step (64)")
@@ -30,6 +31,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
+    """Train in step with the other workers, then report the accuracy."""
     options = arguments()
     # It starts this task's server, finds the others in TF_CONFIG and waits for them.
     strategy = tf.distribute.MultiWorkerMirroredStrategy()

@@ -21,6 +21,7 @@ REPORT_EVERY = 10
 
 
 def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="Train in one task; save nothing.")
     parser.add_argument("--steps", type=int, default=200, help="steps to train (200)")
     parser.add_argument("--batch", type=int, default=64, help="examples per step (64)")
@@ -28,6 +29,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
+    """Train on one device, then report the accuracy."""
     options = arguments()
     device = "/gpu:0" if tf.config.list_physical_devices("GPU") else "/cpu:0"
     strategy = tf.distribute.OneDeviceStrategy(device)

@@ -1,0 +1,78 @@
+"""Synchronous training with PyTorch: DistributedDataParallel over gloo, on CPUs.
+
+Shows the rendezvous by environment: MASTER_ADDR and MASTER_PORT say where rank 0 listens, RANK
+and WORLD_SIZE who this task is. Relies on every backward pass waiting for all ranks: losing one
+ends the job, from which nothing is saved.
+"""
+
+import argparse
+import os
+
+import digits
+import events
+
+events.phase("startup", "begin")  # importing PyTorch takes seconds: count them
+import torch  # noqa: E402
+from torch import distributed, nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+SEED = int(os.environ.get("EMULATOR_SEED", "0"))
+LEARNING_RATE = 0.3
+HIDDEN = 64
+REPORT_EVERY = 10
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Train on all ranks in step; save nothing.")
+    parser.add_argument("--steps", type=int, default=200, help="steps to train (200)")
+    parser.add_argument("--batch", type=int, default=64, help="examples per rank and step (64)")
+    return parser.parse_args()
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train, then report the accuracy, in step with the other ranks."""
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    with events.during("data"):
+        train_x, train_y, test_x, test_y = digits.load(SEED)
+        batches = digits.batches(
+            train_x, train_y, options.batch, seed=SEED, worker=rank, workers=ranks
+        )
+
+    torch.manual_seed(SEED)
+    model = nn.Sequential(
+        nn.Linear(digits.PIXELS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, digits.CLASSES)
+    )
+    parallel = DistributedDataParallel(model)  # sends rank 0's weights to all
+    optimizer = torch.optim.SGD(parallel.parameters(), LEARNING_RATE)
+
+    for step in range(1, options.steps + 1):
+        x, y = map(torch.from_numpy, next(batches))
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(parallel(x), y)
+        loss.backward()  # here is the all-reduce
+        optimizer.step()
+        if step % REPORT_EVERY == 0 and step < options.steps:
+            events.step(step, examples=step * options.batch * ranks, loss=loss.item())
+
+    with events.during("eval"), torch.no_grad():
+        guesses = model(torch.from_numpy(test_x)).argmax(dim=1)
+        accuracy = float((guesses == torch.from_numpy(test_y)).float().mean())
+    examples = options.steps * options.batch * ranks
+    events.step(options.steps, examples=examples, loss=loss.item(), accuracy=accuracy)
+
+
+def main() -> None:
+    """Meet the other ranks, train, part."""
+    options = arguments()
+    torch.set_num_threads(1)  # the tasks share the machine's cores
+    distributed.init_process_group("gloo")  # reads the environment, waits for all ranks
+    events.phase("startup", "end")
+    try:
+        train(options)
+    finally:
+        distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

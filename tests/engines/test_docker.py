@@ -1,0 +1,174 @@
+"""What the Docker engine adds to the contract: isolation, limits, networks, copied programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.engines.docker import DockerEngine
+from tests.conftest import Emulate
+
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
+
+
+def write(tmp_path: Path, image: str, command: str, cluster: str, extra: str = "") -> Path:
+    path = tmp_path / "scenario.yaml"
+    script = tmp_path / "job.sh"
+    script.write_text(command)
+    path.write_text(
+        f"name: docker\nframework: none\nimage: {image}\n"
+        f"program: {{source: job.sh, command: [sh, job.sh]}}\n"
+        f"cluster: {cluster}\nsuccess: all-workers\n{extra}"
+    )
+    return path
+
+
+def said(stderr: str, task: str) -> list[str]:
+    return [line.partition(" | ")[2] for line in stderr.splitlines() if line.startswith(f"{task} ")]
+
+
+def test_tasks_are_confined(emulate: Emulate, tmp_path: Path, tiny_image: str) -> None:
+    look = "grep -E '^(CapBnd|CapEff|NoNewPrivs)' /proc/self/status | sort; hostname; echo $$"
+    done = emulate.up(write(tmp_path, tiny_image, look, "{worker: 1}"), "--engine", "docker")
+    *status, name, pid = said(done.stderr, "worker-0")
+    assert status == [
+        "CapBnd:\t0000000000000000",
+        "CapEff:\t0000000000000000",
+        "NoNewPrivs:\t1",
+    ]
+    assert name == "worker-0"
+    assert pid != "1"  # an init is
+
+
+def test_limits_reach_the_kernel(emulate: Emulate, tmp_path: Path, tiny_image: str) -> None:
+    look = (
+        "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; "
+        "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu.max 2>/dev/null; true"
+    )
+    path = write(tmp_path, tiny_image, look, "{worker: {cpus: 0.5, memory: 256m}}")
+    lines = said(emulate.up(path, "--engine", "docker").stderr, "worker-0")
+    assert lines[0] == str(256 * 2**20)
+    assert lines[1].split()[0] == "50000"
+
+
+def test_tasks_find_each_other_by_name_and_share_a_volume(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    talk = (
+        "echo from $EMULATOR_TASK > /shared/$EMULATOR_TASK\n"
+        "until [ -e /shared/worker-0 ] && [ -e /shared/worker-1 ]; do sleep 0.05; done\n"
+        "cat /shared/worker-0 /shared/worker-1\n"
+        "python3 -c \"import socket; print(socket.gethostbyname('worker-0') != "
+        "socket.gethostbyname('worker-1'))\"\n"
+        "echo done > /shared/done-$EMULATOR_TASK\n"
+        "until [ -e /shared/done-worker-0 ] && [ -e /shared/done-worker-1 ]; do sleep 0.05; done\n"
+    )
+    done = emulate.up(write(tmp_path, tiny_image, talk, "{worker: 2}"), "--engine", "docker")
+    assert done.returncode == 0, done.stderr
+    for task in ("worker-0", "worker-1"):
+        assert said(done.stderr, task) == ["from worker-0", "from worker-1", "True"]
+
+
+OUTSIDE = "198.18.7.2"
+"""An address outside of every Docker network: a host of our own, in a network namespace."""
+
+
+@pytest.fixture
+def outside_host() -> Iterator[None]:
+    if os.geteuid() or not shutil.which("ip"):
+        pytest.skip("a host outside of Docker takes root and iproute2")
+    here, there = "emu-outside", "emu-inside"
+    setup = [
+        f"ip netns add {there}",
+        f"ip link add {here} type veth peer name eth0 netns {there}",
+        f"ip addr add 198.18.7.1/30 dev {here}",
+        f"ip link set {here} up",
+        f"ip -n {there} addr add {OUTSIDE}/30 dev eth0",
+        f"ip -n {there} link set eth0 up",
+    ]
+    for command in setup:
+        subprocess.run(command.split(), check=True)
+    serve = f"""import socket, time
+server = socket.create_server(("{OUTSIDE}", 8000))
+print("up", flush=True)
+time.sleep(600)"""
+    listener = subprocess.Popen(
+        ["nsenter", f"--net=/run/netns/{there}", "python3", "-c", serve],
+        stdout=subprocess.PIPE,
+    )
+    assert listener.stdout is not None
+    assert listener.stdout.readline() == b"up\n"
+    yield
+    listener.kill()
+    listener.communicate()
+    subprocess.run(["ip", "link", "del", here], check=True)
+    subprocess.run(["ip", "netns", "del", there], check=True)
+
+
+@pytest.mark.parametrize(("internet", "answer"), [(True, "reached"), (False, "shut off")])
+def test_egress_is_off_where_the_scenario_says_so(
+    emulate: Emulate,
+    tmp_path: Path,
+    tiny_image: str,
+    outside_host: None,
+    internet: bool,
+    answer: str,
+) -> None:
+    look = f"""python3 -c '
+import socket
+try:
+    socket.create_connection(("{OUTSIDE}", 8000), timeout=5)
+    print("reached")
+except OSError:
+    print("shut off")
+'"""
+    extra = f"network: {{internet: {str(internet).lower()}}}"
+    path = write(tmp_path, tiny_image, look, "{worker: 1}", extra)
+    done = emulate.up(path, "--engine", "docker")
+    assert said(done.stderr, "worker-0") == [answer]
+
+
+def test_no_port_is_published_and_labels_say_whose_it_is(
+    emulate: Emulate, tmp_path: Path, tiny_image: str, docker_engine: DockerEngine
+) -> None:
+    path = write(tmp_path, tiny_image, "true", "{worker: 1}")
+    done = emulate.up(path, "--engine", "docker", "--keep", "--run-id", "docker-labels")
+    assert done.returncode == 0, done.stderr
+    try:
+        found = docker_engine.api.inspect_container("docker-labels-worker-0")
+        assert found["HostConfig"]["PortBindings"] in (None, {})
+        labels = found["Config"]["Labels"]
+        assert labels["emulator.run"] == "docker-labels"
+        assert labels["emulator.task"] == "worker-0"
+        assert labels["emulator.folder"] == str(emulate.out / "docker-labels")
+    finally:
+        docker_engine.tear_down("docker-labels")
+
+
+def test_a_folder_is_copied_into_the_working_directory(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    (tmp_path / "program" / "inner").mkdir(parents=True)
+    (tmp_path / "program" / "main.sh").write_text("pwd; cat inner/data")
+    (tmp_path / "program" / "inner" / "data").write_text("payload\n")
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        f"name: s\nframework: none\nimage: {tiny_image}\n"
+        "program: {source: program, command: [sh, main.sh]}\ncluster: {worker: 1}\n"
+    )
+    done = emulate.up(path, "--engine", "docker")
+    assert said(done.stderr, "worker-0") == ["/job", "payload"]
+
+
+def test_a_restarted_task_keeps_its_disk(emulate: Emulate, tmp_path: Path, tiny_image: str) -> None:
+    count = "echo x >> count; wc -l < count; [ $(wc -l < count) -eq 3 ]"
+    extra = "restart: {policy: on-failure, backoff: 0}"
+    path = write(tmp_path, tiny_image, count, "{worker: 1}", extra)
+    done = emulate.up(path, "--engine", "docker")
+    assert done.returncode == 0, done.stderr
+    assert [line.strip() for line in said(done.stderr, "worker-0")] == ["1", "2", "3"]

@@ -1,0 +1,103 @@
+"""The scenarios that come with the emulator, on real engines with real TensorFlow.
+
+Each must earn its verdict, and leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emulator.engines.docker import DockerEngine
+from emulator.engines.process import ProcessEngine
+from tests.conftest import Emulate
+
+ROOT = Path(__file__).parent.parent
+SMALL = ["quickstart", "single", "mwms", "parameter-server"]
+
+
+def trained(emulate: Emulate, name: str, engine: str) -> None:
+    done = emulate.up(ROOT / "scenarios" / f"{name}.yaml", "--engine", engine)
+    assert done.returncode == 0, done.stderr[-6000:]
+    summary = done.json
+    assert (summary["outcome"], summary["verdict"]) == ("succeeded", "ok")
+    assert summary["accuracy"] >= 0.9
+    assert 0 < summary["startup"]["all_running"] < summary["startup"]["first_step"]
+    assert summary["throughput"]["steps_per_second"] > 0
+    engines = {"docker": DockerEngine, "process": ProcessEngine}
+    assert engines[engine]().find(summary["run_id"]) == []
+    left = sorted(path.name for path in (emulate.out / summary["run_id"]).iterdir())
+    assert [name for name in left if not name.endswith(".lock")] == [
+        "history.jsonl",
+        "logs",
+        "plan.json",
+        "scenario.yaml",
+        "summary.json",
+        "verdicts.json",
+    ]
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("name", [*SMALL, "pytorch", "cluster-25"])
+def test_a_scenario_trains_in_docker(
+    emulate: Emulate, docker_engine: DockerEngine, name: str
+) -> None:
+    trained(emulate, name, "docker")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", SMALL)
+def test_a_scenario_trains_as_processes(emulate: Emulate, host_tensorflow: None, name: str) -> None:
+    trained(emulate, name, "process")
+
+
+@pytest.mark.docker
+def test_a_model_that_learns_nothing_is_noticed(
+    emulate: Emulate, docker_engine: DockerEngine
+) -> None:
+    """One step is no training: what each scenario expects must be able to fail."""
+    command = "program.command=[python, quickstart.py, --steps, '1']"
+    done = emulate.up("quickstart", "--engine", "docker", "--set", command)
+    assert done.returncode == 1
+    statuses = {verdict["expectation"]: verdict["status"] for verdict in done.json["verdicts"]}
+    assert statuses["outcome"] == "ok"
+    assert statuses["final_step"] == statuses["accuracy"] == "failed"
+
+
+@pytest.mark.docker
+def test_the_starter_runs_as_it_is(
+    emulate: Emulate, docker_engine: DockerEngine, tmp_path: Path
+) -> None:
+    assert emulate("init", tmp_path / "mine").returncode == 0
+    done = emulate.up(tmp_path / "mine" / "scenario.yaml", "--engine", "docker")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "learned y = 3.00 x + 2.00" in done.stderr
+
+
+@pytest.mark.docker
+def test_an_installed_wheel_has_the_same_images_and_runs_the_bundled_scenarios(
+    docker_engine: DockerEngine, tmp_path: Path
+) -> None:
+    pip = [sys.executable, "-m", "pip", "--quiet"]
+    wheels, site = tmp_path / "wheels", tmp_path / "site"
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", wheels, ROOT], check=True
+    )
+    (wheel,) = wheels.glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "emulator", "up", "quickstart", "--engine", "docker", "--json"],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site), "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "building" not in done.stderr  # the checkout's image is the wheel's
+    plan = json.loads(next((tmp_path / "runs").glob("*/plan.json")).read_text())
+    assert plan["tasks"][0]["source"].startswith(str(site))

@@ -1,0 +1,135 @@
+"""The repository checks itself: layers, public names, documents, version."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import emulator
+
+ROOT = Path(__file__).parent.parent
+MODULES = sorted((ROOT / "emulator").rglob("*.py"))
+
+LAYERS = [
+    {"errors", "clock", "units", "steps", "bundled"},
+    {"scenario", "rendezvous"},
+    {"reading", "plan", "policy"},
+    {"record", "metrics"},
+    {"analysis", "base_image"},
+    {"checks", "images"},
+    {"engines"},
+    {"supervisor", "leftovers", "doctor"},
+    {"run"},
+    {"report"},
+    {"cli", "__init__", "__main__"},
+]
+"""From the bottom up: a module imports from its own layer or from those before it."""
+
+ONLY_IN = {
+    "docker": {"engines", "images"},
+    "typer": {"cli"},
+    "rich": {"cli", "report"},
+    "pynvml": {"metrics"},
+    "subprocess": {"engines", "base_image", "doctor"},
+}
+
+
+def part(path: Path) -> str:
+    """`emulator/engines/docker.py` -> `engines`, `emulator/plan.py` -> `plan`."""
+    return path.relative_to(ROOT / "emulator").parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            if node.module == "emulator":
+                yield from (f"emulator.{alias.name}" for alias in node.names)
+
+
+def layer(name: str) -> int:
+    return next(number for number, names in enumerate(LAYERS) if name in names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_run_downward_only(path: Path) -> None:
+    here = layer(part(path))
+    for name in imports(path):
+        if name.startswith("emulator."):
+            assert layer(name.split(".")[1]) <= here, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_foreign_libraries_stay_where_they_belong(path: Path) -> None:
+    for name in imports(path):
+        allowed = ONLY_IN.get(name.split(".")[0])
+        assert allowed is None or part(path) in allowed, f"{path.name} imports {name}"
+
+
+def test_public_names_can_be_imported() -> None:
+    for name in emulator.__all__:
+        assert getattr(emulator, name).__doc__
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    heavy = "('docker', 'typer', 'pydantic')"
+    code = f"import emulator, sys; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_images_import_nothing_of_the_emulator() -> None:
+    for path in (ROOT / "images").rglob("*.py"):
+        assert not [name for name in imports(path) if name.split(".")[0] == "emulator"], path
+
+
+def test_every_module_has_a_docstring() -> None:
+    missing = [str(p) for p in MODULES if not ast.get_docstring(ast.parse(p.read_text()))]
+    assert missing == []
+
+
+def test_the_version_heads_the_changelog() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    heads = re.findall(r"(?m)^## (\S+)", (ROOT / "CHANGELOG.md").read_text())
+    assert heads[0] == version
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)
+def test_links_in_documents_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)
+def test_commands_in_documents_exist(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "emulator", "--help"], capture_output=True, text=True, check=True
+    )
+    for command in re.findall(r"(?m)\bemulate ([a-z]+)\b", path.read_text()):
+        assert re.search(rf"\b{command}\b", done.stdout), f"emulate {command}"
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)
+def test_make_targets_in_documents_exist(path: Path) -> None:
+    targets = re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text())
+    for target in re.findall(r"`make ([a-z]+)`|(?m:^make ([a-z]+))", path.read_text()):
+        assert (target[0] or target[1]) in targets
+
+
+def test_no_file_is_over_400_lines() -> None:
+    long = {p.name: n for p in MODULES if (n := len(p.read_text().splitlines())) > 400}
+    assert long == {}, "is it still one subject?"

@@ -283,6 +283,15 @@ def test_an_error_of_ours_is_the_outcome_even_after_the_job() -> None:
     assert found.duration == 3
 
 
+def test_a_job_without_steps_has_no_goodput() -> None:
+    found = analysed([happened(0, "run"), job(5, "failed", "worker-0 failed")])
+    assert (found.goodput, found.final_step, found.first_step) == (None, None, None)
+
+
+def test_a_job_whose_only_step_is_the_first_has_a_goodput_of_nothing() -> None:
+    assert analysed([happened(0, "run"), step(1, "worker-0", 0), job(5)]).goodput == 0
+
+
 @pytest.mark.parametrize(
     ("told", "state"),
     [

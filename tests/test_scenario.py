@@ -62,9 +62,10 @@ ACCEPTED: list[dict[str, Any]] = [
     {"restart": {"policy": "exit-code", "scope": "job", "limit": 0, "backoff": "0.01ms"}},
     {"success": "all-workers"},
     {"network": {"internet": False, "delay": "5ms", "bandwidth": "100MBIT"}},
-    {"metrics": {"steps": "(?P<step>[0-9]+)", "examples_per_step": 64, "interval": "500ms"}},
+    {"metrics": {"steps": "(?P<step>[0-9]+)", "examples_per_step": 1, "interval": "500ms"}},
     {"expect": {"outcome": "timeout", "final_step": 0, "accuracy": 1, "min_goodput": 0}},
-    {"expect": {"throughput": {"min": 0.5}, "recovers_within": "60s", "max_restarts": 0}},
+    {"expect": {"throughput": {"min": 0.5}, "recovers_within": "60s"}},
+    {"expect": {"max_restarts": 0, "max_lost_steps": 0, "throughput": {"max": 9}}},
 ]
 
 
@@ -128,6 +129,9 @@ def test_models_and_schema_refuse_a_scenario_without(key: str) -> None:
         {"expect": {"outcome": "success"}},
         {"expect": {"throughput": 5}},
         {"expect": {"throughput": {"min": 0}}},
+        {"expect": {"throughput": {"max": 0}}},
+        {"expect": {"max_restarts": -1}},
+        {"expect": {"max_lost_steps": -1}},
         {"expect": {"accuracy": 1.1}},
         {"expect": {"min_goodput": -0.1}},
     ],
@@ -146,7 +150,10 @@ def test_models_and_schema_refuse(keys: dict[str, Any]) -> None:
         ({"metrics": {"steps": "[0-9]+"}}, "needs a group"),
         ({"program": {"command": ["a"], "source": "nowhere.py"}}, "there is no /"),
         ({"program": {"command": ["a"], "source": "~nobody-here/x"}}, "can't be looked for"),
-        ({"program": {"command": ["a"], "source": "x" * 5000}}, "File name too long"),
+        (
+            {"program": {"command": ["a"], "source": "x" * 5000}},
+            "can't be looked for: File name too long",
+        ),
         ({"image": {"dockerfile": "nowhere"}}, "there is no /"),
     ],
     ids=lambda value: str(value)[:60],

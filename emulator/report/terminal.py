@@ -45,7 +45,7 @@ class LivePrinter:
         self._width = max(len(name) for name in [*names, "emulate"])
         self._colour = {n: _COLOURS[i % len(_COLOURS)] for i, n in enumerate(names)}
         self._started = True
-        roles = ", ".join(f"{spec.replicas} {role}" for role, spec in plan.scenario.cluster.items())
+        roles = ", ".join(_counted(r, spec.replicas) for r, spec in plan.scenario.cluster.items())
         self._own(f"{plan.run_id}: {roles} on the {plan.engine} engine; record in {folder}")
         for warning in plan.warnings:
             self._own(f"note: {warning}")
@@ -71,6 +71,11 @@ class LivePrinter:
         # Never fails on what a program prints, whatever this terminal can show.
         shown = text.encode(self._charset, "replace").decode(self._charset)
         print(head, shown, file=self._stream, flush=True)
+
+
+def _counted(role: str, replicas: int) -> str:
+    """Return `1 chief`, `2 workers`, `8 ps`."""
+    return f"{replicas} {role}" + ("s" if replicas > 1 and not role.endswith("s") else "")
 
 
 def describe(entry: Entry) -> str:
@@ -167,13 +172,17 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
     console.print(f"[bold]{scenario.name}[/bold] on the {plan.engine} engine", highlight=False)
     if scenario.description:
         console.print(scenario.description, highlight=False, markup=False)
-    table = _table(["task", "address", "limits", "image", "command"])
+    table = _table(["task", "address", "limits", "runs"])
+    kinds: dict[tuple[str, ...], str] = {}
     for task in plan.tasks:
-        address = f"{task.host}:{task.port}"
-        table.add_row(
-            task.name, address, _limits(task), task.image, escape(shlex.join(task.command))
-        )
+        what = ((task.image,) if task.image else ()) + task.command
+        kinds.setdefault(what, str(len(kinds) + 1))
+        table.add_row(task.name, f"{task.host}:{task.port}", _limits(task), kinds[what])
     console.print(table)
+    for what, number in kinds.items():
+        text = f"{number}: {shlex.join(what)}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print()
     restart = scenario.restart
     rule = str(restart.policy)
     if rule != "never":

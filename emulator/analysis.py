@@ -176,13 +176,15 @@ def _end_state(entry: Entry) -> str:
 
 
 def _recoveries(history: Sequence[Entry]) -> Iterator[float | None]:
-    """Yield, for each restart, the seconds from the exit that caused it to the job's next step."""
+    """Yield, for each restart after a failure, the seconds from its exit to the job's next step."""
     for number, entry in enumerate(history):
         if entry.event != "restart":
             continue
         failed = next(
             e for e in reversed(history[:number]) if e.event == "exit" and e.task == entry.task
         )
+        if failed.data["exit_code"] == 0:
+            continue  # `always` starts again what ended well
         back = next(
             (
                 later.wall

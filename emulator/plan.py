@@ -86,7 +86,7 @@ class Site:
 def new_run_id(name: str) -> str:
     """Return `<name>-<time><chance>`: sorts by age, unique on a machine, fit for a host name."""
     stamp = time.strftime("%m%d%H%M%S", time.gmtime())
-    return f"{name}-{stamp}-{secrets.token_hex(2)}"
+    return f"{name}-{stamp}-{secrets.token_hex(3)}"
 
 
 def make_plan(scenario: Scenario, run_id: str, site: Site) -> Plan:

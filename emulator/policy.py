@@ -86,7 +86,8 @@ def decide(
         return Fail(why)
     if restarts >= restart.limit:
         whose = "the job" if restart.scope == "job" else task
-        return Fail(f"{whose} used up its {restart.limit} restarts; last exit code {exit_code}")
+        times = f"{restart.limit} restart" + ("" if restart.limit == 1 else "s")
+        return Fail(f"{whose} had its {times} and ended again, with exit code {exit_code}")
     doublings = min(restarts, 64)  # more would overflow, and a backoff of 0 never gets there
     delay = min(restart.backoff * 2**doublings, BACKOFF_CEILING)
     kind = RestartJob if restart.scope == "job" else RestartTask

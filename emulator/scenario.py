@@ -82,14 +82,16 @@ Rate = Annotated[
 ]
 
 
-def _env_value(value: object) -> object:
+def _word(value: object) -> object:
+    """Take numbers for the text they are: `[--steps, 100]` is clear, `yes` and `true` are not."""
     if isinstance(value, bool):
-        raise ValueError(f'an environment variable is text; write "{str(value).lower()}" in quotes')
+        raise ValueError(f'true or false is no text; write "{str(value).lower()}" in quotes')
     return str(value) if isinstance(value, int | float) else value
 
 
-Env = dict[str, Annotated[str, BeforeValidator(_env_value)]]
-Command = Annotated[list[str], Field(min_length=1, examples=[["python", "train.py"]])]
+Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "number"]})]
+Env = dict[str, Word]
+Command = Annotated[list[Word], Field(min_length=1, examples=[["python", "train.py"]])]
 
 
 def _existing(path: Path | None, info: ValidationInfo) -> Path | None:
@@ -119,7 +121,7 @@ class Program(_Model):
 
     source: Path | None = None
     """A file or folder, copied into each task's working directory."""
-    command: Command = Field(min_length=1)
+    command: Command
     env: Env = {}
 
     @field_validator("source")
@@ -159,7 +161,7 @@ Image = Annotated[
 class Gpus(_Model):
     """GPUs of one task."""
 
-    count: int = Field(default=1, ge=0)
+    count: int = Field(strict=True, default=1, ge=0)
     shared: bool = False
     """Take devices that other tasks use as well, where too few are free."""
 
@@ -174,8 +176,8 @@ def _counted(key: str) -> BeforeValidator:
 class Role(_Model):
     """The tasks of one role; a bare number is the number of replicas."""
 
-    replicas: int = Field(default=1, ge=1, le=1000)
-    cpus: float | None = Field(default=None, gt=0)
+    replicas: int = Field(strict=True, default=1, ge=1, le=1000)
+    cpus: float | None = Field(strict=True, default=None, gt=0)
     """CPU limit in cores."""
     memory: Size | None = None
     """Memory limit in bytes."""
@@ -193,7 +195,7 @@ class Restart(_Model):
 
     policy: RestartPolicy = "never"
     scope: RestartScope = "task"
-    limit: int = Field(default=5, ge=0)
+    limit: int = Field(strict=True, default=5, ge=0)
     backoff: Duration = 1.0
     """Seconds before the first restart; doubled with each further one, up to five minutes."""
 
@@ -213,7 +215,7 @@ class Metrics(_Model):
 
     steps: str = "auto"
     """`auto`, the name of a pattern (see docs/protocol.md), or a regex with `(?P<step>...)`."""
-    examples_per_step: int | None = Field(default=None, ge=1)
+    examples_per_step: int | None = Field(strict=True, default=None, ge=1)
     interval: Duration = 1.0
     """Seconds between two samples of usage."""
 
@@ -235,25 +237,25 @@ class Metrics(_Model):
 class Throughput(_Model):
     """Bounds on the job's rate over the whole training, in steps per second."""
 
-    min: float | None = Field(default=None, gt=0)
-    max: float | None = Field(default=None, gt=0)
+    min: float | None = Field(strict=True, default=None, gt=0)
+    max: float | None = Field(strict=True, default=None, gt=0)
 
 
 class Expectations(_Model):
     """What must hold for the verdict to be ok; judged from the record alone."""
 
     outcome: JobOutcome = "succeeded"
-    final_step: int | None = Field(default=None, ge=0)
+    final_step: int | None = Field(strict=True, default=None, ge=0)
     """The job reached at least this step."""
-    accuracy: float | None = Field(default=None, ge=0, le=1)
+    accuracy: float | None = Field(strict=True, default=None, ge=0, le=1)
     """The last step event of the job that carries `accuracy` has at least this much."""
     throughput: Throughput | None = None
-    max_restarts: int | None = Field(default=None, ge=0)
-    max_lost_steps: int | None = Field(default=None, ge=0)
+    max_restarts: int | None = Field(strict=True, default=None, ge=0)
+    max_lost_steps: int | None = Field(strict=True, default=None, ge=0)
     """Steps that were done again after restarts, all together."""
     recovers_within: Duration | None = None
     """Seconds from a failure to the next step, at worst."""
-    min_goodput: float | None = Field(default=None, ge=0, le=1)
+    min_goodput: float | None = Field(strict=True, default=None, ge=0, le=1)
 
 
 class Scenario(_Model):
@@ -271,7 +273,7 @@ class Scenario(_Model):
     success: SuccessRule = "auto"
     timeout: Duration | None = None
     """Seconds from the start of the first task; none where nothing is said."""
-    seed: int = 0
+    seed: int = Field(default=0, strict=True)
     network: Network = Network()
     metrics: Metrics = Metrics()
     expect: Expectations = Expectations()
@@ -290,7 +292,4 @@ def json_schema() -> dict[str, Any]:
     schema["$defs"]["Role"]["properties"]["gpus"] = {
         "anyOf": [{"$ref": "#/$defs/Gpus"}, {"type": "integer", "minimum": 0}]
     }
-    for program in ("Program", "Role"):
-        env = schema["$defs"][program]["properties"]["env"]
-        env["additionalProperties"] = {"type": ["string", "number"]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

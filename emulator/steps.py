@@ -36,11 +36,14 @@ class Observation:
 
 @dataclass
 class _Keras:
-    """`Epoch 2/5`, then `12/100 [==>...] - loss: 0.41`: steps are counted across epochs."""
+    """`Epoch 2/5`, then `12/100 [==>...] - loss: 0.41`: steps are counted across epochs.
+
+    In the first epoch over a data set of unknown length it is `12/Unknown`.
+    """
 
     epoch: int = 0
     _epoch = re.compile(r"^Epoch (\d+)/\d+")
-    _bar = re.compile(r"^\s*(\d+)/(\d+)\s+(?:\[|━|\S*\s*\d+s)(?P<rest>.*)$")
+    _bar = re.compile(r"^\s*(\d+)/(\d+|Unknown)\s+(?:\[|━|\S*\s*\d+s)(?P<rest>.*)$")
     _loss = re.compile(r"loss: (-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)")
 
     def __call__(self, line: str) -> dict[str, object] | None:
@@ -49,7 +52,8 @@ class _Keras:
             return None
         if not (match := self._bar.match(line)):
             return None
-        step = self.epoch * int(match[2]) + int(match[1])
+        before = 0 if match[2] == "Unknown" else self.epoch * int(match[2])
+        step = before + int(match[1])
         loss = self._loss.search(match["rest"])
         return {"step": step, **({"loss": float(loss[1])} if loss else {})}
 
@@ -82,6 +86,8 @@ def _number(text: str) -> object:
 class _PyTorchExample:
     """`Train Epoch: 2 [640/60000 (1%)]\tLoss: 0.41`: the step is the number of examples seen."""
 
+    first_epoch: int = 1
+    """0 in programs that count from there."""
     _line = re.compile(
         r"Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?(\d+(?:\.\d+)?))?"
     )
@@ -89,7 +95,8 @@ class _PyTorchExample:
     def __call__(self, line: str) -> dict[str, object] | None:
         if not (match := self._line.search(line)):
             return None
-        examples = (int(match[1]) - 1) * int(match[3]) + int(match[2])
+        self.first_epoch = min(self.first_epoch, int(match[1]))
+        examples = (int(match[1]) - self.first_epoch) * int(match[3]) + int(match[2])
         loss = {"loss": float(match[4])} if match[4] else {}
         return {"step": examples, "examples": examples, **loss}
 
@@ -131,6 +138,8 @@ class StepReader:
         """Return what the line says, or None; never raises, whatever a program prints."""
         if line.startswith("{"):
             if observation := _event(line):
+                if self.rule == "auto" and observation.event == "step":
+                    self._readers = []  # it says so itself: a progress bar would count twice
                 return observation
         elif not self._readers:
             return None

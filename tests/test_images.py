@@ -98,6 +98,15 @@ def test_a_users_context_leaves_out_what_dockerignore_names(custom: Dockerfile) 
     assert files.keys() == {".dockerignore", "Dockerfile", "Dockerfile.emulator", "main.py"}
 
 
+def test_files_are_sent_readable_by_all_whatever_the_umask(custom: Dockerfile) -> None:
+    folder = custom.dockerfile.parent
+    (folder / "main.py").chmod(0o600)
+    (folder / "Dockerfile").chmod(0o775)
+    with tarfile.open(fileobj=io.BytesIO(images._custom_context(custom))) as tar:
+        modes = {entry.name: oct(entry.mode) for entry in tar}
+    assert (modes["main.py"], modes["Dockerfile"]) == (oct(0o644), oct(0o755))
+
+
 def test_a_dockerfile_may_lie_outside_its_context(custom: Dockerfile, tmp_path: Path) -> None:
     (tmp_path / "Elsewhere").write_text("FROM other\n")
     elsewhere = {"dockerfile": tmp_path / "Elsewhere", "context": custom.dockerfile.parent}

@@ -174,7 +174,7 @@ def test_the_limit_ends_the_restarts(scope: RestartScope, whose: str) -> None:
     last = after("worker-1", 7, policy="on-failure", scope=scope, restarts=4)
     assert isinstance(last, RestartTask | RestartJob)
     over = after("worker-1", 7, policy="on-failure", scope=scope, restarts=5)
-    assert over == Fail(f"{whose} used up its 5 restarts; last exit code 7")
+    assert over == Fail(f"{whose} had its 5 restarts and ended again, with exit code 7")
 
 
 codes = st.integers(0, 255)

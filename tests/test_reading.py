@@ -110,13 +110,13 @@ def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images()
         ("[python, train.py]", "[]", "3: program.command: is empty (write `command: [python,"),
         (
             "[python, train.py]",
-            "\n  - python\n  - 100",
-            '5: program.command.1: 100 should be text (write "100" in quotes)',
+            "\n  - python\n  - yes",
+            '5: program.command.1: true or false is no text; write "true" in quotes',
         ),
         (
             '{STEPS: "100"}',
             "{DEBUG: yes}",
-            '4: program.env.DEBUG: an environment variable is text; write "true" in quotes',
+            '4: program.env.DEBUG: true or false is no text; write "true" in quotes',
         ),
         ('{STEPS: "100"}', "{A: }", "4: program.env.A: null should be text"),
         ('{STEPS: "100"}', "{NO: a}", "4: program.env.0: the key false is not text (write it"),
@@ -394,7 +394,7 @@ def test_an_override_adds_to_a_short_restart(written: str) -> None:
         ("cluster.ps=none", "cluster.ps"),
         ("timeuot=5s", "timeuot"),
         ("expct.final_step=3", "expct"),
-        ("program.command.0=5", "program.command.0"),
+        ("program.command.0=null", "program.command.0"),
         ("program.env.URL=[a:80]", "program.env.URL"),
     ],
 )

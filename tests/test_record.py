@@ -6,6 +6,7 @@ import json
 import os
 import queue
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from emulator.clock import ManualClock
 from emulator.errors import RecordError, UsageError
 from emulator.plan import Plan, Site, make_plan
 from emulator.reading import parse
-from emulator.record import LOCK, Entry, Record, RunFolder, is_live, runs_in
+from emulator.record import LOCK, Entry, Record, RunFolder, is_live, runs_in, wait_until_over
 
 TEXT = "name: test\nprogram: {command: [a]}\ncluster: {worker: 1}\n# as it was written\n"
 SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
@@ -125,6 +126,15 @@ def test_a_run_is_live_as_long_as_its_writer_holds_the_lock(folder: RunFolder) -
     folder.close()
     assert not record.live
     assert not record.live
+
+
+def test_waiting_for_a_run_lasts_as_long_as_its_writer(folder: RunFolder) -> None:
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(wait_until_over, folder.path)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.05)
+        folder.close()
+        waiting.result(timeout=60)
 
 
 def test_a_folder_that_never_had_a_writer_is_not_live(tmp_path: Path) -> None:

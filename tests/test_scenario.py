@@ -101,7 +101,7 @@ def test_models_and_schema_refuse_a_scenario_without(key: str) -> None:
         {"image": {"dockerfile": str(HERE), "arg": {}}},
         {"program": {"command": []}},
         {"program": {"command": "python train.py"}},
-        {"program": {"command": ["python", 3]}},
+        {"program": {"command": ["python", True]}},
         {"program": {"command": ["a"], "env": {"A": True}}},
         {"program": {"command": ["a"], "env": {"A": None}}},
         {"program": {"command": ["a"], "env": ["A=b"]}},

@@ -122,6 +122,25 @@ def test_auto_stays_with_the_pattern_that_fitted_first() -> None:
     assert reader.read('{"emulate": "step", "step": 9}') == step(step=9)
 
 
+def test_a_program_that_tells_its_steps_itself_is_not_read_by_patterns_as_well() -> None:
+    reader = StepReader()
+    assert reader.read('{"emulate": "step", "step": 10}')
+    assert reader.read("12/100 [==>...] - loss: 0.41") is None
+
+
+def test_keras_over_data_of_unknown_length_counts_in_the_first_epoch() -> None:
+    assert StepReader().read("     12/Unknown - 3s 5ms/step - loss: 0.41") == Observation(
+        "step", {"step": 12, "loss": 0.41}
+    )
+
+
+def test_pytorch_epochs_may_begin_at_0() -> None:
+    reader = StepReader()
+    lines = ["Train Epoch: 0 [640/1000 (64%)]", "Train Epoch: 1 [640/1000 (64%)]"]
+    seen = [reader.read(line) for line in lines]
+    assert [o.data["step"] for o in seen if o] == [640, 1640]
+
+
 def test_under_json_nothing_but_json_is_read() -> None:
     assert StepReader("json").read("global step: 8") is None
 

@@ -130,7 +130,7 @@ def test_restarts_wait_twice_as_long_each_time(tmp_path: Path) -> None:
 def test_a_task_that_uses_up_its_restarts_fails_the_job(tmp_path: Path) -> None:
     extra = "cluster: {worker: 1}\nrestart: {policy: on-failure, limit: 2}"
     result, _ = run(tmp_path, extra, {"*": Script(exit_code=1)})
-    assert "used up its 2 restarts" in result.end.reason
+    assert "had its 2 restarts" in result.end.reason
     assert len(events(result, "start")) == 3
 
 

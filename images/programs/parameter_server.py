@@ -75,7 +75,10 @@ def train(
         def dataset() -> tf.data.Dataset:
             # No seed: each worker shall have an order of its own.
             images = tf.data.Dataset.from_tensor_slices((train_x, train_y))
-            return images.shuffle(len(train_x)).repeat().batch(options.batch)
+            images = images.shuffle(len(train_x)).repeat().batch(options.batch)
+            plain = tf.data.Options()
+            plain.autotune.enabled = False  # or its thread may hold up the chief's exit for long
+            return images.with_options(plain)
 
         shares = iter(coordinator.create_per_worker_dataset(dataset))
 

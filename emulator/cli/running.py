@@ -95,8 +95,8 @@ def plan(
     parsed, _, _ = read(scenario, sets, seed)
     chosen = choose_engine(engine)
     try:
-        planned, _ = make_ready(parsed, chosen, out=Path("runs"), run_id=run_id)
-        requests = chosen.requests(planned)
+        planned, folder = make_ready(parsed, chosen, out=Path("runs"), run_id=run_id)
+        requests = chosen.requests(planned, folder)
     finally:
         chosen.close()
     if json:

@@ -83,7 +83,7 @@ class Engine(Protocol):
         Raises ImageError.
         """
 
-    def requests(self, plan: Plan) -> list[dict[str, Any]]:
+    def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return exactly what the engine will be asked for each task; nothing is done."""
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:

@@ -95,6 +95,7 @@ class DockerEngine:
         self._created: dict[str, str] = {}
         self._last_stamp: dict[str, str] = {}
         self._archives: dict[Path | None, bytes] = {}
+        self._gpus: list[str] | None = None
         self._clock_ahead = 0.0
         self._lock = threading.Lock()
 
@@ -119,10 +120,13 @@ class DockerEngine:
         )
 
     def gpus(self) -> list[str]:
-        """Return the ids of the GPUs that the engine can hand out."""
-        with _saying("ask the engine about GPUs"):
-            runtimes = self._api.info().get("Runtimes", {})
-        return [device.uuid for device in gpu.devices().gpus] if "nvidia" in runtimes else []
+        """Return the ids of the GPUs that the engine can hand out; asked of it once."""
+        if self._gpus is None:
+            with _saying("ask the engine about GPUs"):
+                runtimes = self._api.info().get("Runtimes", {})
+            found = gpu.devices().gpus if "nvidia" in runtimes else ()
+            self._gpus = [device.uuid for device in found]
+        return self._gpus
 
     def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Find, build or pull each image that the scenario names."""
@@ -131,9 +135,9 @@ class DockerEngine:
             if image is not None:
                 self._images.ensure(image, say)
 
-    def requests(self, plan: Plan) -> list[dict[str, Any]]:
+    def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return exactly what will be sent: network, volume, then each container."""
-        common = labels(plan, Path("runs", plan.run_id))
+        common = labels(plan, folder)
         return [
             {"request": "create network", **network_request(plan, common)},
             {"request": "create volume", **volume_request(plan, common)},
@@ -264,13 +268,12 @@ class DockerEngine:
             state = self._api.inspect_container(container)["State"]
             ended = _seconds(state["FinishedAt"]) - self._clock_ahead
             inbox.put(Exited(task, ended, code, bool(state["OOMKilled"])))
-        except APIError as error:
-            if error.status_code in (404, 409):  # removed, or being removed, while it ran
+        except Exception as error:  # whatever it is, a task that nobody follows must end the run
+            if isinstance(error, APIError) and error.status_code in (404, 409):
+                # It was removed, or is being removed, while it ran.
                 inbox.put(Exited(task, time.time(), 128 + signal.SIGKILL))
             else:
                 inbox.put(Lost(_lost(f"follow {task}", error)))
-        except (DockerException, requests.RequestException, HTTPError, OSError) as error:
-            inbox.put(Lost(_lost(f"follow {task}", error)))
 
     def _read_lines(self, task: str, container: str, inbox: Inbox, *, follow: bool) -> None:
         """Report what the container has printed since the last line that was reported."""

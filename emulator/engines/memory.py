@@ -89,7 +89,7 @@ class MemoryEngine:
     def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Every image is there."""
 
-    def requests(self, plan: Plan) -> list[dict[str, Any]]:
+    def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return each task as it is."""
         return [task.model_dump(mode="json") for task in plan.tasks]
 

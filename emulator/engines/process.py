@@ -76,7 +76,7 @@ class ProcessEngine:
     def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Nothing to provide: tasks run with what this machine has installed."""
 
-    def requests(self, plan: Plan) -> list[dict[str, Any]]:
+    def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return command and environment of each process."""
         return [
             {"request": "start process", "task": t.name, "command": list(t.command), "env": t.env}
@@ -140,8 +140,8 @@ class ProcessEngine:
 
     def tear_down(self, run_id: str) -> int:
         """Kill every process of the run, and delete its working and shared folders."""
-        processes = [p for p, labels in _labelled() if labels.run_id == run_id]
-        folders = {labels.folder for _, labels in _labelled() if labels.run_id == run_id}
+        ours = [(p, labels) for p, labels in _labelled() if labels.run_id == run_id]
+        processes, folders = [p for p, _ in ours], {labels.folder for _, labels in ours}
         for process in processes:
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -210,18 +210,20 @@ class ProcessEngine:
 
         def wait() -> None:
             process.wait()
-            os.write(tell_ended, b".")
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # what it leaves behind ends with it
+            os.close(tell_ended)
 
         threading.Thread(target=wait, name=f"wait-{task}", daemon=True).start()
         try:
             for text in split_lines(_read_until(pipe, ended)):
                 inbox.put(Line(task, time.time(), text))
             inbox.put(Exited(task, time.time(), exit_code(process.returncode)))
-        except OSError as error:
-            inbox.put(Lost(EngineLost(f"Reading the output of {task} failed: {error.strerror}.")))
+        except Exception as error:  # whatever it is, a task that nobody follows must end the run
+            inbox.put(Lost(EngineLost(f"Reading the output of {task} failed: {error}.")))
         finally:
-            for descriptor in (pipe, ended, tell_ended):
-                os.close(descriptor)
+            os.close(pipe)
+            os.close(ended)
 
 
 @dataclass(frozen=True)
@@ -266,7 +268,7 @@ def split_lines(chunks: Iterator[bytes]) -> Iterator[str]:
 
 
 def _read_until(pipe: int, ended: int) -> Iterator[bytes]:
-    """Yield what comes out of the pipe until `ended` speaks, and then what is still in it."""
+    """Yield what comes out of the pipe until `ended` is closed, and then what is still in it."""
     with selectors.DefaultSelector() as ready:
         ready.register(pipe, selectors.EVENT_READ)
         ready.register(ended, selectors.EVENT_READ)

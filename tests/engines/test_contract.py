@@ -33,15 +33,18 @@ class Deed:
     """Said without a newline."""
     exit_code: int = 0
     forever: bool = False
+    starts_child: bool = False
+    """Leaves a process behind that would go on for long."""
     deaf: bool = False
     """Ignores SIGTERM."""
 
     def shell(self) -> str:
         steps = ["trap '' TERM"] if self.deaf else []
+        steps += ["sleep 1000 &"] if self.starts_child else []
         steps += [f"echo {shlex.quote(line)}" for line in self.says]
         steps.append(f"printf %s {shlex.quote(self.last_words)}")
         steps.append("while :; do sleep 1000; done" if self.forever else f"exit {self.exit_code}")
-        return "; ".join(steps)
+        return "\n".join(steps)
 
     def script(self) -> Script:
         return Script(
@@ -199,6 +202,13 @@ def test_a_task_starts_again_and_each_start_has_its_own_lines_and_end(stage: Sta
     s.start("worker-0")
     assert s.until_exit("worker-0", number=2).exit_code == 3
     assert s.lines["worker-0"] == ["hello", "hello"]
+
+
+def test_what_a_task_has_started_ends_with_it(stage: StageMaker) -> None:
+    s = stage(worker=Deed(starts_child=True, says=["up"]))
+    s.start("worker-0")
+    s.until_exit("worker-0")
+    assert not [thing for thing in s.engine.find(s.plan.run_id) if thing.state == "running"]
 
 
 def test_removing_a_running_task_ends_it(stage: StageMaker) -> None:

@@ -7,13 +7,14 @@ bunch; everything else by the supervisor's own monotonic clock (`t`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from emulator.faults import PlannedFault
 from emulator.plan import Plan
 from emulator.record import Entry
 
-__all__ = ["Analysis", "TaskResult", "analyse"]
+__all__ = ["Analysis", "FaultResult", "TaskResult", "analyse"]
 
 
 @dataclass
@@ -21,7 +22,7 @@ class TaskResult:
     """What became of one task."""
 
     state: str = "pending"
-    """pending, starting, running, backoff, succeeded, failed, stopped."""
+    """pending, starting, running, backoff, down (preempted), succeeded, failed, stopped."""
     exit_code: int | None = None
     restarts: int = 0
     oom_killed: bool = False
@@ -29,6 +30,31 @@ class TaskResult:
     last_step: int | None = None
     lost_steps: int = 0
     """Steps that it did again after restarts."""
+
+
+@dataclass(frozen=True)
+class FaultResult:
+    """What became of one fault. Times are seconds after its trigger; None: it did not happen."""
+
+    id: str
+    kind: str
+    target: str
+    status: str
+    """applied, skipped, failed; `pending` where the record does not say."""
+    reason: str = ""
+    triggered: float | None = None
+    """Seconds since the run began."""
+    gone: float | None = None
+    """Until the task had ended, or was frozen."""
+    killed: bool = False
+    """It had to be killed: it was still there when the grace period was over."""
+    exit_code: int | None = None
+    back: float | None = None
+    """Until the task ran again."""
+    stepped: float | None = None
+    """Until the job's first step with the task back."""
+    caught_up: float | None = None
+    """Until the job was further than ever before."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +79,7 @@ class Analysis:
     """Seconds from each unasked exit that was followed by a restart to the next step of the job."""
     unrecovered: int = 0
     """Such exits that no step followed."""
+    faults: Sequence[FaultResult] = ()
     goodput: float | None = None
     """The share of the duration that went into steps that counted."""
 
@@ -64,7 +91,10 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     steps = [e for e in history if e.event == "step"]
     front = list(_front(steps))
     tasks = {task.name: _task(task.name, history) for task in plan.tasks}
-    recoveries = list(_recoveries(history))
+    faults = [_fault(planned, history) for planned in plan.faults]
+    recoveries = list(_recoveries(history)) + [
+        fault.stepped for fault in faults if fault.kind == "preempt" and fault.status == "applied"
+    ]
     per_second = _rate(front, [_step(e) for e in front])
     examples = plan.scenario.metrics.examples_per_step
     accuracies = [e.data["accuracy"] for e in steps if _is_number(e.data.get("accuracy"))]
@@ -86,6 +116,7 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
         lost_steps=max((task.lost_steps for task in tasks.values()), default=0),
         recoveries=[seconds for seconds in recoveries if seconds is not None],
         unrecovered=sum(seconds is None for seconds in recoveries),
+        faults=faults,
         goodput=_goodput(history, end),
     )
 
@@ -170,6 +201,8 @@ def _task(name: str, history: Sequence[Entry]) -> TaskResult:
 
 
 def _end_state(entry: Entry) -> str:
+    if entry.data.get("fault"):
+        return "down"
     if entry.data["exit_code"] == 0:
         return "succeeded"
     return "stopped" if entry.data["told_to_stop"] else "failed"
@@ -202,6 +235,62 @@ def _after_start(history: Sequence[Entry], task: str) -> Sequence[Entry]:
         if entry.event == "running" and entry.task == task:
             return history[number:]
     return ()
+
+
+def _fault(planned: PlannedFault, history: Sequence[Entry]) -> FaultResult:
+    """Follow one fault through its stages, and the job after it."""
+    stages = {
+        str(e.data["stage"]): (number, e)
+        for number, e in enumerate(history)
+        if e.event == "fault" and e.data["id"] == planned.id
+    }
+    ends = [stage for stage in ("failed", "skipped", "applied") if stage in stages]
+    told = stages[ends[0]][1].data if ends else {}
+    result = FaultResult(
+        id=planned.id,
+        kind=planned.kind,
+        target=planned.target,
+        status=ends[0] if ends else "pending",
+        reason=str(told.get("reason", "")),
+    )
+    if "triggered" not in stages or "applied" not in stages:
+        return result
+    start, trigger = stages["triggered"]
+    applied = stages["applied"][1]
+    back = _return(result, history, stages)
+    before = max((_step(e) for e in history[:start] if e.event == "step"), default=-1)
+    after = [e for e in history[back:] if e.event == "step"] if back is not None else []
+
+    def since(entry: Entry | None) -> float | None:
+        return None if entry is None else round(entry.t - trigger.t, 6)
+
+    return replace(
+        result,
+        triggered=trigger.t,
+        gone=since(applied),
+        killed=bool(applied.data.get("killed", False)),
+        exit_code=applied.data.get("exit_code"),
+        back=since(history[back]) if back is not None else None,
+        stepped=since(next(iter(after), None)),
+        caught_up=since(next((e for e in after if _step(e) > before), None)),
+    )
+
+
+def _return(
+    fault: FaultResult, history: Sequence[Entry], stages: Mapping[str, tuple[int, Entry]]
+) -> int | None:
+    """Return where in the history the target was back: healed, or restarted by the policy."""
+    if "healed" in stages:
+        return stages["healed"][0]
+    start = stages["applied"][0]
+    return next(
+        (
+            start + number
+            for number, entry in enumerate(history[start:])
+            if entry.event == "running" and entry.task == fault.target
+        ),
+        None,
+    )
 
 
 def _goodput(history: Sequence[Entry], end: float) -> float | None:

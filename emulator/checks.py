@@ -78,6 +78,7 @@ def summary(
         },
         "accuracy": analysis.accuracy,
         "restarts": analysis.restarts,
+        "faults": [asdict(fault) for fault in analysis.faults],
         "recoveries": [_rounded(seconds) for seconds in analysis.recoveries],
         "goodput": _rounded(analysis.goodput),
     }
@@ -94,6 +95,15 @@ def _outcome(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     if found.outcome in ("running", "interrupted", "error"):
         status = "unknown"
     yield Verdict("outcome", status, expect.outcome, got)
+
+
+def _faults(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    """A scenario's faults are part of the question: unless all happened, nothing was shown."""
+    if found.faults:
+        missed = [fault for fault in found.faults if fault.status != "applied"]
+        got = f"{len(found.faults) - len(missed)} applied"
+        got += "".join(f"; {f.kind} {f.target} {f.status}: {f.reason}" for f in missed[:3])
+        yield Verdict("faults", "unknown" if missed else "ok", f"{len(found.faults)} applied", got)
 
 
 def _final_step(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
@@ -147,6 +157,7 @@ def _goodput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
 
 _CHECKS: Mapping[str, Check] = {
     "outcome": _outcome,
+    "faults": _faults,
     "final_step": _final_step,
     "accuracy": _accuracy,
     "throughput": _throughput,

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from emulator import rendezvous
 from emulator.errors import Unsupported
+from emulator.faults import PlannedFault, timeline
 from emulator.scenario import Dockerfile, Role, Scenario
 
 __all__ = ["Plan", "Site", "Task", "make_plan", "new_run_id"]
@@ -58,6 +59,8 @@ class Plan(BaseModel):
     engine: str
     scenario: Scenario
     tasks: tuple[Task, ...]
+    faults: tuple[PlannedFault, ...] = ()
+    """What will be done to them; random faults have their times and victims already."""
     warnings: tuple[str, ...] = ()
 
     def task(self, name: str) -> Task:
@@ -113,6 +116,7 @@ def make_plan(scenario: Scenario, run_id: str, site: Site) -> Plan:
         engine=site.engine,
         scenario=scenario,
         tasks=tasks,
+        faults=timeline(scenario, [task.name for task in tasks]),
         warnings=tuple(_warnings(scenario)),
     )
 

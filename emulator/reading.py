@@ -6,6 +6,7 @@ Each problem names its file and line, or the `--set` that brought it in, and wha
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -236,6 +237,8 @@ def _misfits(scenario: Scenario, source: _Source, broken: frozenset[str]) -> Ite
     cluster, framework = scenario.cluster, scenario.framework
     if not broken & {"cluster", "framework"}:
         yield from _role_misfits(cluster, framework, source)
+    if not broken & {"cluster", "faults"}:
+        yield from _fault_misfits(scenario, source)
     if not broken & {"cluster", "success"}:
         if scenario.success == "chief" and not cluster.keys() & {"chief", "master"}:
             message = "'chief' decides, but the cluster has none"
@@ -245,6 +248,23 @@ def _misfits(scenario: Scenario, source: _Source, broken: frozenset[str]) -> Ite
             message = "'all-workers' decide, but the cluster has none"
             hint = "add `worker: 2` to cluster, or write `success: auto`"
             yield Problem(source.place(("success",)), "success", message, hint)
+
+
+def _fault_misfits(scenario: Scenario, source: _Source) -> Iterator[Problem]:
+    """Yield targets and triggers of faults that name no task of the cluster."""
+    tasks = [f"{r}-{i}" for r, spec in scenario.cluster.items() for i in range(spec.replicas)]
+    for number, fault in enumerate(scenario.faults):
+        inside: KeyPath = ("faults", number)
+        named = [((*inside, "at", "task"), fault.at.task)] if fault.at and fault.at.task else []
+        if fault.random:
+            named.append(((*inside, "random", fault.random.kind), fault.random.target))
+        else:
+            named.append(((*inside, fault.kind), fault.target))
+        for path, pattern in named:
+            if not fnmatch.filter(tasks, pattern):
+                hint = _closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
+                message = f"no task is called {pattern!r}"
+                yield Problem(source.place(path), _dotted(path), message, hint)
 
 
 def _role_misfits(cluster: Cluster, framework: Framework, source: _Source) -> Iterator[Problem]:
@@ -336,11 +356,12 @@ def _fields_at(loc: Iterable[str | int]) -> set[str]:
         deeper = {
             inner
             for model in models
-            if step in model.model_fields
-            for inner in _models_in(model.model_fields[str(step)].annotation)
+            for name, field in model.model_fields.items()
+            if step in (name, field.alias)
+            for inner in _models_in(field.annotation)
         }
         models = deeper or models
-    return {name for model in models for name in model.model_fields}
+    return {field.alias or name for m in models for name, field in m.model_fields.items()}
 
 
 def _models_in(annotation: object) -> set[type[BaseModel]]:

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from decimal import Decimal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
-    PlainSerializer,
     Tag,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
+    model_validator,
 )
 
 from emulator.steps import PATTERNS
-from emulator.units import parse_duration, parse_rate, parse_size
+from emulator.values import Command, Downtime, Duration, Env, Model, Rate, Size
 
 __all__ = [
     "Cluster",
     "Dockerfile",
     "Expectations",
+    "Fault",
     "Gpus",
     "Metrics",
     "Network",
@@ -35,6 +32,8 @@ __all__ = [
     "Restart",
     "Role",
     "Scenario",
+    "Strike",
+    "Trigger",
     "json_schema",
 ]
 
@@ -51,47 +50,9 @@ ROLES: Mapping[Framework, tuple[str, ...]] = {
 """Roles by framework; `none` takes any name that can be part of a host name."""
 
 
-def _written(
-    parse: Callable[[object], float], write: Callable[[Any], str], pattern: str, example: str
-) -> list[Any]:
-    """Validate text like `5s` into a number, and write the number back as such text."""
-    text: dict[str, Any] = {"type": "string", "pattern": pattern, "examples": [example]}
-    # A bare 0 needs no unit, where it means anything.
-    schema = {"anyOf": [text, {"const": 0}]} if parse is parse_duration else text
-    return [
-        BeforeValidator(parse),
-        PlainSerializer(write, when_used="json"),
-        WithJsonSchema(schema),
-    ]
-
-
-def _seconds(number: float) -> str:
-    """Write seconds in digits that are read back as the same number, never as `1e-05s`."""
-    return f"{Decimal(repr(number)):f}".removesuffix(".0") + "s"
-
-
-Duration = Annotated[
-    float, *_written(parse_duration, _seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d))+)$", "5s")
-]
-Size = Annotated[
-    int,
-    *_written(parse_size, "{}b".format, r"^\d+(\.\d+)?([bB]|[kmgtKMGT]([iI]?[bB])?)$", "512m"),
-]
-Rate = Annotated[
-    int, *_written(parse_rate, "{}bit".format, r"^\d+(\.\d+)?[kmgKMG]?[bB][iI][tT]$", "100mbit")
-]
-
-
-def _word(value: object) -> object:
-    """Take numbers for the text they are: `[--steps, 100]` is clear, `yes` and `true` are not."""
-    if isinstance(value, bool):
-        raise ValueError(f'true or false is no text; write "{str(value).lower()}" in quotes')
-    return str(value) if isinstance(value, int | float) else value
-
-
-Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "number"]})]
-Env = dict[str, Word]
-Command = Annotated[list[Word], Field(min_length=1, examples=[["python", "train.py"]])]
+Phase = Literal["startup", "data", "compile", "checkpoint", "restore", "eval"]
+STRIKES = ("preempt", "kill", "terminate", "pause")
+"""What can be done to a task."""
 
 
 def _existing(path: Path | None, info: ValidationInfo) -> Path | None:
@@ -110,13 +71,7 @@ def _existing(path: Path | None, info: ValidationInfo) -> Path | None:
     return resolved
 
 
-class _Model(BaseModel):
-    """Strict about keys, fixed once made."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Program(_Model):
+class Program(Model):
     """What every task runs, unless its role says otherwise."""
 
     source: Path | None = None
@@ -130,7 +85,7 @@ class Program(_Model):
         return _existing(source, info)
 
 
-class Dockerfile(_Model):
+class Dockerfile(Model):
     """An image that is built from the user's own Dockerfile."""
 
     dockerfile: Path
@@ -158,7 +113,7 @@ Image = Annotated[
 ]
 
 
-class Gpus(_Model):
+class Gpus(Model):
     """GPUs of one task."""
 
     count: int = Field(strict=True, default=1, ge=0)
@@ -173,7 +128,7 @@ def _counted(key: str) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-class Role(_Model):
+class Role(Model):
     """The tasks of one role; a bare number is the number of replicas."""
 
     replicas: int = Field(strict=True, default=1, ge=1, le=1000)
@@ -190,7 +145,7 @@ class Role(_Model):
 Cluster = dict[str, Annotated[Role, _counted("replicas")]]
 
 
-class Restart(_Model):
+class Restart(Model):
     """When a task that ended is started again. The rules are in `emulator/policy.py`."""
 
     policy: RestartPolicy = "never"
@@ -200,7 +155,112 @@ class Restart(_Model):
     """Seconds before the first restart; doubled with each further one, up to five minutes."""
 
 
-class Network(_Model):
+class Trigger(Model):
+    """When a fault strikes; a bare duration is a time."""
+
+    time: Duration | None = None
+    """Seconds since all tasks ran for the first time."""
+    step: int | None = Field(default=None, strict=True, ge=0)
+    """The first step event with at least this step."""
+    log: str | None = None
+    """The first line of output that this regular expression is found in."""
+    phase: Phase | None = None
+    """The first time this phase begins: `checkpoint` is while one is being written."""
+    task: str | None = None
+    """Whose step, line or phase; any task's where nothing is said."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Trigger:
+        given = [x for x in (self.time, self.step, self.log, self.phase) if x is not None]
+        if len(given) != 1:
+            raise ValueError("a fault has one trigger: a time, {step:}, {log:} or {phase:}")
+        if self.time is not None and self.task is not None:
+            raise ValueError("a time belongs to no task; leave `task` out")
+        return self
+
+    @field_validator("log")
+    @classmethod
+    def _expression(cls, log: str | None) -> str | None:
+        try:
+            re.compile(log or "")
+        except re.error as error:
+            raise ValueError(f"{log!r} is not a regular expression: {error}") from None
+        return log
+
+
+class Strike(Model):
+    """What is done to whom: one of `preempt`, `kill`, `terminate`, `pause`, with its options."""
+
+    preempt: str | None = None
+    """SIGTERM, `grace`, SIGKILL if it is still there, `down`, then back on a fresh disk."""
+    kill: str | None = None
+    """SIGKILL now; the restart policy decides, the disk is kept."""
+    terminate: str | None = None
+    """SIGTERM and nothing else; the restart policy decides."""
+    pause: str | None = None
+    """Frozen `for` a time: it answers nobody, and does not notice."""
+    grace: Duration | None = None
+    """Seconds between SIGTERM and SIGKILL of a preemption [default: 30s]."""
+    down: Downtime | None = None
+    """Seconds until the preempted task is back, or `forever` [default: 10s]."""
+    for_: Duration | None = Field(default=None, alias="for")
+
+    @property
+    def kind(self) -> str:
+        """`preempt`, `kill`, `terminate` or `pause`."""
+        return next(kind for kind in STRIKES if getattr(self, kind) is not None)
+
+    @property
+    def target(self) -> str:
+        """A task's name, or a glob."""
+        return str(getattr(self, self.kind))
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Strike:
+        kinds = [kind for kind in STRIKES if getattr(self, kind) is not None]
+        if len(kinds) > 1:
+            raise ValueError(f"{' and '.join(kinds)} in one entry; write one entry for each")
+        for option, kind in (("grace", "preempt"), ("down", "preempt"), ("for_", "pause")):
+            if getattr(self, option) is not None and kinds and kinds != [kind]:
+                raise ValueError(f"`{option.rstrip('_')}` is an option of {kind}")
+        if kinds == ["pause"] and self.for_ is None:
+            raise ValueError("`pause` needs `for`: how long, such as `for: 5s`")
+        return self
+
+
+class Fault(Strike):
+    """A strike with its trigger, or `random:` strikes at a rate."""
+
+    at: Annotated[
+        Trigger | None,
+        BeforeValidator(lambda v: v if isinstance(v, Mapping | None) else {"time": v}),
+    ] = None
+    random: Strike | None = None
+    every: Duration | None = None
+    jitter: Duration = 0.0
+    seed: int | None = Field(default=None, strict=True)
+    """Of `random`; the scenario's own where nothing is said."""
+    max: int = Field(default=10, strict=True, ge=1, le=1000)
+
+    @model_validator(mode="after")
+    def _when(self) -> Fault:
+        struck = any(getattr(self, kind) is not None for kind in STRIKES)
+        if self.random is None:
+            if not struck:
+                raise ValueError(f"a fault is one of {', '.join(STRIKES)}, or random")
+            if self.at is None:
+                raise ValueError("when? `at: 40s`, `at: {step: 120}`, {log: ...} or {phase: ...}")
+            return self
+        if struck or self.at is not None:
+            raise ValueError("`random` has its strike inside and strikes `every` so often")
+        if not self.every:
+            raise ValueError("`random` needs `every`: the mean time between two, such as `30s`")
+        if not any(getattr(self.random, kind) is not None for kind in STRIKES):
+            raise ValueError(f"`random` needs one of {', '.join(STRIKES)} inside")
+        return self
+
+
+class Network(Model):
     """The cluster's network."""
 
     internet: bool = True
@@ -210,7 +270,7 @@ class Network(_Model):
     """Bits per second of each task."""
 
 
-class Metrics(_Model):
+class Metrics(Model):
     """How steps are recognised in what tasks print."""
 
     steps: str = "auto"
@@ -234,14 +294,14 @@ class Metrics(_Model):
         return steps
 
 
-class Throughput(_Model):
+class Throughput(Model):
     """Bounds on the job's rate over the whole training, in steps per second."""
 
     min: float | None = Field(strict=True, default=None, gt=0)
     max: float | None = Field(strict=True, default=None, gt=0)
 
 
-class Expectations(_Model):
+class Expectations(Model):
     """What must hold for the verdict to be ok; judged from the record alone."""
 
     outcome: JobOutcome = "succeeded"
@@ -258,7 +318,7 @@ class Expectations(_Model):
     min_goodput: float | None = Field(strict=True, default=None, ge=0, le=1)
 
 
-class Scenario(_Model):
+class Scenario(Model):
     """One emulated training job."""
 
     name: str = Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$", examples=["mwms-two-workers"])
@@ -271,6 +331,7 @@ class Scenario(_Model):
         Restart, BeforeValidator(lambda v: {"policy": v} if isinstance(v, str) else v)
     ] = Restart()
     success: SuccessRule = "auto"
+    faults: list[Fault] = []
     timeout: Duration | None = None
     """Seconds from the start of the first task; none where nothing is said."""
     seed: int = Field(default=0, strict=True)

@@ -21,9 +21,10 @@ from emulator import policy
 from emulator.clock import Clock
 from emulator.engines.base import Engine, Exited, Inbox, Line, Lost
 from emulator.errors import EmulatorError, EngineLost
+from emulator.injector import Injector
 from emulator.plan import Plan, Task
 from emulator.record import Entry, RunFolder
-from emulator.steps import StepReader
+from emulator.steps import Observation, StepReader
 
 __all__ = ["Interrupted", "JobEnd", "Supervisor"]
 
@@ -37,7 +38,10 @@ LAST_WORDS = 12
 """Lines of a failed task that are shown."""
 
 Outcome = Literal["succeeded", "failed", "timeout", "interrupted"]
-State = Literal["pending", "starting", "running", "backoff", "ended"]
+State = Literal["pending", "starting", "running", "backoff", "down", "ended"]
+
+
+Operation = Literal["start", "signal", "pause", "resume"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class JobEnd:
 class _Called:
     """An engine call has returned."""
 
-    operation: Literal["start", "signal"]
+    operation: Operation
     task: str
     answer: str = ""
     error: EmulatorError | None = None
@@ -112,6 +116,7 @@ class Supervisor:
         self._life = 0
         self._restarting: policy.RestartJob | None = None
         self._all_running = False
+        self._injector = Injector(plan.faults, self)
 
     def run(self) -> JobEnd:
         """Start every task, see the job through, stop what is left; return how it ended.
@@ -144,8 +149,11 @@ class Supervisor:
                 self._exited(event)
             case _Called(operation="start"):
                 self._started(event)
-            case _Called(operation="signal", error=EngineLost() as error):
+            case _Called(error=EngineLost() as error):
                 raise error
+            case _Called(operation="pause" | "resume" as operation):
+                why = event.error.message if event.error else ""
+                self._injector.froze(event.task, frozen=operation == "pause", error=why)
             case Lost(error=error):
                 raise error
             case Interrupted():
@@ -160,8 +168,10 @@ class Supervisor:
         state.last_words.append(line.text)
         self._record.log(line.task, line.text)
         self._on_line(line.task, line.text)
-        if seen := state.reader.read(line.text):
+        seen = state.reader.read(line.text) or Observation("", {})
+        if seen.event:
             self._write(seen.event, line.task, wall=line.wall, **seen.data)
+        self._injector.heard(line.task, line.text, seen.event, seen.data)
 
     def _started(self, call: _Called) -> None:
         if call.error:
@@ -172,6 +182,8 @@ class Supervisor:
         if not self._all_running and all(s.state != "starting" for s in self._tasks.values()):
             self._all_running = True
             self._write("all-running")
+            self._injector.begin()
+        self._injector.running(call.task)
         if state.early_exit:
             early, state.early_exit = state.early_exit, None
             self._exited(early)
@@ -183,7 +195,8 @@ class Supervisor:
         if state.state == "starting":
             state.early_exit = event
             return
-        state.state, state.exit_code = "ended", event.exit_code
+        fault = self._injector.takes(event.task, event.exit_code)
+        state.state, state.exit_code = "down" if fault else "ended", event.exit_code
         self._write(
             "exit",
             event.task,
@@ -191,10 +204,11 @@ class Supervisor:
             exit_code=event.exit_code,
             oom_killed=event.oom_killed,
             told_to_stop=state.told_to_stop,
+            **({"fault": fault} if fault else {}),
         )
         if self._restarting:
             self._restart_job_when_all_ended()
-        elif self._end is None:
+        elif self._end is None and not fault:
             self._decide(state, event)
 
     def _decide(self, state: _TaskState, event: Exited) -> None:
@@ -246,12 +260,18 @@ class Supervisor:
         if self._end is None and state.state == "backoff":
             self._start(state)
 
-    def _start(self, state: _TaskState) -> None:
+    def _start(self, state: _TaskState, *, fresh: bool = False) -> None:
         task = state.task
         state.state, state.told_to_stop = "starting", False
         state.reader = StepReader(self._plan.scenario.metrics.steps)
-        self._write("start", task.name)
-        self._call("start", task.name, lambda: self._engine.start(task))
+        self._write("start", task.name, fresh=fresh)
+
+        def start() -> str:
+            if fresh:
+                self._engine.remove(task.name)
+            return self._engine.start(task)
+
+        self._call("start", task.name, start)
 
     def _restart_job_when_all_ended(self) -> None:
         pending = self._restarting
@@ -259,9 +279,10 @@ class Supervisor:
             return
         self._restarting = None
         self._life += 1
-        for state in self._tasks.values():
+        # A preempted task is not there yet: it joins the others when its node is back.
+        there = [state for state in self._tasks.values() if state.state != "down"]
+        for state in there:
             state.state = "backoff"
-        for state in self._tasks.values():
             self._at(pending.delay, lambda state=state: self._start_unless_over(state))  # type: ignore[misc]
 
     # --- Stopping -------------------------------------------------------------------------------
@@ -270,8 +291,9 @@ class Supervisor:
         """Settle the outcome; whatever happens after can't change it."""
         self._end, self._restarting = end, None
         self._write("job", end.task, outcome=end.outcome, reason=end.reason)
+        self._injector.end()
         for state in self._tasks.values():
-            if state.state == "backoff":
+            if state.state in ("backoff", "down"):
                 state.state = "ended"
             if drain and state.task.role not in TRAINING_ROLES:
                 self._tell_to_stop(state)
@@ -317,14 +339,44 @@ class Supervisor:
             limit = self._plan.scenario.timeout
             self._finish(JobEnd("timeout", f"not done after the timeout of {limit:g} s"))
 
+    # --- What the injector asks for (see `injector.Hands`) ----------------------------------------
+
+    def is_running(self, task: str) -> bool:
+        """Say whether the task runs now and the job goes on."""
+        return self._end is None and self._tasks[task].state == "running"
+
+    def send(self, task: str, number: signal.Signals) -> None:
+        """Signal a task as a fault; unlike a stop of ours this counts as a failure."""
+        self._call("signal", task, lambda: self._engine.signal(task, number))
+
+    def freeze(self, task: str, *, frozen: bool) -> None:
+        """Pause a task, or let it go on."""
+        act = self._engine.pause if frozen else self._engine.resume
+        self._call("pause" if frozen else "resume", task, lambda: act(task))
+
+    def replace(self, task: str) -> None:
+        """Start a preempted task again on a fresh disk."""
+        if self._end is None:
+            self._start(self._tasks[task], fresh=True)
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        """Do something after some seconds."""
+        self._at(delay, action)
+
+    def now(self) -> float:
+        """Return monotonic seconds."""
+        return self._clock.now()
+
+    def note(self, event: str, task: str, **data: object) -> None:
+        """Write to the history."""
+        self._write(event, task, wall=None, **data)
+
     # --- Effects --------------------------------------------------------------------------------
 
     def _at(self, delay: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._timers, (self._clock.now() + delay, next(self._order), action))
 
-    def _call(
-        self, operation: Literal["start", "signal"], task: str, call: Callable[[], str | None]
-    ) -> None:
+    def _call(self, operation: Operation, task: str, call: Callable[[], str | None]) -> None:
         """Make an engine call elsewhere; what comes of it arrives in the inbox."""
 
         def perform() -> None:

@@ -17,6 +17,8 @@ import pytest
 
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineMissing
+from emulator.leftovers import stop_or_remove
+from emulator.record import Record
 
 REQUIRE = "EMULATOR_REQUIRE_DOCKER"
 _skipped_for_docker: list[str] = []
@@ -132,8 +134,9 @@ def emulate(tmp_path: Path) -> Iterator[Emulate]:
     command = Emulate(tmp_path / "runs")
     yield command
     command.reap()
-    if command.out.exists():
-        command("clean", "--out", command.out)
+    for plan in command.out.glob("*/plan.json"):
+        # Not `clean`: that would also remove what a test at work beside this one has left.
+        stop_or_remove(Record(plan.parent))
 
 
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:

@@ -103,6 +103,7 @@ def test_a_plain_run() -> None:
         restarts=0,
         lost_steps=0,
         recoveries=[],
+        faults=[],
         unrecovered=0,
         goodput=0.4,  # 4 s of 10
     )
@@ -274,6 +275,7 @@ def test_an_empty_history_says_nothing() -> None:
         duration=0,
         tasks={"worker-0": TaskResult(), "worker-1": TaskResult()},
         recoveries=[],
+        faults=[],
     )
 
 

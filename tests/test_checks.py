@@ -238,6 +238,7 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
         "throughput": {"steps_per_second": 10.0, "examples_per_second": 320.0},
         "accuracy": 0.9,
         "restarts": 2,
+        "faults": [],
         "recoveries": [5.0, 7.5],
         "goodput": 0.4,
     }

@@ -19,13 +19,14 @@ MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
     {"errors", "clock", "units", "steps", "bundled"},
+    {"values"},
     {"scenario", "rendezvous"},
-    {"reading", "plan", "policy"},
+    {"reading", "plan", "policy", "faults"},
     {"record", "metrics"},
     {"analysis", "base_image"},
     {"checks", "images"},
     {"engines"},
-    {"supervisor", "leftovers", "doctor"},
+    {"supervisor", "injector", "leftovers", "doctor"},
     {"run"},
     {"report"},
     {"cli", "__init__", "__main__"},

@@ -272,3 +272,186 @@ def test_an_hour_of_training_takes_no_time(tmp_path: Path) -> None:
     result, _ = run(tmp_path, "cluster: {worker: 1}\nexpect: {min_goodput: 0.99}", {"*": script})
     assert result.exit_code == 0
     assert result.summary["throughput"]["steps_per_second"] == 1.0
+
+
+# --- Faults -------------------------------------------------------------------------------------
+
+
+def stages(result: Result) -> list[tuple[str, str, float]]:
+    history = Record(result.folder).history
+    return [(e.task, str(e.data["stage"]), e.t) for e in history if e.event == "fault"]
+
+
+def trains(start: int, *, per_second: int = 1, steps: int = 60, resumes_at: int = 0) -> Script:
+    """Train from the start, or after a restart from where it was saved."""
+    first = resumes_at if start > 1 else 0
+    lines = [((n - first) / per_second, step(n)) for n in range(first + 1, steps + 1)]
+    return Script(lines=lines, exits_at=(steps - first) / per_second)
+
+
+def test_a_preempted_task_is_noticed_gone_and_back_in_time(tmp_path: Path) -> None:
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 2}\n"
+        "faults: [{preempt: worker-1, at: 10s, grace: 5s, down: 7s}]\n"
+        "expect: {max_lost_steps: 0, recovers_within: 20s}",
+        {
+            "worker-0": Script(lines=[(float(n), step(n)) for n in range(1, 61)], exits_at=60),
+            "worker-1": Script(exits_at=None, on_sigterm=2),
+        },
+    )
+    assert stages(result) == [
+        ("worker-1", "triggered", 10),
+        ("worker-1", "applied", 12),  # it used 2 of its 5 seconds
+        ("worker-1", "healed", 19),
+    ]
+    (fault,) = result.analysis.faults
+    assert (fault.status, fault.gone, fault.exit_code, fault.killed) == ("applied", 2, 143, False)
+    assert (fault.back, fault.stepped, fault.caught_up) == (9, 10, 10)
+    assert result.summary["tasks"]["worker-1"]["restarts"] == 0  # a replacement is no failure
+    assert result.exit_code == 0
+    assert ("worker-1", signal.SIGKILL) not in engine.signals[:-1]
+
+
+def test_who_does_not_leave_within_the_grace_is_killed(tmp_path: Path) -> None:
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 2}\nfaults: [{preempt: worker-1, at: 10s, grace: 5s, down: 1s}]",
+        {"worker-0": Script(exits_at=60), "worker-1": Script(exits_at=None, on_sigterm=None)},
+    )
+    assert engine.signals[:2] == [("worker-1", signal.SIGTERM), ("worker-1", signal.SIGKILL)]
+    assert [t for _, _, t in stages(result)] == [10, 15, 16]
+    assert result.analysis.faults[0].killed is True
+
+
+def test_a_gang_restarts_without_the_preempted_one_which_joins_when_its_node_is_back(
+    tmp_path: Path,
+) -> None:
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job, backoff: 1s}\n"
+        "faults: [{preempt: worker-1, at: {step: 20}, grace: 0, down: 10s}]\n"
+        "expect: {max_restarts: 1, max_lost_steps: 6}",
+        {
+            # worker 0 notices a second later that its peer is gone, as a collective does
+            "worker-0": lambda n: (
+                trains(n, resumes_at=15)
+                if n > 1
+                else Script([(float(s), step(s)) for s in range(1, 21)], exits_at=21, exit_code=1)
+            ),
+            "worker-1": Script(exits_at=None, on_sigterm=None),
+        },
+    )
+    starts = [(e.task, e.t) for e in Record(result.folder).history if e.event == "start"]
+    assert starts == [("worker-0", 0), ("worker-1", 0), ("worker-0", 22), ("worker-1", 30)]
+    assert result.analysis.lost_steps == 5
+    assert result.exit_code == 0, result.verdicts
+
+
+def test_a_task_that_is_gone_for_ever_does_not_come_back(tmp_path: Path) -> None:
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 2}\nfaults: [{preempt: worker-1, at: 1s, down: forever}]",
+        {"worker-0": Script(exits_at=100), "worker-1": Script(exits_at=None)},
+    )
+    assert [stage for _, stage, _ in stages(result)] == ["triggered", "applied"]
+    assert result.summary["tasks"]["worker-1"]["state"] == "down"
+    assert result.end.outcome == "succeeded"
+
+
+@pytest.mark.parametrize(("kind", "code"), [("kill", 137), ("terminate", 143)])
+def test_kill_and_terminate_leave_the_rest_to_the_restart_policy(
+    tmp_path: Path, kind: str, code: int
+) -> None:
+    result, _ = run(
+        tmp_path,
+        f"cluster: {{worker: 1}}\nrestart: on-failure\nfaults: [{{{kind}: worker-0, at: 5s}}]",
+        {"worker-0": lambda n: trains(n, resumes_at=3)},
+    )
+    assert result.analysis.faults[0].exit_code == code
+    assert result.analysis.faults[0].back == 1  # the backoff
+    assert result.summary["tasks"]["worker-0"]["restarts"] == 1
+    assert result.end.outcome == "succeeded"
+
+
+def test_a_paused_task_does_nothing_and_then_goes_on(tmp_path: Path) -> None:
+    lines = [(float(n), step(n)) for n in range(1, 31)]
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 1}\nfaults: [{pause: worker-0, at: {step: 10}, for: 8s}]",
+        {"worker-0": Script(lines, exits_at=30)},
+    )
+    assert [(stage, t) for _, stage, t in stages(result)] == [
+        ("triggered", 10),
+        ("applied", 10),
+        ("healed", 18),
+    ]
+    steps = [e.t for e in Record(result.folder).history if e.event == "step"]
+    assert not [t for t in steps if 10 < t < 18]
+
+
+def test_a_pause_that_outlives_the_job_is_healed(tmp_path: Path) -> None:
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 1, chief: 1}\nfaults: [{pause: worker-0, at: 1s, for: 1h}]",
+        {"chief-0": Script(exits_at=5), "worker-0": Script(exits_at=None)},
+    )
+    assert stages(result)[-1] == ("worker-0", "healed", 5)
+    assert engine.signals == [("worker-0", signal.SIGTERM)]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "when"),
+    [
+        ("7s", 7),
+        ("{step: 5}", 5),
+        ("{step: 5, task: 'worker-*'}", 5),
+        ("{log: 'saving to .+/model'}", 8),
+        ("{phase: checkpoint}", 9),
+    ],
+)
+def test_every_trigger_fires_once(tmp_path: Path, trigger: str, when: float) -> None:
+    phase = '{"emulate": "phase", "phase": "checkpoint", "state": "begin"}'
+    lines = [(float(n), step(n)) for n in range(1, 7)]
+    lines += [(8.0, "saving to /shared/model"), (9.0, phase), (10.0, phase)]
+    result, _ = run(
+        tmp_path,
+        f"cluster: {{worker: 1, ps: 1}}\nfaults: [{{pause: ps-0, at: {trigger}, for: 1s}}]",
+        {"worker-0": Script(lines, exits_at=20), "ps-0": Script(exits_at=None)},
+    )
+    assert stages(result)[0] == ("ps-0", "triggered", when)
+    assert len(stages(result)) == 3
+
+
+def test_a_fault_that_did_not_happen_leaves_the_verdict_unknown(tmp_path: Path) -> None:
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 1, ps: 1}\nfaults:\n"
+        "  - {kill: ps-0, at: {step: 99}}\n"
+        "  - {kill: ps-0, at: 5s}\n"
+        "  - {pause: ps-0, at: 6s, for: 1s}\n",
+        {"worker-0": Script(exits_at=20), "ps-0": Script(exits_at=2)},
+    )
+    assert [(fault.status, fault.reason) for fault in result.analysis.faults] == [
+        ("skipped", "the job ended before its trigger fired"),
+        ("skipped", "ps-0 was not running"),
+        ("skipped", "ps-0 was not running"),
+    ]
+    assert result.exit_code == 3
+
+
+def test_the_same_seed_gives_the_same_faults(tmp_path: Path) -> None:
+    extra = (
+        "cluster: {worker: 4}\nfaults:\n"
+        "  - {random: {preempt: 'worker-*', grace: 1s, down: 2s}, every: 10s, jitter: 4s, max: 4}\n"
+        "expect: {outcome: succeeded}"
+    )
+    scripts = {"*": Script(exits_at=100)}
+    one, _ = run(tmp_path / "1", extra, scripts)
+    two, _ = run(tmp_path / "2", extra, scripts)
+    other, _ = run(tmp_path / "3", extra.replace("max: 4", "max: 4, seed: 8"), scripts)
+    assert stages(one) == stages(two)
+    assert stages(one) != stages(other)
+    triggered = [t for _, stage, t in stages(one) if stage == "triggered"]
+    assert len(triggered) == 4
+    assert all(abs(t - 10 * (n + 1)) <= 4 for n, t in enumerate(triggered))

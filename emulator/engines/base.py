@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from emulator import faults
 from emulator.errors import EngineError, Unsupported
 from emulator.plan import Plan, Site, Task
 from emulator.scenario import Scenario
@@ -101,6 +102,15 @@ class Engine(Protocol):
     def signal(self, task: str, number: int) -> None:
         """Send a signal to a task; nothing happens where it has already ended."""
 
+    def pause(self, task: str) -> None:
+        """Freeze a task: it keeps everything and does nothing. Capability `pause`.
+
+        Raises EngineError where it does not run.
+        """
+
+    def resume(self, task: str) -> None:
+        """Let a frozen task go on."""
+
     def remove(self, task: str) -> None:
         """Remove a task and its disk, running or not."""
 
@@ -147,6 +157,7 @@ def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "network delay", "shaping"
     if scenario.network.bandwidth is not None:
         yield "limited bandwidth", "shaping"
+    yield from faults.needs(scenario)
 
 
 def _advice(engine: Engine, lacking: Sequence[str]) -> str:

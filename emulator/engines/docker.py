@@ -82,7 +82,7 @@ class DockerEngine:
     """Runs tasks as containers."""
 
     name = "docker"
-    capabilities = frozenset({"limits", "gpus", "isolation"})
+    capabilities = frozenset({"limits", "gpus", "isolation", "replace", "pause"})
 
     def __init__(
         self, client: docker.APIClient | None = None, images: Images | None = None
@@ -188,6 +188,20 @@ class DockerEngine:
                 self._api.kill(container, signal=signal.Signals(number).name)
             except APIError as error:
                 if error.status_code not in (404, 409):  # gone, or not running: it has ended
+                    raise
+
+    def pause(self, task: str) -> None:
+        """Freeze the container's processes by its cgroup."""
+        with _saying(f"pause {task}"):
+            self._api.pause(self._created[task])
+
+    def resume(self, task: str) -> None:
+        """Thaw the container; one that is not frozen, or gone, is left as it is."""
+        with _saying(f"let {task} go on"):
+            try:
+                self._api.unpause(self._created[task])
+            except APIError as error:
+                if error.status_code not in (404, 409, 500) or "is not paused" not in str(error):
                     raise
 
     def remove(self, task: str) -> None:

@@ -44,6 +44,9 @@ class _Running:
     starts: int = 0
     alive: int = 0
     """The number of the start that is alive now, 0 for none."""
+    frozen: bool = False
+    missed: list[Callable[[], None]] = field(default_factory=list)
+    """What it would have done while it was frozen."""
 
 
 @dataclass
@@ -58,7 +61,7 @@ class MemoryEngine:
     """Runs scripts instead of programs; time is the clock's."""
 
     name = "memory"
-    capabilities = frozenset({"limits", "gpus", "isolation"})
+    capabilities = frozenset({"limits", "gpus", "isolation", "replace", "pause"})
 
     def __init__(
         self,
@@ -105,6 +108,7 @@ class MemoryEngine:
             raise EngineError(f"{task.name} can't start here.", "It was told not to.")
         running = self._tasks().setdefault(task.name, _Running())
         running.starts += 1
+        running.frozen, running.missed = False, []
         running.alive = start = running.starts
         script = self._script(task.name, start)
         begin = self._clock.now()
@@ -126,6 +130,22 @@ class MemoryEngine:
         if delay is not None:
             end = Exited(task, 0, 128 + number)
             self._clock.call_at(self._clock.now() + delay, lambda: self._end(start, end))
+
+    def pause(self, task: str) -> None:
+        """Hold back what the task would do."""
+        running = self._tasks().get(task)
+        if running is None or not running.alive:
+            raise EngineError(f"Can't pause {task}: it does not run.")
+        running.frozen = True
+
+    def resume(self, task: str) -> None:
+        """Let the task do what it has missed, and go on."""
+        running = self._tasks().get(task)
+        if running is not None and running.frozen:
+            running.frozen = False
+            missed, running.missed = running.missed, []
+            for action in missed:
+                action()
 
     def remove(self, task: str) -> None:
         """Forget the task; one that runs ends as if killed."""
@@ -166,7 +186,9 @@ class MemoryEngine:
 
     def _say(self, task: str, start: int, text: str) -> None:
         running = self._tasks().get(task)
-        if running and running.alive == start and self._inbox:
+        if running and running.frozen:
+            running.missed.append(lambda: self._say(task, start, text))
+        elif running and running.alive == start and self._inbox:
             self._inbox.put(Line(task, self._clock.wall(), text))
 
     def _end(self, start: int, end: Exited) -> None:
@@ -174,5 +196,9 @@ class MemoryEngine:
         running = self._tasks().get(end.task)
         if self._inbox is None or running is None or running.alive != start:
             return
+        if running.frozen and end.exit_code != 128 + signal.SIGKILL:
+            running.missed.append(lambda: self._end(start, end))
+            return
+        running.frozen = False
         running.alive = 0
         self._inbox.put(Exited(end.task, self._clock.wall(), end.exit_code, end.oom_killed))

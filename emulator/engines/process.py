@@ -50,7 +50,7 @@ class ProcessEngine:
     """Runs tasks as process groups on this machine."""
 
     name = "process"
-    capabilities: frozenset[str] = frozenset()
+    capabilities = frozenset({"replace", "pause"})
 
     def __init__(self) -> None:
         self._started: dict[str, _Started] = {}
@@ -129,6 +129,17 @@ class ProcessEngine:
         if started is not None and started.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.process.pid, number)
+
+    def pause(self, task: str) -> None:
+        """Stop the process group; it can't catch that."""
+        started = self._started.get(task)
+        if started is None or started.process.poll() is not None:
+            raise EngineError(f"Can't pause {task}: it does not run.")
+        self.signal(task, signal.SIGSTOP)
+
+    def resume(self, task: str) -> None:
+        """Let the process group go on."""
+        self.signal(task, signal.SIGCONT)
 
     def remove(self, task: str) -> None:
         """Kill the task and delete its working directory."""

@@ -93,11 +93,30 @@ def describe(entry: Entry) -> str:
             return f"restarting {what} in {delay} (number {data['number']})"
         case "stop" if data["signal"] == "SIGKILL":
             return f"{entry.task} did not leave: SIGKILL"
+        case "fault":
+            return _fault_in_words(entry)
         case "job":
             return f"job {data['outcome']}: {data['reason']}"
         case "removed":
             return "removed all that this run made"
     return ""
+
+
+def _fault_in_words(entry: Entry) -> str:
+    data = entry.data
+    match data["stage"]:
+        case "triggered":
+            return f"fault {data['id']}: {data['kind']} {entry.task}"
+        case "applied" if "exit_code" in data:
+            how = "killed" if data["killed"] else "left by itself"
+            return (
+                f"fault {data['id']}: {entry.task} is gone ({how}, exit code {data['exit_code']})"
+            )
+        case "applied":
+            return f"fault {data['id']}: {entry.task} is frozen"
+        case "healed":
+            return f"fault {data['id']}: {entry.task} is back"
+    return f"fault {data['id']}: {data['stage']}: {data.get('reason', '')}"
 
 
 def print_result(result: Result, console: Console) -> None:
@@ -125,12 +144,26 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         wanted, got = escape(verdict["wanted"]), escape(verdict["got"])
         verdicts.add_row(verdict["expectation"], status, wanted, got)
     console.print(verdicts)
+    if summary["faults"]:
+        console.print(_fault_table(summary["faults"]))
     console.print("  ".join(_figures(summary)), highlight=False, soft_wrap=True)
     colour = _STATUS[summary["verdict"]]
     console.print(
         f"[bold {colour}]{summary['scenario']}: {summary['outcome']}, "
         f"verdict {summary['verdict']}[/bold {colour}]"
     )
+
+
+def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the faults with how long the job took over each."""
+    table = _table(["fault", "status", "gone", "exit", "back", "stepped", "caught up"])
+    for fault in faults:
+        times = [fault[key] for key in ("gone", "back", "stepped", "caught_up")]
+        gone, *rest = ("" if t is None else format_duration(t) for t in times)
+        code = "" if fault["exit_code"] is None else str(fault["exit_code"])
+        name = f"{fault['id']}: {fault['kind']} {fault['target']}"
+        table.add_row(name, fault["status"], gone, code, *rest)
+    return table
 
 
 def _figures(summary: Mapping[str, Any]) -> Iterable[str]:

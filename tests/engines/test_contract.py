@@ -20,6 +20,7 @@ from emulator.engines.base import Engine, Exited, Inbox, Line
 from emulator.engines.docker import DockerEngine
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
+from emulator.errors import EngineError
 from emulator.plan import Plan, make_plan, new_run_id
 from emulator.scenario import Program, Role, Scenario
 
@@ -33,6 +34,8 @@ class Deed:
     """Said without a newline."""
     exit_code: int = 0
     forever: bool = False
+    once: bool = False
+    """Fails where it finds that it ran on this disk before."""
     starts_child: bool = False
     """Leaves a process behind that would go on for long."""
     deaf: bool = False
@@ -40,17 +43,18 @@ class Deed:
 
     def shell(self) -> str:
         steps = ["trap '' TERM"] if self.deaf else []
+        steps += ["[ ! -e ran ] || exit 1", "touch ran"] if self.once else []
         steps += ["sleep 1000 &"] if self.starts_child else []
         steps += [f"echo {shlex.quote(line)}" for line in self.says]
         steps.append(f"printf %s {shlex.quote(self.last_words)}")
         steps.append("while :; do sleep 1000; done" if self.forever else f"exit {self.exit_code}")
         return "\n".join(steps)
 
-    def script(self) -> Script:
+    def script(self, start: int) -> Script:
         return Script(
             lines=[(0.0, line) for line in [*self.says, self.last_words] if line],
             exits_at=None if self.forever else 0.1,
-            exit_code=self.exit_code,
+            exit_code=1 if self.once and start > 1 else self.exit_code,
             on_sigterm=None if self.deaf else 0.01,
         )
 
@@ -105,7 +109,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker
         if request.param == "process":
             return ProcessEngine(), RealClock()
         clock = ManualClock()
-        scripts = {f"{role}-*": deed.script() for role, deed in deeds.items()}
+        scripts = {f"{role}-*": deed.script for role, deed in deeds.items()}
         return MemoryEngine(clock, scripts), clock
 
     def make(**deeds: Deed) -> Stage:
@@ -209,6 +213,47 @@ def test_what_a_task_has_started_ends_with_it(stage: StageMaker) -> None:
     s.start("worker-0")
     s.until_exit("worker-0")
     assert not [thing for thing in s.engine.find(s.plan.run_id) if thing.state == "running"]
+
+
+def test_a_frozen_task_is_silent_until_it_is_let_go_on(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True))
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    s.engine.pause("worker-0")
+    s.engine.signal("worker-0", signal.SIGTERM)  # a frozen task can't take notice
+    assert s.clock.next_event(s.inbox, s.clock.now() + 0.5) is None
+    s.engine.resume("worker-0")
+    assert s.until_exit("worker-0").exit_code == 143
+    s.engine.resume("worker-0")  # letting go what is not frozen does nothing
+
+
+def test_a_task_that_does_not_run_can_not_be_frozen(stage: StageMaker) -> None:
+    s = stage(worker=Deed())
+    s.start("worker-0")
+    s.until_exit("worker-0")
+    with pytest.raises(EngineError, match="worker-0"):
+        s.engine.pause("worker-0")
+
+
+def test_a_frozen_task_can_be_killed_and_removed(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True))
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    s.engine.pause("worker-0")
+    s.engine.tear_down(s.plan.run_id)
+    assert s.until_exit("worker-0").exit_code == 137
+
+
+def test_a_replaced_task_has_a_fresh_disk(stage: StageMaker) -> None:
+    s = stage(worker=Deed(once=True))
+    s.start("worker-0")
+    s.until_exit("worker-0")
+    s.start("worker-0")
+    s.until_exit("worker-0", number=2)
+    assert [exited.exit_code for exited in s.exits["worker-0"]] == [0, 1]
+    s.engine.remove("worker-0")
+    s.start("worker-0")
+    assert s.until_exit("worker-0", number=3).exit_code == 0
 
 
 def test_removing_a_running_task_ends_it(stage: StageMaker) -> None:

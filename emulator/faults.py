@@ -7,6 +7,7 @@ so the same scenario and seed give the same timeline. `emulator/injector.py` per
 from __future__ import annotations
 
 import fnmatch
+import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,9 @@ __all__ = ["PlannedFault", "fires", "needs", "timeline"]
 
 GRACE, DOWN = 30.0, 10.0
 """Seconds, where the scenario says nothing: a cloud's notice, and a quick replacement."""
+
+SETTLED = 5.0
+"""Seconds in which a task that was started again is surely running, before it is struck anew."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,13 @@ class PlannedFault:
     """Seconds until it is back; infinite: never."""
     duration: float = 0.0
     """Seconds of a pause."""
+
+    @property
+    def away(self) -> float:
+        """Seconds after which the target is surely back at work."""
+        if self.kind == "pause":
+            return self.duration + SETTLED
+        return (self.grace + self.down if self.kind == "preempt" else 0.0) + SETTLED
 
 
 def timeline(scenario: Scenario, tasks: Sequence[str]) -> tuple[PlannedFault, ...]:
@@ -97,15 +108,23 @@ def _each(
 def _series(
     number: int, fault: Fault, strike: Strike, tasks: Sequence[str], seed: int
 ) -> Iterator[PlannedFault]:
-    """Yield random strikes: every so often, give or take the jitter, against one of the targets."""
+    """Yield random strikes: every so often, give or take the jitter, against one of the targets.
+
+    Who is still away from an earlier strike is not struck again; if all are, the strike waits.
+    """
     targets = _matching(strike.target, tasks, f"faults.{number}.random.{strike.kind}")
     chance = random.Random(f"{seed}/{number}")
-    every = fault.every or 0.0
+    back = dict.fromkeys(targets, 0.0)
     for index in range(fault.max):
-        when = every * (index + 1) + chance.uniform(-fault.jitter, fault.jitter)
-        target = chance.choice(targets)
+        due = (fault.every or 0.0) * (index + 1) + chance.uniform(-fault.jitter, fault.jitter)
+        when = max(due, min(back.values()))
+        if when == math.inf:
+            return  # nobody is left
+        target = chance.choice([task for task in targets if back[task] <= when])
         trigger = Trigger.model_construct(time=max(0.0, round(when, 3)))
-        yield _planned(f"{number}.{index}", strike, target, trigger)
+        planned = _planned(f"{number}.{index}", strike, target, trigger)
+        back[target] = when + planned.away
+        yield planned
 
 
 def _planned(name: str, strike: Strike, target: str, trigger: Trigger) -> PlannedFault:

@@ -353,4 +353,8 @@ def json_schema() -> dict[str, Any]:
     schema["$defs"]["Role"]["properties"]["gpus"] = {
         "anyOf": [{"$ref": "#/$defs/Gpus"}, {"type": "integer", "minimum": 0}]
     }
+    trigger = schema["$defs"]["Trigger"]
+    schema["$defs"]["Fault"]["properties"]["at"] = {
+        "anyOf": [{"$ref": "#/$defs/Trigger"}, *trigger["properties"]["time"]["anyOf"]]
+    }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

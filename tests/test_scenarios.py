@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 SMALL = ["quickstart", "single", "mwms", "parameter-server"]
 
 
-def trained(emulate: Emulate, name: str, engine: str) -> None:
+def trained(emulate: Emulate, name: str, engine: str) -> dict[str, Any]:
     done = emulate.up(ROOT / "scenarios" / f"{name}.yaml", "--engine", engine)
     assert done.returncode == 0, done.stderr[-6000:]
     summary = done.json
@@ -39,6 +40,7 @@ def trained(emulate: Emulate, name: str, engine: str) -> None:
         "summary.json",
         "verdicts.json",
     ]
+    return dict(summary)
 
 
 @pytest.mark.docker
@@ -53,6 +55,51 @@ def test_a_scenario_trains_in_docker(
 @pytest.mark.parametrize("name", SMALL)
 def test_a_scenario_trains_as_processes(emulate: Emulate, host_tensorflow: None, name: str) -> None:
     trained(emulate, name, "process")
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("name", "restarts"),
+    [
+        ("mwms-preemption", 1),
+        ("mwms-kill-during-checkpoint", 1),
+        ("ps-worker-preemption", 0),
+        ("ps-loss", 1),
+        ("chief-preemption", 0),
+        ("spot-market", 0),
+    ],
+)
+def test_a_training_survives_its_faults(
+    emulate: Emulate, docker_engine: DockerEngine, name: str, restarts: int
+) -> None:
+    summary = trained(emulate, name, "docker")
+    assert summary["restarts"] == restarts
+    assert summary["faults"]
+    for fault in summary["faults"]:
+        assert fault["status"] == "applied"
+        assert fault["exit_code"] in (137, 143)
+        assert 0 < fault["gone"] < fault["back"] <= fault["stepped"]
+
+
+@pytest.mark.tensorflow
+def test_a_training_of_processes_survives_as_well(emulate: Emulate, host_tensorflow: None) -> None:
+    assert trained(emulate, "ps-worker-preemption", "process")["faults"][0]["status"] == "applied"
+
+
+@pytest.mark.docker
+def test_a_training_without_checkpoints_loses_everything_and_is_said_to(
+    emulate: Emulate, docker_engine: DockerEngine
+) -> None:
+    done = emulate.up(ROOT / "scenarios" / "naive-loses-everything.yaml", "--engine", "docker")
+    assert done.returncode == 1
+    statuses = {verdict["expectation"]: verdict["status"] for verdict in done.json["verdicts"]}
+    assert statuses == {
+        "outcome": "ok",
+        "faults": "ok",
+        "final_step": "ok",
+        "max_lost_steps": "failed",
+    }
+    assert done.json["steps"]["lost"] > 1000
 
 
 @pytest.mark.docker

@@ -19,10 +19,11 @@ from emulator.checks import Verdict
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
 from emulator.errors import EmulatorError
+from emulator.events import Interrupted, JobEnd
 from emulator.plan import Plan, make_plan, new_run_id
 from emulator.record import Entry, Record, RunFolder
 from emulator.scenario import Scenario
-from emulator.supervisor import Interrupted, JobEnd, Supervisor
+from emulator.supervisor import Supervisor
 
 CALLS_AT_ONCE = 32
 """Engine calls that are under way at the same time."""

@@ -153,6 +153,8 @@ class Restart(Model):
     limit: int = Field(strict=True, default=5, ge=0)
     backoff: Duration = 1.0
     """Seconds before the first restart; doubled with each further one, up to five minutes."""
+    stall: Duration | None = None
+    """Seconds without a step after which the tasks that should step count as failed."""
 
 
 class Trigger(Model):

@@ -21,12 +21,14 @@ from emulator import policy
 from emulator.clock import Clock
 from emulator.engines.base import Engine, Exited, Inbox, Line, Lost
 from emulator.errors import EmulatorError, EngineLost
+from emulator.events import Called, Interrupted, JobEnd, Operation
 from emulator.injector import Injector
 from emulator.plan import Plan, Task
 from emulator.record import Entry, RunFolder
 from emulator.steps import Observation, StepReader
+from emulator.watchdog import Watchdog
 
-__all__ = ["Interrupted", "JobEnd", "Supervisor"]
+__all__ = ["Supervisor"]
 
 STOP_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL when the job is over (as `docker stop`)."""
@@ -37,38 +39,7 @@ TRAINING_ROLES = ("chief", "master", "worker")
 LAST_WORDS = 12
 """Lines of a failed task that are shown."""
 
-Outcome = Literal["succeeded", "failed", "timeout", "interrupted"]
 State = Literal["pending", "starting", "running", "backoff", "down", "ended"]
-
-
-Operation = Literal["start", "signal", "pause", "resume"]
-
-
-@dataclass(frozen=True)
-class Interrupted:
-    """The user pressed Ctrl-C or sent SIGTERM; put into the inbox by a signal handler."""
-
-    signal: int
-
-
-@dataclass(frozen=True)
-class JobEnd:
-    """How the job ended; `task` and `last_words` tell whose fault it was."""
-
-    outcome: Outcome
-    reason: str
-    task: str = ""
-    last_words: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Called:
-    """An engine call has returned."""
-
-    operation: Operation
-    task: str
-    answer: str = ""
-    error: EmulatorError | None = None
 
 
 @dataclass
@@ -117,6 +88,7 @@ class Supervisor:
         self._restarting: policy.RestartJob | None = None
         self._all_running = False
         self._injector = Injector(plan.faults, self)
+        self._watchdog = Watchdog(plan.scenario.restart.stall, self)
 
     def run(self) -> JobEnd:
         """Start every task, see the job through, stop what is left; return how it ended.
@@ -147,11 +119,11 @@ class Supervisor:
                 self._heard(event)
             case Exited():
                 self._exited(event)
-            case _Called(operation="start"):
+            case Called(operation="start"):
                 self._started(event)
-            case _Called(error=EngineLost() as error):
+            case Called(error=EngineLost() as error):
                 raise error
-            case _Called(operation="pause" | "resume" as operation):
+            case Called(operation="pause" | "resume" as operation):
                 why = event.error.message if event.error else ""
                 self._injector.froze(event.task, frozen=operation == "pause", error=why)
             case Lost(error=error):
@@ -171,9 +143,11 @@ class Supervisor:
         seen = state.reader.read(line.text) or Observation("", {})
         if seen.event:
             self._write(seen.event, line.task, wall=line.wall, **seen.data)
+        if seen.event == "step":
+            self._watchdog.stepped(line.task)
         self._injector.heard(line.task, line.text, seen.event, seen.data)
 
-    def _started(self, call: _Called) -> None:
+    def _started(self, call: Called) -> None:
         if call.error:
             raise call.error
         state = self._tasks[call.task]
@@ -183,7 +157,9 @@ class Supervisor:
             self._all_running = True
             self._write("all-running")
             self._injector.begin()
+            self._watchdog.begin()
         self._injector.running(call.task)
+        self._watchdog.running()
         if state.early_exit:
             early, state.early_exit = state.early_exit, None
             self._exited(early)
@@ -381,12 +357,12 @@ class Supervisor:
 
         def perform() -> None:
             try:
-                self.inbox.put(_Called(operation, task, answer=call() or ""))
+                self.inbox.put(Called(operation, task, answer=call() or ""))
             except EmulatorError as error:
-                self.inbox.put(_Called(operation, task, error=error))
+                self.inbox.put(Called(operation, task, error=error))
             except Exception as error:  # a defect must end the run, not hang it
                 failure = EngineLost(f"Calling the engine to {operation} {task} failed: {error!r}")
-                self.inbox.put(_Called(operation, task, error=failure))
+                self.inbox.put(Called(operation, task, error=failure))
 
         self._submit(perform)
 

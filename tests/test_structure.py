@@ -19,14 +19,14 @@ MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
     {"errors", "clock", "units", "steps", "bundled"},
-    {"values"},
+    {"values", "events"},
     {"scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults"},
     {"record", "metrics"},
     {"analysis", "base_image"},
     {"checks", "images"},
     {"engines"},
-    {"supervisor", "injector", "leftovers", "doctor"},
+    {"supervisor", "injector", "watchdog", "leftovers", "doctor"},
     {"run"},
     {"report"},
     {"cli", "__init__", "__main__"},

@@ -12,10 +12,11 @@ import pytest
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError
+from emulator.events import Interrupted
 from emulator.reading import parse
 from emulator.record import Entry, Record
 from emulator.run import Listener, Result, up
-from emulator.supervisor import STOP_GRACE, Interrupted
+from emulator.supervisor import STOP_GRACE
 
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 
@@ -272,6 +273,57 @@ def test_an_hour_of_training_takes_no_time(tmp_path: Path) -> None:
     result, _ = run(tmp_path, "cluster: {worker: 1}\nexpect: {min_goodput: 0.99}", {"*": script})
     assert result.exit_code == 0
     assert result.summary["throughput"]["steps_per_second"] == 1.0
+
+
+# --- Stalls -------------------------------------------------------------------------------------
+
+
+def test_a_chief_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
+    hangs = Script([(1.0, step(1)), (2.0, step(2))], exits_at=None, on_sigterm=None)
+    result, engine = run(
+        tmp_path,
+        "cluster: {chief: 1, ps: 1}\nrestart: {policy: on-failure, stall: 30s, backoff: 1s}",
+        {
+            "chief-0": lambda n: hangs if n == 1 else Script([(3.0, step(3))], exits_at=4),
+            "ps-0": Script(exits_at=None),
+        },
+    )
+    history = Record(result.folder).history
+    assert [(e.task, e.t) for e in history if e.event == "stall"] == [("chief-0", 32)]
+    assert engine.signals[0] == ("chief-0", signal.SIGKILL)
+    assert result.end.outcome == "succeeded"
+    assert result.summary["tasks"]["chief-0"]["restarts"] == 1
+    assert result.analysis.recoveries == [4]
+
+
+def test_a_job_that_steps_in_time_is_left_alone(tmp_path: Path) -> None:
+    lines = [(29.0 * n, step(n)) for n in range(1, 6)]
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 30s}",
+        {"*": Script(lines, exits_at=150)},
+    )
+    assert (result.end.outcome, engine.signals) == ("succeeded", [])
+
+
+def test_a_gang_that_hangs_restarts_as_one(tmp_path: Path) -> None:
+    hangs = Script([(1.0, step(1))], exits_at=None, on_sigterm=None)
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job, stall: 10s, limit: 1}",
+        {"*": lambda n: hangs if n == 1 else Script([(1.0, step(2))], exits_at=2)},
+    )
+    assert (result.end.outcome, result.analysis.restarts) == ("succeeded", 1)
+
+
+def test_a_job_that_hangs_for_ever_ends_when_its_restarts_do(tmp_path: Path) -> None:
+    hangs = Script([(1.0, step(1))], exits_at=None)
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 10s, limit: 2}",
+        {"*": hangs},
+    )
+    assert "had its 2 restarts" in result.end.reason
 
 
 # --- Faults -------------------------------------------------------------------------------------

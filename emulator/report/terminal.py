@@ -93,6 +93,9 @@ def describe(entry: Entry) -> str:
             return f"restarting {what} in {delay} (number {data['number']})"
         case "stop" if data["signal"] == "SIGKILL":
             return f"{entry.task} did not leave: SIGKILL"
+        case "stall":
+            seconds = format_duration(float(data["seconds"]))
+            return f"{entry.task} made no step for {seconds}: SIGKILL"
         case "fault":
             return _fault_in_words(entry)
         case "job":

@@ -16,6 +16,9 @@ from emulator.record import Entry
 
 __all__ = ["Analysis", "FaultResult", "TaskResult", "analyse"]
 
+WINDOW = 10.0
+"""Seconds before and after a fault in which the job's rate is taken."""
+
 
 @dataclass
 class TaskResult:
@@ -45,7 +48,7 @@ class FaultResult:
     triggered: float | None = None
     """Seconds since the run began."""
     gone: float | None = None
-    """Until the task had ended, or was frozen."""
+    """Until the task had ended, was frozen, or was throttled."""
     killed: bool = False
     """It had to be killed: it was still there when the grace period was over."""
     exit_code: int | None = None
@@ -55,6 +58,12 @@ class FaultResult:
     """Until the job's first step with the task back."""
     caught_up: float | None = None
     """Until the job was further than ever before."""
+    rate_before: float | None = None
+    """The job's steps per second in the WINDOW before the trigger."""
+    rate_during: float | None = None
+    """From the moment it was applied until the task was back."""
+    rate_after: float | None = None
+    """In the WINDOW after that."""
 
 
 @dataclass(frozen=True)
@@ -264,6 +273,8 @@ def _fault(planned: PlannedFault, history: Sequence[Entry]) -> FaultResult:
     def since(entry: Entry | None) -> float | None:
         return None if entry is None else round(entry.t - trigger.t, 6)
 
+    home = None if back is None else history[back]
+    rate_before, rate_during, rate_after = _rates(history, trigger, applied, home)
     return replace(
         result,
         triggered=trigger.t,
@@ -273,7 +284,37 @@ def _fault(planned: PlannedFault, history: Sequence[Entry]) -> FaultResult:
         back=since(history[back]) if back is not None else None,
         stepped=since(next(iter(after), None)),
         caught_up=since(next((e for e in after if _step(e) > before), None)),
+        rate_before=rate_before,
+        rate_during=rate_during,
+        rate_after=rate_after,
     )
+
+
+def _rates(
+    history: Sequence[Entry], trigger: Entry, applied: Entry, back: Entry | None
+) -> tuple[float | None, float | None, float | None]:
+    """Return the job's steps per second before, during and after a fault."""
+    front = list(_front([e for e in history if e.event == "step"]))
+
+    def rate(begin: float, end: float) -> float | None:
+        """Count the steps that the furthest task made in a time, by linear interpolation."""
+        if end <= begin or not front or not front[0].t <= begin or front[-1].t < end:
+            return None
+        return (_step_at(front, end) - _step_at(front, begin)) / (end - begin)
+
+    before = rate(max(trigger.t - WINDOW, front[0].t if front else 0.0), trigger.t)
+    if back is None or not front:
+        return before, None, None
+    return before, rate(applied.t, back.t), rate(back.t, min(back.t + WINDOW, front[-1].t))
+
+
+def _step_at(front: Sequence[Entry], when: float) -> float:
+    """Return how far the job was at a time between its first and its last advance."""
+    for one, two in pairwise(front):
+        if one.t <= when <= two.t:
+            share = (when - one.t) / (two.t - one.t) if two.t > one.t else 1.0
+            return _step(one) + share * (_step(two) - _step(one))
+    return float(_step(front[-1]))
 
 
 def _return(

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from emulator.analysis import Analysis
-from emulator.scenario import Expectations
+from emulator.scenario import Expectations, Share
 from emulator.units import format_duration
 
 __all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "summary"]
@@ -123,6 +123,27 @@ def _throughput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     if expect.throughput and expect.throughput.max is not None:
         most, rate = expect.throughput.max, found.steps_per_second
         yield _at_most("throughput.max", most, rate, "{:.2f} steps/s")
+    if expect.throughput:
+        yield from _shares("during", expect.throughput.during, found)
+        yield from _shares("after", expect.throughput.after, found)
+
+
+def _shares(when: str, share: Share, found: Analysis) -> Iterator[Verdict]:
+    """Judge the worst fault: the job's rate around it, as a share of the rate before."""
+    shares = [
+        None if rate is None or not fault.rate_before else rate / fault.rate_before
+        for fault in found.faults
+        if fault.status == "applied"
+        for rate in [getattr(fault, f"rate_{when}")]
+    ]
+    known = [one for one in shares if one is not None]
+    whole = bool(shares) and len(known) == len(shares)
+    if share.min is not None:
+        worst = min(known) if whole else None
+        yield _at_least(f"throughput.{when}.min", share.min, worst, "{:.2f} of before")
+    if share.max is not None:
+        worst = max(known) if whole else None
+        yield _at_most(f"throughput.{when}.max", share.max, worst, "{:.2f} of before")
 
 
 def _restarts(expect: Expectations, found: Analysis) -> Iterator[Verdict]:

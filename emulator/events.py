@@ -12,7 +12,7 @@ __all__ = ["Called", "Interrupted", "JobEnd", "Operation", "Outcome"]
 Outcome = Literal["succeeded", "failed", "timeout", "interrupted"]
 
 
-Operation = Literal["start", "signal", "pause", "resume"]
+Operation = Literal["start", "signal", "impair", "restore"]
 
 
 @dataclass(frozen=True)

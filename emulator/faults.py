@@ -17,11 +17,13 @@ from emulator.errors import UsageError
 from emulator.scenario import Fault, Scenario, Strike, Trigger
 from emulator.values import Downtime
 
-__all__ = ["PlannedFault", "fires", "needs", "timeline"]
+__all__ = ["LASTING", "PlannedFault", "fires", "needs", "timeline"]
 
 GRACE, DOWN = 30.0, 10.0
 """Seconds, where the scenario says nothing: a cloud's notice, and a quick replacement."""
 
+LASTING = ("pause", "throttle")
+"""Kinds that last for a time and then let the same process go on."""
 SETTLED = 5.0
 """Seconds in which a task that was started again is surely running, before it is struck anew."""
 
@@ -40,12 +42,14 @@ class PlannedFault:
     down: Downtime = DOWN
     """Seconds until it is back; infinite: never."""
     duration: float = 0.0
-    """Seconds of a pause."""
+    """Seconds of a pause or a throttle."""
+    cpus: float | None = None
+    """Cores that a throttle leaves."""
 
     @property
     def away(self) -> float:
         """Seconds after which the target is surely back at work."""
-        if self.kind == "pause":
+        if self.kind in LASTING:
             return self.duration + SETTLED
         return (self.grace + self.down if self.kind == "preempt" else 0.0) + SETTLED
 
@@ -76,6 +80,8 @@ def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
             yield f"preempting {strike.target}", "replace"
         if strike.kind == "pause":
             yield f"pausing {strike.target}", "pause"
+        if strike.kind == "throttle":
+            yield f"throttling {strike.target}", "throttle"
 
 
 def fires(
@@ -136,6 +142,7 @@ def _planned(name: str, strike: Strike, target: str, trigger: Trigger) -> Planne
         grace=GRACE if strike.grace is None else strike.grace,
         down=DOWN if strike.down is None else strike.down,
         duration=strike.for_ or 0.0,
+        cpus=strike.cpus,
     )
 
 

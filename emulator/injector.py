@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
 
-from emulator.faults import PlannedFault, fires
+from emulator.faults import LASTING, PlannedFault, fires
 
 __all__ = ["Hands", "Injector"]
 
-Stage = Literal["planned", "waiting", "noticed", "frozen", "down", "over"]
+Stage = Literal["planned", "waiting", "noticed", "impaired", "down", "over"]
 
 
 class Hands(Protocol):
@@ -31,8 +31,8 @@ class Hands(Protocol):
     def send(self, task: str, number: signal.Signals) -> None:
         """Signal a task."""
 
-    def freeze(self, task: str, *, frozen: bool) -> None:
-        """Pause a task, or let it go on."""
+    def impair(self, fault: PlannedFault, *, on: bool) -> None:
+        """Pause or throttle the fault's target, or let it go on as before."""
 
     def replace(self, task: str) -> None:
         """Start the task again on a fresh disk."""
@@ -111,20 +111,20 @@ class Injector:
                 strike.stage = "over"
                 self._write(strike, "healed")
 
-    def froze(self, task: str, *, frozen: bool, error: str) -> None:
-        """The engine has paused a task or let it go on, or could not."""
-        for strike in self._strikes:
-            if strike.fault.target != task or strike.stage != "frozen":
-                continue
-            if error:
-                strike.stage = "over"
-                self._write(strike, "failed", reason=error)
-            elif frozen:
-                self._write(strike, "applied")
-                self._hands.after(strike.fault.duration, partial(self._thaw, strike))
-            else:
-                strike.stage = "over"
-                self._write(strike, "healed")
+    def impaired(self, fault: str, *, on: bool, error: str) -> None:
+        """The engine has paused or throttled a task, or let it go on, or could not."""
+        strike = next(s for s in self._strikes if s.fault.id == fault)
+        if strike.stage != "impaired":
+            return
+        if error:
+            strike.stage = "over"
+            self._write(strike, "failed", reason=error)
+        elif on:
+            self._write(strike, "applied")
+            self._hands.after(strike.fault.duration, partial(self._restore, strike))
+        else:
+            strike.stage = "over"
+            self._write(strike, "healed")
 
     def end(self) -> None:
         """The job is over: heal what can be healed, and say what never happened."""
@@ -137,8 +137,8 @@ class Injector:
                 self._write(strike, "failed", reason="the job ended before the task did")
             elif strike.stage == "down":
                 strike.stage = "over"
-            elif strike.stage == "frozen":
-                self._hands.freeze(strike.fault.target, frozen=False)
+            elif strike.stage == "impaired":
+                self._hands.impair(strike.fault, on=False)
 
     # --- Strikes --------------------------------------------------------------------------------
 
@@ -152,9 +152,9 @@ class Injector:
             self._write(strike, "skipped", reason=f"{task} was not running")
             return
         strike.since = self._hands.now()
-        if fault.kind == "pause":
-            strike.stage = "frozen"
-            self._hands.freeze(task, frozen=True)
+        if fault.kind in LASTING:
+            strike.stage = "impaired"
+            self._hands.impair(fault, on=True)
             return
         strike.stage = "noticed"
         if fault.kind == "kill":
@@ -175,9 +175,9 @@ class Injector:
         if strike.stage == "down":
             self._hands.replace(strike.fault.target)
 
-    def _thaw(self, strike: _Strike) -> None:
-        if strike.stage == "frozen":
-            self._hands.freeze(strike.fault.target, frozen=False)
+    def _restore(self, strike: _Strike) -> None:
+        if strike.stage == "impaired":
+            self._hands.impair(strike.fault, on=False)
 
     def _write(self, strike: _Strike, stage: str, **data: object) -> None:
         fault = strike.fault

@@ -51,7 +51,7 @@ ROLES: Mapping[Framework, tuple[str, ...]] = {
 
 
 Phase = Literal["startup", "data", "compile", "checkpoint", "restore", "eval"]
-STRIKES = ("preempt", "kill", "terminate", "pause")
+STRIKES = ("preempt", "kill", "terminate", "pause", "throttle")
 """What can be done to a task."""
 
 
@@ -190,8 +190,16 @@ class Trigger(Model):
         return log
 
 
+_OPTIONS = {
+    "grace": ("preempt",),
+    "down": ("preempt",),
+    "for_": ("pause", "throttle"),
+    "cpus": ("throttle",),
+}
+
+
 class Strike(Model):
-    """What is done to whom: one of `preempt`, `kill`, `terminate`, `pause`, with its options."""
+    """What is done to whom: one of STRIKES, with its options."""
 
     preempt: str | None = None
     """SIGTERM, `grace`, SIGKILL if it is still there, `down`, then back on a fresh disk."""
@@ -201,15 +209,20 @@ class Strike(Model):
     """SIGTERM and nothing else; the restart policy decides."""
     pause: str | None = None
     """Frozen `for` a time: it answers nobody, and does not notice."""
+    throttle: str | None = None
+    """Limited to `cpus` cores `for` a time: a straggler."""
     grace: Duration | None = None
     """Seconds between SIGTERM and SIGKILL of a preemption [default: 30s]."""
     down: Downtime | None = None
     """Seconds until the preempted task is back, or `forever` [default: 10s]."""
     for_: Duration | None = Field(default=None, alias="for")
+    """Seconds of a pause or a throttle."""
+    cpus: float | None = Field(default=None, strict=True, gt=0)
+    """Cores that are left to a throttled task."""
 
     @property
     def kind(self) -> str:
-        """`preempt`, `kill`, `terminate` or `pause`."""
+        """One of STRIKES."""
         return next(kind for kind in STRIKES if getattr(self, kind) is not None)
 
     @property
@@ -222,11 +235,13 @@ class Strike(Model):
         kinds = [kind for kind in STRIKES if getattr(self, kind) is not None]
         if len(kinds) > 1:
             raise ValueError(f"{' and '.join(kinds)} in one entry; write one entry for each")
-        for option, kind in (("grace", "preempt"), ("down", "preempt"), ("for_", "pause")):
-            if getattr(self, option) is not None and kinds and kinds != [kind]:
-                raise ValueError(f"`{option.rstrip('_')}` is an option of {kind}")
-        if kinds == ["pause"] and self.for_ is None:
-            raise ValueError("`pause` needs `for`: how long, such as `for: 5s`")
+        for option, of in _OPTIONS.items():
+            if getattr(self, option) is not None and kinds and kinds[0] not in of:
+                raise ValueError(f"`{option.rstrip('_')}` is an option of {' and '.join(of)}")
+        if kinds and kinds[0] in _OPTIONS["for_"] and self.for_ is None:
+            raise ValueError(f"`{kinds[0]}` needs `for`: how long, such as `for: 5s`")
+        if kinds == ["throttle"] and self.cpus is None:
+            raise ValueError("`throttle` needs `cpus`: how many cores are left, such as 0.2")
         return self
 
 
@@ -296,11 +311,22 @@ class Metrics(Model):
         return steps
 
 
+class Share(Model):
+    """Bounds on a rate as a share of the rate before the fault."""
+
+    min: float | None = Field(strict=True, default=None, ge=0)
+    max: float | None = Field(strict=True, default=None, ge=0)
+
+
 class Throughput(Model):
-    """Bounds on the job's rate over the whole training, in steps per second."""
+    """Bounds on the job's rate over the whole training, in steps per second, and around faults."""
 
     min: float | None = Field(strict=True, default=None, gt=0)
     max: float | None = Field(strict=True, default=None, gt=0)
+    during: Share = Share()
+    """From a fault until its target is back, as a share of the ten seconds before it."""
+    after: Share = Share()
+    """In the ten seconds after that."""
 
 
 class Expectations(Model):

@@ -22,6 +22,7 @@ from emulator.clock import Clock
 from emulator.engines.base import Engine, Exited, Inbox, Line, Lost
 from emulator.errors import EmulatorError, EngineLost
 from emulator.events import Called, Interrupted, JobEnd, Operation
+from emulator.faults import PlannedFault
 from emulator.injector import Injector
 from emulator.plan import Plan, Task
 from emulator.record import Entry, RunFolder
@@ -123,9 +124,9 @@ class Supervisor:
                 self._started(event)
             case Called(error=EngineLost() as error):
                 raise error
-            case Called(operation="pause" | "resume" as operation):
+            case Called(operation="impair" | "restore" as operation):
                 why = event.error.message if event.error else ""
-                self._injector.froze(event.task, frozen=operation == "pause", error=why)
+                self._injector.impaired(event.answer, on=operation == "impair", error=why)
             case Lost(error=error):
                 raise error
             case Interrupted():
@@ -325,10 +326,19 @@ class Supervisor:
         """Signal a task as a fault; unlike a stop of ours this counts as a failure."""
         self._call("signal", task, lambda: self._engine.signal(task, number))
 
-    def freeze(self, task: str, *, frozen: bool) -> None:
-        """Pause a task, or let it go on."""
-        act = self._engine.pause if frozen else self._engine.resume
-        self._call("pause" if frozen else "resume", task, lambda: act(task))
+    def impair(self, fault: PlannedFault, *, on: bool) -> None:
+        """Pause or throttle a task, or let it go on as before."""
+        engine, task = self._engine, self._tasks[fault.target].task
+
+        def act() -> None:
+            if fault.kind == "throttle":
+                engine.throttle(task.name, fault.cpus if on else task.cpus)
+            elif on:
+                engine.pause(task.name)
+            else:
+                engine.resume(task.name)
+
+        self._call("impair" if on else "restore", task.name, act, answer=fault.id)
 
     def replace(self, task: str) -> None:
         """Start a preempted task again on a fresh disk."""
@@ -352,14 +362,16 @@ class Supervisor:
     def _at(self, delay: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._timers, (self._clock.now() + delay, next(self._order), action))
 
-    def _call(self, operation: Operation, task: str, call: Callable[[], str | None]) -> None:
+    def _call(
+        self, operation: Operation, task: str, call: Callable[[], str | None], answer: str = ""
+    ) -> None:
         """Make an engine call elsewhere; what comes of it arrives in the inbox."""
 
         def perform() -> None:
             try:
-                self.inbox.put(Called(operation, task, answer=call() or ""))
+                self.inbox.put(Called(operation, task, answer=call() or answer))
             except EmulatorError as error:
-                self.inbox.put(Called(operation, task, error=error))
+                self.inbox.put(Called(operation, task, answer=answer, error=error))
             except Exception as error:  # a defect must end the run, not hang it
                 failure = EngineLost(f"Calling the engine to {operation} {task} failed: {error!r}")
                 self.inbox.put(Called(operation, task, error=failure))

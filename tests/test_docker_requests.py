@@ -88,7 +88,8 @@ cluster: {server: {cpus: 1.5, memory: 1g, gpus: 2, env: {A: "b=c"}}}
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "LogConfig": {"Type": "json-file", "Config": {}},
-            "NanoCpus": 1_500_000_000,
+            "CpuPeriod": 100_000,
+            "CpuQuota": 150_000,
             "Memory": 1024**3,
             "MemorySwap": 1024**3,
             "DeviceRequests": [
@@ -102,7 +103,7 @@ cluster: {server: {cpus: 1.5, memory: 1g, gpus: 2, env: {A: "b=c"}}}
 def test_a_task_without_limits_asks_for_none() -> None:
     plan = a_plan("cluster: {worker: 1}")
     host_config = container_request(plan, plan.task("worker-0"), COMMON)["HostConfig"]
-    asked = {"NanoCpus", "Memory", "MemorySwap", "DeviceRequests"}
+    asked = {"CpuQuota", "Memory", "MemorySwap", "DeviceRequests"}
     assert not asked & host_config.keys()
 
 

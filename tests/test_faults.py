@@ -50,8 +50,13 @@ def test_a_glob_strikes_all_it_matches() -> None:
 
 
 def test_faults_ask_the_engine_for_what_they_take() -> None:
-    asked = scenario("preempt: ps-0, at: 1s", "kill: ps-0, at: 1s", "pause: ps-0, at: 1s, for: 1s")
-    assert [capability for _, capability in needs(asked)] == ["replace", "pause"]
+    asked = scenario(
+        "preempt: ps-0, at: 1s",
+        "kill: ps-0, at: 1s",
+        "pause: ps-0, at: 1s, for: 1s",
+        "throttle: ps-0, at: 1s, for: 1s, cpus: 0.1",
+    )
+    assert [capability for _, capability in needs(asked)] == ["replace", "pause", "throttle"]
 
 
 def test_random_strikes_keep_their_distance_and_spare_who_is_away() -> None:
@@ -123,10 +128,16 @@ def test_what_a_line_triggers(
         ("kill: ps-0, at: {step: 1, task: boss}", "faults.0.at.task: no task is called 'boss'"),
         ("random: {kill: 'x-*'}, every: 1s", "faults.0.random.kill: no task is called 'x-*'"),
         ("kill: ps-0", "faults.0: when? `at: 40s`"),
-        ("at: 5s", "faults.0: a fault is one of preempt, kill, terminate, pause, or random"),
+        (
+            "at: 5s",
+            "faults.0: a fault is one of preempt, kill, terminate, pause, throttle, or random",
+        ),
         ("kill: ps-0, pause: ps-0, at: 5s, for: 1s", "faults.0: kill and pause in one entry"),
         ("kill: ps-0, at: 5s, grace: 3s", "faults.0: `grace` is an option of preempt"),
         ("pause: ps-0, at: 5s", "faults.0: `pause` needs `for`"),
+        ("throttle: ps-0, at: 5s, cpus: 0.1", "faults.0: `throttle` needs `for`"),
+        ("throttle: ps-0, at: 5s, for: 3s", "faults.0: `throttle` needs `cpus`"),
+        ("kill: ps-0, at: 5s, for: 3s", "faults.0: `for` is an option of pause and throttle"),
         ("kill: ps-0, at: 5", "faults.0.at: '5' is not a duration; write '5s'"),
         ("kill: ps-0, at: {step: 5, log: x}", "faults.0.at: a fault has one trigger"),
         ("kill: ps-0, at: {}", "faults.0.at: a fault has one trigger"),

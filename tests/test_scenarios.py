@@ -81,6 +81,17 @@ def test_a_training_survives_its_faults(
         assert 0 < fault["gone"] < fault["back"] <= fault["stepped"]
 
 
+@pytest.mark.docker
+def test_a_straggler_slows_synchronous_training_and_not_asynchronous(
+    emulate: Emulate, docker_engine: DockerEngine
+) -> None:
+    shares = {}
+    for name in ("straggler", "straggler-async"):
+        (fault,) = trained(emulate, name, "docker")["faults"]
+        shares[name] = fault["rate_during"] / fault["rate_before"]
+    assert shares["straggler"] < shares["straggler-async"]
+
+
 @pytest.mark.tensorflow
 def test_a_training_of_processes_survives_as_well(emulate: Emulate, host_tensorflow: None) -> None:
     assert trained(emulate, "ps-worker-preemption", "process")["faults"][0]["status"] == "applied"

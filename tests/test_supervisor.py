@@ -452,6 +452,28 @@ def test_a_pause_that_outlives_the_job_is_healed(tmp_path: Path) -> None:
     assert engine.signals == [("worker-0", signal.SIGTERM)]
 
 
+def test_a_throttled_task_gets_its_own_limit_back_and_the_rates_are_told(tmp_path: Path) -> None:
+    """Ten steps a second, two while it is throttled, ten again."""
+    times = [n / 10 for n in range(1, 101)]
+    times += [10 + n / 2 for n in range(1, 21)]
+    times += [20 + n / 10 for n in range(1, 101)]
+    lines = [(t, step(n + 1)) for n, t in enumerate(times)]
+    extra = (
+        "cluster: {worker: {cpus: 2}}\n"
+        "faults: [{throttle: worker-0, at: 10s, for: 10s, cpus: 0.2}]\n"
+        "expect: {throughput: {during: {max: 0.25}, after: {min: 0.9}}}"
+    )
+    result, engine = run(tmp_path, extra, {"*": Script(lines, exits_at=31)})
+    assert engine.cpus == [("worker-0", 0.2), ("worker-0", 2.0)]
+    (fault,) = result.analysis.faults
+    assert fault.rate_before == pytest.approx(10, rel=0.02)
+    assert fault.rate_during == pytest.approx(2, rel=0.02)
+    assert fault.rate_after == pytest.approx(10, rel=0.02)
+    assert result.exit_code == 0
+    strict, _ = run(tmp_path / "2", extra.replace("0.25", "0.1"), {"*": Script(lines, exits_at=31)})
+    assert strict.exit_code == 1
+
+
 @pytest.mark.parametrize(
     ("trigger", "when"),
     [

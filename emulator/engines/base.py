@@ -111,6 +111,9 @@ class Engine(Protocol):
     def resume(self, task: str) -> None:
         """Let a frozen task go on."""
 
+    def throttle(self, task: str, cpus: float | None) -> None:
+        """Limit a running task to so many cores; None: no limit. Capability `throttle`."""
+
     def remove(self, task: str) -> None:
         """Remove a task and its disk, running or not."""
 

@@ -35,6 +35,7 @@ from emulator.engines.docker_requests import (
     SHARED,
     container_name,
     container_request,
+    cpu_quota,
     labels,
     network_request,
     program_archive,
@@ -82,7 +83,7 @@ class DockerEngine:
     """Runs tasks as containers."""
 
     name = "docker"
-    capabilities = frozenset({"limits", "gpus", "isolation", "replace", "pause"})
+    capabilities = frozenset({"limits", "gpus", "isolation", "replace", "pause", "throttle"})
 
     def __init__(
         self, client: docker.APIClient | None = None, images: Images | None = None
@@ -203,6 +204,11 @@ class DockerEngine:
             except APIError as error:
                 if error.status_code not in (404, 409, 500) or "is not paused" not in str(error):
                     raise
+
+    def throttle(self, task: str, cpus: float | None) -> None:
+        """Change the container's CPU quota while it runs."""
+        with _saying(f"limit the CPU of {task}"):
+            self._api.update_container(self._created[task], cpu_quota=cpu_quota(cpus))
 
     def remove(self, task: str) -> None:
         """Remove the task's container; the shared volume stays."""

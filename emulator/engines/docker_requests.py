@@ -19,6 +19,7 @@ __all__ = [
     "TASK",
     "container_name",
     "container_request",
+    "cpu_quota",
     "labels",
     "network_request",
     "program_archive",
@@ -31,6 +32,8 @@ FOLDER, HOST = "emulator.folder", "emulator.host"
 
 SHARED = "/shared"
 WORKDIR = "/job"
+CPU_PERIOD = 100_000
+"""Microseconds; the kernel's default."""
 
 
 def labels(plan: Plan, folder: Path) -> dict[str, str]:
@@ -74,7 +77,8 @@ def container_request(plan: Plan, task: Task, common: Mapping[str, str]) -> dict
         "LogConfig": {"Type": "json-file", "Config": {}},
     }
     if task.cpus is not None:
-        host_config["NanoCpus"] = round(task.cpus * 1e9)
+        # Not NanoCpus: a limit that was set by it can't be changed later in a running container.
+        host_config |= {"CpuPeriod": CPU_PERIOD, "CpuQuota": cpu_quota(task.cpus)}
     if task.memory is not None:
         # As much swap as memory means none: a training that swaps measures the disk.
         host_config |= {"Memory": task.memory, "MemorySwap": task.memory}
@@ -94,6 +98,11 @@ def container_request(plan: Plan, task: Task, common: Mapping[str, str]) -> dict
     if task.source is not None:
         body["WorkingDir"] = WORKDIR
     return body
+
+
+def cpu_quota(cpus: float | None) -> int:
+    """Return the microseconds of CPU per period for a limit in cores; -1 for none."""
+    return -1 if cpus is None else max(1000, round(cpus * CPU_PERIOD))
 
 
 def container_name(run_id: str, task: str) -> str:

@@ -61,7 +61,7 @@ class MemoryEngine:
     """Runs scripts instead of programs; time is the clock's."""
 
     name = "memory"
-    capabilities = frozenset({"limits", "gpus", "isolation", "replace", "pause"})
+    capabilities = frozenset({"limits", "gpus", "isolation", "replace", "pause", "throttle"})
 
     def __init__(
         self,
@@ -78,6 +78,8 @@ class MemoryEngine:
         self._world = _World()
         self._run_id = ""
         self._inbox: Inbox | None = None
+        self.cpus: list[tuple[str, float | None]] = []
+        """Every change of a CPU limit, for tests to look at."""
         self.signals: list[tuple[str, int]] = []
         """Every signal that was sent, for tests to look at."""
 
@@ -146,6 +148,10 @@ class MemoryEngine:
             missed, running.missed = running.missed, []
             for action in missed:
                 action()
+
+    def throttle(self, task: str, cpus: float | None) -> None:
+        """Note the limit; scripts keep their time."""
+        self.cpus.append((task, cpus))
 
     def remove(self, task: str) -> None:
         """Forget the task; one that runs ends as if killed."""

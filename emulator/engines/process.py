@@ -131,15 +131,21 @@ class ProcessEngine:
                 os.killpg(started.process.pid, number)
 
     def pause(self, task: str) -> None:
-        """Stop the process group; it can't catch that."""
+        """Stop the process group, which can't catch that; return once it stands still."""
         started = self._started.get(task)
         if started is None or started.process.poll() is not None:
             raise EngineError(f"Can't pause {task}: it does not run.")
         self.signal(task, signal.SIGSTOP)
+        with contextlib.suppress(ChildProcessError):
+            _wait_until_stopped(started.process.pid)
 
     def resume(self, task: str) -> None:
         """Let the process group go on."""
         self.signal(task, signal.SIGCONT)
+
+    def throttle(self, task: str, cpus: float | None) -> None:
+        """Refused: no capability of this engine."""
+        raise EngineError(f"Can't limit the CPU of {task}: it is a plain process.")
 
     def remove(self, task: str) -> None:
         """Kill the task and delete its working directory."""
@@ -265,6 +271,16 @@ def _labelled() -> Iterator[tuple[psutil.Process, _Labels]]:
 def exit_code(returncode: int) -> int:
     """Return the code a shell would show: 128 + N for signal N (pure)."""
     return returncode if returncode >= 0 else 128 - returncode
+
+
+def _wait_until_stopped(pid: int) -> None:
+    """Wait for a child to stand still or to end, and leave its end for others to collect."""
+    if hasattr(os, "waitid"):
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        return
+    with contextlib.suppress(psutil.Error):  # macOS has no waitid before Python 3.13
+        while psutil.Process(pid).status() == psutil.STATUS_RUNNING:
+            time.sleep(0.001)
 
 
 def split_lines(chunks: Iterator[bytes]) -> Iterator[str]:

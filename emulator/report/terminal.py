@@ -116,7 +116,8 @@ def _fault_in_words(entry: Entry) -> str:
                 f"fault {data['id']}: {entry.task} is gone ({how}, exit code {data['exit_code']})"
             )
         case "applied":
-            return f"fault {data['id']}: {entry.task} is frozen"
+            how = "frozen" if data["kind"] == "pause" else "throttled"
+            return f"fault {data['id']}: {entry.task} is {how}"
         case "healed":
             return f"fault {data['id']}: {entry.task} is back"
     return f"fault {data['id']}: {data['stage']}: {data.get('reason', '')}"
@@ -159,13 +160,16 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
 
 def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
     """Return the faults with how long the job took over each."""
-    table = _table(["fault", "status", "gone", "exit", "back", "stepped", "caught up"])
+    columns = ["fault", "status", "gone", "exit", "back", "stepped", "caught up", "steps/s"]
+    table = _table(columns)
     for fault in faults:
         times = [fault[key] for key in ("gone", "back", "stepped", "caught_up")]
         gone, *rest = ("" if t is None else format_duration(t) for t in times)
         code = "" if fault["exit_code"] is None else str(fault["exit_code"])
         name = f"{fault['id']}: {fault['kind']} {fault['target']}"
-        table.add_row(name, fault["status"], gone, code, *rest)
+        rates = [fault[f"rate_{when}"] for when in ("before", "during", "after")]
+        shown = " > ".join("?" if rate is None else f"{rate:.0f}" for rate in rates)
+        table.add_row(name, fault["status"], gone, code, *rest, shown)
     return table
 
 

@@ -34,6 +34,8 @@ class Deed:
     """Said without a newline."""
     exit_code: int = 0
     forever: bool = False
+    ticks: bool = False
+    """Prints `tick N` every few hundredths of a second, for ever."""
     once: bool = False
     """Fails where it finds that it ran on this disk before."""
     starts_child: bool = False
@@ -46,14 +48,17 @@ class Deed:
         steps += ["[ ! -e ran ] || exit 1", "touch ran"] if self.once else []
         steps += ["sleep 1000 &"] if self.starts_child else []
         steps += [f"echo {shlex.quote(line)}" for line in self.says]
+        if self.ticks:
+            steps.append("n=0; while :; do n=$((n + 1)); echo tick $n; sleep 0.02; done")
         steps.append(f"printf %s {shlex.quote(self.last_words)}")
         steps.append("while :; do sleep 1000; done" if self.forever else f"exit {self.exit_code}")
         return "\n".join(steps)
 
     def script(self, start: int) -> Script:
+        ticks = [(0.02 * n, f"tick {n}") for n in range(1, 1000)] if self.ticks else []
         return Script(
-            lines=[(0.0, line) for line in [*self.says, self.last_words] if line],
-            exits_at=None if self.forever else 0.1,
+            lines=[(0.0, line) for line in [*self.says, self.last_words] if line] + ticks,
+            exits_at=None if self.forever or self.ticks else 0.1,
             exit_code=1 if self.once and start > 1 else self.exit_code,
             on_sigterm=None if self.deaf else 0.01,
         )
@@ -216,15 +221,17 @@ def test_what_a_task_has_started_ends_with_it(stage: StageMaker) -> None:
 
 
 def test_a_frozen_task_is_silent_until_it_is_let_go_on(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["up"], forever=True))
+    s = stage(worker=Deed(ticks=True))
     s.start("worker-0")
-    s.until_line("worker-0", "up")
+    s.until_line("worker-0", "tick 3")
     s.engine.pause("worker-0")
-    s.engine.signal("worker-0", signal.SIGTERM)  # a frozen task can't take notice
-    assert s.clock.next_event(s.inbox, s.clock.now() + 0.5) is None
+    while s.clock.next_event(s.inbox, s.clock.now() + 0.3):
+        pass  # what was under way when it froze; this would go on for ever if it did not
     s.engine.resume("worker-0")
-    assert s.until_exit("worker-0").exit_code == 143
+    s.until_line("worker-0", "tick 40")
     s.engine.resume("worker-0")  # letting go what is not frozen does nothing
+    s.engine.signal("worker-0", signal.SIGTERM)
+    assert s.until_exit("worker-0").exit_code == 143
 
 
 def test_a_task_that_does_not_run_can_not_be_frozen(stage: StageMaker) -> None:

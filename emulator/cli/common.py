@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from emulator.errors import UsageError
 from emulator.reading import load
 from emulator.record import Record, runs_in
 from emulator.scenario import Scenario
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["Out", "RunArgument", "ScenarioArgument", "Sets", "WhichEngine", "find_run", "read"]
 
@@ -89,6 +92,14 @@ def choose_engine(name: str) -> Engine:
     if name == "auto" and engine.name != "docker":
         note("no Docker engine answers; tasks run as processes on this machine")
     return engine
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return where tables go; a pipe or a file is wide enough for each of them."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, width=None if stream.isatty() else 120)
 
 
 def note(text: str) -> None:

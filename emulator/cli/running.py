@@ -15,6 +15,7 @@ from emulator.cli.common import (
     Sets,
     WhichEngine,
     choose_engine,
+    console,
     find_run,
     print_json,
     read,
@@ -52,8 +53,6 @@ def up(
     Exit codes: 0 ok, 1 an expectation failed, 2 bad usage or scenario, 3 an expectation could not
     be judged, 4 the emulator or the engine failed, 130 interrupted.
     """
-    from rich.console import Console
-
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.run import up as run_up
 
@@ -68,9 +67,9 @@ def up(
         keep=keep,
         listener=printer.listener(),
     )
-    print_result(result, Console(stderr=json))
+    print_result(result, console(stderr=json))
     if keep:
-        Console(stderr=json).print(f"Kept; `emulate down {result.folder}` removes it.")
+        console(stderr=json).print(f"Kept; `emulate down {result.folder}` removes it.")
     if json:
         print_json(result.summary)
     raise typer.Exit(result.exit_code)
@@ -87,8 +86,6 @@ def plan(
     ] = False,
 ) -> None:
     """Show what would run: tasks, TF_CONFIG, engine requests, rules, warnings. Starts nothing."""
-    from rich.console import Console
-
     from emulator.report.terminal import print_plan
     from emulator.run import make_ready
 
@@ -102,7 +99,7 @@ def plan(
     if json:
         print_json({**planned.model_dump(mode="json"), "requests": requests})
     else:
-        print_plan(planned, requests, Console())
+        print_plan(planned, requests, console())
 
 
 def check(
@@ -111,8 +108,6 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="The summary as data.")] = False,
 ) -> None:
     """Judge a run again from its folder, without a cluster. Exit codes are those of `up`."""
-    from rich.console import Console
-
     from emulator.report.terminal import print_summary
     from emulator.run import judge
 
@@ -120,5 +115,5 @@ def check(
     if json:
         print_json(summary)
     else:
-        print_summary(summary, Console())
+        print_summary(summary, console())
     raise typer.Exit(checks.EXIT_CODES[checks.overall(verdicts)])

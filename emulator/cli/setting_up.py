@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from emulator.bundled import ROOT
-from emulator.cli.common import note, print_json
+from emulator.cli.common import console, note, print_json
 from emulator.errors import UsageError
 from emulator.units import format_duration
 
@@ -66,8 +66,6 @@ def doctor(
     """Check what this machine has for the emulator, and say what to do about the rest."""
     from dataclasses import asdict
 
-    from rich.console import Console
-
     from emulator.doctor import examine
     from emulator.report.terminal import print_findings
 
@@ -75,7 +73,7 @@ def doctor(
     if json:
         print_json([asdict(finding) for finding in findings])
     else:
-        print_findings(findings, Console())
+        print_findings(findings, console())
     raise typer.Exit(4 if any(finding.status == "fatal" for finding in findings) else 0)
 
 

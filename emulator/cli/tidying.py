@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from emulator.cli.common import Out, RunArgument, WhichEngine, find_run, note, print_json
+from emulator.cli.common import Out, RunArgument, WhichEngine, console, find_run, note, print_json
 from emulator.errors import EngineMissing, UsageError
 
 __all__ = ["add_to"]
@@ -30,8 +30,6 @@ def ps(
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
     """List runs: those that go on, and those that have left something on an engine."""
-    from rich.console import Console
-
     from emulator.leftovers import find_all
     from emulator.record import runs_in
     from emulator.report.terminal import print_runs
@@ -53,7 +51,7 @@ def ps(
             ]
         )
         return
-    print_runs(shown, left, Console())
+    print_runs(shown, left, console())
     if elsewhere := sorted({thing.run_id for thing in found if thing.run_id not in records}):
         note(f"runs with their record elsewhere: {', '.join(elsewhere)}")
 

@@ -14,9 +14,20 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-__all__ = ["Clock", "ManualClock", "RealClock"]
+__all__ = ["Clock", "ManualClock", "RealClock", "Waiting"]
 
+Event_co = TypeVar("Event_co", covariant=True)
 Event = TypeVar("Event")
+
+
+class Waiting(Protocol[Event_co]):
+    """A queue of events, as far as a clock has to know it."""
+
+    def get(self, *, timeout: float | None = None) -> Event_co:
+        """Return the next event; raises queue.Empty after `timeout` seconds."""
+
+    def empty(self) -> bool:
+        """Say whether nothing is there."""
 
 
 class Clock(Protocol):
@@ -28,7 +39,7 @@ class Clock(Protocol):
     def wall(self) -> float:
         """Return seconds since 1970 (UTC)."""
 
-    def next_event(self, inbox: queue.SimpleQueue[Event], until: float | None) -> Event | None:
+    def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:
         """Wait for the inbox until the time `until` (None: for ever); None when it comes first."""
 
 
@@ -43,7 +54,7 @@ class RealClock:
         """Return seconds since 1970 (UTC)."""
         return time.time()
 
-    def next_event(self, inbox: queue.SimpleQueue[Event], until: float | None) -> Event | None:
+    def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:
         """Sleep until an event arrives or the time `until` is reached."""
         try:
             if until is None:
@@ -74,7 +85,7 @@ class ManualClock:
         """Run `action` once the clock reaches `when`; ties keep their order."""
         heapq.heappush(self._due, (when, next(self._order), action))
 
-    def next_event(self, inbox: queue.SimpleQueue[Event], until: float | None) -> Event | None:
+    def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:
         """Jump from appointment to appointment until an event is there or `until` is reached.
 
         Raises RuntimeError where nothing is left that could ever happen: a real program would

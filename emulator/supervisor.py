@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import os
-import queue
 import signal
 from collections import deque
 from collections.abc import Callable
@@ -74,7 +73,7 @@ class Supervisor:
         on_entry: Callable[[Entry], None] = lambda entry: None,
         on_line: Callable[[str, str], None] = lambda task, text: None,
     ) -> None:
-        self.inbox: Inbox = queue.SimpleQueue()
+        self.inbox = Inbox()
         self._plan, self._engine, self._record = plan, engine, record
         self._clock, self._submit = clock, submit
         self._on_entry, self._on_line = on_entry, on_line
@@ -105,17 +104,15 @@ class Supervisor:
             self._at(plan.scenario.timeout, self._out_of_time)
         self._start_all()
         while self._end is None or self._anything_left():
-            self._take(
-                self._clock.next_event(self.inbox, self._timers[0][0] if self._timers else None)
-            )
+            due = self._timers[0][0] if self._timers else None
+            self._take(self._clock.next_event(self.inbox, due))
+            self._fire_due_timers()  # also while a task prints without end
         return self._end
 
     # --- Events ---------------------------------------------------------------------------------
 
     def _take(self, event: object) -> None:
         match event:
-            case None:
-                self._fire_due_timers()
             case Line():
                 self._heard(event)
             case Exited():

@@ -280,3 +280,14 @@ def test_a_task_can_print_anything(emulate: Emulate, tmp_path: Path) -> None:
     done = emulate.up(path, "--engine", "process", env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
     assert "no newline at the end" in done.stderr
+
+
+def test_a_task_that_prints_without_end_does_not_hold_up_the_clock(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    path = scenario(tmp_path, "exec yes", "timeout: 1s\nexpect: {outcome: timeout}\n")
+    done = emulate("up", path, "--engine", "process", "--out", emulate.out, "--run-id", "flood")
+    assert done.returncode == 0, done.stdout[-2000:]
+    events = (emulate.out / "flood" / "history.jsonl").read_text().splitlines()
+    job = next(json.loads(line) for line in events if '"job"' in line)
+    assert job["t"] < 20  # a second, and what a busy machine adds; without the timer it never ends

@@ -10,6 +10,7 @@ What only some engines can do is a capability. `require` refuses a plan before a
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +53,36 @@ class Lost:
 
 
 Happening = Line | Exited | Lost
-Inbox = queue.SimpleQueue[Any]
-"""What an engine puts its happenings into; the supervisor's own events travel in it as well."""
+LINES_WAITING = 10_000
+"""Lines that may lie in an inbox; who prints faster than they are taken waits."""
+
+
+class Inbox:
+    """What an engine puts its happenings into; the supervisor's own events travel in it as well.
+
+    Only lines wait for room. Anything else may be put from anywhere, a signal handler included.
+    """
+
+    def __init__(self) -> None:
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._room = threading.Semaphore(LINES_WAITING)
+
+    def put(self, event: object) -> None:
+        """Add an event; a line waits until there is room for it."""
+        if isinstance(event, Line):
+            self._room.acquire()
+        self._events.put(event)
+
+    def get(self, *, timeout: float | None = None) -> Any:  # noqa: ANN401  any event
+        """Return the next event; raises queue.Empty after `timeout` seconds."""
+        event = self._events.get(timeout=timeout)
+        if isinstance(event, Line):
+            self._room.release()
+        return event
+
+    def empty(self) -> bool:
+        """Say whether nothing is there."""
+        return self._events.empty()
 
 
 @dataclass(frozen=True)

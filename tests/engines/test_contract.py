@@ -6,7 +6,6 @@ command for Docker and processes, a script for the memory engine.
 
 from __future__ import annotations
 
-import queue
 import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,7 +68,7 @@ class Stage:
 
     def __init__(self, engine: Engine, clock: Clock, plan: Plan, folder: Path) -> None:
         self.engine, self.clock, self.plan, self.folder = engine, clock, plan, folder
-        self.inbox: Inbox = queue.SimpleQueue()
+        self.inbox = Inbox()
         self.lines: dict[str, list[str]] = {}
         self.exits: dict[str, list[Exited]] = {}
         engine.prepare(plan, folder, self.inbox)

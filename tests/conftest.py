@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -21,7 +21,7 @@ from emulator.leftovers import stop_or_remove
 from emulator.record import Record
 
 REQUIRE = "EMULATOR_REQUIRE_DOCKER"
-_skipped_for_docker: list[str] = []
+NO_ENGINE = "no Docker engine answers; `make docker` starts one"
 
 
 @pytest.fixture(scope="session")
@@ -32,16 +32,18 @@ def docker_or_why() -> DockerEngine | str:
         return str(error)
 
 
+def no_docker(why: str) -> NoReturn:
+    """Skip a test that needs an engine, or fail it where one is required."""
+    if os.environ.get(REQUIRE) == "1":
+        pytest.fail(f"{REQUIRE}=1, but: {why}")
+    pytest.skip(NO_ENGINE)
+
+
 @pytest.fixture
-def docker_engine(
-    docker_or_why: DockerEngine | str, request: pytest.FixtureRequest
-) -> Iterator[DockerEngine]:
+def docker_engine(docker_or_why: DockerEngine | str) -> Iterator[DockerEngine]:
     """A fresh engine object on the machine's Docker engine."""
     if isinstance(docker_or_why, str):
-        if os.environ.get(REQUIRE) == "1":
-            pytest.fail(f"{REQUIRE}=1, but: {docker_or_why}")
-        _skipped_for_docker.append(request.node.nodeid)
-        pytest.skip("no Docker engine answers; `make docker` starts one")
+        no_docker(docker_or_why)
     engine = DockerEngine()
     yield engine
     engine.close()
@@ -51,7 +53,7 @@ def docker_engine(
 def tiny_image(docker_or_why: DockerEngine | str) -> str:
     """A small image with a shell: the base that our images are built on."""
     if isinstance(docker_or_why, str):
-        pytest.skip("no Docker engine answers; `make docker` starts one")
+        no_docker(docker_or_why)
     return docker_or_why.images.base(lambda line: None)
 
 
@@ -157,9 +159,10 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> Finished:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say loudly what was skipped for want of an engine."""
-    if _skipped_for_docker:
+    skipped = [r for r in terminalreporter.stats.get("skipped", []) if NO_ENGINE in str(r.longrepr)]
+    if skipped:
         terminalreporter.section("DOCKER TESTS SKIPPED", red=True, bold=True)
         terminalreporter.write_line(
-            f"{len(_skipped_for_docker)} tests need a Docker engine and none answers. "
+            f"{len(skipped)} tests need a Docker engine and none answers. "
             f"`make docker` starts one (Debian, Ubuntu); {REQUIRE}=1 turns this into a failure."
         )

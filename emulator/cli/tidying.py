@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from emulator.cli.common import Out, RunArgument, WhichEngine, console, find_run, note, print_json
-from emulator.errors import EngineMissing, UsageError
+from emulator.errors import UsageError
 
 __all__ = ["add_to"]
 
@@ -90,12 +90,6 @@ def clean(
     """
     from emulator.leftovers import clean as clean_up
 
-    try:
-        removed = clean_up(out, engine_name=engine, dry_run=dry_run, say=note)
-    except EngineMissing:
-        raise
-    note(
-        "nothing to clean"
-        if not removed
-        else f"{removed} things {'found' if dry_run else 'removed'}"
-    )
+    count = clean_up(out, engine_name=engine, dry_run=dry_run, say=note)
+    done = "found" if dry_run else "removed"
+    note(f"{count} things {done}" if count else "nothing to clean")

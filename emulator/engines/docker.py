@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from docker.utils import kwargs_from_env
 from urllib3.exceptions import HTTPError
 
 from emulator.engines.base import Exited, Found, Inbox, Line, Lost
+from emulator.engines.docker_logs import join_frames, seconds
 from emulator.engines.docker_requests import (
     FOLDER,
     HOST,
@@ -47,10 +47,11 @@ from emulator.metrics import gpu
 from emulator.plan import TASK_PORT, Plan, Site, Task
 from emulator.scenario import Scenario
 
-__all__ = ["DockerEngine", "connect", "join_frames"]
+__all__ = ["DockerEngine", "connect"]
 
 PARALLEL = 16
 MINIMUM_API = (1, 41)
+DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 
 def connect() -> docker.APIClient:
@@ -64,6 +65,7 @@ def connect() -> docker.APIClient:
             settings = dict(kwargs_from_env())
         elif context := ContextAPI.get_current_context():
             settings = {"base_url": context.Host, "tls": context.TLSConfig}
+        _knock(settings.get("base_url") or DEFAULT_HOST)
         client = docker.APIClient(**settings, version="auto", timeout=120, max_pool_size=64)
     except (DockerException, requests.RequestException, HTTPError, OSError) as error:
         raise EngineMissing(
@@ -77,6 +79,14 @@ def connect() -> docker.APIClient:
             "Update Docker.",
         )
     return client
+
+
+def _knock(url: str) -> None:
+    """See whether somebody listens on a local socket; the SDK leaves its own open where not."""
+    for scheme in ("unix://", "http+unix://"):
+        if url.startswith(scheme):
+            with socket.socket(socket.AF_UNIX) as door:
+                door.connect(url.removeprefix(scheme))
 
 
 class DockerEngine:
@@ -157,7 +167,7 @@ class DockerEngine:
         self._plan, self._inbox = plan, inbox
         if not self._api.base_url.startswith("http+docker://localhost"):
             # Another machine's clock: its stamps are moved onto ours.
-            there = _seconds(self._api.info()["SystemTime"])
+            there = seconds(self._api.info()["SystemTime"])
             self._clock_ahead = there - time.time()
         self._common = labels(plan, folder)
         with _saying(f"make the network {plan.run_id}"):
@@ -286,7 +296,7 @@ class DockerEngine:
             # third time, but has it when asked again.
             self._read_lines(task, container, inbox, follow=False)
             state = self._api.inspect_container(container)["State"]
-            ended = _seconds(state["FinishedAt"]) - self._clock_ahead
+            ended = seconds(state["FinishedAt"]) - self._clock_ahead
             inbox.put(Exited(task, ended, code, bool(state["OOMKilled"])))
         except Exception as error:  # whatever it is, a task that nobody follows must end the run
             if isinstance(error, APIError) and error.status_code in (404, 409):
@@ -303,52 +313,16 @@ class DockerEngine:
             stream=True,
             follow=follow,
             timestamps=True,
-            since=int(_seconds(seen)) if seen else None,
+            since=int(seconds(seen)) if seen else None,
         )
         for printed in join_frames(stream, after=seen or ""):
             self._last_stamp[task] = printed.last_stamp
-            wall = _seconds(printed.first_stamp) - self._clock_ahead
+            wall = seconds(printed.first_stamp) - self._clock_ahead
             inbox.put(Line(task, wall, printed.text))
-
-
-@dataclass(frozen=True)
-class Printed:
-    """One line, and the engine's stamps of its first and last piece."""
-
-    first_stamp: str
-    last_stamp: str
-    text: str
-
-
-def join_frames(frames: Iterable[bytes], after: str = "") -> Iterator[Printed]:
-    """Turn the frames of a log stream that came after a stamp into lines (pure).
-
-    Stamps have nine digits and one zone, so they compare as text. The engine cuts lines at 16 KiB
-    and puts a stamp before each piece; only the last piece of a line ends with a newline.
-    """
-    first, last, pieces = "", "", list[str]()
-    for frame in frames:
-        stamp, _, text = frame.decode("utf-8", "surrogateescape").partition(" ")
-        if stamp <= after:
-            continue
-        last = stamp
-        first = first or last
-        pieces.append(text)
-        if text.endswith("\n"):
-            line = "".join(pieces).removesuffix("\n").removesuffix("\r")
-            yield Printed(first, last, line)
-            first, pieces = "", []
-    if pieces:
-        yield Printed(first, last, "".join(pieces))
 
 
 def _found(kind: str, name: str, state: str, carried: Mapping[str, str]) -> Found:
     return Found(carried[RUN], kind, name, state, carried.get(FOLDER, ""), carried.get(HOST, ""))
-
-
-def _seconds(stamp: str) -> float:
-    """Return seconds since 1970 of RFC 3339 with nanoseconds."""
-    return datetime.fromisoformat(stamp).timestamp()
 
 
 def _unless_gone(call: Any) -> None:  # noqa: ANN401  any request

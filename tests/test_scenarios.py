@@ -159,3 +159,17 @@ def test_an_installed_wheel_has_the_same_images_and_runs_the_bundled_scenarios(
     assert "building" not in done.stderr  # the checkout's image is the wheel's
     plan = json.loads(next((tmp_path / "runs").glob("*/plan.json")).read_text())
     assert plan["tasks"][0]["source"].startswith(str(site))
+
+
+@pytest.mark.docker
+def test_the_requirements_of_the_gpu_image_resolve(docker_engine: DockerEngine) -> None:
+    """The image has 7 GB and is not built here; that what it asks for exists is cheap to see."""
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+    done = subprocess.run(
+        [*pip, "--report", "-", "-r", str(ROOT / "images" / "requirements" / "gpu.txt")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    chosen = {item["metadata"]["name"] for item in json.loads(done.stdout)["install"]}
+    assert {"tensorflow", "tf_keras", "numpy", "nvidia-cudnn-cu12"} <= chosen

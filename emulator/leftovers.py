@@ -50,7 +50,10 @@ def find_all() -> list[Found]:
 def clean(out: Path, *, engine_name: str, dry_run: bool, say: Callable[[str], None]) -> int:
     """Remove what runs have left; return how many things that was."""
     count = 0
-    for engine in _engines(engine_name):
+    engines = _engines(engine_name)
+    if engine_name == "auto" and not any(engine.name == "docker" for engine in engines):
+        say("no Docker engine answers: what runs have left on one is not looked at")
+    for engine in engines:
         with contextlib.closing(engine):
             left = abandoned(engine.find(), host=socket.gethostname(), live=is_live)
             for thing in left:

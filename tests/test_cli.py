@@ -273,6 +273,12 @@ def test_the_shell_completes_commands_scenarios_and_engines(
     assert complete("emulate up --engine pro") == ["process"]
 
 
+def test_clean_says_where_it_could_not_look(emulate: Emulate) -> None:
+    done = emulate("clean", "--dry-run", "--out", emulate.out, env=NO_DOCKER)
+    assert done.returncode == 0
+    assert "no Docker engine answers: what runs have left on one is not looked at" in done.stderr
+
+
 def test_a_task_can_print_anything(emulate: Emulate, tmp_path: Path) -> None:
     path = scenario(
         tmp_path, r"printf 'caf\303\251 \377\376 [bold]x[/bold]\r\nno newline at the end'"

@@ -136,8 +136,10 @@ class ProcessEngine:
         if started is None or started.process.poll() is not None:
             raise EngineError(f"Can't pause {task}: it does not run.")
         self.signal(task, signal.SIGSTOP)
-        with contextlib.suppress(ChildProcessError):
-            _wait_until_stopped(started.process.pid)
+        if not _stands_still(started.process.pid):
+            raise EngineError(
+                f"Can't pause {task}: it still runs {GONE_WITHIN:.0f} s after SIGSTOP."
+            )
 
     def resume(self, task: str) -> None:
         """Let the process group go on."""
@@ -162,7 +164,11 @@ class ProcessEngine:
         for process in processes:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        _, alive = psutil.wait_procs(processes, timeout=GONE_WITHIN)
+        # Our own children are waited for as such: psutil would take their exit code from us.
+        children = {s.process.pid: s.process for s in self._started.values()}
+        alive = [p for p in processes if p.pid in children and not _ends(children[p.pid])]
+        others = [p for p in processes if p.pid not in children]
+        alive += psutil.wait_procs(others, timeout=GONE_WITHIN)[1]
         if alive:
             raise EngineError(
                 f"{len(alive)} processes of {run_id} don't die: "
@@ -273,14 +279,30 @@ def exit_code(returncode: int) -> int:
     return returncode if returncode >= 0 else 128 - returncode
 
 
-def _wait_until_stopped(pid: int) -> None:
-    """Wait for a child to stand still or to end, and leave its end for others to collect."""
-    if hasattr(os, "waitid"):
-        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        return
-    with contextlib.suppress(psutil.Error):  # macOS has no waitid before Python 3.13
-        while psutil.Process(pid).status() == psutil.STATUS_RUNNING:
+def _stands_still(pid: int) -> bool:
+    """Wait for a stopped process to stand still or to end; say whether it does.
+
+    The kernel's own notice (waitid, WSTOPPED) is not enough: a shell that starts a command waits
+    in vfork, beyond the reach of signals ("disk sleep"), for a child that has been stopped.
+    """
+    still = {psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP, psutil.STATUS_ZOMBIE}
+    until = time.monotonic() + GONE_WITHIN
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        while process.status() not in still:
+            if time.monotonic() > until:
+                return False
             time.sleep(0.001)
+    return True
+
+
+def _ends(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for a killed child; say whether it is gone."""
+    try:
+        process.wait(GONE_WITHIN)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def split_lines(chunks: Iterator[bytes]) -> Iterator[str]:

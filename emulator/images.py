@@ -13,7 +13,7 @@ import os
 import re
 import tarfile
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from emulator.bundled import ROOT
 from emulator.errors import EngineLost, ImageError, UsageError
 from emulator.scenario import Dockerfile
 
-__all__ = ["KINDS", "BuildOptions", "Images", "recipe_tag"]
+__all__ = ["KINDS", "BuildOptions", "Images", "builder_lines", "recipe_tag"]
 
 KINDS = ("cpu", "gpu", "pytorch")
 """The images that come with the emulator, each with a Dockerfile of its own."""
@@ -41,6 +41,7 @@ LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 LAST_LINES = 15
 STEP_WIDTH = 100
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 Say = Callable[[str], None]
 """Where progress goes, a line at a time."""
@@ -181,17 +182,16 @@ class Images:
                 decode=True,
                 **request,
             )
-            for message in output:
-                for line in str(message.get("stream", "")).splitlines():
-                    if line.startswith("Step "):
-                        step = line
-                        say(f"{tag}: {line[:STEP_WIDTH]}")
-                    elif line.strip():
-                        last.append(line)
-                        say(f"  {line}")
-                if "error" in message:
-                    said = "\n".join(f"  {line}" for line in [*last, message["error"]])
+            for line, failed in builder_lines(output):
+                if failed:
+                    said = "\n".join(f"  {line}" for line in [*last, line])
                     raise ImageError(f"{tag} does not build; it failed at {step!r}:\n{said}")
+                if line.startswith("Step "):
+                    step = line
+                    say(f"{tag}: {line[:STEP_WIDTH]}")
+                elif line.strip():
+                    last.append(line)
+                    say(f"  {line}")
             # The builder stage is as large as the image; nothing would ever use it again.
             self._api.prune_images({"dangling": True, "label": "emulator.stage=builder"})
         say(f"built {tag}")
@@ -253,6 +253,23 @@ class Images:
 
 
 # --- Recipes (pure, but for reading files) ------------------------------------------------------
+
+
+def builder_lines(messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
+    """Yield the builder's output by lines, each with whether it is the builder's last error.
+
+    The builder sends what a command writes as it comes, be it half a line, and colours what comes
+    from stderr (pure).
+    """
+    rest = ""
+    for message in messages:
+        *lines, rest = (rest + COLOUR.sub("", str(message.get("stream", "")))).split("\n")
+        if "error" in message:
+            yield from ((line, False) for line in [*lines, rest])
+            yield str(message["error"]), True
+            return
+        yield from ((line, False) for line in lines)
+    yield rest, False
 
 
 def recipe_tag(kind: str) -> str:

@@ -13,7 +13,7 @@ from emulator import images
 from emulator.base_image import AptSource, apt_source
 from emulator.bundled import ROOT
 from emulator.errors import ImageError, UsageError
-from emulator.images import KINDS, BuildOptions, recipe_context, recipe_tag
+from emulator.images import KINDS, BuildOptions, builder_lines, recipe_context, recipe_tag
 from emulator.scenario import Dockerfile
 
 
@@ -91,6 +91,27 @@ def test_the_tag_of_a_users_image_follows_its_content(custom: Dockerfile) -> Non
     assert images.custom_tag(custom.model_copy(update={"args": {"A": "1"}})) != tag
     (folder / "main.py").write_text("print()\n")
     assert images.custom_tag(custom) != tag
+
+
+def test_what_the_builder_sends_in_pieces_and_colours_is_read_by_lines() -> None:
+    messages = [
+        {"stream": "Step 1/2 : FROM x\n"},
+        {"aux": {"ID": "sha256:0"}},
+        {"stream": "almost there\n"},
+        {"stream": "\x1b[91mcat: \x1b[0m"},
+        {"stream": "\x1b[91m/no/such/file: No"},
+        {"stream": " such file\n\x1b[0m"},
+        {"stream": "no newline"},
+        {"error": "returned a non-zero code: 1"},
+    ]
+    assert list(builder_lines(messages)) == [
+        ("Step 1/2 : FROM x", False),
+        ("almost there", False),
+        ("cat: /no/such/file: No such file", False),
+        ("no newline", False),
+        ("returned a non-zero code: 1", True),
+    ]
+    assert list(builder_lines([{"stream": "a\n\nb"}])) == [("a", False), ("", False), ("b", False)]
 
 
 def test_a_users_context_leaves_out_what_dockerignore_names(custom: Dockerfile) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator.errors import UsageError
-from emulator.scenario import Fault, Scenario, Strike, Trigger
+from emulator.scenario import Scenario
+from emulator.strikes import Fault, Strike, Trigger
 from emulator.values import Downtime
 
 __all__ = ["LASTING", "PlannedFault", "fires", "needs", "timeline"]

@@ -13,7 +13,8 @@ from emulator.errors import ScenarioError, UsageError
 from emulator.faults import PlannedFault, fires, needs, timeline
 from emulator.plan import Plan
 from emulator.reading import parse
-from emulator.scenario import Scenario, Trigger, json_schema
+from emulator.scenario import Scenario, json_schema
+from emulator.strikes import Trigger
 
 BASE = (
     "name: t\nframework: none\nprogram: {command: ['true']}\ncluster: {worker: 3, ps: 1}\nfaults:\n"

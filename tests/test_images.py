@@ -6,6 +6,7 @@ import io
 import os
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_the_tag_of_a_users_image_follows_its_content(custom: Dockerfile) -> Non
 
 
 def test_what_the_builder_sends_in_pieces_and_colours_is_read_by_lines() -> None:
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"stream": "Step 1/2 : FROM x\n"},
         {"aux": {"ID": "sha256:0"}},
         {"stream": "almost there\n"},

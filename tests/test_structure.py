@@ -20,7 +20,7 @@ MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 LAYERS = [
     {"errors", "clock", "units", "steps", "bundled"},
     {"values", "events"},
-    {"scenario", "rendezvous"},
+    {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults"},
     {"record", "metrics"},
     {"analysis", "base_image"},

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from pydantic import TypeAdapter
+
 from emulator.faults import PlannedFault
 from emulator.plan import Plan
 from emulator.record import Entry
@@ -100,9 +102,11 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     steps = [e for e in history if e.event == "step"]
     front = list(_front(steps))
     tasks = {task.name: _task(task.name, history) for task in plan.tasks}
-    faults = [_fault(planned, history) for planned in plan.faults]
+    faults = [_fault(fault, history) for fault in (*plan.faults, *_by_hand(history))]
     recoveries = list(_recoveries(history)) + [
-        fault.stepped for fault in faults if fault.kind == "preempt" and fault.status == "applied"
+        fault.stepped
+        for fault in faults
+        if fault.kind in ("preempt", "restart") and fault.status == "applied"
     ]
     per_second = _rate(front, [_step(e) for e in front])
     examples = plan.scenario.metrics.examples_per_step
@@ -244,6 +248,13 @@ def _after_start(history: Sequence[Entry], task: str) -> Sequence[Entry]:
         if entry.event == "running" and entry.task == task:
             return history[number:]
     return ()
+
+
+def _by_hand(history: Sequence[Entry]) -> Iterator[PlannedFault]:
+    """Yield the faults that were not in the plan, from where they were noted."""
+    for entry in history:
+        if entry.event == "fault" and entry.data["stage"] == "planned":
+            yield TypeAdapter(PlannedFault).validate_python(entry.data["plan"])
 
 
 def _fault(planned: PlannedFault, history: Sequence[Entry]) -> FaultResult:

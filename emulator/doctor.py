@@ -49,7 +49,7 @@ def examine() -> list[Finding]:
 
 def _docker() -> Iterator[Finding]:
     """Engine, API version, disk, memory, GPU runtime, images."""
-    from emulator.engines.docker import connect
+    from emulator.engines.docker_connection import connect
 
     try:
         api = connect()

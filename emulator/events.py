@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from emulator.errors import EmulatorError
 
-__all__ = ["Called", "Interrupted", "JobEnd", "Operation", "Outcome"]
+__all__ = ["Asked", "Called", "Interrupted", "JobEnd", "Operation", "Outcome"]
 
 Outcome = Literal["succeeded", "failed", "timeout", "interrupted"]
 
@@ -20,6 +22,22 @@ class Interrupted:
     """The user pressed Ctrl-C or sent SIGTERM; put into the inbox by a signal handler."""
 
     signal: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Somebody outside asks or tells the supervisor something; it is done on its own thread."""
+
+    call: Callable[[], Any]
+    reply: Future[Any]
+
+    def answer(self) -> None:
+        """Make the call; what comes of it, good or bad, goes to whoever asked."""
+        if self.reply.set_running_or_notify_cancel():
+            try:
+                self.reply.set_result(self.call())
+            except Exception as error:
+                self.reply.set_exception(error)
 
 
 @dataclass(frozen=True)

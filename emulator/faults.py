@@ -12,77 +12,157 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, permutations
 
 from emulator.errors import UsageError
+from emulator.netem import Link
 from emulator.scenario import Scenario
-from emulator.strikes import Fault, Strike, Trigger
+from emulator.strikes import LASTING, Fault, Strike, Trigger
 from emulator.values import Downtime
 
-__all__ = ["LASTING", "PlannedFault", "fires", "needs", "timeline"]
+__all__ = [
+    "LASTING",
+    "PlannedFault",
+    "belongs",
+    "by_hand",
+    "fires",
+    "needs",
+    "network_parts",
+    "strike_needs",
+    "timeline",
+]
 
 GRACE, DOWN = 30.0, 10.0
 """Seconds, where the scenario says nothing: a cloud's notice, and a quick replacement."""
 
-LASTING = ("pause", "throttle")
-"""Kinds that last for a time and then let the same process go on."""
 SETTLED = 5.0
 """Seconds in which a task that was started again is surely running, before it is struck anew."""
 
 
 @dataclass(frozen=True)
 class PlannedFault:
-    """One strike against one task."""
+    """One strike against one task, or against the network between several."""
 
     id: str
     """`0`, `0.2` (the third of a random series), `1:worker-0` (one of several that a glob hits)."""
     kind: str
     target: str
+    """A task; the groups of a partition, as they were written."""
     trigger: Trigger
+    name: str = ""
+    """What the scenario calls it."""
     grace: float = GRACE
     """Seconds between SIGTERM and SIGKILL."""
     down: Downtime = DOWN
     """Seconds until it is back; infinite: never."""
-    duration: float = 0.0
-    """Seconds of a pause or a throttle."""
+    address: str = ""
+    """`new` or `same` when it is back; empty: what the engine gives."""
+    duration: Downtime = 0.0
+    """Seconds of what lasts; infinite: until it is healed by hand, or the run ends."""
     cpus: float | None = None
     """Cores that a throttle leaves."""
+    links: tuple[Link, ...] = ()
+    """What a network fault does between tasks."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Whom it strikes."""
+        return tuple(dict.fromkeys(link.source for link in self.links)) or (self.target,)
 
     @property
     def away(self) -> float:
         """Seconds after which the target is surely back at work."""
         if self.kind in LASTING:
             return self.duration + SETTLED
-        return (self.grace + self.down if self.kind == "preempt" else 0.0) + SETTLED
+        times = {"preempt": self.grace + self.down, "restart": self.grace}
+        return times.get(self.kind, 0.0) + SETTLED
 
 
 def timeline(scenario: Scenario, tasks: Sequence[str]) -> tuple[PlannedFault, ...]:
     """Return every strike of a scenario, in the order in which it was written.
 
-    Raises UsageError where a fault or its trigger names a task that the cluster does not have.
+    Raises UsageError where a fault or its trigger names a task or a fault that is not there.
     """
     planned: list[PlannedFault] = []
     for number, fault in enumerate(scenario.faults):
-        if fault.random is not None:
+        if fault.trace is not None:
+            planned += _replay(number, fault, tasks)
+        elif fault.random is not None:
             seed = scenario.seed if fault.seed is None else fault.seed
             planned += _series(number, fault, fault.random, tasks, seed)
         else:
             assert fault.at is not None, "the scenario's own validation"
             if fault.at.task is not None:
                 _matching(fault.at.task, tasks, f"faults.{number}.at.task")
-            planned += _each(str(number), fault, fault.at, tasks)
+            planned += by_hand(str(number), fault, tasks, fault.at)
+    _check_order(scenario.faults)
     return tuple(planned)
+
+
+def by_hand(
+    number: str, strike: Strike, tasks: Sequence[str], trigger: Trigger
+) -> list[PlannedFault]:
+    """Return the strike against each task that its target matches.
+
+    A rolling restart strikes the first; each other once the one before has recovered. Raises
+    UsageError where it matches none.
+    """
+    name = getattr(strike, "name", None) or ""
+    if strike.kind in ("partition", "shape"):
+        links = _links(number, strike, tasks)
+        return [_planned(number, strike, strike.target, trigger, name, links)]
+    targets = _matching(strike.target, tasks, f"faults.{number}.{strike.kind}")
+    if len(targets) == 1:
+        return [_planned(number, strike, targets[0], trigger, name)]
+    planned: list[PlannedFault] = []
+    for target in targets:
+        if strike.kind == "restart" and planned:
+            trigger = Trigger(recovery=planned[-1].id)
+        planned.append(_planned(f"{number}:{target}", strike, target, trigger, name))
+    return planned
 
 
 def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Yield what the faults ask of an engine, with the capability that it takes."""
     for fault in scenario.faults:
+        if fault.trace is not None:
+            yield "preempting by a trace", "replace"
+        else:
+            yield from strike_needs(fault.random or fault)
+
+
+def strike_needs(strike: Strike) -> Iterator[tuple[str, str]]:
+    """Yield what one strike asks of an engine."""
+    target = strike.target
+    match strike.kind:
+        case "preempt":
+            yield f"preempting {target}", "replace"
+            if strike.address:
+                what = "a new" if strike.address == "new" else "the same"
+                yield f"{what} address for {target}", f"{strike.address}-address"
+        case "pause":
+            yield f"pausing {target}", "pause"
+        case "throttle":
+            yield f"throttling {target}", "throttle"
+        case "oom":
+            yield f"running {target} out of memory", "oom"
+        case "partition":
+            yield f"a partition of {target}", "network"
+        case "shape":
+            yield f"shaping the network of {target}", "network"
+
+
+def network_parts(scenario: Scenario) -> frozenset[str]:
+    """Return what of `netem.PROBES` the engine's kernel needs for a scenario."""
+    network = scenario.network
+    found = Link("", "", delay=network.delay, bandwidth=network.bandwidth).parts
+    for fault in scenario.faults:
         strike = fault.random or fault
-        if strike.kind == "preempt":
-            yield f"preempting {strike.target}", "replace"
-        if strike.kind == "pause":
-            yield f"pausing {strike.target}", "pause"
-        if strike.kind == "throttle":
-            yield f"throttling {strike.target}", "throttle"
+        if strike.partition is not None:
+            found |= Link("", "", loss=1.0).parts
+        elif strike.shape is not None:
+            found |= _link("", "", strike).parts
+    return found
 
 
 def fires(
@@ -102,14 +182,81 @@ def fires(
     return False
 
 
-def _each(
-    number: str, strike: Strike, trigger: Trigger, tasks: Sequence[str]
-) -> Iterator[PlannedFault]:
-    """Yield the strike against each task that its target matches."""
-    targets = _matching(strike.target, tasks, f"faults.{number}.{strike.kind}")
-    for target in targets:
-        name = number if len(targets) == 1 else f"{number}:{target}"
-        yield _planned(name, strike, target, trigger)
+def _links(number: str, strike: Strike, tasks: Sequence[str]) -> tuple[Link, ...]:
+    """Return each ordered pair of tasks whose packets meet something, with what they meet."""
+    if strike.partition is not None:
+        groups = []
+        for index, names in enumerate(strike.partition):
+            where = f"faults.{number}.partition.{index}"
+            groups.append([task for name in names for task in _matching(name, tasks, where)])
+        if both := next((t for g, h in combinations(groups, 2) for t in g if t in h), None):
+            raise UsageError(f"faults.{number}.partition: {both} is in two groups.")
+        pairs = [
+            (source, target)
+            for one, other in permutations(range(len(groups)), 2)
+            if one == 0 or not strike.oneway
+            for source in groups[one]
+            for target in groups[other]
+        ]
+        return tuple(Link(source, target, loss=1.0) for source, target in pairs)
+    shaped = _matching(strike.target, tasks, f"faults.{number}.shape")
+    towards = _matching(strike.to, tasks, f"faults.{number}.to") if strike.to else list(tasks)
+    pairs = [(one, other) for one in shaped for other in towards if one != other]
+    if not strike.oneway:
+        pairs += [(other, one) for one, other in pairs]
+    return tuple(_link(source, target, strike) for source, target in dict.fromkeys(pairs))
+
+
+def _link(source: str, target: str, strike: Strike) -> Link:
+    return Link(source, target, strike.delay, strike.jitter, strike.loss, strike.bandwidth)
+
+
+def _replay(number: int, fault: Fault, tasks: Sequence[str]) -> Iterator[PlannedFault]:
+    """Yield the preemptions of a trace, `speed` times faster than they were recorded."""
+    for index, row in enumerate(fault.trace or ()):
+        where = f"faults.{number}.trace, row {index + 1}"
+        for target in _matching(row.target, tasks, where):
+            when = round(row.time / fault.speed, 3)
+            yield PlannedFault(
+                id=f"{number}.{index}",
+                kind="preempt",
+                target=target,
+                trigger=Trigger.model_construct(time=when),
+                name=fault.name or "",
+                grace=GRACE if fault.grace is None else fault.grace,
+                down=round(row.down / fault.speed, 3),
+            )
+
+
+def belongs(fault: PlannedFault, reference: str) -> bool:
+    """Say whether a strike is (part of) the fault that a trigger refers to (pure)."""
+    if reference in (fault.name, fault.id):
+        return True
+    return fault.id.startswith((f"{reference}:", f"{reference}."))
+
+
+def _check_order(faults: Sequence[Fault]) -> None:
+    """Refuse a trigger that waits for a fault which is not there, or in the end for itself."""
+    numbers = {str(n): n for n in range(len(faults))}
+    numbers |= {fault.name: n for n, fault in enumerate(faults) if fault.name}
+    waits: dict[int, int] = {}
+    for number, fault in enumerate(faults):
+        reference = fault.at and (fault.at.after or fault.at.recovery)
+        if not reference:
+            continue
+        if reference not in numbers:
+            raise UsageError(
+                f"faults.{number}.at: there is no fault {reference!r}.",
+                f"Faults are called {', '.join(numbers)}; give one a `name:` to refer to it.",
+            )
+        waits[number] = numbers[reference]
+    for start in waits:
+        seen, here = {start}, waits[start]
+        while here in waits and here not in seen:
+            seen.add(here)
+            here = waits[here]
+        if here == start:
+            raise UsageError(f"faults.{start}.at: it waits in the end for itself.")
 
 
 def _series(
@@ -134,16 +281,26 @@ def _series(
         yield planned
 
 
-def _planned(name: str, strike: Strike, target: str, trigger: Trigger) -> PlannedFault:
+def _planned(
+    number: str,
+    strike: Strike,
+    target: str,
+    trigger: Trigger,
+    name: str = "",
+    links: tuple[Link, ...] = (),
+) -> PlannedFault:
     return PlannedFault(
-        id=name,
+        id=number,
         kind=strike.kind,
         target=target,
         trigger=trigger,
+        name=name,
         grace=GRACE if strike.grace is None else strike.grace,
         down=DOWN if strike.down is None else strike.down,
+        address=strike.address or "",
         duration=strike.for_ or 0.0,
         cpus=strike.cpus,
+        links=links,
     )
 
 

@@ -34,7 +34,7 @@ from emulator.scenario import Dockerfile
 
 __all__ = ["KINDS", "BuildOptions", "Images", "builder_lines", "recipe_tag"]
 
-KINDS = ("cpu", "gpu", "pytorch")
+KINDS = ("cpu", "gpu", "pytorch", "network")
 """The images that come with the emulator, each with a Dockerfile of its own."""
 DEFAULT_BASE = "python:3.11-slim"
 LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Literal, Protocol
 
-from emulator.faults import LASTING, PlannedFault, fires
+from emulator.faults import LASTING, PlannedFault, belongs, fires
 
 __all__ = ["Hands", "Injector"]
 
@@ -32,10 +32,10 @@ class Hands(Protocol):
         """Signal a task."""
 
     def impair(self, fault: PlannedFault, *, on: bool) -> None:
-        """Pause or throttle the fault's target, or let it go on as before."""
+        """Pause, throttle, cut off or shape, or let go on as before; squeeze."""
 
-    def replace(self, task: str) -> None:
-        """Start the task again on a fresh disk."""
+    def bring_back(self, fault: PlannedFault) -> None:
+        """Start the fault's target again: on a fresh disk after a preemption, else on its own."""
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
         """Do something later."""
@@ -54,6 +54,13 @@ class _Strike:
     since: float = 0.0
     """When the notice was sent."""
     killed: bool = False
+    struck: bool = False
+    """It took effect."""
+    back: bool = False
+    """Its target has run again."""
+    recovered: bool = False
+    """The job has stepped since."""
+    healing: bool = False
 
 
 class Injector:
@@ -62,6 +69,8 @@ class Injector:
     def __init__(self, timeline: Sequence[PlannedFault], hands: Hands) -> None:
         self._hands = hands
         self._strikes = [_Strike(fault) for fault in timeline]
+        self._stepping: set[str] = set()
+        """Who has told of steps."""
 
     def begin(self) -> None:
         """All tasks run for the first time: triggers by time count from here."""
@@ -73,14 +82,20 @@ class Injector:
 
     def heard(self, task: str, line: str, event: str, data: Mapping[str, object]) -> None:
         """See whether a line, and the step or phase in it, triggers anything."""
+        if event == "step":
+            self._stepping.add(task)
+            for strike in self._strikes:
+                if strike.back and not strike.recovered and self._shows(strike, task):
+                    strike.recovered = True
+                    self._followed("recovery")
         for strike in self._strikes:
             if strike.stage == "waiting" and fires(
                 strike.fault.trigger, task, event=event, data=data, line=line
             ):
                 self._trigger(strike)
 
-    def takes(self, task: str, exit_code: int) -> str:
-        """Return the id of the preemption that an exit belongs to, which then deals with it."""
+    def takes(self, task: str, exit_code: int, *, oom_killed: bool = False) -> str:
+        """Return the id of the fault that an exit belongs to, if it then deals with it."""
         for strike in self._strikes:
             fault = strike.fault
             if fault.target != task or strike.stage != "noticed":
@@ -89,42 +104,85 @@ class Injector:
                 strike.stage = "over"
                 self._write(strike, "skipped", reason=f"{task} finished by itself meanwhile")
                 return ""
+            if fault.kind == "oom" and not oom_killed:
+                strike.stage = "over"
+                self._write(strike, "failed", reason=f"{task} ended otherwise, with {exit_code}")
+                return ""
             evidence = {
                 "exit_code": exit_code,
                 "seconds": round(self._hands.now() - strike.since, 6),
                 "killed": strike.killed,
             }
-            self._write(strike, "applied", **evidence)
-            if fault.kind == "preempt":
-                strike.stage = "down"
-                if fault.down != math.inf:
-                    self._hands.after(fault.down, partial(self._bring_back, strike))
-                return fault.id
-            strike.stage = "over"  # kill, terminate: the restart policy decides
-            return ""
+            replaced = fault.kind in ("preempt", "restart")
+            # What is killed or told to stop is the restart policy's business.
+            strike.stage = "down" if replaced else "over"
+            self._struck(strike, **evidence)
+            if fault.kind == "restart":
+                self._hands.after(0.0, partial(self._bring_back, strike))
+            elif replaced and fault.down != math.inf:
+                self._hands.after(fault.down, partial(self._bring_back, strike))
+            return fault.id if replaced else ""
         return ""
 
     def running(self, task: str) -> None:
         """A task runs: a preempted one is back."""
         for strike in self._strikes:
-            if strike.fault.target == task and strike.stage == "down":
+            if strike.fault.target != task or not strike.struck:
+                continue
+            if strike.stage == "down":
                 strike.stage = "over"
                 self._write(strike, "healed")
+            strike.back = True
 
     def impaired(self, fault: str, *, on: bool, error: str) -> None:
-        """The engine has paused or throttled a task, or let it go on, or could not."""
-        strike = next(s for s in self._strikes if s.fault.id == fault)
-        if strike.stage != "impaired":
+        """The engine has done what `impair` asked for, or could not."""
+        strike = self._find(fault)
+        if strike is None or strike.stage not in ("impaired", "noticed"):
             return
         if error:
             strike.stage = "over"
             self._write(strike, "failed", reason=error)
+        elif strike.stage == "noticed":
+            pass  # squeezed: its exit is what counts
         elif on:
-            self._write(strike, "applied")
-            self._hands.after(strike.fault.duration, partial(self._restore, strike))
+            self._struck(strike)
+            if strike.fault.duration != math.inf:
+                self._hands.after(strike.fault.duration, partial(self._restore, strike))
         else:
-            strike.stage = "over"
+            strike.stage, strike.back = "over", True
             self._write(strike, "healed")
+
+    def strike(self, faults: Sequence[PlannedFault]) -> None:
+        """Strike now, by hand: the history gets the plan of it as well."""
+        for fault in faults:
+            strike = _Strike(fault, stage="waiting")
+            self._strikes.append(strike)
+            self._write(strike, "planned", plan=asdict(fault) | {"trigger": {"time": "0s"}})
+        for fault in faults[:1] if faults[0].kind == "restart" else faults:
+            found = self._find(fault.id)
+            assert found is not None
+            self._trigger(found)
+
+    def heal(self, fault: str) -> list[str]:
+        """Heal a fault now (empty: every one) where that can be done; return which."""
+        healed = []
+        for strike in self._strikes:
+            if fault and not belongs(strike.fault, fault):
+                continue
+            if strike.stage == "impaired" and strike.struck and not strike.healing:
+                self._restore(strike)
+                healed.append(strike.fault.id)
+            elif strike.stage == "down":
+                self._bring_back(strike)
+                healed.append(strike.fault.id)
+        return healed
+
+    def stages(self) -> list[dict[str, str]]:
+        """Return every fault with its stage, for whoever asks while it runs."""
+        return [
+            {"id": s.fault.id, "kind": s.fault.kind, "target": s.fault.target, "stage": s.stage}
+            for s in self._strikes
+        ]
 
     def end(self) -> None:
         """The job is over: heal what can be healed, and say what never happened."""
@@ -138,16 +196,19 @@ class Injector:
             elif strike.stage == "down":
                 strike.stage = "over"
             elif strike.stage == "impaired":
-                self._hands.impair(strike.fault, on=False)
+                self._restore(strike)
 
     # --- Strikes --------------------------------------------------------------------------------
+
+    def _find(self, fault: str) -> _Strike | None:
+        return next((s for s in self._strikes if s.fault.id == fault), None)
 
     def _trigger(self, strike: _Strike) -> None:
         if strike.stage != "waiting":
             return
         fault, task = strike.fault, strike.fault.target
         self._write(strike, "triggered")
-        if not self._hands.is_running(task):
+        if not any(self._hands.is_running(name) for name in fault.tasks):
             strike.stage = "over"
             self._write(strike, "skipped", reason=f"{task} was not running")
             return
@@ -157,13 +218,48 @@ class Injector:
             self._hands.impair(fault, on=True)
             return
         strike.stage = "noticed"
+        if fault.kind == "oom":
+            strike.killed = True
+            self._hands.impair(fault, on=True)
+            return
         if fault.kind == "kill":
             strike.killed = True
             self._hands.send(task, signal.SIGKILL)
             return
         self._hands.send(task, signal.SIGTERM)
-        if fault.kind == "preempt":
+        if fault.kind in ("preempt", "restart"):
             self._hands.after(fault.grace, partial(self._kill, strike))
+
+    def _struck(self, strike: _Strike, **evidence: object) -> None:
+        strike.struck = True
+        self._write(strike, "applied", **evidence)
+        self._followed("after")
+
+    def _shows(self, strike: _Strike, task: str) -> bool:
+        """Say whether a step of `task` shows that the job is over the strike.
+
+        In a rolling restart the restarted task has to step itself, where it is one that does.
+        """
+        fault = strike.fault
+        if fault.kind != "restart" or fault.target not in self._stepping:
+            return True
+        return task == fault.target
+
+    def _followed(self, what: Literal["after", "recovery"]) -> None:
+        """Trigger what waits for faults all of whose strikes have come that far."""
+        for strike in self._strikes:
+            reference = getattr(strike.fault.trigger, what)
+            if strike.stage != "waiting" or reference is None:
+                continue
+            first = [s for s in self._strikes if belongs(s.fault, reference)]
+            if all(s.struck if what == "after" else s.recovered for s in first):
+                strike.stage = "planned"  # not to be triggered twice
+                self._hands.after(strike.fault.trigger.delay, partial(self._now, strike))
+
+    def _now(self, strike: _Strike) -> None:
+        if strike.stage == "planned":
+            strike.stage = "waiting"
+            self._trigger(strike)
 
     def _kill(self, strike: _Strike) -> None:
         """End the grace period."""
@@ -172,13 +268,19 @@ class Injector:
             self._hands.send(strike.fault.target, signal.SIGKILL)
 
     def _bring_back(self, strike: _Strike) -> None:
-        if strike.stage == "down":
-            self._hands.replace(strike.fault.target)
+        if strike.stage == "down" and not strike.healing:
+            strike.healing = True
+            self._hands.bring_back(strike.fault)
 
     def _restore(self, strike: _Strike) -> None:
-        if strike.stage == "impaired":
+        if strike.stage == "impaired" and not strike.healing:
+            strike.healing = True
             self._hands.impair(strike.fault, on=False)
 
     def _write(self, strike: _Strike, stage: str, **data: object) -> None:
         fault = strike.fault
-        self._hands.note("fault", fault.target, id=fault.id, kind=fault.kind, stage=stage, **data)
+        task = "" if fault.links else fault.target
+        about = {"id": fault.id, "kind": fault.kind, "stage": stage}
+        if fault.links:
+            about["target"] = fault.target
+        self._hands.note("fault", task, **about, **data)

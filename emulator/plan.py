@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from emulator import rendezvous
 from emulator.errors import Unsupported
 from emulator.faults import PlannedFault, timeline
+from emulator.netem import Link, between_all
 from emulator.scenario import Dockerfile, Role, Scenario
 
 __all__ = ["Plan", "Site", "Task", "make_plan", "new_run_id"]
@@ -61,6 +62,8 @@ class Plan(BaseModel):
     tasks: tuple[Task, ...]
     faults: tuple[PlannedFault, ...] = ()
     """What will be done to them; random faults have their times and victims already."""
+    links: tuple[Link, ...] = ()
+    """What packets between tasks meet all the time."""
     warnings: tuple[str, ...] = ()
 
     def task(self, name: str) -> Task:
@@ -111,12 +114,14 @@ def make_plan(scenario: Scenario, run_id: str, site: Site) -> Plan:
         _task(scenario, spec, member, members, run_id, site, gpus)
         for (_, _, spec), member, gpus in zip(wanted, members, devices, strict=True)
     )
+    names = [task.name for task in tasks]
     return Plan(
         run_id=run_id,
         engine=site.engine,
         scenario=scenario,
         tasks=tasks,
-        faults=timeline(scenario, [task.name for task in tasks]),
+        faults=timeline(scenario, names),
+        links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
         warnings=tuple(_warnings(scenario)),
     )
 

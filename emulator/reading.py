@@ -254,13 +254,8 @@ def _fault_misfits(scenario: Scenario, source: _Source) -> Iterator[Problem]:
     """Yield targets and triggers of faults that name no task of the cluster."""
     tasks = [f"{r}-{i}" for r, spec in scenario.cluster.items() for i in range(spec.replicas)]
     for number, fault in enumerate(scenario.faults):
-        inside: KeyPath = ("faults", number)
-        named = [((*inside, "at", "task"), fault.at.task)] if fault.at and fault.at.task else []
-        if fault.random:
-            named.append(((*inside, "random", fault.random.kind), fault.random.target))
-        else:
-            named.append(((*inside, fault.kind), fault.target))
-        for path, pattern in named:
+        for keys, pattern in fault.named():
+            path: KeyPath = ("faults", number, *keys)
             if not fnmatch.filter(tasks, pattern):
                 hint = _closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
                 message = f"no task is called {pattern!r}"

@@ -11,21 +11,22 @@ import heapq
 import itertools
 import os
 import signal
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, cast
 
 from emulator import policy
+from emulator.calls import Calls
 from emulator.clock import Clock
-from emulator.engines.base import Engine, Exited, Inbox, Line, Lost
-from emulator.errors import EmulatorError, EngineLost
-from emulator.events import Called, Interrupted, JobEnd, Operation
-from emulator.faults import PlannedFault
+from emulator.engines.base import Engine, Exited, Inbox, Line, Lost, require_of
+from emulator.errors import EngineLost
+from emulator.events import Asked, Called, Interrupted, JobEnd
+from emulator.faults import PlannedFault, by_hand, strike_needs
 from emulator.injector import Injector
-from emulator.plan import Plan, Task
+from emulator.plan import Plan
 from emulator.record import Entry, RunFolder
+from emulator.state import TaskState
 from emulator.steps import Observation, StepReader
+from emulator.strikes import Strike, Trigger
 from emulator.watchdog import Watchdog
 
 __all__ = ["Supervisor"]
@@ -36,23 +37,6 @@ DRAIN = 10.0
 """Seconds that the other workers get to finish by themselves once the job has succeeded."""
 TRAINING_ROLES = ("chief", "master", "worker")
 """Roles that come to an end by themselves when the training does."""
-LAST_WORDS = 12
-"""Lines of a failed task that are shown."""
-
-State = Literal["pending", "starting", "running", "backoff", "down", "ended"]
-
-
-@dataclass
-class _TaskState:
-    task: Task
-    reader: StepReader
-    state: State = "pending"
-    exit_code: int | None = None
-    restarts: int = 0
-    told_to_stop: bool = False
-    early_exit: Exited | None = None
-    """It ended before the engine's start call had returned; handled once that has."""
-    last_words: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_WORDS))
 
 
 class Supervisor:
@@ -75,10 +59,12 @@ class Supervisor:
     ) -> None:
         self.inbox = Inbox()
         self._plan, self._engine, self._record = plan, engine, record
-        self._clock, self._submit = clock, submit
+        self._clock = clock
+        self._calls = Calls(plan, engine, self.inbox, submit)
         self._on_entry, self._on_line = on_entry, on_line
         rule = plan.scenario.metrics.steps
-        self._tasks = {task.name: _TaskState(task, StepReader(rule)) for task in plan.tasks}
+        self._tasks = {task.name: TaskState(task, StepReader(rule)) for task in plan.tasks}
+        self._by_hand = 0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._end: JobEnd | None = None
@@ -99,10 +85,14 @@ class Supervisor:
         name = plan.scenario.name
         self._write("run", run_id=plan.run_id, scenario=name, engine=plan.engine, pid=os.getpid())
         self._engine.prepare(plan, self._record.path, self.inbox)
+        self._calls.link()
         self._write("prepared")
         if plan.scenario.timeout is not None:
             self._at(plan.scenario.timeout, self._out_of_time)
         self._start_all()
+        return self._see_through()
+
+    def _see_through(self) -> JobEnd:
         while self._end is None or self._anything_left():
             due = self._timers[0][0] if self._timers else None
             self._take(self._clock.next_event(self.inbox, due))
@@ -128,6 +118,8 @@ class Supervisor:
                 raise error
             case Interrupted():
                 self._interrupted(event.signal)
+            case Asked():
+                event.answer()
 
     def _fire_due_timers(self) -> None:
         while self._timers and self._timers[0][0] <= self._clock.now():
@@ -142,6 +134,7 @@ class Supervisor:
         if seen.event:
             self._write(seen.event, line.task, wall=line.wall, **seen.data)
         if seen.event == "step":
+            state.step = cast("int", seen.data["step"])
             self._watchdog.stepped(line.task)
         self._injector.heard(line.task, line.text, seen.event, seen.data)
 
@@ -169,7 +162,8 @@ class Supervisor:
         if state.state == "starting":
             state.early_exit = event
             return
-        fault = self._injector.takes(event.task, event.exit_code)
+        oom = event.oom_killed
+        fault = self._injector.takes(event.task, event.exit_code, oom_killed=oom)
         state.state, state.exit_code = "down" if fault else "ended", event.exit_code
         self._write(
             "exit",
@@ -185,7 +179,7 @@ class Supervisor:
         elif self._end is None and not fault:
             self._decide(state, event)
 
-    def _decide(self, state: _TaskState, event: Exited) -> None:
+    def _decide(self, state: TaskState, event: Exited) -> None:
         scenario = self._plan.scenario
         by_job = scenario.restart.scope == "job"
         decision = policy.decide(
@@ -230,22 +224,17 @@ class Supervisor:
         for state in self._tasks.values():
             self._start(state)
 
-    def _start_unless_over(self, state: _TaskState) -> None:
+    def _start_unless_over(self, state: TaskState) -> None:
         if self._end is None and state.state == "backoff":
             self._start(state)
 
-    def _start(self, state: _TaskState, *, fresh: bool = False) -> None:
+    def _start(self, state: TaskState, *, fresh: bool = False, same_address: bool = False) -> None:
         task = state.task
         state.state, state.told_to_stop = "starting", False
         state.reader = StepReader(self._plan.scenario.metrics.steps)
         self._write("start", task.name, fresh=fresh)
 
-        def start() -> str:
-            if fresh:
-                self._engine.remove(task.name)
-            return self._engine.start(task)
-
-        self._call("start", task.name, start)
+        self._calls.start(task, fresh=fresh, same_address=same_address)
 
     def _restart_job_when_all_ended(self) -> None:
         pending = self._restarting
@@ -289,7 +278,7 @@ class Supervisor:
 
         self._at(STOP_GRACE, kill)
 
-    def _tell_to_stop(self, state: _TaskState) -> None:
+    def _tell_to_stop(self, state: TaskState) -> None:
         if state.state == "running" and not state.told_to_stop:
             state.told_to_stop = True
             self._signal(state, signal.SIGTERM)
@@ -300,10 +289,10 @@ class Supervisor:
                 state.told_to_stop = True
                 self._signal(state, signal.SIGKILL)
 
-    def _signal(self, state: _TaskState, number: signal.Signals) -> None:
+    def _signal(self, state: TaskState, number: signal.Signals) -> None:
         name = state.task.name
         self._write("stop", name, signal=number.name)
-        self._call("signal", name, lambda: self._engine.signal(name, number))
+        self._calls.signal(name, number)
 
     def _anything_left(self) -> bool:
         return any(state.state in ("starting", "running") for state in self._tasks.values())
@@ -321,26 +310,17 @@ class Supervisor:
 
     def send(self, task: str, number: signal.Signals) -> None:
         """Signal a task as a fault; unlike a stop of ours this counts as a failure."""
-        self._call("signal", task, lambda: self._engine.signal(task, number))
+        self._calls.signal(task, number)
 
     def impair(self, fault: PlannedFault, *, on: bool) -> None:
-        """Pause or throttle a task, or let it go on as before."""
-        engine, task = self._engine, self._tasks[fault.target].task
+        """Pause, throttle, squeeze, cut off or shape, or let go on as before."""
+        self._calls.impair(fault, on=on)
 
-        def act() -> None:
-            if fault.kind == "throttle":
-                engine.throttle(task.name, fault.cpus if on else task.cpus)
-            elif on:
-                engine.pause(task.name)
-            else:
-                engine.resume(task.name)
-
-        self._call("impair" if on else "restore", task.name, act, answer=fault.id)
-
-    def replace(self, task: str) -> None:
-        """Start a preempted task again on a fresh disk."""
+    def bring_back(self, fault: PlannedFault) -> None:
+        """Start a task again, after a preemption on a fresh disk."""
         if self._end is None:
-            self._start(self._tasks[task], fresh=True)
+            fresh, same = fault.kind == "preempt", fault.address == "same"
+            self._start(self._tasks[fault.target], fresh=fresh, same_address=same)
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
         """Do something after some seconds."""
@@ -354,26 +334,49 @@ class Supervisor:
         """Write to the history."""
         self._write(event, task, wall=None, **data)
 
+    # --- By hand: what whoever asks from outside may do, on this thread (see `events.Asked`) ------
+
+    def status(self) -> dict[str, Any]:
+        """Return tasks and faults as they are now."""
+        return {
+            "run_id": self._plan.run_id,
+            "scenario": self._plan.scenario.name,
+            "engine": self._plan.engine,
+            "state": "ending" if self._end else "running" if self._all_running else "starting",
+            "tasks": [
+                {
+                    "name": name,
+                    "state": state.state,
+                    "step": state.step,
+                    "restarts": state.restarts,
+                    "exit_code": state.exit_code,
+                }
+                for name, state in self._tasks.items()
+            ],
+            "faults": self._injector.stages(),
+        }
+
+    def strike(self, strike: Strike) -> list[str]:
+        """Strike now; return the ids of the faults. Raises UsageError, Unsupported."""
+        require_of(self._engine, strike_needs(strike))
+        number = f"hand-{self._by_hand + 1}"
+        faults = by_hand(number, strike, list(self._tasks), Trigger(time=0.0))
+        self._by_hand += 1
+        self._injector.strike(faults)
+        return [fault.id for fault in faults]
+
+    def heal(self, fault: str) -> list[str]:
+        """Heal a fault, by id or name, or all (empty); return which."""
+        return self._injector.heal(fault)
+
+    def stop(self) -> None:
+        """End the job as Ctrl-C does; a second time: at once."""
+        self._interrupted(signal.SIGTERM)
+
     # --- Effects --------------------------------------------------------------------------------
 
     def _at(self, delay: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._timers, (self._clock.now() + delay, next(self._order), action))
-
-    def _call(
-        self, operation: Operation, task: str, call: Callable[[], str | None], answer: str = ""
-    ) -> None:
-        """Make an engine call elsewhere; what comes of it arrives in the inbox."""
-
-        def perform() -> None:
-            try:
-                self.inbox.put(Called(operation, task, answer=call() or answer))
-            except EmulatorError as error:
-                self.inbox.put(Called(operation, task, answer=answer, error=error))
-            except Exception as error:  # a defect must end the run, not hang it
-                failure = EngineLost(f"Calling the engine to {operation} {task} failed: {error!r}")
-                self.inbox.put(Called(operation, task, error=failure))
-
-        self._submit(perform)
 
     def _write(
         self, event: str, task: str = "", *, wall: float | None = None, **data: object

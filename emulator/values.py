@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from emulator.units import parse_duration, parse_rate, parse_size
 
-__all__ = ["Command", "Downtime", "Duration", "Env", "Model", "Rate", "Size", "Word"]
+__all__ = ["Command", "Downtime", "Duration", "Env", "Model", "Rate", "Share", "Size", "Word"]
 
 
 class Model(BaseModel):
@@ -54,6 +54,27 @@ Size = Annotated[
 ]
 Rate = Annotated[
     int, *_written(parse_rate, "{}bit".format, r"^\d+(\.\d+)?[kmgKMG]?[bB][iI][tT]$", "100mbit")
+]
+
+
+def _share(value: object) -> object:
+    """Read `5%` as 0.05."""
+    text = value.strip() if isinstance(value, str) else ""
+    if not text.endswith("%"):
+        return value
+    try:
+        return float(text[:-1]) / 100
+    except ValueError:
+        raise ValueError(f"{text!r} is no share; write 0.05 or '5%'") from None
+
+
+Share = Annotated[
+    float,
+    Field(strict=True, ge=0, le=1),
+    BeforeValidator(_share),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"pattern": r"^[\d.]+%$"}]}
+    ),
 ]
 
 

@@ -131,7 +131,7 @@ def test_what_a_line_triggers(
         ("kill: ps-0", "faults.0: when? `at: 40s`"),
         (
             "at: 5s",
-            "faults.0: a fault is one of preempt, kill, terminate, pause, throttle, or random",
+            "faults.0: a fault is one of preempt, kill, terminate, restart, oom, pause",
         ),
         ("kill: ps-0, pause: ps-0, at: 5s, for: 1s", "faults.0: kill and pause in one entry"),
         ("kill: ps-0, at: 5s, grace: 3s", "faults.0: `grace` is an option of preempt"),

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled"},
+    {"errors", "clock", "units", "steps", "bundled", "netem"},
     {"values", "events"},
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults"},
@@ -26,7 +26,7 @@ LAYERS = [
     {"analysis", "base_image"},
     {"checks", "images"},
     {"engines"},
-    {"supervisor", "injector", "watchdog", "leftovers", "doctor"},
+    {"supervisor", "state", "calls", "injector", "watchdog", "leftovers", "doctor"},
     {"run"},
     {"report"},
     {"cli", "__init__", "__main__"},

@@ -11,17 +11,28 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from emulator import faults
 from emulator.errors import EngineError, Unsupported
+from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
 from emulator.scenario import Scenario
 
-__all__ = ["Engine", "Exited", "Found", "Happening", "Inbox", "Line", "Lost", "require"]
+__all__ = [
+    "Engine",
+    "Exited",
+    "Found",
+    "Happening",
+    "Inbox",
+    "Line",
+    "Lost",
+    "require",
+    "require_of",
+]
 
 
 @dataclass(frozen=True)
@@ -122,10 +133,11 @@ class Engine(Protocol):
         Raises EngineError.
         """
 
-    def start(self, task: Task) -> str:
+    def start(self, task: Task, *, same_address: bool = False) -> str:
         """Start a task, on the disk it had where it ran before; return its container id or pid.
 
-        Raises EngineError.
+        `same_address` gives a removed task its old one again (capability `same-address`). Raises
+        EngineError.
         """
 
     def signal(self, task: str, number: int) -> None:
@@ -142,6 +154,18 @@ class Engine(Protocol):
 
     def throttle(self, task: str, cpus: float | None) -> None:
         """Limit a running task to so many cores; None: no limit. Capability `throttle`."""
+
+    def squeeze(self, task: str) -> None:
+        """Have the kernel kill a task for want of memory. Capability `oom`.
+
+        Returns once it is dead and has its limit again; raises EngineError where it survives.
+        """
+
+    def shape(self, links: Sequence[Link]) -> None:
+        """Make packets between tasks meet `links` and nothing else, also after restarts.
+
+        Capability `network`.
+        """
 
     def remove(self, task: str) -> None:
         """Remove a task and its disk, running or not."""
@@ -161,17 +185,15 @@ def require(scenario: Scenario, engine: Engine) -> None:
 
     Raises Unsupported with every such thing, and the engine that can.
     """
-    lacking = [
-        (what, needed) for what, needed in needs(scenario) if needed not in engine.capabilities
-    ]
-    if not lacking:
-        return
-    raise Unsupported(
-        f"The {engine.name} engine can't do what this scenario asks for: "
-        + "; ".join(what for what, _ in lacking)
-        + ".",
-        _advice(engine, [needed for _, needed in lacking]),
-    )
+    require_of(engine, needs(scenario))
+
+
+def require_of(engine: Engine, asked: Iterable[tuple[str, str]]) -> None:
+    """Refuse what `engine` has no capability for; `asked` pairs things with what they take."""
+    lacking = [what for what, needed in asked if needed not in engine.capabilities]
+    if lacking:
+        things = "; ".join(lacking)
+        raise Unsupported(f"The {engine.name} engine can't do this: {things}.", _advice(engine))
 
 
 def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
@@ -186,15 +208,13 @@ def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if not scenario.network.internet:
         yield "a network without internet", "isolation"
     if scenario.network.delay:
-        yield "network delay", "shaping"
+        yield "network delay", "network"
     if scenario.network.bandwidth is not None:
-        yield "limited bandwidth", "shaping"
+        yield "limited bandwidth", "network"
     yield from faults.needs(scenario)
 
 
-def _advice(engine: Engine, lacking: Sequence[str]) -> str:
-    if "shaping" in lacking:
-        return "No engine of this version shapes the network; leave `network:` out."
+def _advice(engine: Engine) -> str:
     if engine.name == "process":
         return "Use --engine docker, or leave these out."
     return "Leave these out."

@@ -8,26 +8,23 @@ timestamps.
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import docker
-import requests
-from docker.context import ContextAPI
-from docker.errors import APIError, DockerException, NotFound
-from docker.utils import kwargs_from_env
-from urllib3.exceptions import HTTPError
+from docker.errors import APIError, NotFound
 
+from emulator import faults
 from emulator.engines.base import Exited, Found, Inbox, Line, Lost
+from emulator.engines.docker_connection import connect, lost, saying
 from emulator.engines.docker_logs import join_frames, seconds
+from emulator.engines.docker_memory import squeeze
+from emulator.engines.docker_network import Shaper, missing_parts
 from emulator.engines.docker_requests import (
     FOLDER,
     HOST,
@@ -41,59 +38,36 @@ from emulator.engines.docker_requests import (
     program_archive,
     volume_request,
 )
-from emulator.errors import EngineError, EngineLost, EngineMissing
+from emulator.errors import EngineError
 from emulator.images import Images
 from emulator.metrics import gpu
+from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
 from emulator.scenario import Scenario
 
 __all__ = ["DockerEngine", "connect"]
 
 PARALLEL = 16
-MINIMUM_API = (1, 41)
-DEFAULT_HOST = "unix:///var/run/docker.sock"
-
-
-def connect() -> docker.APIClient:
-    """Connect to the engine that the docker command would use: DOCKER_HOST, else its context.
-
-    Raises EngineMissing where none answers, or only one that is too old.
-    """
-    try:
-        settings: dict[str, Any] = {}
-        if os.environ.get("DOCKER_HOST"):
-            settings = dict(kwargs_from_env())
-        elif context := ContextAPI.get_current_context():
-            settings = {"base_url": context.Host, "tls": context.TLSConfig}
-        _knock(settings.get("base_url") or DEFAULT_HOST)
-        client = docker.APIClient(**settings, version="auto", timeout=120, max_pool_size=64)
-    except (DockerException, requests.RequestException, HTTPError, OSError) as error:
-        raise EngineMissing(
-            f"No Docker engine answers ({_why(error)}).",
-            "Start Docker Desktop or dockerd, or run `make docker` in the checkout (Debian, "
-            "Ubuntu); without Docker use --engine process.",
-        ) from None
-    if tuple(int(part) for part in client.api_version.split(".")) < MINIMUM_API:
-        raise EngineMissing(
-            f"The Docker engine speaks API {client.api_version}; this needs 1.41 (Docker 20.10).",
-            "Update Docker.",
-        )
-    return client
-
-
-def _knock(url: str) -> None:
-    """See whether somebody listens on a local socket; the SDK leaves its own open where not."""
-    for scheme in ("unix://", "http+unix://"):
-        if url.startswith(scheme):
-            with socket.socket(socket.AF_UNIX) as door:
-                door.connect(url.removeprefix(scheme))
 
 
 class DockerEngine:
     """Runs tasks as containers."""
 
     name = "docker"
-    capabilities = frozenset({"limits", "gpus", "isolation", "replace", "pause", "throttle"})
+    capabilities = frozenset(
+        {
+            "limits",
+            "gpus",
+            "isolation",
+            "replace",
+            "new-address",
+            "same-address",
+            "pause",
+            "throttle",
+            "oom",
+            "network",
+        }
+    )
 
     def __init__(
         self, client: docker.APIClient | None = None, images: Images | None = None
@@ -108,6 +82,9 @@ class DockerEngine:
         self._archives: dict[Path | None, bytes] = {}
         self._gpus: list[str] | None = None
         self._clock_ahead = 0.0
+        self._shaper: Shaper | None = None
+        self._addresses: dict[str, str] = {}
+        self._keeps_addresses = False
         self._lock = threading.Lock()
 
     @property
@@ -133,18 +110,22 @@ class DockerEngine:
     def gpus(self) -> list[str]:
         """Return the ids of the GPUs that the engine can hand out; asked of it once."""
         if self._gpus is None:
-            with _saying("ask the engine about GPUs"):
+            with saying("ask the engine about GPUs"):
                 runtimes = self._api.info().get("Runtimes", {})
             found = gpu.devices().gpus if "nvidia" in runtimes else ()
             self._gpus = [device.uuid for device in found]
         return self._gpus
 
     def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
-        """Find, build or pull each image that the scenario names."""
+        """Find, build or pull each image; see what the kernel can do to a network."""
         named = [scenario.image, *(role.image for role in scenario.cluster.values())]
         for image in named:
             if image is not None:
                 self._images.ensure(image, say)
+        if parts := faults.network_parts(scenario):
+            helper = self._images.ensure("network", say)
+            with saying("try the network"):
+                missing_parts(self._api, helper, parts)
 
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return exactly what will be sent: network, volume, then each container."""
@@ -170,16 +151,20 @@ class DockerEngine:
             there = seconds(self._api.info()["SystemTime"])
             self._clock_ahead = there - time.time()
         self._common = labels(plan, folder)
-        with _saying(f"make the network {plan.run_id}"):
-            self._api.create_network(**network_request(plan, self._common))
-        with _saying(f"make the volume {plan.run_id}"):
+        with saying(f"make the network {plan.run_id}"):
+            self._make_network(plan)
+        with saying(f"make the volume {plan.run_id}"):
             self._api.create_volume(**volume_request(plan, self._common))
 
-    def start(self, task: Task) -> str:
+    def start(self, task: Task, *, same_address: bool = False) -> str:
         """Start the task's container, made first where there is none yet; return its short id."""
-        with _saying(f"start {task.name}"):
-            container = self._created.get(task.name) or self._create(task)
+        with saying(f"start {task.name}"):
+            container = self._created.get(task.name) or self._create(task, same_address)
             self._api.start(container)
+            if same_address or self._keeps_addresses:
+                self._remember_address(task.name, container)
+            if self._shaper:
+                self._shaper.started(task.name, self._created)
         follower = threading.Thread(
             target=self._follow,
             args=(task.name, container),
@@ -194,7 +179,7 @@ class DockerEngine:
         container = self._created.get(task)
         if container is None:
             return
-        with _saying(f"signal {task}"):
+        with saying(f"signal {task}"):
             try:
                 self._api.kill(container, signal=signal.Signals(number).name)
             except APIError as error:
@@ -203,12 +188,12 @@ class DockerEngine:
 
     def pause(self, task: str) -> None:
         """Freeze the container's processes by its cgroup."""
-        with _saying(f"pause {task}"):
+        with saying(f"pause {task}"):
             self._api.pause(self._created[task])
 
     def resume(self, task: str) -> None:
         """Thaw the container; one that is not frozen, or gone, is left as it is."""
-        with _saying(f"let {task} go on"):
+        with saying(f"let {task} go on"):
             try:
                 self._api.unpause(self._created[task])
             except APIError as error:
@@ -217,21 +202,41 @@ class DockerEngine:
 
     def throttle(self, task: str, cpus: float | None) -> None:
         """Change the container's CPU quota while it runs."""
-        with _saying(f"limit the CPU of {task}"):
+        with saying(f"limit the CPU of {task}"):
             self._api.update_container(self._created[task], cpu_quota=cpu_quota(cpus))
+
+    def squeeze(self, task: str) -> None:
+        """Take memory away from the task until the kernel kills it."""
+        spec = self._plan.task(task) if self._plan else None
+        with saying(f"squeeze the memory of {task}"):
+            squeeze(self._api, task, self._created[task], spec.memory if spec else None)
+
+    def shape(self, links: Sequence[Link]) -> None:
+        """Make packets between tasks meet `links`, and nothing else."""
+        if self._shaper is None:
+            image = self._images.reference("network")
+            if not self._images.has(image):
+                raise EngineError(
+                    "The helper image for network faults is not built.",
+                    "Run `emulate build network`; a running scenario is not held up by a build.",
+                )
+            assert self._plan is not None, "prepare comes first"
+            self._shaper = Shaper(self._api, image, self._plan.run_id, self._common)
+        with saying("change the network"):
+            self._shaper.set(links, self._created)
 
     def remove(self, task: str) -> None:
         """Remove the task's container; the shared volume stays."""
         container = self._created.pop(task, None)
         self._last_stamp.pop(task, None)
         if container is not None:
-            with _saying(f"remove {task}"):
+            with saying(f"remove {task}"):
                 self._remove_container(container)
 
     def tear_down(self, run_id: str) -> int:
         """Remove the run's containers, all at once, then its network and volume."""
         chosen = {"label": f"{RUN}={run_id}"}
-        with _saying(f"remove what {run_id} made"):
+        with saying(f"remove what {run_id} made"):
             containers = self._api.containers(all=True, filters=chosen)
             with ThreadPoolExecutor(PARALLEL) as pool:
                 list(pool.map(self._remove_container, [c["Id"] for c in containers]))
@@ -246,7 +251,7 @@ class DockerEngine:
     def find(self, run_id: str | None = None) -> list[Found]:
         """Return every container, network and volume that carries our label."""
         chosen = {"label": RUN if run_id is None else f"{RUN}={run_id}"}
-        with _saying("look for what runs have left"):
+        with saying("look for what runs have left"):
             containers = self._api.containers(all=True, filters=chosen)
             networks = self._api.networks(filters=chosen)
             volumes = self._api.volumes(filters=chosen)["Volumes"] or []
@@ -264,10 +269,16 @@ class DockerEngine:
 
     # --- Effects --------------------------------------------------------------------------------
 
-    def _create(self, task: Task) -> str:
+    def _create(self, task: Task, same_address: bool) -> str:
         plan = self._plan
         assert plan is not None, "prepare comes first"
-        config = container_request(plan, task, self._common)
+        address = self._addresses.get(task.name, "") if same_address else ""
+        if same_address and not address:
+            raise EngineError(
+                f"{task.name} can't have its address again: this run's network does not keep them.",
+                "Some fault of the scenario has to say `address: same` from the start.",
+            )
+        config = container_request(plan, task, self._common, address)
         name = container_name(plan.run_id, task.name)
         container: str = self._api.create_container_from_config(config, name)["Id"]
         self._created[task.name] = container
@@ -275,6 +286,28 @@ class DockerEngine:
         if task.source is not None or first:
             self._api.put_archive(container, "/", self._archive(task.source))
         return container
+
+    def _make_network(self, plan: Plan) -> None:
+        """Make the network; where addresses are kept, in the subnet that Docker finds free."""
+        self._api.create_network(**network_request(plan, self._common))
+        self._keeps_addresses = any(fault.address == "same" for fault in plan.faults)
+        for attempt in range(5 if self._keeps_addresses else 0):
+            subnet = self._api.inspect_network(plan.run_id)["IPAM"]["Config"][0]["Subnet"]
+            self._api.remove_network(plan.run_id)
+            try:
+                self._api.create_network(**network_request(plan, self._common, subnet))
+                return
+            except APIError as error:
+                if "overlap" not in str(error.explanation) or attempt == 4:
+                    raise  # else another run has taken it in between
+                self._api.create_network(**network_request(plan, self._common))
+
+    def _remember_address(self, task: str, container: str) -> None:
+        """Note where a task lives now; a container that has ended already lives nowhere."""
+        run_id = self._plan.run_id if self._plan else ""
+        networks = self._api.inspect_container(container)["NetworkSettings"]["Networks"]
+        if address := networks[run_id]["IPAddress"]:
+            self._addresses[task] = address
 
     def _archive(self, source: Path | None) -> bytes:
         with self._lock:
@@ -303,7 +336,7 @@ class DockerEngine:
                 # It was removed, or is being removed, while it ran.
                 inbox.put(Exited(task, time.time(), 128 + signal.SIGKILL))
             else:
-                inbox.put(Lost(_lost(f"follow {task}", error)))
+                inbox.put(Lost(lost(f"follow {task}", error)))
 
     def _read_lines(self, task: str, container: str, inbox: Inbox, *, follow: bool) -> None:
         """Report what the container has printed since the last line that was reported."""
@@ -334,41 +367,3 @@ def _unless_gone(call: Any) -> None:  # noqa: ANN401  any request
     except APIError as error:
         if error.status_code != 409 or "already in progress" not in str(error):
             raise
-
-
-@contextmanager
-def _saying(doing: str) -> Iterator[None]:
-    """Turn what the engine says into one sentence."""
-    try:
-        yield
-    except APIError as error:
-        raise EngineError(
-            f"The Docker engine would not {doing}: {error.explanation or error}.", _advice(error)
-        ) from None
-    except (DockerException, requests.RequestException, HTTPError, OSError) as error:
-        raise _lost(doing, error) from None
-
-
-def _advice(error: APIError) -> str:
-    said = str(error.explanation)
-    if "is already in use" in said or "already exists" in said:
-        return "Something else has that name: choose another --run-id, or run `emulate clean`."
-    if "pool" in said and ("subnet" in said or "address" in said):
-        return "Too many networks: `emulate clean` and `docker network prune` remove unused ones."
-    if "No such image" in said:
-        return "Build it with `emulate build`, or pull it."
-    return ""
-
-
-def _lost(doing: str, error: Exception) -> EngineLost:
-    return EngineLost(
-        f"The Docker engine went away (trying to {doing}: {_why(error)}).",
-        "Once it is back, `emulate clean` removes what this run left.",
-    )
-
-
-def _why(error: BaseException) -> str:
-    """Return the innermost reason, which is the one that says something."""
-    while error.__cause__ or error.__context__:
-        error = error.__cause__ or error.__context__  # type: ignore[assignment]
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)

@@ -20,6 +20,7 @@ __all__ = [
     "container_name",
     "container_request",
     "cpu_quota",
+    "helper_request",
     "labels",
     "network_request",
     "program_archive",
@@ -46,9 +47,15 @@ def labels(plan: Plan, folder: Path) -> dict[str, str]:
     }
 
 
-def network_request(plan: Plan, common: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of the run's network; `internal` keeps the internet out."""
+def network_request(
+    plan: Plan, common: Mapping[str, str], subnet: str | None = None
+) -> dict[str, Any]:
+    """Return the arguments of the run's network; `internal` keeps the internet out.
+
+    Only in a `subnet` that was asked for does Docker let a container have the address it wants.
+    """
     return {
+        **({"ipam": {"Driver": "default", "Config": [{"Subnet": subnet}]}} if subnet else {}),
         "name": plan.run_id,
         "driver": "bridge",
         "internal": not plan.scenario.network.internet,
@@ -62,12 +69,35 @@ def volume_request(plan: Plan, common: Mapping[str, str]) -> dict[str, Any]:
     return {"name": plan.run_id, "labels": dict(common)}
 
 
-def container_request(plan: Plan, task: Task, common: Mapping[str, str]) -> dict[str, Any]:
-    """Return the body of `POST /containers/create` for one task.
+def helper_request(
+    image: str, network: str, script: str, common: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the body for a helper that runs a script in a task's network namespace."""
+    return {
+        "Image": image,
+        "Cmd": ["sh", "-c", script],
+        "Labels": dict(common),
+        "HostConfig": {
+            "NetworkMode": network,
+            "CapDrop": ["ALL"],
+            "CapAdd": ["NET_ADMIN"],
+            "SecurityOpt": ["no-new-privileges"],
+            "LogConfig": {"Type": "json-file", "Config": {}},
+        },
+    }
+
+
+def container_request(
+    plan: Plan, task: Task, common: Mapping[str, str], address: str = ""
+) -> dict[str, Any]:
+    """Return the body of `POST /containers/create` for one task, with an address if it must be one.
 
     An init is PID 1, because Python as PID 1 ignores SIGTERM; the json-file log driver is named,
     because the daemon's default may be one that can't be read back.
     """
+    endpoint: dict[str, Any] = {"Aliases": [task.name]}
+    if address:
+        endpoint["IPAMConfig"] = {"IPv4Address": address}
     host_config: dict[str, Any] = {
         "NetworkMode": plan.run_id,
         "Mounts": [{"Type": "volume", "Source": plan.run_id, "Target": SHARED}],
@@ -93,7 +123,7 @@ def container_request(plan: Plan, task: Task, common: Mapping[str, str]) -> dict
         "Hostname": task.name,
         "Labels": {**common, TASK: task.name},
         "HostConfig": host_config,
-        "NetworkingConfig": {"EndpointsConfig": {plan.run_id: {"Aliases": [task.name]}}},
+        "NetworkingConfig": {"EndpointsConfig": {plan.run_id: endpoint}},
     }
     if task.source is not None:
         body["WorkingDir"] = WORKDIR

@@ -16,6 +16,7 @@ from typing import Any
 from emulator.clock import ManualClock
 from emulator.engines.base import Exited, Found, Inbox, Line
 from emulator.errors import EngineError
+from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
 from emulator.scenario import Dockerfile, Scenario
 
@@ -61,7 +62,20 @@ class MemoryEngine:
     """Runs scripts instead of programs; time is the clock's."""
 
     name = "memory"
-    capabilities = frozenset({"limits", "gpus", "isolation", "replace", "pause", "throttle"})
+    capabilities = frozenset(
+        {
+            "limits",
+            "gpus",
+            "isolation",
+            "replace",
+            "new-address",
+            "same-address",
+            "pause",
+            "throttle",
+            "oom",
+            "network",
+        }
+    )
 
     def __init__(
         self,
@@ -80,6 +94,8 @@ class MemoryEngine:
         self._inbox: Inbox | None = None
         self.cpus: list[tuple[str, float | None]] = []
         """Every change of a CPU limit, for tests to look at."""
+        self.links: list[tuple[Link, ...]] = []
+        """Every change of the network, for tests to look at."""
         self.signals: list[tuple[str, int]] = []
         """Every signal that was sent, for tests to look at."""
 
@@ -104,7 +120,7 @@ class MemoryEngine:
         self._world.tasks[plan.run_id] = {}
         self._world.folders[plan.run_id] = str(folder)
 
-    def start(self, task: Task) -> str:
+    def start(self, task: Task, *, same_address: bool = False) -> str:
         """Schedule everything that the task's script will do."""
         if task.name in self._fails:
             raise EngineError(f"{task.name} can't start here.", "It was told not to.")
@@ -152,6 +168,16 @@ class MemoryEngine:
     def throttle(self, task: str, cpus: float | None) -> None:
         """Note the limit; scripts keep their time."""
         self.cpus.append((task, cpus))
+
+    def squeeze(self, task: str) -> None:
+        """End the task as the kernel does."""
+        running = self._tasks().get(task)
+        if running is not None and running.alive:
+            self._end(running.alive, Exited(task, 0, 128 + signal.SIGKILL, oom_killed=True))
+
+    def shape(self, links: Sequence[Link]) -> None:
+        """Note the links; scripts send nothing."""
+        self.links.append(tuple(links))
 
     def remove(self, task: str) -> None:
         """Forget the task; one that runs ends as if killed."""

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from platformdirs import user_cache_path
 
 from emulator.engines.base import Exited, Found, Inbox, Line, Lost
 from emulator.errors import EngineError, EngineLost
+from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
 from emulator.scenario import Dockerfile, Scenario
 
@@ -50,7 +51,7 @@ class ProcessEngine:
     """Runs tasks as process groups on this machine."""
 
     name = "process"
-    capabilities = frozenset({"replace", "pause"})
+    capabilities = frozenset({"replace", "same-address", "pause"})
 
     def __init__(self) -> None:
         self._started: dict[str, _Started] = {}
@@ -89,7 +90,7 @@ class ProcessEngine:
         with _saying("make the shared folder"):
             (folder / "shared").mkdir(parents=True, exist_ok=True)
 
-    def start(self, task: Task) -> str:
+    def start(self, task: Task, *, same_address: bool = False) -> str:
         """Start the task in a process group of its own; return its pid."""
         home = self._folder / "work" / task.name
         with _saying(f"start {task.name}"):
@@ -148,6 +149,14 @@ class ProcessEngine:
     def throttle(self, task: str, cpus: float | None) -> None:
         """Refused: no capability of this engine."""
         raise EngineError(f"Can't limit the CPU of {task}: it is a plain process.")
+
+    def squeeze(self, task: str) -> None:
+        """Refused: no capability of this engine."""
+        raise EngineError(f"Can't limit the memory of {task}: it is a plain process.")
+
+    def shape(self, links: Sequence[Link]) -> None:
+        """Refused: no capability of this engine."""
+        raise EngineError("Can't change the network between plain processes.")
 
     def remove(self, task: str) -> None:
         """Kill the task and delete its working directory."""

@@ -22,6 +22,12 @@ from emulator.units import format_duration, format_size
 __all__ = ["LivePrinter", "print_plan", "print_result", "print_runs"]
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
+_IMPAIRED = {
+    "pause": "{} is frozen",
+    "throttle": "{} is throttled",
+    "partition": "there is no way between {}",
+    "shape": "the network of {} is impaired",
+}
 _STATUS = {"ok": "green", "failed": "red", "unknown": "yellow"}
 
 
@@ -107,19 +113,23 @@ def describe(entry: Entry) -> str:
 
 def _fault_in_words(entry: Entry) -> str:
     data = entry.data
+    target = data.get("target", entry.task)
     match data["stage"]:
+        case "planned":
+            return ""
         case "triggered":
-            return f"fault {data['id']}: {data['kind']} {entry.task}"
+            return f"fault {data['id']}: {data['kind']} {target}"
         case "applied" if "exit_code" in data:
             how = "killed" if data["killed"] else "left by itself"
             return (
                 f"fault {data['id']}: {entry.task} is gone ({how}, exit code {data['exit_code']})"
             )
         case "applied":
-            how = "frozen" if data["kind"] == "pause" else "throttled"
-            return f"fault {data['id']}: {entry.task} is {how}"
+            return f"fault {data['id']}: {_IMPAIRED[data['kind']].format(target)}"
+        case "healed" if data["kind"] in ("partition", "shape"):
+            return f"fault {data['id']}: the network of {target} is as before"
         case "healed":
-            return f"fault {data['id']}: {entry.task} is back"
+            return f"fault {data['id']}: {target} is back"
     return f"fault {data['id']}: {data['stage']}: {data.get('reason', '')}"
 
 

@@ -1,0 +1,66 @@
+"""Running a container out of memory, so that the kernel kills it as it would on a full node.
+
+A cgroup's limit can't go below what is used (cgroup v1), so it is set just above that, and a
+process beside the task takes the rest.
+"""
+
+from __future__ import annotations
+
+import docker
+import requests
+
+from emulator.errors import EngineError
+
+__all__ = ["squeeze"]
+
+OVER_WITHIN = 5
+"""Seconds."""
+MARGIN = 32 * 2**20
+"""Bytes above what a task uses at which its memory is limited before it is killed."""
+USAGE = (
+    "cat /sys/fs/cgroup/memory.current 2> /dev/null"
+    " || cat /sys/fs/cgroup/memory/memory.usage_in_bytes"
+)
+# The kernel kills whom its score says; the task's is raised, and `tail` keeps a line without end.
+BALLOON = """
+for file in /proc/[0-9]*/oom_score_adj; do
+    process=${file#/proc/}; process=${process%%/*}
+    [ $process = $$ ] || [ $process = 1 ] || echo 1000 > $file
+done 2> /dev/null
+tail /dev/zero
+"""
+
+
+def squeeze(api: docker.APIClient, task: str, container: str, limit: int | None) -> None:
+    """Squeeze until the container is dead, then give it its limit (in bytes) again.
+
+    Raises EngineError where the task survives.
+    """
+    used = int(_inside(api, container, USAGE))
+    low = used + MARGIN
+    api.update_container(container, mem_limit=low, memswap_limit=low)
+    try:
+        _inside(api, container, BALLOON)
+        dead = _ends(api, container)
+    finally:
+        # No limit at all can't be set again: all that there is comes to the same.
+        old = limit or int(api.info()["MemTotal"])
+        api.update_container(container, mem_limit=old, memswap_limit=old if limit else -1)
+    if not dead:
+        raise EngineError(f"The kernel did not kill {task}, but what took its memory.")
+
+
+def _ends(api: docker.APIClient, container: str) -> bool:
+    """Wait for a container that has lost its process to be over; say whether it is."""
+    try:
+        api.wait(container, timeout=OVER_WITHIN)
+    except (requests.Timeout, requests.ConnectionError):
+        return False
+    return True
+
+
+def _inside(api: docker.APIClient, container: str, script: str) -> str:
+    """Run a shell script beside the task in its container; return what it printed."""
+    made = api.exec_create(container, ["sh", "-c", script], stderr=False)
+    said: bytes = api.exec_start(made["Id"])
+    return said.decode("utf-8", "replace").strip()

@@ -1,0 +1,120 @@
+"""Faults of the network with Docker: a helper container, for a moment, in a task's namespace.
+
+The helper alone has NET_ADMIN; tasks never get a capability. It runs a script of
+`emulator/netem.py` and is gone again. A namespace lives as long as its container runs, so rules
+are made anew whenever a task starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import docker
+from docker.errors import APIError, NotFound
+
+from emulator.engines.docker_requests import container_name, helper_request
+from emulator.errors import EngineError, Unsupported
+from emulator.netem import Link, probe_script, script
+
+__all__ = ["Shaper", "missing_parts"]
+
+PARALLEL = 16
+ADVICE = {
+    "delay": "its kernel lacks sch_netem; `bandwidth`, `loss` and `partition` work without",
+    "bandwidth": "its kernel lacks sch_htb",
+    "loss": "its kernel lacks xt_statistic",
+    "iptables": "iptables does not work in its containers",
+}
+
+
+def missing_parts(api: docker.APIClient, image: str, parts: Iterable[str]) -> None:
+    """Try on the engine's kernel what a scenario's network faults need.
+
+    Raises Unsupported with every part that is missing.
+    """
+    wanted = sorted(parts)
+    said = _run(api, helper_request(image, "none", probe_script(wanted), {}))
+    lacking = [part for part in wanted if part not in said.split()]
+    if lacking:
+        raise Unsupported(
+            f"This Docker engine can't do {' and '.join(lacking)} on the network: "
+            + "; ".join(ADVICE[part] for part in lacking)
+            + ".",
+            "Leave that out, or use an engine with another kernel.",
+        )
+
+
+class Shaper:
+    """Keeps the links of one run as they should be, task by task."""
+
+    def __init__(
+        self, api: docker.APIClient, image: str, run_id: str, common: Mapping[str, str]
+    ) -> None:
+        self._api, self._image, self._run_id = api, image, run_id
+        self._common = dict(common)
+        self._links: tuple[Link, ...] = ()
+        self._lock = threading.Lock()
+
+    def set(self, links: Sequence[Link], containers: Mapping[str, str]) -> None:
+        """Make these the links of the run; `containers` maps tasks to theirs."""
+        with self._lock:
+            touched = (*self._links, *links)
+            self._links = tuple(links)
+            self._apply(touched, containers)
+
+    def started(self, task: str, containers: Mapping[str, str]) -> None:
+        """Make the rules of a task that has started, and of those that it has links with."""
+        with self._lock:
+            touched = [link for link in self._links if task in (link.source, link.target)]
+            self._apply(touched, containers)
+
+    def _apply(self, touched: Iterable[Link], containers: Mapping[str, str]) -> None:
+        tasks = {task for link in touched for task in (link.source, link.target)}
+        if not tasks:
+            return
+        addresses = self._addresses(containers)
+
+        def apply(task: str) -> None:
+            text = script(task, self._links, addresses)
+            inside = f"container:{containers[task]}"
+            _run(self._api, helper_request(self._image, inside, text, self._common))
+
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            # A task that does not run has no namespace; it gets its rules when it starts.
+            list(pool.map(apply, sorted(tasks & addresses.keys())))
+
+    def _addresses(self, containers: Mapping[str, str]) -> dict[str, str]:
+        """Return the address of each task that runs now."""
+        members = self._api.inspect_network(self._run_id)["Containers"]
+        by_name = {member["Name"]: member["IPv4Address"] for member in members.values()}
+        names = {task: container_name(self._run_id, task) for task in containers}
+        return {
+            task: by_name[name].split("/")[0] for task, name in names.items() if name in by_name
+        }
+
+
+def _run(api: docker.APIClient, config: dict[str, Any]) -> str:
+    """Run a helper to its end and remove it; return what it printed.
+
+    Raises EngineError where its script failed; a task that has ended meanwhile is no failure.
+    """
+    helper = api.create_container_from_config(config)["Id"]
+    try:
+        try:
+            api.start(helper)
+        except APIError as error:
+            if error.status_code in (404, 409):  # the task's namespace is gone with the task
+                return ""
+            raise
+        code = api.wait(helper, timeout=60)["StatusCode"]
+        said = str(api.logs(helper).decode("utf-8", "replace"))
+        if code:
+            raise EngineError(f"The network could not be changed: {said.strip()[-300:]}")
+        return said
+    finally:
+        with contextlib.suppress(NotFound):
+            api.remove_container(helper, force=True)

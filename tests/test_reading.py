@@ -414,7 +414,6 @@ def test_an_override_reaches_one_fault_by_its_number(
     [
         ("faults.0.grace=1", "faults.0.grace: '1' is not a duration; write '1s'"),
         ("faults.0.gracee=1s", "faults.0.gracee: unknown key (did you mean 'grace'?)"),
-        ("faults.1.at.step=9", "faults.1.at: a fault has one trigger: a time, {step:}"),
         ("faults.2.grace=1s", "the list has no entry 2."),
         ("faults.-1.grace=1s", "the list has no entry -1."),
     ],

@@ -21,7 +21,7 @@ LAYERS = [
     {"errors", "clock", "units", "steps", "bundled"},
     {"values", "events"},
     {"strikes", "scenario", "rendezvous"},
-    {"reading", "plan", "policy", "faults"},
+    {"reading", "plan", "policy", "faults", "variants"},
     {"record", "metrics"},
     {"analysis", "base_image"},
     {"checks", "images"},

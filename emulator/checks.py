@@ -48,7 +48,13 @@ def overall(verdicts: Sequence[Verdict]) -> Status:
 
 
 def summary(
-    *, run_id: str, scenario: str, engine: str, analysis: Analysis, verdicts: Sequence[Verdict]
+    *,
+    run_id: str,
+    scenario: str,
+    engine: str,
+    analysis: Analysis,
+    verdicts: Sequence[Verdict],
+    variant: str = "",
 ) -> dict[str, Any]:
     """Return what `summary.json` holds; docs/results.md explains every key."""
     tasks = {}
@@ -59,6 +65,7 @@ def summary(
     return {
         "run_id": run_id,
         "scenario": scenario,
+        "variant": variant,
         "engine": engine,
         "outcome": analysis.outcome,
         "reason": analysis.reason,

@@ -62,6 +62,8 @@ class Plan(BaseModel):
     faults: tuple[PlannedFault, ...] = ()
     """What will be done to them; random faults have their times and victims already."""
     warnings: tuple[str, ...] = ()
+    variant: str = ""
+    """Which variant of the scenario it is, as `--vary` set it."""
 
     def task(self, name: str) -> Task:
         """Return the task of that name; raises KeyError."""
@@ -92,7 +94,7 @@ def new_run_id(name: str) -> str:
     return f"{name}-{stamp}-{secrets.token_hex(3)}"
 
 
-def make_plan(scenario: Scenario, run_id: str, site: Site) -> Plan:
+def make_plan(scenario: Scenario, run_id: str, site: Site, *, variant: str = "") -> Plan:
     """Lay out every task of `scenario` for the engine that `site` describes.
 
     Raises Unsupported where more GPUs are asked for than there are.
@@ -118,6 +120,7 @@ def make_plan(scenario: Scenario, run_id: str, site: Site) -> Plan:
         tasks=tasks,
         faults=timeline(scenario, [task.name for task in tasks]),
         warnings=tuple(_warnings(scenario)),
+        variant=variant,
     )
 
 

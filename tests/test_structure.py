@@ -24,10 +24,10 @@ LAYERS = [
     {"reading", "plan", "policy", "faults", "variants"},
     {"record", "metrics"},
     {"analysis", "base_image"},
-    {"checks", "images"},
+    {"checks", "images", "comparison"},
     {"engines"},
     {"supervisor", "injector", "watchdog", "leftovers", "doctor"},
-    {"run"},
+    {"run", "whatif"},
     {"report"},
     {"cli", "__init__", "__main__"},
 ]

@@ -18,6 +18,8 @@ from emulator.units import format_duration
 
 __all__ = ["print_comparison"]
 
+_WORDS = ("outcome", "verdict", "steps", "lost", "restarts")
+"""Columns without ratios."""
 _NUMBERS = 88
 """Characters that the numbers take at least; a name for which too few are left goes above."""
 _COLUMNS = (
@@ -48,8 +50,8 @@ def print_comparison(rows: Sequence[Row], console: Console) -> None:
         names = [str(number) for number in range(1, len(rows) + 1)]
     table = Table(box=SIMPLE_HEAD, padding=(0, 0 if narrow else 1, 0, 0), pad_edge=False)
     for column in _COLUMNS:
-        table.add_column(column, overflow="fold")
-    # A fixed width: rich moves ratios below their numbers before it breaks an id.
+        table.add_column(column, overflow="fold", no_wrap=column in _WORDS)
+    # A fixed width: rich moves ratios below their numbers before it breaks a name.
     table.columns[0].width = min(max(map(len, names)), room) if not narrow else None
     for name, row in zip(names, rows, strict=True):
         table.add_row(escape(name), *_cells(row, rows[0]))

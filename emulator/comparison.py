@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.analysis import Analysis
-from emulator.checks import Status, Verdict, overall
+from emulator.checks import Status, Verdict, overall, rounded
 from emulator.plan import Plan
 
 __all__ = ["Row", "differences", "rows"]
@@ -61,11 +61,11 @@ def _row(
         # Who told of no step has lost none that we would know of.
         lost_steps=None if analysis.final_step is None else analysis.lost_steps,
         restarts=analysis.restarts,
-        worst_recovery=max(analysis.recoveries) if recovered else None,
+        worst_recovery=rounded(max(analysis.recoveries)) if recovered else None,
         unrecovered=analysis.unrecovered,
-        goodput=analysis.goodput,
-        steps_per_second=analysis.steps_per_second,
-        duration=analysis.duration,
+        goodput=rounded(analysis.goodput),
+        steps_per_second=rounded(analysis.steps_per_second),
+        duration=round(analysis.duration, 4),
         differs=differs,
     )
 

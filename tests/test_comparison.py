@@ -29,13 +29,13 @@ SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
 RAN = Analysis(
     outcome="succeeded",
     reason="worker-0 finished",
-    duration=10.0,
+    duration=10.00004,
     tasks={},
     final_step=50,
     steps_per_second=20.0,
     restarts=2,
     lost_steps=10,
-    recoveries=[5.0, 7.5],
+    recoveries=[5.0, 7.50001],
     goodput=0.4,
 )
 OK = [Verdict("outcome", "ok", "succeeded", "succeeded")]

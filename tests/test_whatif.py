@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineLost, UsageError
+from emulator.report.terminal import print_runs
 from emulator.run import Result, up
 from emulator.variants import variants
 from emulator.whatif import Planned, Sweep, compare, plan_all, read_all, up_all
@@ -111,6 +114,14 @@ def test_all_are_run_and_keep_their_labels(path: Path, tmp_path: Path) -> None:
     assert summary is not None
     assert summary["variant"] == "seed=2"
     assert sweep.exit_code == 0
+
+
+def test_the_list_of_runs_shows_a_label_as_it_is(path: Path, tmp_path: Path) -> None:
+    variant = "program.command=[a]"
+    sweep = up_all(planned(path, variant), ended(tmp_path), out=tmp_path / "runs")
+    out = io.StringIO()
+    print_runs(sweep.records, {}, Console(file=out, width=120))
+    assert f"s {variant} " in out.getvalue()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), EngineLost("The engine is gone.")])

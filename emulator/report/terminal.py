@@ -265,7 +265,7 @@ def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Cons
         things = left.get(record.run_id, 0)
         table.add_row(
             record.run_id,
-            f"{plan.scenario.name} {plan.variant}".strip(),
+            escape(f"{plan.scenario.name} {plan.variant}".strip()),
             plan.engine,
             state,
             "" if record.live else str(done.get("verdict", "")),

@@ -14,7 +14,7 @@ from emulator.analysis import Analysis
 from emulator.scenario import Expectations, Share
 from emulator.units import format_duration
 
-__all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "summary"]
+__all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "rounded", "summary"]
 
 Status = Literal["ok", "failed", "unknown"]
 EXIT_CODES: Mapping[Status, int] = {"ok": 0, "failed": 1, "unknown": 3}
@@ -48,7 +48,13 @@ def overall(verdicts: Sequence[Verdict]) -> Status:
 
 
 def summary(
-    *, run_id: str, scenario: str, engine: str, analysis: Analysis, verdicts: Sequence[Verdict]
+    *,
+    run_id: str,
+    scenario: str,
+    engine: str,
+    analysis: Analysis,
+    verdicts: Sequence[Verdict],
+    variant: str = "",
 ) -> dict[str, Any]:
     """Return what `summary.json` holds; docs/results.md explains every key."""
     tasks = {}
@@ -59,28 +65,29 @@ def summary(
     return {
         "run_id": run_id,
         "scenario": scenario,
+        "variant": variant,
         "engine": engine,
         "outcome": analysis.outcome,
         "reason": analysis.reason,
         "verdict": overall(verdicts),
         "verdicts": [asdict(verdict) for verdict in verdicts],
-        "duration": _rounded(analysis.duration),
+        "duration": rounded(analysis.duration),
         "tasks": tasks,
         "steps": {"final": analysis.final_step, "lost": analysis.lost_steps},
         "startup": {
-            "network": _rounded(analysis.network),
-            "all_running": _rounded(analysis.all_running),
-            "first_step": _rounded(analysis.first_step),
+            "network": rounded(analysis.network),
+            "all_running": rounded(analysis.all_running),
+            "first_step": rounded(analysis.first_step),
         },
         "throughput": {
-            "steps_per_second": _rounded(analysis.steps_per_second),
-            "examples_per_second": _rounded(analysis.examples_per_second),
+            "steps_per_second": rounded(analysis.steps_per_second),
+            "examples_per_second": rounded(analysis.examples_per_second),
         },
         "accuracy": analysis.accuracy,
         "restarts": analysis.restarts,
         "faults": [asdict(fault) for fault in analysis.faults],
-        "recoveries": [_rounded(seconds) for seconds in analysis.recoveries],
-        "goodput": _rounded(analysis.goodput),
+        "recoveries": [rounded(seconds) for seconds in analysis.recoveries],
+        "goodput": rounded(analysis.goodput),
     }
 
 
@@ -205,5 +212,6 @@ def _bound(
     return Verdict(name, "ok" if holds(got) else "failed", wanted, form.format(got))
 
 
-def _rounded(value: float | None) -> float | None:
+def rounded(value: float | None) -> float | None:
+    """Return a number as results hold it: more digits than four would say nothing."""
     return None if value is None else round(value, 4)

@@ -65,6 +65,8 @@ class Plan(BaseModel):
     links: tuple[Link, ...] = ()
     """What packets between tasks meet all the time."""
     warnings: tuple[str, ...] = ()
+    variant: str = ""
+    """Which variant of the scenario it is, as `--vary` set it."""
 
     def task(self, name: str) -> Task:
         """Return the task of that name; raises KeyError."""
@@ -95,7 +97,7 @@ def new_run_id(name: str) -> str:
     return f"{name}-{stamp}-{secrets.token_hex(3)}"
 
 
-def make_plan(scenario: Scenario, run_id: str, site: Site) -> Plan:
+def make_plan(scenario: Scenario, run_id: str, site: Site, *, variant: str = "") -> Plan:
     """Lay out every task of `scenario` for the engine that `site` describes.
 
     Raises Unsupported where more GPUs are asked for than there are.
@@ -123,6 +125,7 @@ def make_plan(scenario: Scenario, run_id: str, site: Site) -> Plan:
         faults=timeline(scenario, names),
         links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
         warnings=tuple(_warnings(scenario)),
+        variant=variant,
     )
 
 

@@ -152,7 +152,7 @@ def _override(source: _Source, assignment: str) -> None:
     """Apply `cluster.worker=4` to the parsed data; the value is read as YAML.
 
     A number for a role that is written as a mapping sets its replicas and keeps its limits; a
-    short form (`worker: 2`, `gpus: 1`, `restart: always`) is written in full where a key is added.
+    short form (`worker: 2`, `restart: always`, `at: 40s`) is written in full where a key is added.
     """
     dotted, equals, text = assignment.partition("=")
     if not equals or not dotted:
@@ -211,6 +211,8 @@ def _short_for(path: KeyPath) -> str | None:
             return "count"
         case ("restart",):
             return "policy"
+        case ("faults", _, "at"):
+            return "time"
     return None
 
 

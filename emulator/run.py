@@ -61,7 +61,12 @@ class Result:
 
 
 def make_ready(
-    scenario: Scenario, engine: Engine, *, out: Path, run_id: str | None = None
+    scenario: Scenario,
+    engine: Engine,
+    *,
+    out: Path,
+    run_id: str | None = None,
+    variant: str = "",
 ) -> tuple[Plan, Path]:
     """Check that the engine can do it, and plan it; return the plan and its run folder.
 
@@ -70,7 +75,7 @@ def make_ready(
     require(scenario, engine)
     run_id = run_id or new_run_id(scenario.name)
     folder = (out / run_id).resolve()
-    return make_plan(scenario, run_id, engine.site(run_id, folder)), folder
+    return make_plan(scenario, run_id, engine.site(run_id, folder), variant=variant), folder
 
 
 def up(
@@ -80,17 +85,18 @@ def up(
     text: str,
     out: Path = Path("runs"),
     run_id: str | None = None,
+    variant: str = "",
     keep: bool = False,
     listener: Listener = Listener(),
     clock: Clock | None = None,
 ) -> Result:
     """Run a scenario to its end, remove what it made unless told to `keep` it, and judge it.
 
-    `text` is the scenario as it was written, for the record. Raises EmulatorError; what the run
-    made is removed then as well.
+    `text` is the scenario as it was written and `variant` what makes this run differ from others
+    of it, for the record. Raises EmulatorError; what the run made is removed then as well.
     """
     clock = clock or RealClock()
-    plan, folder = make_ready(scenario, engine, out=out, run_id=run_id)
+    plan, folder = make_ready(scenario, engine, out=out, run_id=run_id, variant=variant)
     engine.provide(scenario, listener.say)
     listener.planned(plan, folder)
     record = RunFolder(folder, plan, text, clock)
@@ -112,6 +118,7 @@ def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
     summary = checks.summary(
         run_id=plan.run_id,
         scenario=plan.scenario.name,
+        variant=plan.variant,
         engine=plan.engine,
         analysis=analysis,
         verdicts=verdicts,

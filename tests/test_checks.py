@@ -201,10 +201,13 @@ def test_the_worst_verdict_decides(
 
 def test_the_summary_holds_the_numbers_and_is_json() -> None:
     found = verdicts({"final_step": 51}, RAN)
-    told = summary(run_id="r-1", scenario="s", engine="fake", analysis=RAN, verdicts=found)
+    told = summary(
+        run_id="r-1", scenario="s", variant="a=1", engine="fake", analysis=RAN, verdicts=found
+    )
     assert json.loads(json.dumps(told)) == {
         "run_id": "r-1",
         "scenario": "s",
+        "variant": "a=1",
         "engine": "fake",
         "outcome": "succeeded",
         "reason": "worker-0 finished",

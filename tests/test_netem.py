@@ -25,9 +25,7 @@ def test_a_lossy_link_drops_its_share() -> None:
 
 
 def test_a_narrow_network_is_shared_by_all_its_targets() -> None:
-    lines = rules(
-        "a", Link("a", "b", bandwidth=10_000_000), Link("a", "c", bandwidth=10_000_000)
-    )
+    lines = rules("a", Link("a", "b", bandwidth=10_000_000), Link("a", "c", bandwidth=10_000_000))
     assert [line for line in lines if " class " in line] == [
         "tc class add dev eth0 parent 1: classid 1:1 htb rate 10000000bit quantum 60000"
     ]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from emulator.errors import ScenarioError, UsageError
 from emulator.reading import load, parse
 from emulator.scenario import Gpus, Restart, Role
+from emulator.strikes import Trigger
 
 GOOD = """\
 name: good
@@ -383,6 +384,44 @@ def test_an_override_may_hold_equals_signs_and_nothing() -> None:
 def test_an_override_adds_to_a_short_restart(written: str) -> None:
     restart = parse(GOOD + written, sets=["restart.limit=3"]).restart
     assert restart == Restart(policy="always" if written else "never", limit=3)
+
+
+FAULTY = (
+    GOOD + "faults: [{preempt: worker-1, at: {step: 300}, grace: 2s}, {kill: worker-0, at: 40s}]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "number", "changed"),
+    [
+        ("faults.0.grace=1s", 0, {"grace": 1.0}),
+        ("faults.0.at.step=7", 0, {"at": Trigger(step=7)}),
+        ("faults.0.at={step: 10}", 0, {"at": Trigger(step=10)}),
+        ("faults.1.at=3s", 1, {"at": Trigger.model_validate({"time": "3s"})}),
+        ("faults.1.at.time=3s", 1, {"at": Trigger.model_validate({"time": "3s"})}),
+    ],
+)
+def test_an_override_reaches_one_fault_by_its_number(
+    assignment: str, number: int, changed: dict[str, object]
+) -> None:
+    before, after = parse(FAULTY).faults, parse(FAULTY, sets=[assignment]).faults
+    assert after[number] == before[number].model_copy(update=changed)
+    assert after[1 - number] == before[1 - number]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "problem"),
+    [
+        ("faults.0.grace=1", "faults.0.grace: '1' is not a duration; write '1s'"),
+        ("faults.0.gracee=1s", "faults.0.gracee: unknown key (did you mean 'grace'?)"),
+        ("faults.2.grace=1s", "the list has no entry 2."),
+        ("faults.-1.grace=1s", "the list has no entry -1."),
+    ],
+)
+def test_a_mistake_in_one_fault_names_the_override(assignment: str, problem: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(FAULTY, sets=[assignment])
+    assert str(refused.value).startswith(f"--set {assignment}: {problem}")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,16 @@ from emulator.scenario import Scenario
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Out", "RunArgument", "ScenarioArgument", "Sets", "WhichEngine", "find_run", "read"]
+__all__ = [
+    "Out",
+    "RunArgument",
+    "ScenarioArgument",
+    "Sets",
+    "WhichEngine",
+    "complete_runs",
+    "find_run",
+    "read",
+]
 
 
 def _complete_scenarios(incomplete: str) -> list[str]:
@@ -28,7 +37,8 @@ def _complete_scenarios(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _complete_runs(incomplete: str) -> list[str]:
+def complete_runs(incomplete: str) -> list[str]:
+    """Return the runs that a name may go on to, for the shell."""
     return [r.run_id for r in runs_in(Path("runs")) if r.run_id.startswith(incomplete)]
 
 
@@ -43,7 +53,7 @@ ScenarioArgument = Annotated[
 RunArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RUN", help="A run id, its folder, or `last`.", autocompletion=_complete_runs
+        metavar="RUN", help="A run id, its folder, or `last`.", autocompletion=complete_runs
     ),
 ]
 Sets = Annotated[
@@ -65,9 +75,13 @@ Out = Annotated[Path, typer.Option("--out", help="The folder of run folders.")]
 def read(path: Path, sets: list[str] | None, seed: int | None = None) -> tuple[Scenario, str, Path]:
     """Return a scenario, its text and where it was found."""
     found = scenario_path(path)
-    overrides = [*(sets or []), *([f"seed={seed}"] if seed is not None else [])]
-    scenario = load(found, overrides)
+    scenario = load(found, overrides(sets, seed))
     return scenario, found.read_text(encoding="utf-8"), found
+
+
+def overrides(sets: list[str] | None, seed: int | None) -> list[str]:
+    """Return `--set` and `--seed` as assignments."""
+    return [*(sets or []), *([f"seed={seed}"] if seed is not None else [])]
 
 
 def find_run(name: str, out: Path) -> Record:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from emulator import checks
+from emulator.bundled import scenario_path
 from emulator.cli.common import (
     Out,
     RunArgument,
@@ -17,9 +18,11 @@ from emulator.cli.common import (
     choose_engine,
     console,
     find_run,
+    overrides,
     print_json,
     read,
 )
+from emulator.cli.comparing import up_variants
 
 __all__ = ["add_to"]
 
@@ -45,14 +48,38 @@ def up(
     seed: Seed = None,
     run_id: RunId = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Put summary.json on stdout, all else on stderr.")
+        bool,
+        typer.Option(
+            "--json",
+            help="Put summary.json on stdout (with --vary a list of them), all else on stderr.",
+        ),
     ] = False,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="KEY=VALUE,VALUE",
+            help="Run every combination of the values, one after the other, and compare them.",
+        ),
+    ] = None,
 ) -> None:
     """Run a scenario in the foreground; Ctrl-C stops it gracefully, twice at once.
 
     Exit codes: 0 ok, 1 an expectation failed, 2 bad usage or scenario, 3 an expectation could not
-    be judged, 4 the emulator or the engine failed, 130 interrupted.
+    be judged, 4 the emulator or the engine failed, 130 interrupted. With --vary the worst of all.
     """
+    if vary:
+        code = up_variants(
+            scenario_path(scenario),
+            vary,
+            overrides(sets, seed),
+            engine=engine,
+            out=out,
+            keep=keep,
+            run_id=run_id,
+            json=json,
+        )
+        raise typer.Exit(code)
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.run import up as run_up
 
@@ -67,9 +94,7 @@ def up(
         keep=keep,
         listener=printer.listener(),
     )
-    print_result(result, console(stderr=json))
-    if keep:
-        console(stderr=json).print(f"Kept; `emulate down {result.folder}` removes it.")
+    print_result(result, console(stderr=json), kept=keep)
     if json:
         print_json(result.summary)
     raise typer.Exit(result.exit_code)

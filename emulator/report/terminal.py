@@ -19,7 +19,7 @@ from emulator.record import Entry, Record
 from emulator.run import Listener, Result
 from emulator.units import format_duration, format_size
 
-__all__ = ["LivePrinter", "print_plan", "print_result", "print_runs"]
+__all__ = ["STATUS_COLOURS", "LivePrinter", "print_plan", "print_result", "print_runs"]
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 _IMPAIRED = {
@@ -28,7 +28,7 @@ _IMPAIRED = {
     "partition": "there is no way between {}",
     "shape": "the network of {} is impaired",
 }
-_STATUS = {"ok": "green", "failed": "red", "unknown": "yellow"}
+STATUS_COLOURS = {"ok": "green", "failed": "red", "unknown": "yellow"}
 
 
 class LivePrinter:
@@ -133,7 +133,7 @@ def _fault_in_words(entry: Entry) -> str:
     return f"fault {data['id']}: {data['stage']}: {data.get('reason', '')}"
 
 
-def print_result(result: Result, console: Console) -> None:
+def print_result(result: Result, console: Console, *, kept: bool = False) -> None:
     """Print the tables at the end of a run."""
     if result.end.last_words and result.end.outcome == "failed":
         console.print(f"\nThe last words of [bold]{result.end.task}[/bold]:")
@@ -141,6 +141,8 @@ def print_result(result: Result, console: Console) -> None:
             console.print(f"  {line}", markup=False, highlight=False)
     print_summary(result.summary, console)
     console.print(f"Record: {result.folder}", highlight=False, soft_wrap=True)
+    if kept:
+        console.print(f"Kept; `emulate down {result.folder}` removes it.")
 
 
 def print_summary(summary: Mapping[str, Any], console: Console) -> None:
@@ -153,7 +155,7 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     console.print(tasks)
     verdicts = _table(["expectation", "verdict", "wanted", "got"])
     for verdict in summary["verdicts"]:
-        colour = _STATUS[verdict["status"]]
+        colour = STATUS_COLOURS[verdict["status"]]
         status = f"[{colour}]{verdict['status']}[/{colour}]"
         wanted, got = escape(verdict["wanted"]), escape(verdict["got"])
         verdicts.add_row(verdict["expectation"], status, wanted, got)
@@ -161,7 +163,7 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     if summary["faults"]:
         console.print(_fault_table(summary["faults"]))
     console.print("  ".join(_figures(summary)), highlight=False, soft_wrap=True)
-    colour = _STATUS[summary["verdict"]]
+    colour = STATUS_COLOURS[summary["verdict"]]
     console.print(
         f"[bold {colour}]{summary['scenario']}: {summary['outcome']}, "
         f"verdict {summary['verdict']}[/bold {colour}]"
@@ -273,7 +275,7 @@ def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Cons
         things = left.get(record.run_id, 0)
         table.add_row(
             record.run_id,
-            plan.scenario.name,
+            escape(f"{plan.scenario.name} {plan.variant}".strip()),
             plan.engine,
             state,
             "" if record.live else str(done.get("verdict", "")),

@@ -1,0 +1,111 @@
+"""`compare`, and the runs of `up --vary`: what if something were otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator.cli.common import (
+    Out,
+    choose_engine,
+    complete_runs,
+    console,
+    find_run,
+    note,
+    print_json,
+)
+from emulator.engines import choose
+from emulator.errors import UsageError
+
+__all__ = ["add_to", "up_variants"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this theme's commands."""
+    app.command()(compare)
+
+
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN RUN...",
+            help="Two or more: run ids, their beginnings, folders, or `last`.",
+            autocompletion=complete_runs,
+        ),
+    ],
+    out: Out = Path("runs"),
+    json: Annotated[bool, typer.Option("--json", help="The rows as data.")] = False,
+) -> None:
+    """Judge runs again from their folders, side by side; ratios are to the first one.
+
+    Exit codes: 0, whatever the verdicts are; 2 where a run is not known.
+    """
+    from emulator.report.comparison import print_comparison
+    from emulator.whatif import compare as compare_records
+
+    if len(runs) < 2:
+        raise UsageError("A comparison takes two runs or more.", "`emulate ps --all` lists them.")
+    rows = compare_records([find_run(name, out) for name in runs])
+    if json:
+        print_json([asdict(row) for row in rows])
+    else:
+        print_comparison(rows, console())
+
+
+def up_variants(
+    path: Path,
+    varied: Sequence[str],
+    sets: Sequence[str],
+    *,
+    engine: str,
+    out: Path,
+    keep: bool,
+    run_id: str | None,
+    json: bool,
+) -> int:
+    """Run every variant, print each result and the comparison; return the exit code of all."""
+    from emulator.report.comparison import print_comparison
+    from emulator.report.terminal import LivePrinter, print_result
+    from emulator.run import Result, judge, up
+    from emulator.variants import variants
+    from emulator.whatif import Planned, plan_all, read_all, up_all
+    from emulator.whatif import compare as compare_records
+
+    found = variants(varied, sets)
+    scenarios = read_all(path, found, sets)
+    first = choose_engine(engine)  # what auto means is settled once, for all variants
+    try:
+        planned = plan_all(found, scenarios, first, out=out, run_id=run_id)
+    finally:
+        first.close()
+    text = path.read_text(encoding="utf-8")
+    shown = console(stderr=json)
+
+    def run(variant: Planned) -> Result:
+        note(f"variant {variant.number} of {len(planned)}: {variant.label}")
+        result = up(
+            variant.scenario,
+            choose(first.name),
+            text=text,
+            out=out,
+            run_id=variant.run_id,
+            variant=variant.label,
+            keep=keep,
+            listener=LivePrinter().listener(),
+        )
+        print_result(result, shown, kept=keep)
+        return result
+
+    sweep = up_all(planned, run, out=out)
+    if sweep.records:
+        print_comparison(compare_records(sweep.records), shown)
+    if json:
+        print_json([judge(record)[2] for record in sweep.records])
+    if sweep.failure:
+        note(str(sweep.failure))
+    return sweep.exit_code

@@ -1,0 +1,104 @@
+"""Runs side by side on the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from emulator.comparison import Row
+from emulator.report.terminal import STATUS_COLOURS
+from emulator.units import format_duration
+
+__all__ = ["print_comparison"]
+
+_WORDS = ("outcome", "verdict", "steps", "lost", "restarts")
+"""Columns without ratios."""
+_NUMBERS = 88
+"""Characters that the numbers take at least; a name for which too few are left goes above."""
+_COLUMNS = (
+    "run",
+    "outcome",
+    "verdict",
+    "steps",
+    "lost",
+    "restarts",
+    "recovery",
+    "goodput",
+    "steps/s",
+    "took",
+)
+
+
+def print_comparison(rows: Sequence[Row], console: Console) -> None:
+    """Print what was varied, and a row for each run with its ratios to the first."""
+    for key in rows[0].differs:
+        values = " | ".join(_written(row.differs[key]) for row in rows)
+        console.print(f"{key}: {values}", markup=False, highlight=False, soft_wrap=True)
+    names = list(_names(rows))
+    room = console.width - _NUMBERS
+    narrow = max(len(word) for name in names for word in name.split()) > room
+    if narrow:
+        for number, name in enumerate(names, start=1):
+            console.print(f"{number}: {name}", markup=False, highlight=False, soft_wrap=True)
+        names = [str(number) for number in range(1, len(rows) + 1)]
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0 if narrow else 1, 0, 0), pad_edge=False)
+    for column in _COLUMNS:
+        table.add_column(column, overflow="fold", no_wrap=column in _WORDS)
+    # A fixed width: rich moves ratios below their numbers before it breaks a name.
+    table.columns[0].width = min(max(map(len, names)), room) if not narrow else None
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(escape(name), *_cells(row, rows[0]))
+    console.print(table)
+
+
+def _names(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what each run is called: its variant, with its id where two are of the same."""
+    count = Counter(row.variant for row in rows)
+    for row in rows:
+        known = row.variant and count[row.variant] == 1
+        yield row.variant if known else f"{row.run_id} {row.variant}".strip()
+
+
+def _cells(row: Row, reference: Row) -> Iterator[str]:
+    colour = STATUS_COLOURS[row.verdict]
+    yield row.outcome
+    yield f"[{colour}]{row.verdict}[/{colour}]"
+    yield "" if row.final_step is None else str(row.final_step)
+    yield "" if row.lost_steps is None else str(row.lost_steps)
+    yield str(row.restarts)
+    if row.unrecovered:
+        yield "never"
+    else:
+        yield _beside(row, reference, "worst_recovery", format_duration)
+    yield _beside(row, reference, "goodput", "{:.0%}".format)
+    yield _beside(row, reference, "steps_per_second", "{:.1f}".format)
+    yield _beside(row, reference, "duration", format_duration)
+
+
+def _beside(row: Row, reference: Row, what: str, form: Any) -> str:  # noqa: ANN401
+    """Return a number, and how many times the reference's it is."""
+    value, first = getattr(row, what), getattr(reference, what)
+    if value is None:
+        return ""
+    ratio = f" x{value / first:.2f}" if first and row is not reference else ""
+    return f"{form(value)}{ratio}"
+
+
+def _written(value: object) -> str:
+    """Return a value of a scenario as short as it can be said."""
+    return value if isinstance(value, str) and value else json.dumps(_without_defaults(value))
+
+
+def _without_defaults(value: object) -> object:
+    """Drop what a fault or a role of the other scenario says by default: nothing."""
+    if isinstance(value, Mapping):
+        kept = {key: _without_defaults(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in kept.items() if inner not in (None, {}, [])}
+    return value

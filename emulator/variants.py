@@ -1,0 +1,97 @@
+"""`--vary KEY=VALUE,VALUE` -> the variants of a scenario, each with its overrides (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from emulator.errors import UsageError
+
+__all__ = ["Variant", "variants"]
+
+_CLOSES = {"[": "]", "{": "}", "(": ")"}
+_EXAMPLE = "For example: --vary restart.policy=never,on-failure"
+_QUOTE_IT = "Put a value with brackets, quotes or commas of its own in quotes."
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One combination of values."""
+
+    overrides: tuple[str, ...]
+    """Assignments as `--set` takes them, in the order of the options."""
+
+    @property
+    def label(self) -> str:
+        """Its name in tables: what sets it apart from the others."""
+        return " ".join(self.overrides)
+
+
+def variants(varied: Sequence[str], given: Sequence[str] = ()) -> list[Variant]:
+    """Return every combination of the varied values; the last option changes fastest.
+
+    `given` are the `--set` that all variants share. Raises UsageError.
+    """
+    options: list[list[str]] = []
+    fixed = {assignment.partition("=")[0] for assignment in given}
+    seen: set[str] = set()
+    for text in varied:
+        key, equals, values = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--vary {text} is not KEY=VALUE,VALUE.", _EXAMPLE)
+        key = key.strip()
+        if key in seen:
+            raise UsageError(f"--vary {text}: {key} is varied twice.", "Give all values at once.")
+        if key in fixed:
+            raise UsageError(f"--vary {text}: {key} is also given a value.", "Leave one of them.")
+        seen.add(key)
+        options.append([f"{key}={value}" for value in _values(values, f"--vary {text}")])
+    return [Variant(overrides) for overrides in product(*options)]
+
+
+def _values(text: str, what: str) -> list[str]:
+    values: list[str] = []
+    start = 0
+    for comma in (*_commas(text, what), len(text)):
+        value = text[start:comma].strip()
+        if not value:
+            raise UsageError(f"{what} has an empty value.", "`null` means nothing, '\"\"' no text.")
+        if value in values:
+            raise UsageError(f"{what} has {value} twice.", "Each value is run once.")
+        values.append(value)
+        start = comma + 1
+    return values
+
+
+def _commas(text: str, what: str) -> Iterator[int]:
+    """Yield where the commas are that stand in no brackets and no quotes.
+
+    A quote opens only where a value begins, as in YAML: the one in `it's` is a letter.
+    """
+    closing: list[str] = []
+    quote = ""
+    begins = True
+    skip = False
+    for place, char in enumerate(text):
+        if skip:
+            skip = False
+        elif quote:
+            if char == "\\" and quote == '"':
+                skip = True
+            elif char == quote == "'" and text[place + 1 : place + 2] == "'":
+                skip = True  # '' is how YAML writes a quote in single quotes
+            elif char == quote:
+                quote = ""
+        elif char in "'\"" and begins:
+            quote = char
+        elif char in _CLOSES:
+            closing.append(_CLOSES[char])
+        elif char in _CLOSES.values():
+            if not closing or char != closing.pop():
+                raise UsageError(f"{what}: the {char} closes nothing.", _QUOTE_IT)
+        elif char == "," and not closing:
+            yield place
+        begins = not quote and (char in ",:[{" or (begins and char.isspace()))
+    if quote or closing:
+        raise UsageError(f"{what}: there is no closing {quote or closing[-1]}.", _QUOTE_IT)

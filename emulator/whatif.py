@@ -1,0 +1,144 @@
+"""What if: variants of a scenario are run one after the other, and runs are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from emulator.comparison import Row, rows
+from emulator.engines.base import Engine
+from emulator.errors import EmulatorError, ScenarioError, UsageError
+from emulator.plan import new_run_id
+from emulator.reading import load
+from emulator.record import Record
+from emulator.run import Result, judge, make_ready
+from emulator.scenario import Scenario
+from emulator.variants import Variant
+
+__all__ = ["Planned", "Sweep", "compare", "plan_all", "read_all", "up_all"]
+
+INTERRUPTED = 130
+_WORST_FIRST = (INTERRUPTED, EmulatorError.exit_code, 1, 3, 0)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A variant that was read and can be run."""
+
+    number: int
+    """From 1."""
+    label: str
+    scenario: Scenario
+    run_id: str
+
+
+@dataclass
+class Sweep:
+    """What came of the variants that were run."""
+
+    records: list[Record] = field(default_factory=list)
+    """Of all that have left one, in order."""
+    exit_codes: list[int] = field(default_factory=list)
+    failure: EmulatorError | None = None
+    """What ended it before its time."""
+
+    @property
+    def exit_code(self) -> int:
+        """The worst of all: interrupted, an error, failed, unknown, ok."""
+        return min(self.exit_codes, key=_WORST_FIRST.index)
+
+
+def compare(records: Sequence[Record]) -> list[Row]:
+    """Judge runs from their folders; return a row for each. Raises RecordError."""
+    judged = [(record.plan, *judge(record)[:2]) for record in records]
+    return rows(judged)
+
+
+def read_all(path: Path, found: Sequence[Variant], sets: Sequence[str] = ()) -> list[Scenario]:
+    """Read the scenario at `path` in every variant.
+
+    Raises UsageError with every problem at once, each with the label of its variant.
+    """
+    return _for_all(found, lambda _, variant: load(path, [*sets, *variant.overrides]))
+
+
+def plan_all(
+    found: Sequence[Variant],
+    scenarios: Sequence[Scenario],
+    engine: Engine,
+    *,
+    out: Path,
+    run_id: str | None = None,
+) -> list[Planned]:
+    """See that the engine can run every variant, and that each has a folder of its own.
+
+    Their run ids are `run_id` (or a new one) with their number. Raises UsageError as `read_all`.
+    """
+    stem = run_id or new_run_id(scenarios[0].name)
+
+    def plan(number: int, variant: Variant) -> Planned:
+        scenario, name = scenarios[number - 1], f"{stem}-{number}"
+        _, folder = make_ready(scenario, engine, out=out, run_id=name)
+        if (folder / "plan.json").exists():
+            raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
+        return Planned(number, variant.label, scenario, name)
+
+    return _for_all(found, plan)
+
+
+_T = TypeVar("_T")
+
+
+def _for_all(found: Sequence[Variant], do: Callable[[int, Variant], _T]) -> list[_T]:
+    """Do it for every variant, also for those after one that is refused."""
+    problems: dict[str, list[str]] = {}
+    done: list[_T] = []
+    for number, variant in enumerate(found, start=1):
+        try:
+            done.append(do(number, variant))
+        except UsageError as error:
+            for text in _as_varied(error, variant):
+                problems.setdefault(text, []).append(variant.label)
+    if problems:
+        raise UsageError("\n".join(_labelled(problems, len(found))))
+    return done
+
+
+def _as_varied(error: UsageError, variant: Variant) -> Iterator[str]:
+    """Yield each problem; what `--vary` brought in is not said to come from `--set`."""
+    said = [str(p) for p in error.problems] if isinstance(error, ScenarioError) else [str(error)]
+    for text in said:
+        for override in variant.overrides:
+            text = text.replace(f"--set {override}", f"--vary {override}")
+        yield text
+
+
+def _labelled(problems: dict[str, list[str]], variants: int) -> Iterator[str]:
+    """Yield each problem once: with the first label that has it, alone where all have it."""
+    for text, labels in problems.items():
+        more = f" (and {len(labels) - 1} more)" if len(labels) > 1 else ""
+        yield text if len(labels) == variants else f"{labels[0]}{more}: {text}"
+
+
+def up_all(planned: Sequence[Planned], run: Callable[[Planned], Result], *, out: Path) -> Sweep:
+    """Run the variants one after the other; Ctrl-C or an error of the emulator ends them all.
+
+    After an error nobody knows in what state the engine is, so the rest would measure that.
+    """
+    sweep = Sweep()
+    for variant in planned:
+        try:
+            code = run(variant).exit_code
+        except KeyboardInterrupt:
+            code = INTERRUPTED  # while no supervisor was there to take the signal
+        except EmulatorError as error:
+            code, sweep.failure = EmulatorError.exit_code, error
+        sweep.exit_codes.append(code)
+        folder = (out / variant.run_id).resolve()
+        if (folder / "plan.json").is_file():
+            sweep.records.append(Record(folder))
+        if code == INTERRUPTED or sweep.failure:
+            break
+    return sweep

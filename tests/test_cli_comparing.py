@@ -1,0 +1,122 @@
+"""`up --vary` and `compare` as users meet them. Tasks are shell scripts."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Emulate, end, wait_for_line
+
+# Its first start ends with $CODE, the next one with 0.
+TEXT = """\
+name: vary
+framework: none
+image: none
+program:
+  command: [sh, -c, 'echo "{\\"emulate\\": \\"step\\", \\"step\\": 7}";
+    test -e $EMULATOR_SHARED/again && exit 0; touch $EMULATOR_SHARED/again; exit $CODE']
+  env: {CODE: 9}
+cluster: {worker: 1}
+restart: {backoff: 0s}
+expect: {final_step: 7}
+"""
+POLICIES = ("--vary", "restart.policy=never,on-failure")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "vary.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_vary_runs_every_combination_and_the_worst_verdict_counts(
+    emulate: Emulate, path: Path
+) -> None:
+    done = emulate.up(
+        path, "--engine", "process", "--run-id", "x", *POLICIES, "--vary", "program.env.CODE=9,0"
+    )
+    assert done.returncode == 1, done.stderr
+    assert [(run["run_id"], run["variant"], run["outcome"]) for run in done.json] == [
+        ("x-1", "restart.policy=never program.env.CODE=9", "failed"),
+        ("x-2", "restart.policy=never program.env.CODE=0", "succeeded"),
+        ("x-3", "restart.policy=on-failure program.env.CODE=9", "succeeded"),
+        ("x-4", "restart.policy=on-failure program.env.CODE=0", "succeeded"),
+    ]
+    assert "emulate: variant 2 of 4: restart.policy=never program.env.CODE=0\n" in done.stderr
+    assert "restart.policy: never | never | on-failure | on-failure" in done.stderr
+    ps = emulate("ps", "--all", "--out", emulate.out)
+    assert "vary restart.policy=on-failure" in ps.stdout
+
+
+def test_compare_prints_what_differs_and_a_row_for_each_run(emulate: Emulate, path: Path) -> None:
+    up = emulate(
+        "up", path, "--engine", "process", "--out", emulate.out, "--run-id", "x", *POLICIES
+    )
+    # After the last run, its table; then the same from the folders alone.
+    path.unlink()
+    done = emulate("compare", "x-1", emulate.out / "x-2", "--out", emulate.out)
+    assert done.returncode == 0, done.stderr
+    assert up.stdout.endswith(done.stdout)
+    assert done.stdout.startswith("restart.policy: never | on-failure\n")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" restart.policy")]
+    assert [row[:4] for row in rows] == [
+        ["restart.policy=never", "failed", "failed", "7"],
+        ["restart.policy=on-failure", "succeeded", "ok", "7"],
+    ]
+    data = emulate("compare", "last", "x-1", "--json", "--out", emulate.out).json
+    assert [row["run_id"] for row in data] == ["x-2", "x-1"]
+    assert [row["restarts"] for row in data] == [1, 0]
+    assert data[0]["differs"] == {"restart.policy": "on-failure"}
+
+
+@pytest.mark.parametrize("runs", [["x-1"], ["x-1", "other"]])
+def test_compare_needs_two_runs_that_are_there(
+    emulate: Emulate, path: Path, runs: list[str]
+) -> None:
+    emulate.up(path, "--engine", "process", "--run-id", "x-1")
+    done = emulate("compare", *runs, "--out", emulate.out)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [
+        ("restart.policy=never,sometimes", "restart.policy=sometimes: --vary restart.policy="),
+        ("cluster.worker.memory=null,1g", "cluster.worker.memory=1g: The process engine can't"),
+        ("timeout=1s,", "--vary timeout=1s, has an empty value."),
+    ],
+)
+def test_a_bad_variant_starts_none(emulate: Emulate, path: Path, vary: str, message: str) -> None:
+    done = emulate.up(path, "--engine", "process", "--vary", vary)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"emulate: {message}")
+    assert not emulate.out.exists()
+
+
+def test_an_error_of_the_emulator_ends_it_with_what_there_is(emulate: Emulate, path: Path) -> None:
+    done = emulate.up(
+        path,
+        *("--engine", "process", "--run-id", "x", "--set", "program.env.CODE=0"),
+        *("--vary", "program.command.0=sh,no-such-shell,dash"),
+    )
+    assert done.returncode == 4
+    assert [run["outcome"] for run in done.json] == ["succeeded", "error"]
+    assert "can't run 'no-such-shell'" in done.stderr.splitlines()[-1]
+    assert not (emulate.out / "x-3").exists()
+
+
+def test_ctrl_c_stops_the_rest_too(emulate: Emulate, path: Path) -> None:
+    process = emulate.start(
+        *("up", path, "--json", "--out", emulate.out, "--engine", "process", "--run-id", "x"),
+        *("--set", "program.command=[sh, -c, 'echo up; exec sleep 1000']", "--vary", "seed=1,2,3"),
+    )
+    wait_for_line(process, "all tasks are running")
+    done = end(process, signal.SIGINT)
+    assert done.returncode == 130
+    assert [(run["run_id"], run["outcome"]) for run in done.json] == [("x-1", "interrupted")]
+    assert not (emulate.out / "x-2").exists()

@@ -1,0 +1,154 @@
+"""Variants in a row: read before the first runs, ended by Ctrl-C or an error, judged as a whole."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.errors import EngineLost, UsageError
+from emulator.report.terminal import print_runs
+from emulator.run import Result, up
+from emulator.variants import variants
+from emulator.whatif import Planned, Sweep, compare, plan_all, read_all, up_all
+
+TEXT = "name: s\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "s.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+def planned(path: Path, *varied: str, run_id: str | None = "x") -> list[Planned]:
+    found = variants(varied)
+    engine = MemoryEngine(ManualClock(), {})
+    return plan_all(found, read_all(path, found), engine, out=path.parent / "runs", run_id=run_id)
+
+
+def ended(tmp_path: Path, exit_code: int = 0) -> Callable[[Planned], Result]:
+    """Return what runs a variant at once, on a manual clock; its tasks exit with a code."""
+
+    def run(variant: Planned) -> Result:
+        clock = ManualClock()
+        return up(
+            variant.scenario,
+            MemoryEngine(clock, {"*": Script(exits_at=1, exit_code=exit_code)}),
+            text=TEXT,
+            out=tmp_path / "runs",
+            run_id=variant.run_id,
+            variant=variant.label,
+            clock=clock,
+        )
+
+    return run
+
+
+def test_variants_are_numbered_and_have_their_overrides(path: Path) -> None:
+    first, second = planned(path, "cluster.worker=1,3")
+    assert (first.number, first.label, first.run_id) == (1, "cluster.worker=1", "x-1")
+    assert (second.number, second.label, second.run_id) == (2, "cluster.worker=3", "x-2")
+    assert second.scenario.cluster["worker"].replicas == 3
+
+
+def test_variants_without_a_run_id_share_a_new_one(path: Path) -> None:
+    first, second = planned(path, "seed=1,2", run_id=None)
+    assert first.run_id.startswith("s-")
+    assert first.run_id.removesuffix("-1") == second.run_id.removesuffix("-2")
+
+
+def test_every_problem_is_told_with_the_label_that_has_it(path: Path) -> None:
+    found = variants(["restart.policy=nevr,always", "timeout=5,3s"])
+    with pytest.raises(UsageError) as refused:
+        read_all(path, found, ["seed=x"])
+    assert str(refused.value).splitlines() == [
+        "restart.policy=nevr timeout=5 (and 1 more): --vary restart.policy=nevr: "
+        "restart.policy: 'nevr' is not allowed (did you mean 'never'?)",
+        "--set seed=x: seed: 'x' should be a whole number",
+        "restart.policy=nevr timeout=5 (and 1 more): --vary timeout=5: "
+        "timeout: '5' is not a duration; write '5s'",
+    ]
+
+
+def test_an_override_that_can_not_be_applied_is_told_with_its_label(path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_all(path, variants(["program.command.0=b,c", "faults.0.grace=1s,2s"]))
+    assert str(refused.value).splitlines() == [
+        f"program.command.0=b faults.0.grace={grace} (and 1 more): "
+        f"--vary faults.0.grace={grace}: the list has no entry 0."
+        for grace in ("1s", "2s")
+    ]
+
+
+def test_what_is_wrong_in_all_variants_is_told_without_a_label(path: Path) -> None:
+    path.write_text(TEXT + "timeout: 5\n")
+    with pytest.raises(UsageError) as refused:
+        read_all(path, variants(["seed=1,2"]))
+    assert str(refused.value) == f"{path}:5: timeout: '5' is not a duration; write '5s'"
+
+
+def test_what_the_engine_can_not_do_is_told_with_its_label(path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^cluster\.worker\.gpus=1: .* GPU"):
+        planned(path, "cluster.worker.gpus=0,1")
+
+
+def test_a_taken_folder_is_told_before_anything_runs(path: Path, tmp_path: Path) -> None:
+    (_, second) = planned(path, "seed=1,2")
+    ended(tmp_path)(second)
+    with pytest.raises(UsageError, match=r"^seed=2: There is a run in .*/x-2 already"):
+        planned(path, "seed=1,2")
+
+
+def test_all_are_run_and_keep_their_labels(path: Path, tmp_path: Path) -> None:
+    sweep = up_all(planned(path, "seed=1,2"), ended(tmp_path), out=tmp_path / "runs")
+    assert [record.plan.variant for record in sweep.records] == ["seed=1", "seed=2"]
+    assert [row.differs for row in compare(sweep.records)] == [{"seed": 1}, {"seed": 2}]
+    summary = sweep.records[1].result("summary.json")
+    assert summary is not None
+    assert summary["variant"] == "seed=2"
+    assert sweep.exit_code == 0
+
+
+def test_the_list_of_runs_shows_a_label_as_it_is(path: Path, tmp_path: Path) -> None:
+    variant = "program.command=[a]"
+    sweep = up_all(planned(path, variant), ended(tmp_path), out=tmp_path / "runs")
+    out = io.StringIO()
+    print_runs(sweep.records, {}, Console(file=out, width=120))
+    assert f"s {variant} " in out.getvalue()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), EngineLost("The engine is gone.")])
+def test_what_ends_one_ends_all(path: Path, tmp_path: Path, error: BaseException) -> None:
+    begun: list[int] = []
+
+    def run(variant: Planned) -> Result:
+        begun.append(variant.number)
+        if variant.number == 2:
+            raise error
+        return ended(tmp_path)(variant)
+
+    sweep = up_all(planned(path, "seed=1,2,3"), run, out=tmp_path / "runs")
+    assert begun == [1, 2]
+    assert [record.run_id for record in sweep.records] == ["x-1"]
+    assert sweep.failure is (error if isinstance(error, EngineLost) else None)
+    assert sweep.exit_code == (4 if sweep.failure else 130)
+
+
+@pytest.mark.parametrize(
+    ("codes", "worst"),
+    [([0, 0], 0), ([0, 3], 3), ([3, 1, 0], 1), ([1, 4], 4), ([4, 130], 130), ([0, 130], 130)],
+)
+def test_the_worst_counts(codes: list[int], worst: int) -> None:
+    assert Sweep(exit_codes=codes).exit_code == worst
+
+
+def test_a_failed_variant_does_not_stop_the_others(path: Path, tmp_path: Path) -> None:
+    sweep = up_all(planned(path, "seed=1,2"), ended(tmp_path, 9), out=tmp_path / "runs")
+    assert sweep.exit_codes == [1, 1]

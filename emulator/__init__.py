@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from emulator.client import Cluster, connect
     from emulator.engines import choose
     from emulator.errors import EmulatorError
     from emulator.reading import load
@@ -13,7 +14,18 @@ if TYPE_CHECKING:
     from emulator.run import Result, judge, up
     from emulator.scenario import Scenario
 
-__all__ = ["EmulatorError", "Record", "Result", "Scenario", "choose", "judge", "load", "up"]
+__all__ = [
+    "Cluster",
+    "EmulatorError",
+    "Record",
+    "Result",
+    "Scenario",
+    "choose",
+    "connect",
+    "judge",
+    "load",
+    "up",
+]
 
 try:
     __version__ = version("emulator")
@@ -21,6 +33,8 @@ except PackageNotFoundError:  # a checkout that was never installed
     __version__ = "0"
 
 _HOMES = {
+    "Cluster": "client",
+    "connect": "client",
     "EmulatorError": "errors",
     "Record": "record",
     "Result": "run",

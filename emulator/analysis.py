@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from pydantic import TypeAdapter
-
-from emulator.faults import PlannedFault
+from emulator.faults import PlannedFault, from_json
 from emulator.plan import Plan
 from emulator.record import Entry
 
@@ -254,7 +252,7 @@ def _by_hand(history: Sequence[Entry]) -> Iterator[PlannedFault]:
     """Yield the faults that were not in the plan, from where they were noted."""
     for entry in history:
         if entry.event == "fault" and entry.data["stage"] == "planned":
-            yield TypeAdapter(PlannedFault).validate_python(entry.data["plan"])
+            yield from_json(entry.data["plan"])
 
 
 def _fault(planned: PlannedFault, history: Sequence[Entry]) -> FaultResult:

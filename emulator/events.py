@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, UsageError
 
 __all__ = ["Asked", "Called", "Interrupted", "JobEnd", "Operation", "Outcome"]
 
@@ -38,6 +38,11 @@ class Asked:
                 self.reply.set_result(self.call())
             except Exception as error:
                 self.reply.set_exception(error)
+
+    def refuse(self) -> None:
+        """Say that nobody will answer any more."""
+        if self.reply.set_running_or_notify_cancel():
+            self.reply.set_exception(UsageError("The run is over."))
 
 
 @dataclass(frozen=True)

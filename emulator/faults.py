@@ -13,6 +13,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from emulator.errors import UsageError
 from emulator.netem import Link
@@ -26,10 +29,12 @@ __all__ = [
     "belongs",
     "by_hand",
     "fires",
+    "from_json",
     "needs",
     "network_parts",
     "strike_needs",
     "timeline",
+    "to_json",
 ]
 
 GRACE, DOWN = 30.0, 10.0
@@ -76,6 +81,19 @@ class PlannedFault:
             return self.duration + SETTLED
         times = {"preempt": self.grace + self.down, "restart": self.grace}
         return times.get(self.kind, 0.0) + SETTLED
+
+
+_ADAPTER = TypeAdapter(PlannedFault)
+
+
+def to_json(fault: PlannedFault) -> dict[str, Any]:
+    """Return a fault for the history."""
+    return dict(_ADAPTER.dump_python(fault, mode="json"))
+
+
+def from_json(data: object) -> PlannedFault:
+    """Return the fault that `to_json` wrote."""
+    return _ADAPTER.validate_python(data)
 
 
 def timeline(scenario: Scenario, tasks: Sequence[str]) -> tuple[PlannedFault, ...]:
@@ -307,7 +325,6 @@ def _planned(
 def _matching(pattern: str, tasks: Sequence[str], where: str) -> list[str]:
     found = [task for task in tasks if fnmatch.fnmatchcase(task, pattern)]
     if not found:
-        raise UsageError(
-            f"{where}: no task is called {pattern!r}.", f"There are {', '.join(tasks)}."
-        )
+        place = "" if where.startswith("faults.hand-") else f"{where}: "
+        raise UsageError(f"{place}no task is called {pattern!r}.", f"There are {', '.join(tasks)}.")
     return found

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
 
-from emulator.faults import LASTING, PlannedFault, belongs, fires
+from emulator.faults import LASTING, PlannedFault, belongs, fires, from_json, to_json
+from emulator.record import Entry
 
 __all__ = ["Hands", "Injector"]
 
@@ -157,7 +158,7 @@ class Injector:
         for fault in faults:
             strike = _Strike(fault, stage="waiting")
             self._strikes.append(strike)
-            self._write(strike, "planned", plan=asdict(fault) | {"trigger": {"time": "0s"}})
+            self._write(strike, "planned", plan=to_json(fault))
         for fault in faults[:1] if faults[0].kind == "restart" else faults:
             found = self._find(fault.id)
             assert found is not None
@@ -183,6 +184,77 @@ class Injector:
             {"id": s.fault.id, "kind": s.fault.kind, "target": s.fault.target, "stage": s.stage}
             for s in self._strikes
         ]
+
+    def resume(self, history: Sequence[Entry], t: float, began: float) -> None:
+        """Go on where a killed supervisor stopped, `t` seconds into the run.
+
+        `began` is when all tasks first ran. What became due meanwhile is done now.
+        """
+        applied: dict[str, float] = {}
+        for entry in history:
+            if entry.event == "step":
+                self._stepping.add(entry.task)
+                for strike in self._strikes:
+                    strike.recovered = strike.recovered or strike.back
+            elif entry.event == "fault":
+                self._remember(entry, t)
+                if entry.data["stage"] == "applied":
+                    applied[str(entry.data["id"])] = entry.t
+        for strike in self._strikes:
+            fault = strike.fault
+            if strike.stage == "planned":
+                strike.stage = "waiting"
+            if strike.stage == "waiting" and fault.trigger.time is not None:
+                due = began + fault.trigger.time - t
+                self._hands.after(max(0.0, due), partial(self._trigger, strike))
+            elif strike.stage == "noticed":
+                self._notice_again(strike)
+            elif strike.stage == "impaired" and fault.id not in applied:
+                self._hands.impair(fault, on=True)
+            elif strike.stage == "impaired" and fault.duration != math.inf:
+                left = applied[fault.id] + fault.duration - t
+                if fault.links:
+                    self._hands.impair(fault, on=True)  # only the last supervisor knew of them
+                self._hands.after(max(0.0, left), partial(self._restore, strike))
+            elif strike.stage == "down" and fault.down != math.inf:
+                wait = 0.0 if fault.kind == "restart" else applied[fault.id] + fault.down - t
+                self._hands.after(max(0.0, wait), partial(self._bring_back, strike))
+        self._followed("after")
+        self._followed("recovery")
+
+    def _remember(self, entry: Entry, t: float) -> None:
+        """Bring one strike as far as an event of it says."""
+        strike = self._find(str(entry.data["id"]))
+        stage = entry.data["stage"]
+        if stage == "planned":
+            self._strikes.append(_Strike(from_json(entry.data["plan"]), stage="waiting"))
+        if strike is None:
+            return
+        kind = strike.fault.kind
+        match stage:
+            case "triggered":
+                strike.stage = "impaired" if kind in LASTING else "noticed"
+                strike.since = self._hands.now() - (t - entry.t)
+            case "applied":
+                strike.struck = True
+                if kind not in LASTING:
+                    strike.stage = "down" if kind in ("preempt", "restart") else "over"
+            case "healed":
+                strike.stage, strike.back = "over", True
+            case "skipped" | "failed":
+                strike.stage = "over"
+
+    def _notice_again(self, strike: _Strike) -> None:
+        """See to it that a task which was told to leave does; it may have been gone for long."""
+        fault = strike.fault
+        if fault.kind in ("preempt", "restart"):
+            left = strike.since + fault.grace - self._hands.now()
+            self._hands.after(max(0.0, left), partial(self._kill, strike))
+        elif fault.kind == "oom":
+            self._hands.impair(fault, on=True)
+        else:
+            number = signal.SIGKILL if fault.kind == "kill" else signal.SIGTERM
+            self._hands.send(fault.target, number)
 
     def end(self) -> None:
         """The job is over: heal what can be healed, and say what never happened."""

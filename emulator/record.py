@@ -23,7 +23,7 @@ from emulator.clock import Clock
 from emulator.errors import RecordError, UsageError
 from emulator.plan import Plan
 
-__all__ = ["Entry", "Record", "RunFolder", "is_live", "runs_in", "wait_until_over"]
+__all__ = ["Entry", "Record", "RunFolder", "entry_of", "is_live", "runs_in", "wait_until_over"]
 
 LOCK = "supervisor.lock"
 
@@ -58,13 +58,40 @@ class RunFolder:
             raise UsageError(
                 f"There is a run in {path} already.", "Leave --run-id out, or choose another."
             )
-        self._lock = FileLock(path / LOCK, thread_local=False)
+        self._take()
         with _saying(path):
-            self._lock.acquire(timeout=0)
             (path / "scenario.yaml").write_text(scenario_text, encoding="utf-8")
             _write_json(path / "plan.json", plan.model_dump(mode="json"))
+
+    def _take(self) -> None:
+        self._lock = FileLock(self.path / LOCK, thread_local=False)
+        with _saying(self.path):
+            self._lock.acquire(timeout=0)
             # Unbuffered: what was written before a kill -9 is there after it.
-            self._history = (path / "history.jsonl").open("ab", buffering=0)
+            self._history = (self.path / "history.jsonl").open("ab", buffering=0)
+
+    @classmethod
+    def reopen(cls, record: Record, clock: Clock) -> RunFolder:
+        """Go on writing a run whose writer was killed; its time goes on as well.
+
+        What was torn by the kill is cut off. Raises UsageError where somebody is writing it.
+        """
+        folder = cls.__new__(cls)
+        folder.path, folder._clock, folder._logs = record.path, clock, {}
+        folder._take()
+        with _saying(record.path):
+            for path in [record.path / "history.jsonl", *(record.path / "logs").glob("*.log")]:
+                _cut_torn_line(path)
+        last = record.history[-1] if record.history else None
+        folder._n = last.n + 1 if last else 0
+        since = max(0.0, clock.wall() - last.wall) if last else 0.0
+        folder._began = clock.now() - (last.t + since if last else 0.0)
+        return folder
+
+    @property
+    def t(self) -> float:
+        """Seconds since the run began."""
+        return self._clock.now() - self._began
 
     def write(
         self, event: str, task: str = "", *, wall: float | None = None, **data: object
@@ -91,6 +118,14 @@ class RunFolder:
             if task not in self._logs:
                 self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
             self._logs[task].write(text.encode("utf-8", "surrogateescape") + b"\n")
+
+    def printed(self, task: str) -> list[str]:
+        """Return the lines in the task's log as an engine tells them."""
+        try:
+            text = (self.path / "logs" / f"{task}.log").read_bytes()
+        except FileNotFoundError:
+            return []
+        return text.decode("utf-8", "surrogateescape").split("\n")[:-1]
 
     def finish(self, name: str, value: object) -> None:
         """Write a result file: `summary.json`, `verdicts.json`."""
@@ -119,6 +154,27 @@ class Record:
                 f"{path} is no run folder: it has no plan.json.", "`emulate ps --all` lists runs."
             )
         return cls(path)
+
+    @classmethod
+    def find(cls, name: str, out: Path) -> Record:
+        """Return the run that `name` means: an id, the beginning of one, a folder, or `last`.
+
+        Raises UsageError where there is none in the folder `out`.
+        """
+        if Path(name, "plan.json").is_file():
+            return cls(Path(name).resolve())
+        runs = runs_in(out)
+        if name == "last" and runs:
+            return runs[-1]
+        matching = [run for run in runs if run.run_id == name] or [
+            run for run in runs if run.run_id.startswith(name)
+        ]
+        if len(matching) == 1:
+            return matching[0]
+        why = "fits several runs" if matching else f"is no run in {out}"
+        raise UsageError(
+            f"{name} {why}.", "`emulate ps --all` lists them; --out names another folder."
+        )
 
     @property
     def run_id(self) -> str:
@@ -204,11 +260,21 @@ def _entries(lines: IO[bytes]) -> Iterator[Entry]:
         if not line.endswith(b"\n"):
             return  # torn by a crash or a full disk
         try:
-            data = json.loads(line)
-            known = {key: data.pop(key) for key in ("n", "t", "wall", "event")}
+            yield entry_of(json.loads(line))
         except (ValueError, KeyError):
             return  # a torn line and what was written after it, once there was room again
-        yield Entry(**known, task=data.pop("task", ""), data=data)
+
+
+def entry_of(data: dict[str, Any]) -> Entry:
+    """Return a line of the history as an entry; raises KeyError where it is none."""
+    known = {key: data.pop(key) for key in ("n", "t", "wall", "event")}
+    return Entry(**known, task=data.pop("task", ""), data=data)
+
+
+def _cut_torn_line(path: Path) -> None:
+    with path.open("r+b") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
 
 
 def _write_json(path: Path, value: object) -> None:

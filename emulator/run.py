@@ -15,10 +15,11 @@ from typing import Any
 
 from emulator import checks
 from emulator.analysis import Analysis, analyse
+from emulator.api import Door
 from emulator.checks import Verdict
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.events import Interrupted, JobEnd
 from emulator.plan import Plan, make_plan, new_run_id
 from emulator.record import Entry, Record, RunFolder
@@ -28,7 +29,7 @@ from emulator.supervisor import Supervisor
 CALLS_AT_ONCE = 32
 """Engine calls that are under way at the same time."""
 
-__all__ = ["Listener", "Result", "judge", "make_ready", "up"]
+__all__ = ["Listener", "Result", "attach", "exit_code", "judge", "make_ready", "up"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Listener:
     planned: Callable[[Plan, Path], None] = lambda plan, folder: None
     entry: Callable[[Entry], None] = lambda entry: None
     line: Callable[[str, str], None] = lambda task, text: None
+    reachable: Callable[[], None] = lambda: None
+    """The API answers; called on a thread of its own."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,12 @@ class Result:
     @property
     def exit_code(self) -> int:
         """The exit code of `emulate up`; docs/results.md lists them."""
-        if self.end.outcome == "interrupted":
-            return 130
-        return checks.EXIT_CODES[checks.overall(self.verdicts)]
+        return exit_code(self.end.outcome, self.verdicts)
+
+
+def exit_code(outcome: str, verdicts: Sequence[Verdict]) -> int:
+    """Return the exit code that a run's outcome and verdicts stand for."""
+    return 130 if outcome == "interrupted" else checks.EXIT_CODES[checks.overall(verdicts)]
 
 
 def make_ready(
@@ -110,6 +116,42 @@ def up(
     return Result(folder, end, analysis, verdicts, summary)
 
 
+def attach(
+    record: Record,
+    engine: Engine,
+    *,
+    keep: bool = False,
+    listener: Listener = Listener(),
+    clock: Clock | None = None,
+) -> Result:
+    """Take over a run whose emulator was killed; see it to its end, remove it and judge it.
+
+    Raises EmulatorError: UsageError where somebody is at work on it, or where it is over.
+    """
+    clock = clock or RealClock()
+    plan = record.plan
+    if "adopt" not in engine.capabilities:
+        raise Unsupported(
+            f"The {engine.name} engine can't take over a run whose emulator is gone: how its tasks "
+            "end is told to their parent alone.",
+            f"`emulate down {record.run_id}` removes it.",
+        )
+    if not record.live and record.result("summary.json") is not None:
+        raise UsageError(f"{record.run_id} is over.", "`emulate check` judges it again.")
+    folder = RunFolder.reopen(record, clock)
+    listener.planned(plan, record.path)
+    try:
+        end = _supervise(
+            plan, engine, folder, clock=clock, keep=keep, listener=listener, resume=True
+        )
+        analysis, verdicts, summary = judge(Record(record.path))
+        folder.finish("summary.json", summary)
+        folder.finish("verdicts.json", [asdict(verdict) for verdict in verdicts])
+    finally:
+        folder.close()
+    return Result(record.path, end, analysis, verdicts, summary)
+
+
 def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
     """Judge a run from its folder alone; return numbers, verdicts and summary."""
     plan = record.plan
@@ -134,8 +176,23 @@ def _supervise(
     clock: Clock,
     keep: bool,
     listener: Listener,
+    resume: bool = False,
 ) -> JobEnd:
     """Run the supervisor, and clean up after it whatever happens."""
+    door: Door | None = None
+
+    def on_entry(entry: Entry) -> None:
+        listener.entry(entry)
+        if door is not None:
+            if entry.event in ("all-running", "attached"):
+                door.open()
+            door.grown()
+
+    def on_line(task: str, text: str) -> None:
+        listener.line(task, text)
+        if door is not None:
+            door.grown()
+
     pool = _Inline() if isinstance(clock, ManualClock) else ThreadPoolExecutor(CALLS_AT_ONCE)
     supervisor = Supervisor(
         plan,
@@ -143,12 +200,14 @@ def _supervise(
         record,
         clock=clock,
         submit=pool.submit,
-        on_entry=listener.entry,
-        on_line=listener.line,
+        on_entry=on_entry,
+        on_line=on_line,
     )
+    if not isinstance(clock, ManualClock):
+        door = Door(supervisor.desk, supervisor.inbox, record.path, listener.reachable)
     with _signals_into(supervisor.inbox):
         try:
-            return supervisor.run()
+            return supervisor.resume() if resume else supervisor.run()
         except EmulatorError as error:
             with contextlib.suppress(EmulatorError):  # the disk may be what failed
                 record.write("error", message=error.message)
@@ -157,9 +216,13 @@ def _supervise(
         finally:
             # A start that is still under way must be over before anything is removed.
             pool.shutdown(wait=True, cancel_futures=True)
+            if door is not None:
+                door.refuse()
             if not keep:
                 _tear_down(engine, plan.run_id, record)
             engine.close()
+            if door is not None:
+                door.close()
 
 
 def _tear_down(engine: Engine, run_id: str, record: RunFolder) -> None:

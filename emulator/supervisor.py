@@ -12,21 +12,21 @@ import itertools
 import os
 import signal
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from emulator import policy
 from emulator.calls import Calls
 from emulator.clock import Clock
-from emulator.engines.base import Engine, Exited, Inbox, Line, Lost, require_of
+from emulator.desk import Desk
+from emulator.engines.base import Engine, Exited, Inbox, Line, Lost
 from emulator.errors import EngineLost
 from emulator.events import Asked, Called, Interrupted, JobEnd
-from emulator.faults import PlannedFault, by_hand, strike_needs
+from emulator.faults import PlannedFault
 from emulator.injector import Injector
 from emulator.plan import Plan
-from emulator.record import Entry, RunFolder
-from emulator.state import TaskState
+from emulator.record import Entry, Record, RunFolder
+from emulator.state import TaskState, resumed
 from emulator.steps import Observation, StepReader
-from emulator.strikes import Strike, Trigger
 from emulator.watchdog import Watchdog
 
 __all__ = ["Supervisor"]
@@ -64,7 +64,6 @@ class Supervisor:
         self._on_entry, self._on_line = on_entry, on_line
         rule = plan.scenario.metrics.steps
         self._tasks = {task.name: TaskState(task, StepReader(rule)) for task in plan.tasks}
-        self._by_hand = 0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._end: JobEnd | None = None
@@ -74,6 +73,14 @@ class Supervisor:
         self._restarting: policy.RestartJob | None = None
         self._all_running = False
         self._injector = Injector(plan.faults, self)
+        self.desk = Desk(
+            plan,
+            engine,
+            self._injector,
+            tasks=lambda: self._tasks,
+            phase=self._phase,
+            stop=lambda: self._interrupted(signal.SIGTERM),
+        )
         self._watchdog = Watchdog(plan.scenario.restart.stall, self)
 
     def run(self) -> JobEnd:
@@ -91,6 +98,45 @@ class Supervisor:
             self._at(plan.scenario.timeout, self._out_of_time)
         self._start_all()
         return self._see_through()
+
+    def resume(self) -> JobEnd:
+        """Take over a run whose supervisor was killed, and see it through.
+
+        Raises EngineError, RecordError.
+        """
+        history = Record(self._record.path).history
+        found = resumed(self._plan, history)
+        gap = round(self._record.t - found.t, 6)
+        self._tasks, self._end = found.tasks, found.end
+        self._stopping = found.end is not None
+        self._job_restarts, self._all_running = found.job_restarts, found.all_running is not None
+        ran = [n for n, s in self._tasks.items() if s.state in ("starting", "running")]
+        logged = {name: self._record.printed(name) for name in ran}
+        there = self._engine.adopt(self._plan, self._record.path, self.inbox, logged)
+        self._write("attached", pid=os.getpid(), gap=gap)
+        for name, state in self._tasks.items():
+            if state.state == "running" and name not in there:
+                self.inbox.put(Exited(name, self._clock.wall(), 128 + signal.SIGKILL))
+            elif state.state == "starting" and name in there:
+                self._call_is_done(name, there[name])
+            elif state.state in ("starting", "backoff", "pending") and self._end is None:
+                self._start(state)
+        if found.restarting:
+            self._restarting = policy.RestartJob(0.0, found.job_restarts)
+            self._stop_all()
+            self._restart_job_when_all_ended()
+        if self._end is not None:
+            self._stop_all()
+        elif (limit := self._plan.scenario.timeout) is not None:
+            self._at(max(0.0, limit - self._record.t), self._out_of_time)
+        if found.all_running is not None:
+            self._watchdog.begin()
+            if self._end is None:
+                self._injector.resume(history, self._record.t, found.all_running)
+        return self._see_through()
+
+    def _call_is_done(self, task: str, identity: str) -> None:
+        self.inbox.put(Called("start", task, answer=identity))
 
     def _see_through(self) -> JobEnd:
         while self._end is None or self._anything_left():
@@ -209,6 +255,9 @@ class Supervisor:
                 self._restart_job_when_all_ended()
             case policy.Wait():
                 pass
+
+    def _phase(self) -> str:
+        return "ending" if self._end else "running" if self._all_running else "starting"
 
     def _interrupted(self, number: int) -> None:
         name = signal.Signals(number).name
@@ -333,45 +382,6 @@ class Supervisor:
     def note(self, event: str, task: str, **data: object) -> None:
         """Write to the history."""
         self._write(event, task, wall=None, **data)
-
-    # --- By hand: what whoever asks from outside may do, on this thread (see `events.Asked`) ------
-
-    def status(self) -> dict[str, Any]:
-        """Return tasks and faults as they are now."""
-        return {
-            "run_id": self._plan.run_id,
-            "scenario": self._plan.scenario.name,
-            "engine": self._plan.engine,
-            "state": "ending" if self._end else "running" if self._all_running else "starting",
-            "tasks": [
-                {
-                    "name": name,
-                    "state": state.state,
-                    "step": state.step,
-                    "restarts": state.restarts,
-                    "exit_code": state.exit_code,
-                }
-                for name, state in self._tasks.items()
-            ],
-            "faults": self._injector.stages(),
-        }
-
-    def strike(self, strike: Strike) -> list[str]:
-        """Strike now; return the ids of the faults. Raises UsageError, Unsupported."""
-        require_of(self._engine, strike_needs(strike))
-        number = f"hand-{self._by_hand + 1}"
-        faults = by_hand(number, strike, list(self._tasks), Trigger(time=0.0))
-        self._by_hand += 1
-        self._injector.strike(faults)
-        return [fault.id for fault in faults]
-
-    def heal(self, fault: str) -> list[str]:
-        """Heal a fault, by id or name, or all (empty); return which."""
-        return self._injector.heal(fault)
-
-    def stop(self) -> None:
-        """End the job as Ctrl-C does; a second time: at once."""
-        self._interrupted(signal.SIGTERM)
 
     # --- Effects --------------------------------------------------------------------------------
 

@@ -26,8 +26,9 @@ LAYERS = [
     {"analysis", "base_image"},
     {"checks", "images", "comparison"},
     {"engines"},
-    {"supervisor", "state", "calls", "injector", "watchdog", "leftovers", "doctor"},
-    {"run", "whatif"},
+    {"supervisor", "state", "calls", "desk", "injector", "watchdog", "leftovers", "doctor"},
+    {"api"},
+    {"run", "whatif", "client", "background"},
     {"report"},
     {"cli", "__init__", "__main__"},
 ]
@@ -38,7 +39,10 @@ ONLY_IN = {
     "typer": {"cli"},
     "rich": {"cli", "report"},
     "pynvml": {"metrics"},
-    "subprocess": {"engines", "base_image", "doctor"},
+    "subprocess": {"engines", "base_image", "doctor", "background"},
+    "starlette": {"api"},
+    "uvicorn": {"api"},
+    "httpx": {"client"},
 }
 
 

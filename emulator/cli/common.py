@@ -11,7 +11,6 @@ import typer
 
 from emulator.bundled import scenario_path, scenarios
 from emulator.engines import NAMES, Engine, choose
-from emulator.errors import UsageError
 from emulator.reading import load
 from emulator.record import Record, runs_in
 from emulator.scenario import Scenario
@@ -86,18 +85,7 @@ def overrides(sets: list[str] | None, seed: int | None) -> list[str]:
 
 def find_run(name: str, out: Path) -> Record:
     """Return the run that `name` means: an id, the beginning of one, a folder, or `last`."""
-    if Path(name, "plan.json").is_file():
-        return Record(Path(name).resolve())
-    runs = runs_in(out)
-    if name == "last" and runs:
-        return runs[-1]
-    matching = [run for run in runs if run.run_id == name] or [
-        run for run in runs if run.run_id.startswith(name)
-    ]
-    if len(matching) == 1:
-        return matching[0]
-    why = "fits several runs" if matching else f"is no run in {out}"
-    raise UsageError(f"{name} {why}.", "`emulate ps --all` lists them; --out names another folder.")
+    return Record.find(name, out)
 
 
 def choose_engine(name: str) -> Engine:

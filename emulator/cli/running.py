@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,11 +20,13 @@ from emulator.cli.common import (
     choose_engine,
     console,
     find_run,
+    note,
     overrides,
     print_json,
     read,
 )
 from emulator.cli.comparing import up_variants
+from emulator.errors import UsageError
 
 __all__ = ["add_to"]
 
@@ -45,6 +49,9 @@ def up(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
     ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="In the background; return once all tasks run.")
+    ] = False,
     seed: Seed = None,
     run_id: RunId = None,
     json: Annotated[
@@ -63,11 +70,16 @@ def up(
         ),
     ] = None,
 ) -> None:
-    """Run a scenario in the foreground; Ctrl-C stops it gracefully, twice at once.
+    """Run a scenario to its end; Ctrl-C stops it gracefully, twice at once.
+
+    With -d it goes on in the background: see `emulate ps`, `logs -f`, `preempt`, `fault`, `wait`
+    and `down`.
 
     Exit codes: 0 ok, 1 an expectation failed, 2 bad usage or scenario, 3 an expectation could not
     be judged, 4 the emulator or the engine failed, 130 interrupted. With --vary the worst of all.
     """
+    if vary and detach:
+        raise UsageError("--vary runs in the foreground.", "Leave -d out.")
     if vary:
         code = up_variants(
             scenario_path(scenario),
@@ -80,10 +92,17 @@ def up(
             json=json,
         )
         raise typer.Exit(code)
+    from emulator.background import telling
+    from emulator.plan import new_run_id
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.run import up as run_up
 
-    parsed, text, _ = read(scenario, sets, seed)
+    parsed, text, found = read(scenario, sets, seed)
+    if detach:
+        run_id = run_id or new_run_id(parsed.name)
+        options = [f"--set={one}" for one in overrides(sets, seed)] + ["--keep"] * keep
+        arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
+        raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
     printer = LivePrinter()
     result = run_up(
         parsed,
@@ -92,12 +111,31 @@ def up(
         out=out,
         run_id=run_id,
         keep=keep,
-        listener=printer.listener(),
+        listener=telling(printer.listener()),
     )
     print_result(result, console(stderr=json), kept=keep)
     if json:
         print_json(result.summary)
     raise typer.Exit(result.exit_code)
+
+
+def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
+    """Start a supervisor in the background; say what came of it. Returns the exit code."""
+    from emulator.background import LOG, start
+
+    if (folder / "plan.json").exists():
+        raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
+    code = start(arguments, folder, note)
+    if code is None:
+        note(f"{folder.name} is up; `emulate logs -f {folder.name}` shows what it prints")
+        if json:
+            print_json({"run_id": folder.name, "folder": str(folder.resolve())})
+        return 0
+    said = (folder / LOG).read_text(encoding="utf-8", errors="replace")
+    print(said, end="", file=sys.stderr)  # noqa: T201  in its own words
+    if not (folder / "plan.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)  # it never came to a run
+    return code
 
 
 def plan(

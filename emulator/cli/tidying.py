@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from emulator.cli.common import Out, RunArgument, WhichEngine, console, find_run, note, print_json
 from emulator.errors import UsageError
+from emulator.record import Record
 
 __all__ = ["add_to"]
 
@@ -23,6 +25,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def ps(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Tasks and faults of this one.")
+    ] = None,
     out: Out = Path("runs"),
     every: Annotated[
         bool, typer.Option("--all", "-a", help="Also runs that are over and have left nothing.")
@@ -32,7 +37,12 @@ def ps(
     """List runs: those that go on, and those that have left something on an engine."""
     from emulator.leftovers import find_all
     from emulator.record import runs_in
-    from emulator.report.terminal import print_runs
+    from emulator.report.terminal import print_runs, print_status
+
+    if run is not None:
+        status = _status(find_run(run, out))
+        print_json(status) if json else print_status(status, console())
+        return
 
     found = find_all()
     left = Counter(thing.run_id for thing in found)
@@ -56,9 +66,28 @@ def ps(
         note(f"runs with their record elsewhere: {', '.join(elsewhere)}")
 
 
+def _status(record: Record) -> dict[str, Any]:
+    """Return tasks and faults of a run, asked of its supervisor or read from its folder."""
+    from emulator.client import Cluster
+    from emulator.run import judge
+
+    if record.live:
+        with Cluster(record) as cluster:
+            return cluster.status()
+    summary = judge(record)[2]
+    tasks = [
+        {"name": name, "step": task["last_step"], **task} for name, task in summary["tasks"].items()
+    ]
+    faults = [{**fault, "stage": fault["status"]} for fault in summary["faults"]]
+    return {**summary, "state": summary["outcome"], "tasks": tasks, "faults": faults}
+
+
 def logs(
     run: RunArgument,
     task: Annotated[str | None, typer.Argument(help="Only this task.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as it is printed, until the run is over.")
+    ] = False,
     out: Out = Path("runs"),
 ) -> None:
     """Print what the tasks of a run have printed."""
@@ -66,6 +95,13 @@ def logs(
     names = [t.name for t in record.plan.tasks]
     if task is not None and task not in names:
         raise UsageError(f"{record.run_id} has no task {task}.", f"It has {', '.join(names)}.")
+    if follow and record.live:
+        from emulator.client import Cluster
+        from emulator.report.terminal import LivePrinter
+
+        with Cluster(record) as cluster:
+            LivePrinter(sys.stdout).follow(record.plan, cluster.lines(task))
+        return
     for name in names if task is None else [task]:
         head = f"{name:<{max(map(len, names))}} | " if task is None else ""
         for line in record.log(name):

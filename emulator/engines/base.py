@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ __all__ = [
     "Found",
     "Happening",
     "Inbox",
+    "Incapable",
     "Line",
     "Lost",
     "require",
@@ -140,6 +141,15 @@ class Engine(Protocol):
         EngineError.
         """
 
+    def adopt(
+        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+    ) -> dict[str, str]:
+        """Take over the tasks of a run whose supervisor was killed. Capability `adopt`.
+
+        `logged` has what each task that ran then had printed as far as it was read; the rest, and
+        its end, are told as of any other. Returns the tasks that exist, with their ids.
+        """
+
     def signal(self, task: str, number: int) -> None:
         """Send a signal to a task; nothing happens where it has already ended."""
 
@@ -178,6 +188,41 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of connections and reservations; tasks go on."""
+
+
+class Incapable:
+    """Says no to what only some engines can do; `require` has seen to it that nobody asks."""
+
+    name = ""
+
+    def pause(self, task: str) -> None:
+        """Refused."""
+        raise self._refusal(f"pause {task}")
+
+    def resume(self, task: str) -> None:
+        """Refused."""
+        raise self._refusal(f"let {task} go on")
+
+    def throttle(self, task: str, cpus: float | None) -> None:
+        """Refused."""
+        raise self._refusal(f"limit the CPU of {task}")
+
+    def squeeze(self, task: str) -> None:
+        """Refused."""
+        raise self._refusal(f"limit the memory of {task}")
+
+    def shape(self, links: Sequence[Link]) -> None:
+        """Refused."""
+        raise self._refusal("change the network")
+
+    def adopt(
+        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+    ) -> dict[str, str]:
+        """Refused."""
+        raise self._refusal("take over a run whose emulator is gone")
+
+    def _refusal(self, what: str) -> Unsupported:
+        return Unsupported(f"The {self.name} engine can't {what}.")
 
 
 def require(scenario: Scenario, engine: Engine) -> None:

@@ -22,7 +22,7 @@ from docker.errors import APIError, NotFound
 from emulator import faults
 from emulator.engines.base import Exited, Found, Inbox, Line, Lost
 from emulator.engines.docker_connection import connect, lost, saying
-from emulator.engines.docker_logs import join_frames, seconds
+from emulator.engines.docker_logs import join_frames, overlap, seconds
 from emulator.engines.docker_memory import squeeze
 from emulator.engines.docker_network import Shaper, missing_parts
 from emulator.engines.docker_requests import (
@@ -30,6 +30,7 @@ from emulator.engines.docker_requests import (
     HOST,
     RUN,
     SHARED,
+    TASK,
     container_name,
     container_request,
     cpu_quota,
@@ -65,6 +66,7 @@ class DockerEngine:
             "pause",
             "throttle",
             "oom",
+            "adopt",
             "network",
         }
     )
@@ -145,16 +147,19 @@ class DockerEngine:
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the run's network and its shared volume."""
+        self._enter(plan, folder, inbox)
+        with saying(f"make the network {plan.run_id}"):
+            self._make_network(plan)
+        with saying(f"make the volume {plan.run_id}"):
+            self._api.create_volume(**volume_request(plan, self._common))
+
+    def _enter(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         self._plan, self._inbox = plan, inbox
         if not self._api.base_url.startswith("http+docker://localhost"):
             # Another machine's clock: its stamps are moved onto ours.
             there = seconds(self._api.info()["SystemTime"])
             self._clock_ahead = there - time.time()
         self._common = labels(plan, folder)
-        with saying(f"make the network {plan.run_id}"):
-            self._make_network(plan)
-        with saying(f"make the volume {plan.run_id}"):
-            self._api.create_volume(**volume_request(plan, self._common))
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
         """Start the task's container, made first where there is none yet; return its short id."""
@@ -165,14 +170,32 @@ class DockerEngine:
                 self._remember_address(task.name, container)
             if self._shaper:
                 self._shaper.started(task.name, self._created)
-        follower = threading.Thread(
-            target=self._follow,
-            args=(task.name, container),
-            name=f"follow-{task.name}",
-            daemon=True,
-        )
-        follower.start()
+        self._begin_to_follow(task.name, container)
         return container[:12]
+
+    def adopt(
+        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+    ) -> dict[str, str]:
+        """Find the run's containers, and read on where the last supervisor stopped."""
+        self._enter(plan, folder, inbox)
+        self._keeps_addresses = any(fault.address == "same" for fault in plan.faults)
+        chosen = {"label": f"{RUN}={plan.run_id}"}
+        with saying(f"find what {plan.run_id} has made"):
+            for found in self._api.containers(all=True, filters=chosen):
+                if task := found["Labels"].get(TASK):
+                    self._created[task] = found["Id"]
+                    if self._keeps_addresses:
+                        self._remember_address(task, found["Id"])
+            for task, lines in logged.items():
+                if container := self._created.get(task):
+                    stream = self._api.logs(container, stream=True, follow=False, timestamps=True)
+                    printed = list(join_frames(stream, after=""))
+                    if count := overlap(lines, [line.text for line in printed]):
+                        self._last_stamp[task] = printed[count - 1].last_stamp
+        for task in logged:
+            if task in self._created:
+                self._begin_to_follow(task, self._created[task])
+        return {task: container[:12] for task, container in self._created.items()}
 
     def signal(self, task: str, number: int) -> None:
         """Signal the container's init, which passes it on."""
@@ -317,6 +340,11 @@ class DockerEngine:
 
     def _remove_container(self, container: str) -> None:
         _unless_gone(lambda: self._api.remove_container(container, force=True, v=True))
+
+    def _begin_to_follow(self, task: str, container: str) -> None:
+        threading.Thread(
+            target=self._follow, args=(task, container), name=f"follow-{task}", daemon=True
+        ).start()
 
     def _follow(self, task: str, container: str) -> None:
         """Report each line of one start of a container, then its end."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["Printed", "join_frames", "seconds"]
+__all__ = ["Printed", "join_frames", "overlap", "seconds"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,22 @@ def join_frames(frames: Iterable[bytes], after: str = "") -> Iterator[Printed]:
             first, pieces = "", []
     if pieces:
         yield Printed(first, last, "".join(pieces))
+
+
+def overlap(read: Sequence[str], printed: Sequence[str]) -> int:
+    """Return how many of the lines that a container printed are the last that were read (pure).
+
+    What was read may hold earlier lives of the task as well; of a container that repeats itself
+    the most is taken. This is the prefix function of Knuth, Morris and Pratt.
+    """
+    text: list[str | None] = [*printed, None, *read[-len(printed) :]] if printed else []
+    borders = [0] * len(text)
+    for here in range(1, len(text)):
+        length = borders[here - 1]
+        while length and text[here] != text[length]:
+            length = borders[length - 1]
+        borders[here] = length + (text[here] == text[length])
+    return borders[-1] if borders and read else 0
 
 
 def seconds(stamp: str) -> float:

@@ -73,6 +73,7 @@ class MemoryEngine:
             "pause",
             "throttle",
             "oom",
+            "adopt",
             "network",
         }
     )
@@ -136,6 +137,17 @@ class MemoryEngine:
             end = Exited(task.name, 0, script.exit_code, script.oom_killed)
             self._clock.call_at(begin + script.exits_at, lambda: self._end(start, end))
         return f"memory-{task.name}-{start}"
+
+    def adopt(
+        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+    ) -> dict[str, str]:
+        """Tell the new inbox what happens; what ended meanwhile was killed."""
+        self._run_id, self._inbox = plan.run_id, inbox
+        for task in logged:
+            running = self._tasks().get(task)
+            if running is not None and not running.alive:
+                inbox.put(Exited(task, self._clock.wall(), 128 + signal.SIGKILL))
+        return {task: f"memory-{task}-{r.starts}" for task, r in self._tasks().items()}
 
     def signal(self, task: str, number: int) -> None:
         """End the task as its script says it takes the signal."""

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,8 @@ import psutil
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from emulator.engines.base import Exited, Found, Inbox, Line, Lost
+from emulator.engines.base import Exited, Found, Inbox, Incapable, Line, Lost
 from emulator.errors import EngineError, EngineLost
-from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
 from emulator.scenario import Dockerfile, Scenario
 
@@ -47,7 +46,7 @@ class _Started:
     folder: Path
 
 
-class ProcessEngine:
+class ProcessEngine(Incapable):
     """Runs tasks as process groups on this machine."""
 
     name = "process"
@@ -145,18 +144,6 @@ class ProcessEngine:
     def resume(self, task: str) -> None:
         """Let the process group go on."""
         self.signal(task, signal.SIGCONT)
-
-    def throttle(self, task: str, cpus: float | None) -> None:
-        """Refused: no capability of this engine."""
-        raise EngineError(f"Can't limit the CPU of {task}: it is a plain process.")
-
-    def squeeze(self, task: str) -> None:
-        """Refused: no capability of this engine."""
-        raise EngineError(f"Can't limit the memory of {task}: it is a plain process.")
-
-    def shape(self, links: Sequence[Link]) -> None:
-        """Refused: no capability of this engine."""
-        raise EngineError("Can't change the network between plain processes.")
 
     def remove(self, task: str) -> None:
         """Kill the task and delete its working directory."""

@@ -40,21 +40,28 @@ class LivePrinter:
         self._charset = getattr(self._stream, "encoding", None) or "utf-8"
         self._width = 8
         self._colour: dict[str, int] = {}
-        self._started = False
 
     def listener(self) -> Listener:
         """Return what `up` tells."""
         return Listener(self._say, self._planned, self._entry, self._line)
 
+    def follow(self, plan: Plan, lines: Iterable[tuple[str, str]]) -> None:
+        """Print what the tasks of a run print that somebody else is at work on."""
+        self._lay_out(plan)
+        for task, text in lines:
+            self._line(task, text)
+
     def _planned(self, plan: Plan, folder: Path) -> None:
-        names = [task.name for task in plan.tasks]
-        self._width = max(len(name) for name in [*names, "emulate"])
-        self._colour = {n: _COLOURS[i % len(_COLOURS)] for i, n in enumerate(names)}
-        self._started = True
+        self._lay_out(plan)
         roles = ", ".join(_counted(r, spec.replicas) for r, spec in plan.scenario.cluster.items())
         self._own(f"{plan.run_id}: {roles} on the {plan.engine} engine; record in {folder}")
         for warning in plan.warnings:
             self._own(f"note: {warning}")
+
+    def _lay_out(self, plan: Plan) -> None:
+        names = [task.name for task in plan.tasks]
+        self._width = max(len(name) for name in [*names, "emulate"])
+        self._colour = {n: _COLOURS[i % len(_COLOURS)] for i, n in enumerate(names)}
 
     def _say(self, text: str) -> None:
         """Show progress of a build: all of it on a terminal, the steps alone elsewhere."""
@@ -90,6 +97,8 @@ def describe(entry: Entry) -> str:
     match entry.event:
         case "all-running":
             return "all tasks are running"
+        case "attached":
+            return f"taken over after {format_duration(float(data['gap']))} without an emulator"
         case "exit" if not data["told_to_stop"]:
             how = " (out of memory)" if data["oom_killed"] else ""
             return f"{entry.task} ended with exit code {data['exit_code']}{how}"
@@ -282,6 +291,23 @@ def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Cons
             str(things) if things else "",
         )
     console.print(table)
+
+
+def print_status(status: Mapping[str, Any], console: Console) -> None:
+    """Print tasks and faults of one run as they are now."""
+    head = f"{status['run_id']}: {status['state']}, on the {status['engine']} engine"
+    console.print(head, highlight=False)
+    tasks = _table(["task", "state", "step", "restarts", "exit"])
+    for task in status["tasks"]:
+        cells = [task[key] for key in ("step", "restarts", "exit_code")]
+        shown = ("" if cell is None else str(cell) for cell in cells)
+        tasks.add_row(task["name"], task["state"], *shown)
+    console.print(tasks)
+    if status["faults"]:
+        faults = _table(["fault", "kind", "target", "stage"])
+        for fault in status["faults"]:
+            faults.add_row(*(escape(fault[key]) for key in ("id", "kind", "target", "stage")))
+        console.print(faults)
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:

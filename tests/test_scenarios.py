@@ -82,6 +82,25 @@ def test_a_training_survives_its_faults(
 
 
 @pytest.mark.docker
+def test_workers_that_are_told_to_leave_save_together_and_lose_no_step(
+    emulate: Emulate, docker_engine: DockerEngine
+) -> None:
+    summary = trained(emulate, "mwms-grace", "docker")
+    (fault,) = summary["faults"]
+    assert (fault["status"], fault["exit_code"], fault["killed"]) == ("applied", 42, False)
+    assert (summary["restarts"], summary["steps"]["lost"]) == (1, 0)
+    lines = (emulate.out / summary["run_id"] / "history.jsonl").read_text().splitlines()
+    history = [json.loads(line) for line in lines]
+    assert [e["exit_code"] for e in history if e["event"] == "exit"] == [42, 42, 0, 0]
+    told = [e for e in history if e["event"] == "phase" and e["state"] == "end"]
+    for worker in ("worker-0", "worker-1"):
+        first, last = (e["step"] for e in told if (e["task"], e["phase"]) == (worker, "checkpoint"))
+        restored = [e["step"] for e in told if (e["task"], e["phase"]) == (worker, "restore")]
+        assert 200 < first < last < 600  # at the notice, and at the end of the grace period
+        assert restored == [last]
+
+
+@pytest.mark.docker
 def test_a_straggler_slows_synchronous_training_and_not_asynchronous(
     emulate: Emulate, docker_engine: DockerEngine
 ) -> None:

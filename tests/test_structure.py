@@ -23,7 +23,7 @@ LAYERS = [
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults"},
     {"record", "metrics"},
-    {"analysis", "base_image"},
+    {"analysis", "goodput", "invariants", "base_image"},
     {"checks", "images"},
     {"engines"},
     {"supervisor", "injector", "watchdog", "leftovers", "doctor"},

@@ -80,6 +80,7 @@ def summary(
         "restarts": analysis.restarts,
         "faults": [asdict(fault) for fault in analysis.faults],
         "recoveries": [_rounded(seconds) for seconds in analysis.recoveries],
+        "time": dict(analysis.time),
         "goodput": _rounded(analysis.goodput),
     }
 

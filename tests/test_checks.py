@@ -240,5 +240,6 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
         "restarts": 2,
         "faults": [],
         "recoveries": [5.0, 7.5],
+        "time": {},
         "goodput": 0.4,
     }

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from emulator import goodput
 from emulator.faults import PlannedFault, from_json
 from emulator.plan import Plan
 from emulator.record import Entry
@@ -18,6 +19,9 @@ __all__ = ["Analysis", "FaultResult", "TaskResult", "analyse"]
 
 WINDOW = 10.0
 """Seconds before and after a fault in which the job's rate is taken."""
+
+NOTICED = ("preempt", "terminate")
+"""Faults that leave their target time to save a checkpoint."""
 
 
 @dataclass
@@ -49,6 +53,8 @@ class FaultResult:
     """Seconds since the run began."""
     gone: float | None = None
     """Until the task had ended, was frozen, or was throttled."""
+    saved: float | None = None
+    """Until the first checkpoint had been saved, where that was before the target was gone."""
     killed: bool = False
     """It had to be killed: it was still there when the grace period was over."""
     exit_code: int | None = None
@@ -89,8 +95,10 @@ class Analysis:
     unrecovered: int = 0
     """Such exits that no step followed."""
     faults: Sequence[FaultResult] = ()
+    time: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by cause, see `emulator/goodput.py`; together they are the duration."""
     goodput: float | None = None
-    """The share of the duration that went into steps that counted."""
+    """The productive share of the duration."""
 
 
 def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
@@ -108,6 +116,7 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     ]
     per_second = _rate(front, [_step(e) for e in front])
     examples = plan.scenario.metrics.examples_per_step
+    time = goodput.split(history, end)
     accuracies = [e.data["accuracy"] for e in steps if _is_number(e.data.get("accuracy"))]
     return Analysis(
         outcome=outcome,
@@ -128,7 +137,8 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
         recoveries=[seconds for seconds in recoveries if seconds is not None],
         unrecovered=sum(seconds is None for seconds in recoveries),
         faults=faults,
-        goodput=_goodput(history, end),
+        time=time,
+        goodput=time["productive"] / end if front and end > 0 else None,
     )
 
 
@@ -288,6 +298,7 @@ def _fault(planned: PlannedFault, history: Sequence[Entry]) -> FaultResult:
         result,
         triggered=trigger.t,
         gone=since(applied),
+        saved=since(_saved(planned, history[start : stages["applied"][0]])),
         killed=bool(applied.data.get("killed", False)),
         exit_code=applied.data.get("exit_code"),
         back=since(history[back]) if back is not None else None,
@@ -297,6 +308,15 @@ def _fault(planned: PlannedFault, history: Sequence[Entry]) -> FaultResult:
         rate_during=rate_during,
         rate_after=rate_after,
     )
+
+
+def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
+    """Return what ended the first checkpoint after a notice: the target's, else anybody's."""
+    if fault.kind not in NOTICED:
+        return None
+    saves = [e for e in notice if e.event == "phase" and e.data["phase"] == "checkpoint"]
+    ends = [e for e in saves if e.data["state"] == "end"]
+    return next((e for e in ends if e.task == fault.target), next(iter(ends), None))
 
 
 def _rates(
@@ -341,24 +361,3 @@ def _return(
         ),
         None,
     )
-
-
-def _goodput(history: Sequence[Entry], end: float) -> float | None:
-    """Return productive step time over the duration.
-
-    Time counts as productive between two advances of the job's furthest step with no unasked exit
-    between them; startup, restores, steps done again and waiting don't. The definition is that of
-    Google's ml-goodput-measurement: productive training time over total time.
-    """
-    marks: list[Entry] = []
-    reached = -1
-    for entry in history:
-        if entry.event == "exit" and not entry.data["told_to_stop"] and entry.data["exit_code"]:
-            marks.append(entry)
-        elif entry.event == "step" and _step(entry) > reached:
-            reached = _step(entry)
-            marks.append(entry)
-    if reached < 0 or end <= 0:
-        return None
-    pairs = ((a, b) for a, b in pairwise(marks) if a.event == b.event == "step")
-    return sum(b.wall - a.wall for a, b in pairs) / end

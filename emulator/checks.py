@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 from emulator.analysis import Analysis
+from emulator.invariants import INVARIANTS, Observed
+from emulator.record import Entry
 from emulator.scenario import Expectations, Share
 from emulator.units import format_duration
 
@@ -30,10 +33,12 @@ class Verdict:
     got: str
 
 
-def judge(expect: Expectations, analysis: Analysis) -> list[Verdict]:
+def judge(expect: Expectations, analysis: Analysis, history: Sequence[Entry] = ()) -> list[Verdict]:
     """Judge every expectation that was written down, and the outcome always."""
     verdicts: list[Verdict] = []
-    for name, check in _CHECKS.items():
+    promises = {name: partial(_promise, name, history) for name in INVARIANTS}
+    checks: Mapping[str, Check] = {**_CHECKS, **promises}
+    for name, check in checks.items():
         try:
             verdicts += check(expect, analysis)
         except Exception as error:  # a check of ours that crashes must not pass for ok
@@ -87,6 +92,7 @@ def summary(
         "restarts": analysis.restarts,
         "faults": [asdict(fault) for fault in analysis.faults],
         "recoveries": [rounded(seconds) for seconds in analysis.recoveries],
+        "time": dict(analysis.time),
         "goodput": rounded(analysis.goodput),
     }
 
@@ -183,6 +189,22 @@ def _goodput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
         yield _at_least("min_goodput", expect.min_goodput, found.goodput, "{:.3f}")
 
 
+def _saved_within_grace(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    faults = [fault for fault in found.faults if fault.kind == "preempt"]
+    struck = [fault for fault in faults if fault.status == "applied"]
+    unsaved = [f"{f.target} had saved nothing when it was gone" for f in struck if f.saved is None]
+    seen = Observed("a checkpoint before each end", len(struck), "preemptions", unsaved)
+    if expect.saved_within_grace:
+        yield _observed("saved_within_grace", seen)
+
+
+def _promise(
+    name: str, history: Sequence[Entry], expect: Expectations, found: Analysis
+) -> Iterator[Verdict]:
+    if getattr(expect, name):
+        yield _observed(name, INVARIANTS[name](history))
+
+
 _CHECKS: Mapping[str, Check] = {
     "outcome": _outcome,
     "faults": _faults,
@@ -193,7 +215,18 @@ _CHECKS: Mapping[str, Check] = {
     "max_lost_steps": _lost_steps,
     "recovers_within": _recovers_within,
     "min_goodput": _goodput,
+    "saved_within_grace": _saved_within_grace,
 }
+
+
+def _observed(name: str, seen: Observed) -> Verdict:
+    if not seen.seen:
+        return Verdict(name, "unknown", seen.wanted, f"the record has no {seen.of}")
+    if not seen.broken:
+        return Verdict(name, "ok", seen.wanted, f"{seen.seen} of {seen.seen} {seen.of}")
+    more = len(seen.broken) - 3
+    got = "; ".join(seen.broken[:3]) + (f"; and {more} more" if more > 0 else "")
+    return Verdict(name, "failed", seen.wanted, got)
 
 
 def _at_least(name: str, wanted: float, got: float | None, form: str) -> Verdict:

@@ -216,6 +216,14 @@ class Expectations(Model):
     recovers_within: Duration | None = None
     """Seconds from a failure to the next step, at worst."""
     min_goodput: float | None = Field(strict=True, default=None, ge=0, le=1)
+    saved_within_grace: bool = Field(strict=True, default=False)
+    """Every preempted task left a checkpoint, saved between the notice and its end."""
+    monotone_checkpoints: bool = Field(strict=True, default=False)
+    """Saved steps never go back, and what is restored had been saved."""
+    single_chief: bool = Field(strict=True, default=False)
+    """Never two lives of the chief at once, nor a step told by one that had ended."""
+    steps_exactly_once: bool = Field(strict=True, default=False)
+    """The task that leads tells of every step once: none again, none left out."""
 
 
 class Scenario(Model):

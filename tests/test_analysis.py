@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from emulator.analysis import Analysis, TaskResult, analyse
 from emulator.clock import ManualClock
+from emulator.goodput import CAUSES
 from emulator.plan import Plan, Site, make_plan
 from emulator.reading import parse
-from emulator.record import Entry, Record, RunFolder
+from emulator.record import Record, RunFolder
+from tests.histories import (
+    BEGAN,
+    Told,
+    began_again,
+    ended,
+    fault,
+    happened,
+    history,
+    job,
+    phase,
+    restart,
+    step,
+)
 
 SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
-BEGAN = 1000.0
 
-Told = tuple[float, str, str, dict[str, Any]]
-"""Seconds, event, task, data."""
+NO_TIME = dict.fromkeys(CAUSES, 0.0)
 
 
 def a_plan(cluster: str, extra: str = "") -> Plan:
@@ -26,44 +37,8 @@ def a_plan(cluster: str, extra: str = "") -> Plan:
     return make_plan(parse(text), "run-1", SITE)
 
 
-def history(told: Sequence[Told]) -> list[Entry]:
-    """Make entries; `late` is by how much the engine's stamp differs from when we heard of it."""
-    return [
-        Entry(n=n, t=t, wall=BEGAN + t + data.get("late", 0.0), event=event, task=task, data=data)
-        for n, (t, event, task, data) in enumerate(told)
-    ]
-
-
 def analysed(told: Sequence[Told], cluster: str = "{worker: 2}", extra: str = "") -> Analysis:
     return analyse(a_plan(cluster, extra), history(told))
-
-
-def happened(t: float, event: str, task: str = "", **data: object) -> Told:
-    return (t, event, task, dict(data))
-
-
-def step(t: float, task: str, number: int, **data: object) -> Told:
-    return happened(t, "step", task, step=number, **data)
-
-
-def ended(
-    t: float, task: str, code: int, *, told: bool = False, oom: bool = False, late: float = 0.0
-) -> Told:
-    exited = {"exit_code": code, "told_to_stop": told, "oom_killed": oom}
-    return happened(t, "exit", task, **exited, late=late)
-
-
-def restart(t: float, task: str, scope: str = "task", number: int = 1) -> Told:
-    return happened(t, "restart", task, scope=scope, number=number, delay=1.0)
-
-
-def began_again(t: float, *tasks: str) -> list[Told]:
-    starts = [happened(t, "start", task) for task in tasks]
-    return [*starts, *(happened(t + 1, "running", task) for task in tasks)]
-
-
-def job(t: float, outcome: str = "succeeded", reason: str = "worker-0 finished") -> Told:
-    return happened(t, "job", outcome=outcome, reason=reason)
 
 
 PLAIN = [
@@ -105,6 +80,7 @@ def test_a_plain_run() -> None:
         recoveries=[],
         faults=[],
         unrecovered=0,
+        time={**NO_TIME, "productive": 4, "startup": 5, "other": 1},
         goodput=0.4,  # 4 s of 10
     )
 
@@ -276,6 +252,7 @@ def test_an_empty_history_says_nothing() -> None:
         tasks={"worker-0": TaskResult(), "worker-1": TaskResult()},
         recoveries=[],
         faults=[],
+        time=NO_TIME,
     )
 
 
@@ -341,3 +318,48 @@ def test_values_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
     ]
     found = analysed(told)
     assert (found.accuracy, found.examples_per_second) == (0.5, 10)
+
+
+# --- What a grace period was used for -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "saves", "saved"),
+    [
+        ("preempt", phase(21, 23, "worker-1", "checkpoint"), 3),
+        ("terminate", phase(21, 23, "worker-1", "checkpoint"), 3),
+        ("kill", phase(21, 23, "worker-1", "checkpoint"), None),  # it had no notice
+        ("preempt", phase(19, 21, "worker-1", "checkpoint"), 1),  # was at it when told
+        ("preempt", phase(18, 19, "worker-1", "checkpoint"), None),
+        ("preempt", phase(24, 26, "worker-1", "checkpoint"), None),  # killed while at it
+        ("preempt", phase(21, 22, "worker-1", "eval"), None),
+        ("preempt", phase(21, 22, "worker-0", "checkpoint"), 2),
+        ("preempt", phase(26, 27, "worker-0", "checkpoint"), None),
+        (
+            "preempt",
+            phase(21, 22, "worker-0", "checkpoint") + phase(22, 24, "worker-1", "checkpoint"),
+            4,  # the target's own counts first
+        ),
+        (
+            "preempt",
+            phase(21, 22, "worker-1", "checkpoint") + phase(23, 24, "worker-1", "checkpoint"),
+            2,
+        ),
+        ("preempt", [], None),
+    ],
+)
+def test_what_was_saved_before_a_task_was_gone(
+    kind: str, saves: Sequence[Told], saved: float | None
+) -> None:
+    told = [
+        *began_again(0, "worker-0", "worker-1"),
+        step(10, "worker-0", 10),
+        fault(20, "worker-1", "triggered", kind),
+        *saves,
+        fault(25, "worker-1", "applied", kind, exit_code=137, seconds=5, killed=True),
+        ended(25, "worker-1", 137),
+        job(40),
+    ]
+    told.sort(key=lambda one: one[0])
+    found = analysed(told, extra=f"faults: [{{{kind}: worker-1, at: {{step: 10}}}}]")
+    assert [(one.saved, one.gone) for one in found.faults] == [(saved, 5)]

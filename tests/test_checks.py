@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from emulator import checks
-from emulator.analysis import Analysis, TaskResult
+from emulator.analysis import Analysis, FaultResult, TaskResult
 from emulator.checks import EXIT_CODES, Status, Verdict, judge, overall, summary
 from emulator.scenario import Expectations
+from tests.histories import began_again, ended, history, phase, step
 
 RAN = Analysis(
     outcome="succeeded",
@@ -29,7 +30,18 @@ RAN = Analysis(
     restarts=2,
     lost_steps=10,
     recoveries=[5.0, 7.5],
+    faults=[FaultResult("0", "preempt", "worker-0", "applied", gone=2.0, saved=1.0)],
+    time={"productive": 4.0, "startup": 6.00004},
     goodput=0.4,
+)
+HISTORY = history(
+    [
+        *began_again(0, "worker-0"),
+        step(2, "worker-0", 10),
+        *phase(3, 4, "worker-0", "checkpoint", step=10),
+        step(5, "worker-0", 20),
+        ended(6, "worker-0", 0),
+    ]
 )
 SILENT = Analysis("succeeded", "worker-0 finished", 10.0, {})
 
@@ -101,9 +113,9 @@ def verdicts(expect: dict[str, Any], analysis: Analysis) -> list[Verdict]:
 def test_an_expectation_is_judged_by_the_numbers(
     expect: dict[str, Any], analysis: Analysis, verdict: Verdict
 ) -> None:
-    first, *rest = verdicts(expect, analysis)
-    assert first.expectation == "outcome"
-    assert rest == [verdict]
+    told = {found.expectation: found for found in verdicts(expect, analysis)}
+    assert told[verdict.expectation] == verdict
+    assert told.keys() <= {"outcome", "faults", verdict.expectation}
 
 
 @pytest.mark.parametrize(
@@ -152,12 +164,74 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         "max_lost_steps": 99,
         "recovers_within": "1m",
         "min_goodput": 0.1,
+        "saved_within_grace": True,
+        "monotone_checkpoints": True,
+        "single_chief": True,
+        "steps_exactly_once": True,
     }
     assert everything.keys() == Expectations.model_fields.keys()
-    found = verdicts(everything, RAN)
-    assert {verdict.expectation.partition(".")[0] for verdict in found} == everything.keys()
-    assert len(found) == len(everything) + 1  # throughput twice
+    found = judge(Expectations.model_validate(everything), RAN, HISTORY)
+    judged = {verdict.expectation.partition(".")[0] for verdict in found}
+    assert judged == everything.keys() | {"faults"}
+    assert len(found) == len(judged) + 1  # throughput twice
     assert overall(found) == "ok"
+
+
+def preempted(target: str, saved: float | None, status: str = "applied") -> FaultResult:
+    return FaultResult("0", "preempt", target, status, saved=saved, killed=True)
+
+
+KILLED = FaultResult("1", "kill", "worker-0", "applied")
+TERMINATED = FaultResult("2", "terminate", "worker-0", "applied")
+
+
+@pytest.mark.parametrize(
+    ("faults", "status", "got"),
+    [
+        ([preempted("ps-0", 1.0), KILLED], "ok", "1 of 1 preemptions"),
+        (
+            [preempted("ps-0", 1.0), preempted("worker-1", None)],
+            "failed",
+            "worker-1 had saved nothing when it was gone",
+        ),
+        ([KILLED, TERMINATED], "unknown", "the record has no preemptions"),
+        ([preempted("ps-0", None, "skipped")], "unknown", "the record has no preemptions"),
+        ([], "unknown", "the record has no preemptions"),
+    ],
+)
+def test_a_grace_period_is_there_to_save(
+    faults: list[FaultResult], status: Status, got: str
+) -> None:
+    found = verdicts({"saved_within_grace": True}, replace(SILENT, faults=faults))[-1]
+    wanted = "a checkpoint before each end"
+    assert found == Verdict("saved_within_grace", status, wanted, got)
+
+
+def test_a_promise_is_judged_from_the_history() -> None:
+    broken = [*began_again(0, "worker-0"), *(step(n, "worker-0", 9 - n) for n in range(2, 8))]
+    expect = Expectations(steps_exactly_once=True)
+    statuses = []
+    for told in (HISTORY, history(broken), []):
+        *_, found = judge(expect, SILENT, told)
+        assert (found.expectation, found.wanted) == ("steps_exactly_once", "each step once")
+        statuses.append((found.status, found.got))
+    first = "worker-0 told of step 6 when it had been at 7"
+    assert statuses == [
+        ("ok", "2 of 2 steps"),
+        ("failed", f"{first}; {first.replace('6', '5')}; {first.replace('6', '4')}; and 2 more"),
+        ("unknown", "the record has no steps"),
+    ]
+
+
+def test_a_promise_whose_check_crashes_is_unknown() -> None:
+    nonsense = history([(1, "phase", "worker-0", {"step": 3})])  # no event that we would write
+    *_, found = judge(Expectations(monotone_checkpoints=True), SILENT, nonsense)
+    assert (found.status, found.got) == ("unknown", "the check crashed: KeyError('phase')")
+
+
+def test_what_is_false_is_not_judged() -> None:
+    expect = {"saved_within_grace": False, "single_chief": False, "steps_exactly_once": False}
+    assert [found.expectation for found in verdicts(expect, SILENT)] == ["outcome"]
 
 
 def test_a_check_that_crashes_is_unknown_and_the_others_are_judged() -> None:
@@ -219,6 +293,7 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
                 "wanted": "succeeded",
                 "got": "succeeded: worker-0 finished",
             },
+            {"expectation": "faults", "status": "ok", "wanted": "1 applied", "got": "1 applied"},
             {
                 "expectation": "final_step",
                 "status": "failed",
@@ -241,7 +316,8 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
         "throughput": {"steps_per_second": 10.0, "examples_per_second": 320.0},
         "accuracy": 0.9,
         "restarts": 2,
-        "faults": [],
+        "faults": [asdict(RAN.faults[0])],
         "recoveries": [5.0, 7.5],
+        "time": {"productive": 4.0, "startup": 6.00004},
         "goodput": 0.4,
     }

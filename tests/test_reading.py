@@ -51,7 +51,8 @@ def outcome(text: str, *sets: str) -> str:
         (
             "expect: {qqq: 5}",
             "expect.qqq: unknown key (known here: accuracy, final_step, max_lost_steps,"
-            " max_restarts, min_goodput, outcome, recovers_within, throughput)",
+            " max_restarts, min_goodput, monotone_checkpoints, outcome, recovers_within,"
+            " saved_within_grace, single_chief, steps_exactly_once, throughput)",
         ),
         ("framework: tensorflw", "framework: 'tensorflw' is not allowed (did you mean"),
         ("success: 7", "success: 7 is not allowed (write auto, chief or all-workers)"),

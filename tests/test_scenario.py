@@ -66,6 +66,8 @@ ACCEPTED: list[dict[str, Any]] = [
     {"expect": {"outcome": "timeout", "final_step": 0, "accuracy": 1, "min_goodput": 0}},
     {"expect": {"throughput": {"min": 0.5}, "recovers_within": "60s"}},
     {"expect": {"max_restarts": 0, "max_lost_steps": 0, "throughput": {"max": 9}}},
+    {"expect": {"saved_within_grace": True, "monotone_checkpoints": True}},
+    {"expect": {"single_chief": True, "steps_exactly_once": False}},
 ]
 
 
@@ -134,6 +136,8 @@ def test_models_and_schema_refuse_a_scenario_without(key: str) -> None:
         {"expect": {"max_lost_steps": -1}},
         {"expect": {"accuracy": 1.1}},
         {"expect": {"min_goodput": -0.1}},
+        {"expect": {"saved_within_grace": 1}},
+        {"expect": {"single_chief": "worker-0"}},
     ],
     ids=str,
 )

@@ -29,6 +29,8 @@ def trained(emulate: Emulate, name: str, engine: str) -> dict[str, Any]:
     assert summary["accuracy"] >= 0.9
     assert 0 < summary["startup"]["all_running"] < summary["startup"]["first_step"]
     assert summary["throughput"]["steps_per_second"] > 0
+    assert sum(summary["time"].values()) == pytest.approx(summary["duration"], abs=1e-4)
+    assert 0 < summary["time"]["productive"] < summary["duration"]
     engines = {"docker": DockerEngine, "process": ProcessEngine}
     assert engines[engine]().find(summary["run_id"]) == []
     left = sorted(path.name for path in (emulate.out / summary["run_id"]).iterdir())
@@ -130,6 +132,7 @@ def test_a_training_without_checkpoints_loses_everything_and_is_said_to(
         "max_lost_steps": "failed",
     }
     assert done.json["steps"]["lost"] > 1000
+    assert done.json["time"]["wasted"] > 1
 
 
 @pytest.mark.docker

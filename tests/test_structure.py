@@ -23,7 +23,7 @@ LAYERS = [
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
     {"record", "metrics"},
-    {"analysis", "base_image"},
+    {"analysis", "goodput", "invariants", "base_image"},
     {"checks", "images", "comparison"},
     {"engines"},
     {"supervisor", "state", "calls", "desk", "injector", "watchdog", "leftovers", "doctor"},

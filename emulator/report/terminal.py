@@ -172,6 +172,8 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     if summary["faults"]:
         console.print(_fault_table(summary["faults"]))
     console.print("  ".join(_figures(summary)), highlight=False, soft_wrap=True)
+    if shares := ", ".join(_shares(summary["time"])):
+        console.print(f"time: {shares}", highlight=False, soft_wrap=True)
     colour = STATUS_COLOURS[summary["verdict"]]
     console.print(
         f"[bold {colour}]{summary['scenario']}: {summary['outcome']}, "
@@ -181,16 +183,27 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
 
 def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
     """Return the faults with how long the job took over each."""
-    columns = ["fault", "status", "gone", "exit", "back", "stepped", "caught up", "steps/s"]
+    columns = [
+        "fault",
+        "status",
+        "saved",
+        "gone",
+        "exit",
+        "back",
+        "stepped",
+        "caught up",
+        "steps/s",
+    ]
     table = _table(columns)
     for fault in faults:
-        times = [fault[key] for key in ("gone", "back", "stepped", "caught_up")]
-        gone, *rest = ("" if t is None else format_duration(t) for t in times)
+        keys = ("saved", "gone", "back", "stepped", "caught_up")
+        seconds = [fault[key] for key in keys]
+        saved, gone, *rest = ("" if t is None else format_duration(t) for t in seconds)
         code = "" if fault["exit_code"] is None else str(fault["exit_code"])
         name = f"{fault['id']}: {fault['kind']} {fault['target']}"
         rates = [fault[f"rate_{when}"] for when in ("before", "during", "after")]
         shown = " > ".join("?" if rate is None else f"{rate:.0f}" for rate in rates)
-        table.add_row(name, fault["status"], gone, code, *rest, shown)
+        table.add_row(name, fault["status"], saved, gone, code, *rest, shown)
     return table
 
 
@@ -212,6 +225,14 @@ def _figures(summary: Mapping[str, Any]) -> Iterable[str]:
         yield f"goodput {goodput:.0%}"
     if (accuracy := summary["accuracy"]) is not None:
         yield f"accuracy {accuracy:.3f}"
+
+
+def _shares(time: Mapping[str, float]) -> Iterable[str]:
+    """Yield what the time went into, the productive first, where it is a hundredth or more."""
+    whole = sum(time.values())
+    for cause in sorted(time, key=lambda cause: (cause != "productive", -time[cause])):
+        if time[cause] > 0 and time[cause] >= whole / 100:
+            yield f"{cause} {time[cause] / whole:.0%}"
 
 
 def _shortened(tasks: Mapping[str, Any], limit: int = 12) -> Iterable[tuple[str, Any]]:

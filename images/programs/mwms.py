@@ -71,7 +71,7 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
         if steps_done(self.model) % self.save_every:
             super().on_train_batch_end(batch, logs)
         else:
-            with events.during("checkpoint"):
+            with events.during("checkpoint", step=steps_done(self.model)):
                 super().on_train_batch_end(batch, logs)
 
 

@@ -112,7 +112,7 @@ def train(
         events.step(done, examples=done * options.batch, loss=float(losses[-1].fetch()))
         # Between joins no worker changes a weight: what is saved belongs to one step.
         if done // options.save_every > before // options.save_every or done == options.steps:
-            with events.during("checkpoint"):
+            with events.during("checkpoint", step=done):
                 manager.save(checkpoint_number=done)
 
     with events.during("eval"):

@@ -178,6 +178,15 @@ class Injector:
                 healed.append(strike.fault.id)
         return healed
 
+    def has_noticed(self, task: str) -> bool:
+        """Say whether a preemption or a rolling restart has told the task to leave."""
+        return any(
+            strike.stage == "noticed"
+            and strike.fault.target == task
+            and strike.fault.kind in ("preempt", "restart")
+            for strike in self._strikes
+        )
+
     def stages(self) -> list[dict[str, str]]:
         """Return every fault with its stage, for whoever asks while it runs."""
         return [

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -23,7 +23,16 @@ from emulator.clock import Clock
 from emulator.errors import RecordError, UsageError
 from emulator.plan import Plan
 
-__all__ = ["Entry", "Record", "RunFolder", "entry_of", "is_live", "runs_in", "wait_until_over"]
+__all__ = [
+    "Entry",
+    "Record",
+    "RunFolder",
+    "as_it_happened",
+    "entry_of",
+    "is_live",
+    "runs_in",
+    "wait_until_over",
+]
 
 LOCK = "supervisor.lock"
 
@@ -207,6 +216,15 @@ class Record:
         except FileNotFoundError:
             return ()
 
+    @cached_property
+    def happened(self) -> Sequence[Entry]:
+        """The history in the order in which things happened.
+
+        What tasks did while no emulator was there is told at once when one takes over; it is put
+        where the engine's stamps say that it belongs.
+        """
+        return tuple(as_it_happened(self.history))
+
     def log(self, task: str) -> list[str]:
         """Return what the task printed."""
         try:
@@ -269,6 +287,21 @@ def entry_of(data: dict[str, Any]) -> Entry:
     """Return a line of the history as an entry; raises KeyError where it is none."""
     known = {key: data.pop(key) for key in ("n", "t", "wall", "event")}
     return Entry(**known, task=data.pop("task", ""), data=data)
+
+
+def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
+    """Move the steps, phases and exits of a gap to their time (pure)."""
+    moved: list[Entry] = []
+    taken_over: Entry | None = None
+    for entry in history:
+        if entry.event == "attached":
+            taken_over = entry
+        elif taken_over and entry.event in ("step", "phase", "exit"):
+            since = taken_over.wall - entry.wall
+            if since > 0:
+                entry = replace(entry, t=round(max(0.0, taken_over.t - since), 6))
+        moved.append(entry)
+    return sorted(moved, key=lambda entry: entry.t) if taken_over else moved
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -155,8 +155,9 @@ def attach(
 def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
     """Judge a run from its folder alone; return numbers, verdicts and summary."""
     plan = record.plan
-    analysis = analyse(plan, record.history)
-    verdicts = checks.judge(plan.scenario.expect, analysis, record.history)
+    history = record.happened
+    analysis = analyse(plan, history)
+    verdicts = checks.judge(plan.scenario.expect, analysis, history)
     summary = checks.summary(
         run_id=plan.run_id,
         scenario=plan.scenario.name,

@@ -328,15 +328,21 @@ class Supervisor:
         self._at(STOP_GRACE, kill)
 
     def _tell_to_stop(self, state: TaskState) -> None:
-        if state.state == "running" and not state.told_to_stop:
+        if state.state != "running" or self._leaves_anyway(state):
+            return
+        if not state.told_to_stop:
             state.told_to_stop = True
             self._signal(state, signal.SIGTERM)
 
     def _kill_all(self) -> None:
         for state in self._tasks.values():
-            if state.state == "running":
+            if state.state == "running" and not self._leaves_anyway(state):
                 state.told_to_stop = True
                 self._signal(state, signal.SIGKILL)
+
+    def _leaves_anyway(self, state: TaskState) -> bool:
+        """Say whether a task that is to start again has its own notice, which takes its time."""
+        return self._end is None and self._injector.has_noticed(state.task.name)
 
     def _signal(self, state: TaskState, number: signal.Signals) -> None:
         name = state.task.name

@@ -230,20 +230,29 @@ def _link(source: str, target: str, strike: Strike) -> Link:
 
 
 def _replay(number: int, fault: Fault, tasks: Sequence[str]) -> Iterator[PlannedFault]:
-    """Yield the preemptions of a trace, `speed` times faster than they were recorded."""
+    """Yield the preemptions of a trace, `speed` times faster than they were recorded.
+
+    Who is still away is struck again as soon as it is surely back. `down` of the fault, where it
+    is given, takes the place of the rows'.
+    """
+    back = dict.fromkeys(tasks, 0.0)
     for index, row in enumerate(fault.trace or ()):
-        where = f"faults.{number}.trace, row {index + 1}"
-        for target in _matching(row.target, tasks, where):
-            when = round(row.time / fault.speed, 3)
-            yield PlannedFault(
-                id=f"{number}.{index}",
+        targets = _matching(row.target, tasks, f"faults.{number}.trace, row {index + 1}")
+        for target in targets:
+            when = max(row.time / fault.speed, back[target])
+            if when == math.inf:
+                continue  # it never comes back
+            planned = PlannedFault(
+                id=f"{number}.{index}" + (f":{target}" if len(targets) > 1 else ""),
                 kind="preempt",
                 target=target,
-                trigger=Trigger.model_construct(time=when),
+                trigger=Trigger.model_construct(time=round(when, 3)),
                 name=fault.name or "",
                 grace=GRACE if fault.grace is None else fault.grace,
-                down=round(row.down / fault.speed, 3),
+                down=round(row.down / fault.speed, 3) if fault.down is None else fault.down,
             )
+            back[target] = when + planned.away
+            yield planned
 
 
 def belongs(fault: PlannedFault, reference: str) -> bool:

@@ -13,7 +13,7 @@ The causes are those of Google's ml-goodput-measurement (github.com/AI-Hypercomp
 | eval | told as such | CUSTOM_BADPUT_EVENTS |
 | wasted | of steps cut off by a failure or done again | WASTED_PROGRESS_FROM_DISRUPTION |
 | recovery | from a failure to a step after it | INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION |
-| stall | without a step, until the watchdog killed | OTHER |
+| stall | of a gap between two advances far longer than usual; until the watchdog killed | OTHER |
 | other | after the last advance; without any steps, after all tasks ran | OTHER |
 
 Two differences: the library takes for wasted what the lost steps took the first time, this what
@@ -40,6 +40,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise, takewhile
+from statistics import median
 from typing import NamedTuple
 
 from emulator.record import Entry
@@ -63,9 +64,11 @@ _TOLD = frozenset({"data", "compile", "checkpoint", "restore", "eval"})
 """Phases that are causes of their own; a startup is what comes before a step anyway."""
 _STAMPED = frozenset({"step", "phase", "exit"})
 """Events that the engine says the time of."""
-_ENDING = frozenset({"preempt", "kill", "terminate"})
+_ENDING = frozenset({"preempt", "kill", "terminate", "restart", "oom"})
 """Faults that end their target."""
 _MICRO = 1_000_000
+STUCK_AFTER, STUCK_TIMES = 1 * _MICRO, 10
+"""A gap between two advances of more than a second and ten usual (median) ones is a stall."""
 
 
 class _Span(NamedTuple):
@@ -91,6 +94,7 @@ def split(history: Sequence[Entry], duration: float) -> dict[str, float]:
         for when, entry in moments
         if entry.event == "stall"
     ]
+    stalls = sorted([*stalls, *_stuck(course)])
     spent = dict.fromkeys(CAUSES, 0)
     for begin, until in pairwise(_edges(course, stalls, *phases.values())):
         now = course[_last(course, begin)]
@@ -155,6 +159,15 @@ def _states(moments: Sequence[Moment], end: int, lead: str) -> Iterator[_Span]:
                     state, since = "productive" if step > furthest else "wasted", when
                     furthest = max(furthest, step)
     yield _Span(since, end, "other" if state == "productive" else state, lead)
+
+
+def _stuck(course: Sequence[_Span]) -> Iterator[_Span]:
+    """Yield what was too much of the gaps between two advances that were far longer than usual."""
+    gaps = [span for span in course if span.cause == "productive"]
+    usual = round(median(span.end - span.begin for span in gaps)) if gaps else 0
+    for span in gaps:
+        if span.end - span.begin > max(STUCK_AFTER, STUCK_TIMES * usual):
+            yield _Span(span.begin + usual, span.end, "stall")
 
 
 def _phases(moments: Sequence[Moment]) -> Mapping[str, Sequence[_Span]]:

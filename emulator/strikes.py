@@ -37,7 +37,8 @@ def _rows(value: object, info: ValidationInfo) -> object:
         return value
     path = Path((info.context or {}).get("folder", "."), value).expanduser()
     try:
-        return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return list(csv.DictReader(line for line in lines if not line.startswith("#")))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = getattr(error, "strerror", None) or error
         raise ValueError(f"the trace {path} can't be read: {why}") from None

@@ -287,6 +287,18 @@ def test_a_stall_is_the_time_in_which_nobody_stepped() -> None:
     }
 
 
+def test_a_gap_far_longer_than_usual_is_a_stall_beyond_the_usual() -> None:
+    told = [*RUN, *(step(3 + n, "worker-0", n) for n in range(5)), step(19, "worker-0", 5)]
+    assert spent(*told, job(20)) == {"startup": 3, "productive": 5, "stall": 11, "other": 1}
+
+
+def test_a_gap_of_less_than_ten_usual_ones_or_a_second_is_none() -> None:
+    slow = [*RUN, *(step(3 + n, "worker-0", n) for n in range(5)), step(16, "worker-0", 5)]
+    assert spent(*slow, job(20)) == {"startup": 3, "productive": 13, "other": 4}
+    quick = [*RUN, *(step(3 + n / 1000, "worker-0", n) for n in range(9)), step(4, "worker-0", 9)]
+    assert spent(*quick, job(4), until=4) == {"startup": 3, "productive": 1}
+
+
 def test_a_stall_after_a_start_counts_from_there() -> None:
     """A ps came back at 8 s, and its chief did not notice."""
     told = [*RUN, step(4, "chief-0", 1), ended(5, "ps-0", 137), *began_again(7, "ps-0")]

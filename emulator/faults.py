@@ -61,7 +61,7 @@ class PlannedFault:
     down: Downtime = DOWN
     """Seconds until it is back; infinite: never."""
     address: str = ""
-    """`new` or `same` when it is back; empty: what the engine gives."""
+    """`new` or `same` when it is back; empty: new where the engine can."""
     duration: Downtime = 0.0
     """Seconds of what lasts; infinite: until it is healed by hand, or the run ends."""
     cpus: float | None = None

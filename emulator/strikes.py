@@ -131,7 +131,7 @@ class Strike(Model):
     down: Downtime | None = None
     """Seconds until the preempted task is back, or `forever` [default: 10s]."""
     address: Literal["new", "same"] | None = None
-    """Of the preempted task when it is back [default: what the engine gives]."""
+    """Of the preempted task when it is back [default: a new one with Docker]."""
     for_: Downtime | None = Field(default=None, alias="for")
     """Seconds of what lasts, or `forever`: until the run ends or it is healed by hand."""
     cpus: float | None = Field(default=None, strict=True, gt=0)

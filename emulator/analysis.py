@@ -53,6 +53,8 @@ class FaultResult:
     """Seconds since the run began."""
     gone: float | None = None
     """Until the task had ended, was frozen, or was throttled."""
+    noticed: float | None = None
+    """Until the first other task failed, or the job was found to be stalled."""
     saved: float | None = None
     """Until the first checkpoint had been saved, where that was before the target was gone."""
     killed: bool = False
@@ -298,6 +300,7 @@ def _fault(planned: PlannedFault, history: Sequence[Entry]) -> FaultResult:
         result,
         triggered=trigger.t,
         gone=since(applied),
+        noticed=since(_noticed(planned, history[start:back])),
         saved=since(_saved(planned, history[start : stages["applied"][0]])),
         killed=bool(applied.data.get("killed", False)),
         exit_code=applied.data.get("exit_code"),
@@ -308,6 +311,20 @@ def _fault(planned: PlannedFault, history: Sequence[Entry]) -> FaultResult:
         rate_during=rate_during,
         rate_after=rate_after,
     )
+
+
+def _noticed(fault: PlannedFault, until_back: Sequence[Entry]) -> Entry | None:
+    """Return the first sign of a fault beyond its target: a failed task, or a stall."""
+    for entry in until_back:
+        if entry.event == "stall":
+            return entry
+        if entry.event == "exit" and entry.task != fault.target and _failed(entry):
+            return entry
+    return None
+
+
+def _failed(exit_: Entry) -> bool:
+    return bool(exit_.data["exit_code"]) and not exit_.data["told_to_stop"]
 
 
 def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:

@@ -189,6 +189,7 @@ def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
         "saved",
         "gone",
         "exit",
+        "noticed",
         "back",
         "stepped",
         "caught up",
@@ -196,7 +197,7 @@ def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
     ]
     table = _table(columns)
     for fault in faults:
-        keys = ("saved", "gone", "back", "stepped", "caught_up")
+        keys = ("saved", "gone", "noticed", "back", "stepped", "caught_up")
         seconds = [fault[key] for key in keys]
         saved, gone, *rest = ("" if t is None else format_duration(t) for t in seconds)
         code = "" if fault["exit_code"] is None else str(fault["exit_code"])

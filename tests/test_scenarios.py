@@ -65,10 +65,11 @@ def test_a_scenario_trains_as_processes(emulate: Emulate, host_tensorflow: None,
     [
         ("mwms-preemption", 1),
         ("mwms-kill-during-checkpoint", 1),
-        ("ps-worker-preemption", 0),
         ("ps-loss", 1),
         ("chief-preemption", 0),
         ("spot-market", 0),
+        ("spot-trace", 0),
+        ("rolling-restart", 0),
     ],
 )
 def test_a_training_survives_its_faults(
@@ -81,6 +82,33 @@ def test_a_training_survives_its_faults(
         assert fault["status"] == "applied"
         assert fault["exit_code"] in (137, 143)
         assert 0 < fault["gone"] < fault["back"] <= fault["stepped"]
+
+
+@pytest.mark.docker
+def test_a_partition_stops_synchronous_training_until_it_is_healed(
+    emulate: Emulate, docker_engine: DockerEngine
+) -> None:
+    summary = trained(emulate, "partition-heals", "docker")
+    (fault,) = summary["faults"]
+    assert fault["status"] == "applied"
+    assert fault["rate_during"] < 0.3 * fault["rate_before"]
+    assert (summary["restarts"], summary["steps"]["lost"]) == (0, 0)
+    assert summary["time"]["stall"] > 1
+
+
+@pytest.mark.docker
+def test_a_replaced_worker_is_used_at_a_new_and_at_its_old_address(
+    emulate: Emulate, docker_engine: DockerEngine
+) -> None:
+    path = ROOT / "scenarios" / "ps-worker-preemption.yaml"
+    vary = "faults.0.address=new,same"
+    done = emulate.up(path, "--engine", "docker", "--vary", vary)
+    assert done.returncode == 0, done.stderr[-6000:]
+    for summary in done.json:
+        (fault,) = summary["faults"]
+        assert (fault["status"], fault["exit_code"]) == ("applied", 143)
+        assert 0 < fault["gone"] < fault["back"] <= fault["stepped"]
+        assert summary["restarts"] == 0
 
 
 @pytest.mark.docker

@@ -4,8 +4,8 @@
     python benchmarks/verdicts.py --engine docker --rounds 3
     python benchmarks/verdicts.py --engine process --rounds 3
 
-Prints a line a scenario: its verdicts, and the range of what was lost, recovered and made good. Exits
-with 1 where a verdict was another than stated.
+Prints a line a scenario: its verdicts, and the range of what was lost, recovered and made good.
+Exits with 1 where a verdict was another than stated.
 """
 
 from __future__ import annotations

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from emulator.cli.common import Out, RunArgument, complete_runs, console, find_run, note, print_json
+from emulator.cli.common import (
+    Out,
+    RunArgument,
+    complete_runs,
+    console,
+    find_run,
+    note,
+    print_json,
+)
 from emulator.errors import UsageError
 from emulator.strikes import STRIKES
 

@@ -25,6 +25,7 @@ __all__ = [
     "Sets",
     "WhichEngine",
     "complete_runs",
+    "find_live_run",
     "find_run",
     "read",
 ]
@@ -86,6 +87,12 @@ def overrides(sets: list[str] | None, seed: int | None) -> list[str]:
 def find_run(name: str, out: Path) -> Record:
     """Return the run that `name` means: an id, the beginning of one, a folder, or `last`."""
     return Record.find(name, out)
+
+
+def find_live_run(name: str, out: Path) -> Record:
+    """Return the run that `name` means; `last` is the latest that goes on, if any does."""
+    live = [run for run in runs_in(out) if run.live] if name == "last" else []
+    return live[-1] if live else find_run(name, out)
 
 
 def choose_engine(name: str) -> Engine:

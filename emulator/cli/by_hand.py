@@ -118,7 +118,7 @@ def heal(
     """Heal a fault that lasts, or bring back now what was preempted."""
     from emulator.client import Cluster
 
-    with Cluster(find_run(run, out)) as cluster:
+    with Cluster(find_live_run(run, out)) as cluster:
         healed = cluster.heal(fault)
     note(f"healing {', '.join(healed)}" if healed else "there is nothing to heal")
 
@@ -173,7 +173,7 @@ def attach(
 def _strike(run: str, out: Path, said: dict[str, object]) -> None:
     from emulator.client import Cluster
 
-    with Cluster(find_run(run, out)) as cluster:
+    with Cluster(find_live_run(run, out)) as cluster:
         struck = cluster.fault(**said)
     note(f"{cluster.run_id}: fault {', '.join(struck)}; `emulate heal {struck[0]}` heals it")
 

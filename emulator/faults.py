@@ -294,7 +294,7 @@ def _series(
             return  # nobody is left
         target = chance.choice([task for task in targets if back[task] <= when])
         trigger = Trigger.model_construct(time=max(0.0, round(when, 3)))
-        planned = _planned(f"{number}.{index}", strike, target, trigger)
+        planned = _planned(f"{number}.{index}", strike, target, trigger, fault.name or "")
         back[target] = when + planned.away
         yield planned
 

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from emulator.values import Downtime, Duration, Model, Rate, Share, Word
 
@@ -37,10 +44,22 @@ def _rows(value: object, info: ValidationInfo) -> object:
         return value
     path = Path((info.context or {}).get("folder", "."), value).expanduser()
     try:
-        return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+        rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+        return [_row(row, f"the trace {path}, line {rows.line_num}") for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = getattr(error, "strerror", None) or error
         raise ValueError(f"the trace {path} can't be read: {why}") from None
+
+
+def _row(row: Mapping[str, object], where: str) -> TraceRow:
+    try:
+        return TraceRow.model_validate(row)
+    except ValidationError as error:
+        key = error.errors()[0]["loc"][0]
+        raise ValueError(
+            f"{where}: {key or 'a column too many'} won't do; "
+            "a row has time, target and down, in seconds"
+        ) from None
 
 
 TRIGGERS = ("time", "step", "log", "phase", "after", "recovery")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,16 @@ from typing import Any
 import pytest
 
 from emulator.clock import ManualClock
+from emulator.desk import Desk
 from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.events import Asked
 from emulator.plan import Plan
 from emulator.reading import parse
 from emulator.record import Entry, Record, RunFolder
 from emulator.run import make_ready
-from emulator.strikes import LASTING
+from emulator.scenario import Scenario
+from emulator.strikes import LASTING, Strike
 from emulator.successor import Successor
 from emulator.supervisor import Supervisor
 
@@ -57,6 +62,8 @@ class World:
     folder: Path
     slow: float = 0.0
     """Seconds that an engine call takes."""
+    supervisor: Supervisor | None = None
+    """At work now."""
 
     @property
     def history(self) -> tuple[Entry, ...]:
@@ -75,7 +82,7 @@ class World:
             else:
                 later(call)
 
-        supervisor = kind(
+        self.supervisor = supervisor = kind(
             self.plan,
             self.engine,
             record,
@@ -93,15 +100,26 @@ class World:
         record = RunFolder.reopen(Record(self.folder), self.clock)
         return self.supervise(Successor, record, fuse)
 
+    def ask(self, what: Callable[[Desk], object]) -> None:
+        """Ask whoever supervises now."""
+        assert self.supervisor is not None
+        desk = self.supervisor.desk
+        self.supervisor.inbox.put(Asked(lambda: what(desk), Future()))
+
     def pass_time(self, seconds: float) -> None:
         """Nobody supervises."""
         self.clock.next_event(Inbox(), self.clock.now() + seconds)
 
 
+@cache
+def read(extra: str) -> Scenario:
+    return parse(BASE + extra)
+
+
 def world(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.0) -> World:
     clock = ManualClock()
     engine = MemoryEngine(clock, scripts)
-    plan, path = make_ready(parse(BASE + extra), engine, out=folder, run_id="run")
+    plan, path = make_ready(read(extra), engine, out=folder, run_id="run")
     return World(clock, engine, plan, path, slow)
 
 
@@ -114,7 +132,7 @@ def step(number: int) -> str:
 
 
 def trains(until: int = 40, first: int = 0, **kwargs: Any) -> Script:
-    lines = [(float(n - first), step(n)) for n in range(first + 1, until + 1)]
+    lines = [(float(n - first), step(n)) for n in range(first + 1, until + 1, 2)]
     return Script(lines, exits_at=float(until - first) + 0.5, **kwargs)
 
 
@@ -219,23 +237,20 @@ def length_of(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float)
     return -int(fuse.left)
 
 
-@pytest.mark.parametrize("slow", [0.0, 0.25])
-@pytest.mark.parametrize("away", [0.0, 2.5, 100.0])
+@pytest.mark.parametrize(
+    ("away", "slow", "twice"),
+    [(0.0, 0.25, False), (2.5, 0.0, False), (100.0, 0.25, False), (1.0, 0.0, True)],
+)
 @pytest.mark.parametrize("case", CASES)
 def test_a_kill_between_any_two_effects_is_survived(
-    tmp_path: Path, case: str, away: float, slow: float
+    tmp_path: Path, case: str, away: float, slow: float, twice: bool
 ) -> None:
     extra, scripts = CASES[case]
     for kill in range(1, length_of(tmp_path / "whole", extra, scripts, slow) + 1):
         here = world(tmp_path / str(kill), extra, scripts, slow)
         try:
-            with contextlib.suppress(Killed):
-                begin(here, Fuse(kill))
-                continue
-            with (here.folder / "history.jsonl").open("ab") as history:
-                history.write(b'{"n": 99, "t"')
-            here.pass_time(away)
-            check(here, here.succeed(Fuse(0)))
+            fuses = [kill, kill % 11 + 1, 0] if twice else [kill, 0]
+            check(here, live_through(here, fuses, away))
         except (Exception, Killed) as error:
             last = "\n".join(
                 f"{e.n} {e.t} {e.event} {e.task} {e.data}"
@@ -243,3 +258,82 @@ def test_a_kill_between_any_two_effects_is_survived(
                 if e.event != "step"
             )
             raise AssertionError(f"killed at {kill}:\n{last}") from error
+
+
+def live_through(here: World, fuses: list[int], away: float) -> str:
+    """Supervise as often as it takes; each time something is torn by the kill."""
+    supervise: Callable[[World, Fuse], str] = begin
+    for fuse in fuses:
+        try:
+            return supervise(here, Fuse(fuse))
+        except Killed:
+            with (here.folder / "history.jsonl").open("ab") as history:
+                history.write(b'{"n": 99, "t"')
+            here.pass_time(away)
+            supervise = World.succeed
+    raise AssertionError("the last one is not killed")
+
+
+def test_a_successor_keeps_what_its_forerunner_knew_of_the_output(tmp_path: Path) -> None:
+    """Which epoch it is, where a program counts steps anew in each; and its last words."""
+    lines = [(1.0, "Epoch 2/2"), (2.0, "5/10 [==>] - loss: 0.5"), (9.0, "6/10 [==>] - loss: 0.4")]
+    scripts = {"*": Script(lines, exits_at=10, exit_code=1)}
+    here = world(tmp_path, "cluster: {worker: 1}\n", scripts)
+    with contextlib.suppress(Killed):
+        begin(here, Fuse(8))
+    assert here.history[-1].data["step"] == 15
+    assert here.succeed(Fuse(0)) == "failed"
+    assert [e.data["step"] for e in here.history if e.event == "step"] == [15, 16]
+
+
+def test_a_successor_notices_a_job_that_hangs(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 10s, limit: 0}\n"
+    hangs = Script([(1.0, step(1))], exits_at=None)
+    here = world(tmp_path, extra, {"*": hangs})
+    with contextlib.suppress(Killed):
+        begin(here, Fuse(8))
+    assert here.history[-1].event == "step"
+    here.pass_time(3.0)
+    assert here.succeed(Fuse(0)) == "failed"
+    assert [e.t for e in here.history if e.event == "stall"] == [14.0]
+
+
+def test_a_delay_and_a_duration_go_on_while_nobody_supervises(tmp_path: Path) -> None:
+    extra = (
+        "cluster: {worker: 2}\nfaults:\n"
+        "  - {pause: worker-1, at: 2s, for: 20s}\n"
+        "  - {kill: worker-1, at: {after: 0, delay: 10s}}\n"
+        "  - {partition: [[worker-0], [worker-1]], at: 4s, for: 10s}\nrestart: on-failure\n"
+    )
+    here = world(tmp_path, extra, {"worker-0": trains(), "*": Script(exits_at=None)})
+    with contextlib.suppress(Killed):
+        length = 1000
+        here.clock.call_at(7.0, lambda: setattr(fuse, "left", 1))
+        begin(here, fuse := Fuse(length))
+    here.pass_time(2.0)
+    there = len(here.engine.links)
+    here.succeed(Fuse(0))
+    told = [(e.data["id"], e.data["stage"], e.t) for e in here.history if e.event == "fault"]
+    assert ("1", "triggered", 12.0) in told
+    assert ("0", "healed", 22.0) in told
+    assert ("2", "healed", 14.0) in told
+    # The successor's engine is told of links that it did not make itself, and then of their end.
+    assert [len(links) for links in here.engine.links[there:]][:2] == [2, 2]
+    assert here.engine.links[-1] == ()
+
+
+def test_a_fault_by_hand_is_known_to_the_successor(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 2}\n"
+    here = world(tmp_path, extra, {"worker-0": trains(20), "*": Script(exits_at=None)})
+    fuse = Fuse(1000)
+    strike = Strike.model_validate({"pause": "worker-1", "for": "forever"})
+    here.clock.call_at(3.0, lambda: here.ask(lambda desk: desk.strike(strike)))
+    here.clock.call_at(5.0, lambda: setattr(fuse, "left", 1))
+    with contextlib.suppress(Killed):
+        begin(here, fuse)
+    here.clock.call_at(8.0, lambda: here.ask(lambda desk: desk.strike(strike)))
+    here.clock.call_at(9.0, lambda: here.ask(lambda desk: desk.heal("hand-1")))
+    assert here.succeed(Fuse(0)) == "succeeded"
+    told = [(e.data["id"], e.data["stage"], e.t) for e in here.history if e.event == "fault"]
+    assert ("hand-1", "healed", 9.0) in told
+    assert ("hand-2", "healed", 20.5) in told

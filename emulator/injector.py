@@ -142,6 +142,8 @@ class Injector:
         if error:
             strike.stage = "over"
             self._write(strike, "failed", reason=error)
+            if on and strike.fault.links:
+                self._hands.impair(strike.fault, on=False)  # some may have been made
         elif strike.stage == "noticed":
             pass  # squeezed: its exit is what counts
         elif on:

@@ -1,7 +1,7 @@
 """The engine's calls, each made on another thread: the loop never waits for one task.
 
 What comes of a call arrives in the inbox as `Called`. Network links are the exception that needs
-order: the engine is told all of them each time, and whoever comes last finds the links of all.
+order: the engine is told all of them each time, as they were last asked for on the loop's thread.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class Calls:
     def impair(self, fault: PlannedFault, *, on: bool) -> None:
         """Pause, throttle, squeeze, cut off or shape, or let go on as before."""
         engine, name = self._engine, fault.target
+        if fault.links:
+            self._links = {**self._links, fault.id: fault.links if on else ()}
 
         def act() -> None:
             match fault.kind:
@@ -65,18 +67,15 @@ class Calls:
                 case "oom":
                     engine.squeeze(name)
                 case _:
-                    self.link(fault.id, fault.links if on else ())
+                    self.link()
 
         self._call("impair" if on else "restore", name, act, answer=fault.id)
 
-    def link(self, fault: str = BASE, links: Sequence[Link] | None = None) -> None:
-        """Make a fault's links those that are given; blocks. Without links: tell them all again."""
+    def link(self) -> None:
+        """Tell the engine every link that there is now; blocks."""
         with self._links_lock:
-            if links is not None:
-                self._links[fault] = links
-            every = [link for of_fault in self._links.values() for link in of_fault]
-            if every or links is not None:
-                self._engine.shape(every)
+            if links := self._links:
+                self._engine.shape([link for of_fault in links.values() for link in of_fault])
 
     def _call(
         self, operation: Operation, task: str, call: Callable[[], str | None], answer: str = ""

@@ -30,6 +30,7 @@ __all__ = [
     "by_hand",
     "fires",
     "from_json",
+    "misfits",
     "needs",
     "network_parts",
     "strike_needs",
@@ -113,8 +114,17 @@ def timeline(scenario: Scenario, tasks: Sequence[str]) -> tuple[PlannedFault, ..
             if fault.at.task is not None:
                 _matching(fault.at.task, tasks, f"faults.{number}.at.task")
             planned += by_hand(str(number), fault, tasks, fault.at)
-    _check_order(scenario.faults)
+    for number, key, message, hint in misfits(scenario.faults, tasks):
+        raise UsageError(f"faults.{number}.{key}: {message}.", hint)
     return tuple(planned)
+
+
+def misfits(faults: Sequence[Fault], tasks: Sequence[str]) -> Iterator[tuple[int, str, str, str]]:
+    """Yield what is wrong between faults: number of the fault, key, message, hint."""
+    for number, fault in enumerate(faults):
+        if both := _in_two_groups(fault, tasks):
+            yield number, "partition", f"{both} is in two groups", ""
+    yield from _disorder(faults)
 
 
 def by_hand(
@@ -207,8 +217,8 @@ def _links(number: str, strike: Strike, tasks: Sequence[str]) -> tuple[Link, ...
         for index, names in enumerate(strike.partition):
             where = f"faults.{number}.partition.{index}"
             groups.append([task for name in names for task in _matching(name, tasks, where)])
-        if both := next((t for g, h in combinations(groups, 2) for t in g if t in h), None):
-            raise UsageError(f"faults.{number}.partition: {both} is in two groups.")
+        if both := _in_two_groups(strike, tasks):
+            raise UsageError(f"{both} is in two groups of the partition.")
         pairs = [
             (source, target)
             for one, other in permutations(range(len(groups)), 2)
@@ -223,6 +233,14 @@ def _links(number: str, strike: Strike, tasks: Sequence[str]) -> tuple[Link, ...
     if not strike.oneway:
         pairs += [(other, one) for one, other in pairs]
     return tuple(_link(source, target, strike) for source, target in dict.fromkeys(pairs))
+
+
+def _in_two_groups(strike: Strike, tasks: Sequence[str]) -> str | None:
+    groups = [
+        [task for task in tasks if any(fnmatch.fnmatchcase(task, name) for name in names)]
+        for names in strike.partition or ()
+    ]
+    return next((t for g, h in combinations(groups, 2) for t in g if t in h), None)
 
 
 def _link(source: str, target: str, strike: Strike) -> Link:
@@ -262,8 +280,8 @@ def belongs(fault: PlannedFault, reference: str) -> bool:
     return fault.id.startswith((f"{reference}:", f"{reference}."))
 
 
-def _check_order(faults: Sequence[Fault]) -> None:
-    """Refuse a trigger that waits for a fault which is not there, or in the end for itself."""
+def _disorder(faults: Sequence[Fault]) -> Iterator[tuple[int, str, str, str]]:
+    """Yield triggers that wait for a fault which is not there, or in the end for themselves."""
     numbers = {str(n): n for n in range(len(faults))}
     numbers |= {fault.name: n for n, fault in enumerate(faults) if fault.name}
     waits: dict[int, int] = {}
@@ -272,18 +290,17 @@ def _check_order(faults: Sequence[Fault]) -> None:
         if not reference:
             continue
         if reference not in numbers:
-            raise UsageError(
-                f"faults.{number}.at: there is no fault {reference!r}.",
-                f"Faults are called {', '.join(numbers)}; give one a `name:` to refer to it.",
-            )
-        waits[number] = numbers[reference]
+            called = f"faults are called {', '.join(numbers)}; give one a `name:` to refer to it"
+            yield number, "at", f"there is no fault {reference!r}", called
+        else:
+            waits[number] = numbers[reference]
     for start in waits:
         seen, here = {start}, waits[start]
         while here in waits and here not in seen:
             seen.add(here)
             here = waits[here]
         if here == start:
-            raise UsageError(f"faults.{start}.at: it waits in the end for itself.")
+            yield start, "at", "it waits in the end for itself", ""
 
 
 def _series(
@@ -303,7 +320,7 @@ def _series(
             return  # nobody is left
         target = chance.choice([task for task in targets if back[task] <= when])
         trigger = Trigger.model_construct(time=max(0.0, round(when, 3)))
-        planned = _planned(f"{number}.{index}", strike, target, trigger)
+        planned = _planned(f"{number}.{index}", strike, target, trigger, fault.name or "")
         back[target] = when + planned.away
         yield planned
 

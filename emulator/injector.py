@@ -20,6 +20,8 @@ from emulator.record import Entry
 
 __all__ = ["Hands", "Injector"]
 
+REPLACED = ("preempt", "restart")
+"""Kinds that start their target again themselves."""
 Stage = Literal["planned", "waiting", "noticed", "impaired", "down", "over"]
 
 
@@ -55,12 +57,14 @@ class _Strike:
     since: float = 0.0
     """When the notice was sent."""
     killed: bool = False
-    struck: bool = False
-    """It took effect."""
+    struck: float = math.inf
+    """When it took effect."""
+    exited: bool = False
+    """The exit that it brought about is in the history (of a supervisor that was killed)."""
     back: bool = False
     """Its target has run again."""
-    recovered: bool = False
-    """The job has stepped since."""
+    recovered: float = math.inf
+    """When the job has stepped since."""
     healing: bool = False
 
 
@@ -76,6 +80,8 @@ class Injector:
     def begin(self) -> None:
         """All tasks run for the first time: triggers by time count from here."""
         for strike in self._strikes:
+            if strike.stage != "planned":
+                continue  # by hand, before
             strike.stage = "waiting"
             if strike.fault.trigger.time is not None:
                 due = strike.fault.trigger.time
@@ -84,11 +90,8 @@ class Injector:
     def heard(self, task: str, line: str, event: str, data: Mapping[str, object]) -> None:
         """See whether a line, and the step or phase in it, triggers anything."""
         if event == "step":
-            self._stepping.add(task)
-            for strike in self._strikes:
-                if strike.back and not strike.recovered and self._shows(strike, task):
-                    strike.recovered = True
-                    self._followed("recovery")
+            self._recover(task, self._hands.now())
+            self._followed("recovery")
         for strike in self._strikes:
             if strike.stage == "waiting" and fires(
                 strike.fault.trigger, task, event=event, data=data, line=line
@@ -114,21 +117,17 @@ class Injector:
                 "seconds": round(self._hands.now() - strike.since, 6),
                 "killed": strike.killed,
             }
-            replaced = fault.kind in ("preempt", "restart")
             # What is killed or told to stop is the restart policy's business.
-            strike.stage = "down" if replaced else "over"
+            strike.stage = "down" if fault.kind in REPLACED else "over"
             self._struck(strike, **evidence)
-            if fault.kind == "restart":
-                self._hands.after(0.0, partial(self._bring_back, strike))
-            elif replaced and fault.down != math.inf:
-                self._hands.after(fault.down, partial(self._bring_back, strike))
-            return fault.id if replaced else ""
+            self._heal_in_time(strike)
+            return fault.id if fault.kind in REPLACED else ""
         return ""
 
     def running(self, task: str) -> None:
         """A task runs: a preempted one is back."""
         for strike in self._strikes:
-            if strike.fault.target != task or not strike.struck:
+            if strike.fault.target != task or strike.struck == math.inf:
                 continue
             if strike.stage == "down":
                 strike.stage = "over"
@@ -143,12 +142,13 @@ class Injector:
         if error:
             strike.stage = "over"
             self._write(strike, "failed", reason=error)
+            if on and strike.fault.links:
+                self._hands.impair(strike.fault, on=False)  # some may have been made
         elif strike.stage == "noticed":
             pass  # squeezed: its exit is what counts
         elif on:
             self._struck(strike)
-            if strike.fault.duration != math.inf:
-                self._hands.after(strike.fault.duration, partial(self._restore, strike))
+            self._heal_in_time(strike)
         else:
             strike.stage, strike.back = "over", True
             self._write(strike, "healed")
@@ -170,7 +170,7 @@ class Injector:
         for strike in self._strikes:
             if fault and not belongs(strike.fault, fault):
                 continue
-            if strike.stage == "impaired" and strike.struck and not strike.healing:
+            if strike.stage == "impaired" and strike.struck < math.inf and not strike.healing:
                 self._restore(strike)
                 healed.append(strike.fault.id)
             elif strike.stage == "down":
@@ -194,44 +194,50 @@ class Injector:
             for s in self._strikes
         ]
 
-    def resume(self, history: Sequence[Entry], t: float, began: float) -> None:
-        """Go on where a killed supervisor stopped, `t` seconds into the run.
-
-        `began` is when all tasks first ran. What became due meanwhile is done now.
-        """
-        applied: dict[str, float] = {}
+    def remember(self, history: Sequence[Entry], t: float) -> None:
+        """Come to know what a killed supervisor knew, `t` seconds into the run."""
         for entry in history:
+            when = self._hands.now() - (t - entry.t)
             if entry.event == "step":
-                self._stepping.add(entry.task)
-                for strike in self._strikes:
-                    strike.recovered = strike.recovered or strike.back
+                self._recover(entry.task, when)
             elif entry.event == "fault":
-                self._remember(entry, t)
-                if entry.data["stage"] == "applied":
-                    applied[str(entry.data["id"])] = entry.t
+                self._remember(entry, when)
+            for strike in self._strikes:
+                if strike.fault.target == entry.task and strike.struck < math.inf:
+                    strike.back = strike.back or entry.event == "running"
+                    strike.exited = strike.exited or entry.data.get("fault") == strike.fault.id
         for strike in self._strikes:
-            fault = strike.fault
-            if strike.stage == "planned":
+            if strike.stage == "down" and strike.back:
+                strike.stage = "over"
+                self._write(strike, "healed")
+            elif strike.stage == "down" and not strike.exited:
+                strike.stage = "noticed"  # the exit will be told again
+
+    def go_on(self, began: float | None) -> None:
+        """Go on from what was remembered; `began` is when all tasks first ran.
+
+        What became due meanwhile is done now.
+        """
+        for strike in self._strikes:
+            time = strike.fault.trigger.time
+            if strike.stage == "planned" and began is not None:
                 strike.stage = "waiting"
-            if strike.stage == "waiting" and fault.trigger.time is not None:
-                due = began + fault.trigger.time - t
-                self._hands.after(max(0.0, due), partial(self._trigger, strike))
+            if strike.stage == "waiting" and time is not None:
+                left = (began or 0.0) + time - self._hands.now()
+                self._hands.after(max(0.0, left), partial(self._trigger, strike))
+            elif strike.stage == "noticed" and not self._hands.is_running(strike.fault.target):
+                strike.stage = "over"
+                self._write(strike, "skipped", reason=f"{strike.fault.target} was not running")
             elif strike.stage == "noticed":
                 self._notice_again(strike)
-            elif strike.stage == "impaired" and fault.id not in applied:
-                self._hands.impair(fault, on=True)
-            elif strike.stage == "impaired" and fault.duration != math.inf:
-                left = applied[fault.id] + fault.duration - t
-                if fault.links:
-                    self._hands.impair(fault, on=True)  # only the last supervisor knew of them
-                self._hands.after(max(0.0, left), partial(self._restore, strike))
-            elif strike.stage == "down" and fault.down != math.inf:
-                wait = 0.0 if fault.kind == "restart" else applied[fault.id] + fault.down - t
-                self._hands.after(max(0.0, wait), partial(self._bring_back, strike))
+            elif strike.stage == "impaired" and (strike.struck == math.inf or strike.fault.links):
+                self._hands.impair(strike.fault, on=True)  # of links only the last one knew
+            else:
+                self._heal_in_time(strike)
         self._followed("after")
         self._followed("recovery")
 
-    def _remember(self, entry: Entry, t: float) -> None:
+    def _remember(self, entry: Entry, when: float) -> None:
         """Bring one strike as far as an event of it says."""
         strike = self._find(str(entry.data["id"]))
         stage = entry.data["stage"]
@@ -243,11 +249,11 @@ class Injector:
         match stage:
             case "triggered":
                 strike.stage = "impaired" if kind in LASTING else "noticed"
-                strike.since = self._hands.now() - (t - entry.t)
+                strike.since = when
             case "applied":
-                strike.struck = True
+                strike.struck = when
                 if kind not in LASTING:
-                    strike.stage = "down" if kind in ("preempt", "restart") else "over"
+                    strike.stage = "down" if kind in REPLACED else "over"
             case "healed":
                 strike.stage, strike.back = "over", True
             case "skipped" | "failed":
@@ -265,16 +271,21 @@ class Injector:
             number = signal.SIGKILL if fault.kind == "kill" else signal.SIGTERM
             self._hands.send(fault.target, number)
 
+    @property
+    def healing(self) -> bool:
+        """Whether the engine has still to say that something is healed."""
+        return any(strike.stage == "impaired" and strike.healing for strike in self._strikes)
+
     def end(self) -> None:
         """The job is over: heal what can be healed, and say what never happened."""
         for strike in self._strikes:
             if strike.stage in ("planned", "waiting"):
                 strike.stage = "over"
                 self._write(strike, "skipped", reason="the job ended before its trigger fired")
-            elif strike.stage == "noticed":
+            elif strike.stage == "noticed" and strike.struck == math.inf:
                 strike.stage = "over"
                 self._write(strike, "failed", reason="the job ended before the task did")
-            elif strike.stage == "down":
+            elif strike.stage in ("noticed", "down"):
                 strike.stage = "over"
             elif strike.stage == "impaired":
                 self._restore(strike)
@@ -312,9 +323,28 @@ class Injector:
             self._hands.after(fault.grace, partial(self._kill, strike))
 
     def _struck(self, strike: _Strike, **evidence: object) -> None:
-        strike.struck = True
-        self._write(strike, "applied", **evidence)
-        self._followed("after")
+        if strike.struck == math.inf:  # else a supervisor that was killed has written it
+            strike.struck = self._hands.now()
+            self._write(strike, "applied", **evidence)
+            self._followed("after")
+
+    def _heal_in_time(self, strike: _Strike) -> None:
+        """Heal a strike by itself when its time is over, counted from when it took effect."""
+        fault = strike.fault
+        heal, lasts = {
+            "impaired": (self._restore, fault.duration),
+            "down": (self._bring_back, fault.down if fault.kind == "preempt" else 0.0),
+        }.get(strike.stage, (self._restore, math.inf))
+        if lasts != math.inf:
+            left = strike.struck + lasts - self._hands.now()
+            self._hands.after(max(0.0, left), partial(heal, strike))
+
+    def _recover(self, task: str, when: float) -> None:
+        """Note of which strikes a step of `task` shows that they are over."""
+        self._stepping.add(task)
+        for strike in self._strikes:
+            if strike.back and strike.recovered == math.inf and self._shows(strike, task):
+                strike.recovered = when
 
     def _shows(self, strike: _Strike, task: str) -> bool:
         """Say whether a step of `task` shows that the job is over the strike.
@@ -333,9 +363,11 @@ class Injector:
             if strike.stage != "waiting" or reference is None:
                 continue
             first = [s for s in self._strikes if belongs(s.fault, reference)]
-            if all(s.struck if what == "after" else s.recovered for s in first):
+            times = [s.struck if what == "after" else s.recovered for s in first]
+            if (came := max(times, default=math.inf)) < math.inf:
                 strike.stage = "planned"  # not to be triggered twice
-                self._hands.after(strike.fault.trigger.delay, partial(self._now, strike))
+                left = came + strike.fault.trigger.delay - self._hands.now()
+                self._hands.after(max(0.0, left), partial(self._now, strike))
 
     def _now(self, strike: _Strike) -> None:
         if strike.stage == "planned":

@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 from yaml.reader import ReaderError
 
 from emulator.errors import Problem, ScenarioError, UsageError
+from emulator.faults import misfits
 from emulator.scenario import ROLES, Cluster, Framework, Scenario
 
 __all__ = ["load", "parse"]
@@ -262,6 +263,9 @@ def _fault_misfits(scenario: Scenario, source: _Source) -> Iterator[Problem]:
                 hint = _closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
                 message = f"no task is called {pattern!r}"
                 yield Problem(source.place(path), _dotted(path), message, hint)
+    for number, key, message, hint in misfits(scenario.faults, tasks):
+        path = ("faults", number, key)
+        yield Problem(source.place(path), _dotted(path), message, hint)
 
 
 def _role_misfits(cluster: Cluster, framework: Framework, source: _Source) -> Iterator[Problem]:

@@ -88,10 +88,12 @@ class RunFolder:
         folder = cls.__new__(cls)
         folder.path, folder._clock, folder._logs = record.path, clock, {}
         folder._take()
+        history = Record(record.path).history  # `record` may have been read before
         with _saying(record.path):
-            for path in [record.path / "history.jsonl", *(record.path / "logs").glob("*.log")]:
-                _cut_torn_line(path)
-        last = record.history[-1] if record.history else None
+            _cut(record.path / "history.jsonl", len(history))
+            for path in (record.path / "logs").glob("*.log"):
+                _cut(path)
+        last = history[-1] if history else None
         folder._n = last.n + 1 if last else 0
         since = max(0.0, clock.wall() - last.wall) if last else 0.0
         folder._began = clock.now() - (last.t + since if last else 0.0)
@@ -304,10 +306,11 @@ def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
     return sorted(moved, key=lambda entry: entry.t) if taken_over else moved
 
 
-def _cut_torn_line(path: Path) -> None:
+def _cut(path: Path, lines: int | None = None) -> None:
+    """Cut off a torn line, or all after so many lines."""
     with path.open("r+b") as file:
-        content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)
+        whole = [line for line in file if line.endswith(b"\n")]
+        file.truncate(sum(map(len, whole[:lines])))
 
 
 def _write_json(path: Path, value: object) -> None:

@@ -24,6 +24,7 @@ from emulator.events import Interrupted, JobEnd
 from emulator.plan import Plan, make_plan, new_run_id
 from emulator.record import Entry, Record, RunFolder
 from emulator.scenario import Scenario
+from emulator.successor import Successor
 from emulator.supervisor import Supervisor
 
 CALLS_AT_ONCE = 32
@@ -195,7 +196,7 @@ def _supervise(
             door.grown()
 
     pool = _Inline() if isinstance(clock, ManualClock) else ThreadPoolExecutor(CALLS_AT_ONCE)
-    supervisor = Supervisor(
+    supervisor = (Successor if resume else Supervisor)(
         plan,
         engine,
         record,
@@ -208,7 +209,7 @@ def _supervise(
         door = Door(supervisor.desk, supervisor.inbox, record.path, listener.reachable)
     with _signals_into(supervisor.inbox):
         try:
-            return supervisor.resume() if resume else supervisor.run()
+            return supervisor.run()
         except EmulatorError as error:
             with contextlib.suppress(EmulatorError):  # the disk may be what failed
                 record.write("error", message=error.message)

@@ -261,6 +261,8 @@ def json_schema() -> dict[str, Any]:
     schema["$defs"]["Role"]["properties"]["gpus"] = {
         "anyOf": [{"$ref": "#/$defs/Gpus"}, {"type": "integer", "minimum": 0}]
     }
+    trace = schema["$defs"]["Fault"]["properties"]["trace"]
+    trace["anyOf"].append({"type": "string", "examples": ["trace.csv"]})
     trigger = schema["$defs"]["Trigger"]
     schema["$defs"]["Fault"]["properties"]["at"] = {
         "anyOf": [{"$ref": "#/$defs/Trigger"}, *trigger["properties"]["time"]["anyOf"]]

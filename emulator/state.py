@@ -55,6 +55,13 @@ class Resumed:
     restarting: bool = False
     """All tasks were being stopped to be started again together."""
     end: JobEnd | None = None
+    prepared: bool = False
+    asked: dict[str, float] = field(default_factory=dict)
+    """When each task's last start was asked for (seconds since 1970)."""
+    replaced: set[str] = field(default_factory=set)
+    """Tasks that a fault has started last."""
+    last_exit: Exited | None = None
+    """What follows from it may not have been decided."""
 
 
 def resumed(plan: Plan, history: Sequence[Entry]) -> Resumed:
@@ -65,21 +72,36 @@ def resumed(plan: Plan, history: Sequence[Entry]) -> Resumed:
         found.t = entry.t
         state = found.tasks.get(entry.task)
         match entry.event:
+            case "prepared":
+                found.prepared = True
             case "all-running":
                 found.all_running = entry.t
             case "job":
                 found.end = JobEnd(entry.data["outcome"], str(entry.data["reason"]), entry.task)
             case "restart" if entry.data["scope"] == "job":
                 found.job_restarts, found.restarting = int(entry.data["number"]), True
-            case "start":
-                found.restarting = False
+            case "start" if state is not None:
+                _started(found, state, entry)
+            case "exit":
+                code, oom = entry.data["exit_code"], bool(entry.data["oom_killed"])
+                found.last_exit = Exited(entry.task, entry.wall, int(code), oom)
         if state is not None:
             _follow(state, entry)
-    if found.restarting:
-        for state in found.tasks.values():
-            if state.state == "ended":
-                state.state = "backoff"
     return found
+
+
+def _started(found: Resumed, state: TaskState, entry: Entry) -> None:
+    """See what a start says of the job; a replacement may come while others are being stopped."""
+    found.asked[entry.task] = entry.wall
+    if state.state == "down":
+        found.replaced.add(entry.task)
+        return
+    found.replaced.discard(entry.task)
+    if found.restarting:
+        found.restarting = False
+        for other in found.tasks.values():
+            if other.state == "ended":
+                other.state = "backoff"
 
 
 def _follow(state: TaskState, entry: Entry) -> None:

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from emulator.values import Downtime, Duration, Model, Rate, Share, Word
 
@@ -38,10 +45,23 @@ def _rows(value: object, info: ValidationInfo) -> object:
     path = Path((info.context or {}).get("folder", "."), value).expanduser()
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+        above = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
+        rows = csv.DictReader("" if line.startswith("#") else line for line in lines[above:])
+        return [_row(row, f"the trace {path}, line {above + rows.line_num}") for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = getattr(error, "strerror", None) or error
         raise ValueError(f"the trace {path} can't be read: {why}") from None
+
+
+def _row(row: Mapping[str, object], where: str) -> TraceRow:
+    try:
+        return TraceRow.model_validate(row)
+    except ValidationError as error:
+        key = error.errors()[0]["loc"][0]
+        raise ValueError(
+            f"{where}: {key or 'a column too many'} won't do; "
+            "a row has time, target and down, in seconds"
+        ) from None
 
 
 TRIGGERS = ("time", "step", "log", "phase", "after", "recovery")

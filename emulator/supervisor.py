@@ -24,8 +24,8 @@ from emulator.events import Asked, Called, Interrupted, JobEnd
 from emulator.faults import PlannedFault
 from emulator.injector import Injector
 from emulator.plan import Plan
-from emulator.record import Entry, Record, RunFolder
-from emulator.state import TaskState, resumed
+from emulator.record import Entry, RunFolder
+from emulator.state import TaskState
 from emulator.steps import Observation, StepReader
 from emulator.watchdog import Watchdog
 
@@ -91,55 +91,21 @@ class Supervisor:
         plan = self._plan
         name = plan.scenario.name
         self._write("run", run_id=plan.run_id, scenario=name, engine=plan.engine, pid=os.getpid())
+        return self._from_the_start()
+
+    def _from_the_start(self) -> JobEnd:
+        plan = self._plan
         self._engine.prepare(plan, self._record.path, self.inbox)
         self._calls.link()
         self._write("prepared")
         if plan.scenario.timeout is not None:
             self._at(plan.scenario.timeout, self._out_of_time)
-        self._start_all()
+        for state in self._tasks.values():
+            self._start(state)
         return self._see_through()
-
-    def resume(self) -> JobEnd:
-        """Take over a run whose supervisor was killed, and see it through.
-
-        Raises EngineError, RecordError.
-        """
-        history = Record(self._record.path).history
-        found = resumed(self._plan, history)
-        gap = round(self._record.t - found.t, 6)
-        self._tasks, self._end = found.tasks, found.end
-        self._stopping = found.end is not None
-        self._job_restarts, self._all_running = found.job_restarts, found.all_running is not None
-        ran = [n for n, s in self._tasks.items() if s.state in ("starting", "running")]
-        logged = {name: self._record.printed(name) for name in ran}
-        there = self._engine.adopt(self._plan, self._record.path, self.inbox, logged)
-        self._write("attached", pid=os.getpid(), gap=gap)
-        for name, state in self._tasks.items():
-            if state.state == "running" and name not in there:
-                self.inbox.put(Exited(name, self._clock.wall(), 128 + signal.SIGKILL))
-            elif state.state == "starting" and name in there:
-                self._call_is_done(name, there[name])
-            elif state.state in ("starting", "backoff", "pending") and self._end is None:
-                self._start(state)
-        if found.restarting:
-            self._restarting = policy.RestartJob(0.0, found.job_restarts)
-            self._stop_all()
-            self._restart_job_when_all_ended()
-        if self._end is not None:
-            self._stop_all()
-        elif (limit := self._plan.scenario.timeout) is not None:
-            self._at(max(0.0, limit - self._record.t), self._out_of_time)
-        if found.all_running is not None:
-            self._watchdog.begin()
-            if self._end is None:
-                self._injector.resume(history, self._record.t, found.all_running)
-        return self._see_through()
-
-    def _call_is_done(self, task: str, identity: str) -> None:
-        self.inbox.put(Called("start", task, answer=identity))
 
     def _see_through(self) -> JobEnd:
-        while self._end is None or self._anything_left():
+        while self._end is None or self._anything_left() or self._injector.healing:
             due = self._timers[0][0] if self._timers else None
             self._take(self._clock.next_event(self.inbox, due))
             self._fire_due_timers()  # also while a task prints without end
@@ -190,11 +156,7 @@ class Supervisor:
         state = self._tasks[call.task]
         state.state = "running"
         self._write("running", call.task, id=call.answer)
-        if not self._all_running and all(s.state != "starting" for s in self._tasks.values()):
-            self._all_running = True
-            self._write("all-running")
-            self._injector.begin()
-            self._watchdog.begin()
+        self._note_all_running()
         self._injector.running(call.task)
         self._watchdog.running()
         if state.early_exit:
@@ -202,6 +164,15 @@ class Supervisor:
             self._exited(early)
         elif self._stopping or self._restarting:
             self._tell_to_stop(state)
+
+    def _note_all_running(self) -> None:
+        if self._end or self._all_running:
+            return
+        if all(state.state != "starting" for state in self._tasks.values()):
+            self._all_running = True
+            self._write("all-running")
+            self._injector.begin()
+            self._watchdog.begin()
 
     def _exited(self, event: Exited) -> None:
         state = self._tasks[event.task]
@@ -268,10 +239,6 @@ class Supervisor:
             self._kill_all()
 
     # --- Starting -------------------------------------------------------------------------------
-
-    def _start_all(self) -> None:
-        for state in self._tasks.values():
-            self._start(state)
 
     def _start_unless_over(self, state: TaskState) -> None:
         if self._end is None and state.state == "backoff":
@@ -373,7 +340,7 @@ class Supervisor:
 
     def bring_back(self, fault: PlannedFault) -> None:
         """Start a task again, after a preemption on a fresh disk."""
-        if self._end is None:
+        if self._end is None and self._tasks[fault.target].state == "down":
             fresh, same = fault.kind == "preempt", fault.address == "same"
             self._start(self._tasks[fault.target], fresh=fresh, same_address=same)
 

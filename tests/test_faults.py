@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+from itertools import permutations
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -10,11 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import ScenarioError, UsageError
-from emulator.faults import PlannedFault, fires, needs, timeline
+from emulator.faults import (
+    SETTLED,
+    PlannedFault,
+    belongs,
+    by_hand,
+    fires,
+    from_json,
+    needs,
+    network_parts,
+    timeline,
+    to_json,
+)
+from emulator.netem import Link
 from emulator.plan import Plan
-from emulator.reading import parse
+from emulator.reading import load, parse
 from emulator.scenario import Scenario, json_schema
-from emulator.strikes import Trigger
+from emulator.strikes import Strike, Trigger
 
 BASE = (
     "name: t\nframework: none\nprogram: {command: ['true']}\ncluster: {worker: 3, ps: 1}\nfaults:\n"
@@ -149,6 +164,56 @@ def test_what_a_line_triggers(
         ("random: {grace: 1s}, every: 1s", "faults.0: `random` needs one of preempt"),
         ("kil: ps-0, at: 1s", "faults.0.kil: unknown key (did you mean 'kill'?)"),
         ("preempt: ps-0, at: 1s, fro: 1s", "faults.0.fro: unknown key (did you mean 'for'?)"),
+        ("partition: [[ps-0]], at: 1s, for: 1s", "faults.0.partition: "),
+        ("partition: [[ps-0], []], at: 1s, for: 1s", "faults.0.partition.1: is empty"),
+        (
+            "partition: [[ps-0], [worker-0, worker-9]], at: 1s, for: 1s",
+            "faults.0.partition.1.1: no task is called 'worker-9' (did you mean",
+        ),
+        (
+            "partition: [[worker-1], ['worker-*']], at: 1s, for: 1s",
+            "faults.0.partition: worker-1 is in two groups",
+        ),
+        ("partition: [[ps-0], [worker-0]], at: 1s", "faults.0: `partition` needs `for`"),
+        ("shape: ps-0, at: 1s, for: 1s", "faults.0: `shape` needs `delay`, `loss` or `bandwidth`"),
+        (
+            "shape: ps-0, loss: 1%, jitter: 1ms, at: 1s, for: 1s",
+            "faults.0: `jitter` goes around a `delay`",
+        ),
+        ("shape: ps-0, delay: 5ms, at: 1s", "faults.0: `shape` needs `for`"),
+        ("shape: ps-0, loss: a%, at: 1s, for: 1s", "faults.0.loss: 'a%' is no share; write 0.05"),
+        ("shape: ps-0, loss: 101%, at: 1s, for: 1s", "faults.0.loss: "),
+        (
+            "shape: ps-0, to: boss, delay: 5ms, at: 1s, for: 1s",
+            "faults.0.to: no task is called 'boss'",
+        ),
+        (
+            "kill: ps-0, at: 1s, oneway: true",
+            "faults.0: `oneway` is an option of partition and shape",
+        ),
+        ("kill: ps-0, at: 1s, address: same", "faults.0: `address` is an option of preempt"),
+        ("preempt: ps-0, at: 1s, address: old", "faults.0.address: 'old' is not allowed"),
+        (
+            "random: {partition: [[ps-0], [worker-0]], for: 1s}, every: 1s",
+            "faults.0: `random` strikes one task each time",
+        ),
+        ("kill: ps-0, at: {after: nobody}", "faults.0.at: there is no fault 'nobody' (faults are"),
+        ("kill: ps-0, at: {recovery: 0}", "faults.0.at: it waits in the end for itself"),
+        ("kill: ps-0, at: {after: 0, task: ps-0}", "faults.0.at: `after` belongs to no task"),
+        ("kill: ps-0, at: {step: 3, delay: 1s}", "faults.0.at: `delay` goes with `after` and"),
+        ("kill: ps-0, at: 1s, speed: 2", "faults.0: `speed` is an option of trace"),
+        ("kill: ps-0, at: 1s, name: 1st", "faults.0.name: "),
+        ("trace: gone.csv", "faults.0.trace: the trace gone.csv can't be read: No such file"),
+        ("trace: [{time: 1, target: ps-0, down: 1}], at: 1s", "faults.0: `trace` says itself what"),
+        (
+            "trace: [{time: 1, target: ps-9, down: 1}]",
+            "faults.0.trace: no task is called 'ps-9' (did you mean 'ps-0'?)",
+        ),
+        ("trace: [{time: 1, target: ps-0}]", "faults.0.trace.0.down: is missing"),
+        (
+            "trace: [{time: soon, target: ps-0, down: 1}]",
+            "faults.0.trace.0.time: 'soon' should be a number",
+        ),
     ],
 )
 def test_a_wrong_fault_is_told_with_its_line(fault: str, problem: str) -> None:
@@ -156,6 +221,173 @@ def test_a_wrong_fault_is_told_with_its_line(fault: str, problem: str) -> None:
         scenario(fault)
     (found,) = map(str, refused.value.problems)
     assert found.startswith(f"scenario.yaml:6: {problem}"), found
+
+
+def test_faults_that_wait_for_each_other_are_told_with_their_lines() -> None:
+    with pytest.raises(ScenarioError) as refused:
+        scenario("kill: ps-0, name: a, at: {after: b}", "kill: ps-0, name: b, at: {recovery: a}")
+    assert [str(problem) for problem in refused.value.problems] == [
+        "scenario.yaml:6: faults.0.at: it waits in the end for itself",
+        "scenario.yaml:7: faults.1.at: it waits in the end for itself",
+    ]
+
+
+# --- New kinds ----------------------------------------------------------------------------------
+
+KINDS = [
+    "oom: ps-0, at: 1s",
+    "partition: [[worker-0, ps-0], ['worker-[12]']], at: 1s, for: 5s",
+    "partition: [[worker-0], [worker-1], [ps-0]], oneway: true, at: {step: 3}, for: forever",
+    "shape: 'worker-*', to: ps-0, delay: 20ms, jitter: 5ms, loss: 5%, bandwidth: 10mbit, at: 1s, "
+    "for: 1m",
+    "restart: 'worker-*', grace: 3s, at: {phase: eval, task: ps-0}",
+    "preempt: ps-0, name: first, address: same, at: 2s",
+    "kill: ps-0, at: {after: 0, delay: 1500ms}",
+    "kill: ps-0, at: {recovery: 0}",
+    "trace: [{time: 1.5, target: ps-0, down: 2}, {time: 3, target: worker-1, down: 0}], speed: 2",
+    "random: {oom: 'worker-*'}, every: 10s, jitter: 1s, max: 2, name: chaos",
+]
+
+
+def as_stored(*faults: str) -> tuple[Plan, Plan]:
+    """Return a plan, and what is read of it from its plan.json."""
+    asked = scenario(*faults)
+    plan = Plan(
+        run_id="r", engine="memory", scenario=asked, tasks=(), faults=timeline(asked, TASKS)
+    )
+    stored = plan.model_dump(mode="json")
+    return plan, Plan.model_validate(json.loads(json.dumps(stored)), context={"stored": True})
+
+
+@pytest.mark.parametrize("fault", KINDS)
+def test_every_kind_is_read_back_from_the_plan_as_it_was(fault: str) -> None:
+    plan, again = as_stored("kill: ps-0, at: 9s", fault)
+    assert again == plan
+    assert again.model_dump(mode="json") == plan.model_dump(mode="json")
+    assert len(plan.faults) > 1
+    assert [from_json(to_json(fault)) for fault in plan.faults] == list(plan.faults)
+
+
+def links(fault: str) -> set[tuple[str, str]]:
+    (found,) = planned(fault)
+    assert len(found.links) == len({(link.source, link.target) for link in found.links})
+    return {(link.source, link.target) for link in found.links}
+
+
+def test_a_partition_cuts_both_ways_unless_told_otherwise() -> None:
+    cut = "partition: [[worker-0], [worker-1, ps-0]], at: 1s, for: 1s"
+    there = {("worker-0", "worker-1"), ("worker-0", "ps-0")}
+    assert links(cut) == there | {(b, a) for a, b in there}
+    assert links(f"{cut}, oneway: true") == there
+    (found,) = planned(cut)
+    assert {link.loss for link in found.links} == {1.0}
+    assert found.target == "worker-0 | worker-1,ps-0"
+    assert set(found.tasks) == {"worker-0", "worker-1", "ps-0"}
+
+
+def test_each_of_three_groups_is_cut_off_from_the_others() -> None:
+    cut = "partition: [[worker-0], [worker-1], [ps-0]], at: 1s, for: 1s"
+    assert links(cut) == set(permutations(["worker-0", "worker-1", "ps-0"], 2))
+    assert links(f"{cut}, oneway: true") == {("worker-0", "worker-1"), ("worker-0", "ps-0")}
+
+
+def test_shape_is_towards_all_or_some_and_both_ways_unless_told_otherwise() -> None:
+    shape = "shape: worker-0, delay: 20ms, at: 1s, for: 1s"
+    out = {("worker-0", other) for other in TASKS if other != "worker-0"}
+    assert links(shape) == out | {(b, a) for a, b in out}
+    assert links(f"{shape}, oneway: true") == out
+    assert links(f"{shape}, to: ps-0") == {("worker-0", "ps-0"), ("ps-0", "worker-0")}
+    assert links(f"{shape}, to: ps-0, oneway: true") == {("worker-0", "ps-0")}
+    among = set(permutations(TASKS[:3], 2))
+    assert links("shape: 'worker-*', to: 'worker-*', loss: 0.1, at: 1s, for: 1s") == among
+
+
+def test_a_shaped_link_has_all_that_was_asked_for() -> None:
+    (fault,) = planned(
+        "shape: worker-0, to: ps-0, oneway: true, delay: 20ms, jitter: 5ms, loss: 5%, "
+        "bandwidth: 10mbit, at: 1s, for: 1s"
+    )
+    assert fault.links == (Link("worker-0", "ps-0", 0.02, 0.005, 0.05, 10_000_000),)
+
+
+def test_a_rolling_restart_is_a_chain() -> None:
+    first, second, third = planned("restart: 'worker-*', at: 5s, grace: 3s")
+    assert first.trigger.time == 5
+    assert (second.trigger.recovery, third.trigger.recovery) == (first.id, second.id)
+    assert {fault.grace for fault in (first, second, third)} == {3}
+
+
+def test_who_is_still_away_in_a_trace_is_struck_once_it_is_back(tmp_path: Path) -> None:
+    (tmp_path / "spot.csv").write_text("# two in a row\ntime,target,down\n10,ps-0,6\n12,ps-0,6\n")
+    (tmp_path / "s.yaml").write_text(BASE + "  - {trace: spot.csv, grace: 1s, down: 2s}\n")
+    first, second = timeline(load(tmp_path / "s.yaml"), TASKS)
+    assert (first.down, second.down) == (2, 2)  # the fault's own goes before the rows'
+    assert (first.trigger.time, second.trigger.time) == (10, 10 + 1 + 2 + SETTLED)
+
+
+def test_a_trace_is_a_file_beside_the_scenario(tmp_path: Path) -> None:
+    (tmp_path / "spot.csv").write_text("time,target,down\n10,worker-1,5\n35.5,worker-*,1\n")
+    (tmp_path / "s.yaml").write_text(BASE + "  - {trace: spot.csv, speed: 2, grace: 1s, name: t}\n")
+    found = timeline(load(tmp_path / "s.yaml"), TASKS)
+    assert [(f.target, f.trigger.time, f.down, f.grace, f.name) for f in found] == [
+        ("worker-1", 5, 2.5, 1, "t"),
+        ("worker-0", 17.75, 0.5, 1, "t"),
+        ("worker-1", 17.75, 0.5, 1, "t"),
+        ("worker-2", 17.75, 0.5, 1, "t"),
+    ]
+    assert len({fault.id for fault in found}) == 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ("time,target,down\n1,ps-0,1\nx,ps-0,1\n", "faults.0.trace: {csv}, line 3: time won't do"),
+        ("time,target,down\n\n-1,ps-0,1\n", "faults.0.trace: {csv}, line 3: time won't do"),
+        ("time,target\n1,ps-0\n", "faults.0.trace: {csv}, line 2: down won't do; a row has"),
+        ("time,target,down\n1,ps-0,1,more\n", "faults.0.trace: {csv}, line 2: "),
+        ("time,target,down\n1,boss,1\n", "faults.0.trace: no task is called 'boss'"),
+        ("time,target,down\n1,\xff,1\n", "faults.0.trace: the trace "),
+    ],
+)
+def test_a_wrong_trace_is_told_with_the_line_that_names_it(
+    tmp_path: Path, rows: str, problem: str
+) -> None:
+    (tmp_path / "spot.csv").write_bytes(rows.encode("latin-1"))
+    (tmp_path / "s.yaml").write_text(BASE + "  - {trace: spot.csv}\n")
+    with pytest.raises(ScenarioError) as refused:
+        load(tmp_path / "s.yaml")
+    (found,) = map(str, refused.value.problems)
+    told = problem.replace("{csv}", f"the trace {tmp_path / 'spot.csv'}")
+    assert found.startswith(f"{tmp_path}/s.yaml:6: {told}"), found
+
+
+@pytest.mark.parametrize("fault", KINDS)
+def test_the_same_seed_gives_the_same_timeline(fault: str) -> None:
+    assert planned("kill: ps-0, at: 1s", fault) == planned("kill: ps-0, at: 1s", fault)
+
+
+def test_a_random_fault_has_its_name_with_each_strike() -> None:
+    found = planned("random: {kill: 'worker-*'}, every: 10s, max: 3, name: chaos")
+    assert [belongs(fault, "chaos") for fault in found] == [True] * 3
+    assert not belongs(found[0], "chao")
+
+
+def test_what_network_faults_ask_of_engine_and_kernel() -> None:
+    asked = scenario(*KINDS[:6])
+    assert {capability for _, capability in needs(asked)} == {
+        "oom",
+        "network",
+        "replace",
+        "same-address",
+    }
+    assert network_parts(scenario(KINDS[1])) == {"iptables"}
+    assert network_parts(scenario(KINDS[3])) == {"iptables", "loss", "bandwidth", "delay"}
+
+
+def test_a_task_in_two_groups_is_refused_by_hand_too() -> None:
+    strike = Strike.model_validate({"partition": [["ps-0"], ["*"]], "for": "1s"})
+    with pytest.raises(UsageError, match="ps-0 is in two groups of the partition"):
+        by_hand("hand-1", strike, TASKS, Trigger(step=1))
 
 
 def test_the_schema_knows_what_the_models_know() -> None:

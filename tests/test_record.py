@@ -166,6 +166,84 @@ def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) ->
     assert not (tmp_path / "plan.json").exists()
 
 
+# --- Going on after a kill ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        b"",
+        b'{"n": 2, "t"',
+        b'{"n": 2, "t": 1.0, "wall{"n": 3, "t": 1.0, "wall": 5, "event": "x"}\n{"n": 4, "t"',
+        b'\x00\xff\n{"n": 3, "t": 1.0, "wall": 5, "event": "removed"}\n',
+    ],
+)
+def test_a_reopened_folder_goes_on_where_it_can_be_read(
+    folder: RunFolder, clock: ManualClock, torn: bytes
+) -> None:
+    folder.write("run")
+    clock.next_event(_inbox(), until=7.0)
+    written = folder.write("prepared")
+    for line in ("whole", "gr\u00fcn"):
+        folder.log("worker-0", line)
+    folder.close()
+    for file in ("history.jsonl", "logs/worker-0.log"):
+        with (folder.path / file).open("ab") as appending:
+            appending.write(torn if file == "history.jsonl" else b"torn \xff")
+    clock.next_event(_inbox(), until=10.0)
+    record = Record(folder.path)
+    assert len(record.history) == 2
+    again = RunFolder.reopen(record, clock)
+    try:
+        assert again.printed("worker-0") == ["whole", "gr\u00fcn"]
+        assert again.printed("ps-0") == []
+        assert again.t == pytest.approx(10.0)
+        entry = again.write("attached")
+        again.log("worker-0", "more")
+        assert is_live(folder.path)
+    finally:
+        again.close()
+    assert (entry.n, entry.t) == (written.n + 1, 10.0)
+    assert Record(folder.path).history[-1] == entry
+    assert [e.n for e in Record(folder.path).history] == [0, 1, 2]
+    assert Record(folder.path).log("worker-0") == ["whole", "gr\u00fcn", "more"]
+
+
+def test_a_folder_that_was_read_before_it_grew_is_reopened_as_it_is(
+    folder: RunFolder, clock: ManualClock
+) -> None:
+    record = Record(folder.path)
+    assert record.history == ()
+    folder.write("run")
+    folder.close()
+    again = RunFolder.reopen(record, clock)
+    assert again.write("attached").n == 1
+    again.close()
+
+
+def test_time_never_goes_back_when_the_wall_clock_has(folder: RunFolder) -> None:
+    slow = ManualClock(wall=10.0)
+    clock = ManualClock(wall=5000.0)
+    folder._clock = clock
+    clock.next_event(_inbox(), until=3.0)
+    last = folder.write("run")
+    folder.close()
+    again = RunFolder.reopen(Record(folder.path), slow)
+    assert again.write("attached").t == last.t
+    again.close()
+
+
+def test_a_folder_whose_writer_is_at_work_is_not_reopened(folder: RunFolder) -> None:
+    folder.write("run")
+    folder.log("worker-0", "here")
+    with (folder.path / "history.jsonl").open("ab") as history:
+        history.write(b"half a line")  # that the writer is about to finish
+    with pytest.raises(UsageError, match="Another emulate is at work"):
+        RunFolder.reopen(Record(folder.path), ManualClock())
+    assert (folder.path / "history.jsonl").read_bytes().endswith(b"half a line")
+    assert is_live(folder.path)
+
+
 # --- What the disk refuses ----------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from emulator.cli.common import (
     RunArgument,
     complete_runs,
     console,
+    find_live_run,
     find_run,
     note,
     print_json,

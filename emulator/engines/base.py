@@ -29,6 +29,7 @@ __all__ = [
     "Happening",
     "Inbox",
     "Incapable",
+    "Life",
     "Line",
     "Lost",
     "require",
@@ -65,6 +66,18 @@ class Lost:
 
 
 Happening = Line | Exited | Lost
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a killed supervisor knew of a task."""
+
+    printed: Sequence[str]
+    """Its lines as far as they were read, of earlier starts as well."""
+    since: float
+    """The start that goes on was asked for at this time (seconds since 1970); infinite: none."""
+
+
 LINES_WAITING = 10_000
 """Lines that may lie in an inbox; who prints faster than they are taken waits."""
 
@@ -142,12 +155,12 @@ class Engine(Protocol):
         """
 
     def adopt(
-        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
     ) -> dict[str, str]:
         """Take over the tasks of a run whose supervisor was killed. Capability `adopt`.
 
-        `logged` has what each task that ran then had printed as far as it was read; the rest, and
-        its end, are told as of any other. Returns the tasks that exist, with their ids.
+        Returns the tasks whose start was made, with their ids; what they have printed since, and
+        their end, are told as of any other.
         """
 
     def signal(self, task: str, number: int) -> None:
@@ -216,7 +229,7 @@ class Incapable:
         raise self._refusal("change the network")
 
     def adopt(
-        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
     ) -> dict[str, str]:
         """Refused."""
         raise self._refusal("take over a run whose emulator is gone")

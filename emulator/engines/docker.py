@@ -13,15 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import APIError, NotFound
+from docker.errors import APIError
 
 from emulator import faults
-from emulator.engines.base import Exited, Found, Inbox, Line, Lost
-from emulator.engines.docker_connection import connect, lost, saying
+from emulator.engines.base import Exited, Found, Inbox, Life, Line, Lost
+from emulator.engines.docker_connection import connect, lost, saying, unless_gone
 from emulator.engines.docker_logs import join_frames, overlap, seconds
 from emulator.engines.docker_memory import squeeze
 from emulator.engines.docker_network import Addresses, Shaper, missing_parts
@@ -172,7 +173,7 @@ class DockerEngine:
         return container[:12]
 
     def adopt(
-        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
     ) -> dict[str, str]:
         """Find the run's containers, and read on where the last supervisor stopped."""
         self._enter(plan, folder, inbox)
@@ -182,16 +183,18 @@ class DockerEngine:
                 if task := found["Labels"].get(TASK):
                     self._created[task] = found["Id"]
                     self._addresses.remember(task, found["Id"])
-            for task, lines in logged.items():
-                if container := self._created.get(task):
-                    stream = self._api.logs(container, stream=True, follow=False, timestamps=True)
-                    printed = list(join_frames(stream, after=""))
-                    if count := overlap(lines, [line.text for line in printed]):
-                        self._last_stamp[task] = printed[count - 1].last_stamp
-        for task in logged:
-            if task in self._created:
-                self._begin_to_follow(task, self._created[task])
-        return {task: container[:12] for task, container in self._created.items()}
+            ids = {}
+            for task, container in self._created.items():
+                stream = self._api.logs(container, stream=True, follow=False, timestamps=True)
+                printed = list(join_frames(stream, after=""))
+                if count := overlap(lives[task].printed, [line.text for line in printed]):
+                    self._last_stamp[task] = printed[count - 1].last_stamp
+                state = self._api.inspect_container(container)["State"]
+                if seconds(state["StartedAt"]) - self._clock_ahead >= lives[task].since:
+                    ids[task] = container[:12]
+        for task in ids:
+            self._begin_to_follow(task, self._created[task])
+        return ids
 
     def signal(self, task: str, number: int) -> None:
         """Signal the container's init, which passes it on."""
@@ -208,7 +211,11 @@ class DockerEngine:
     def pause(self, task: str) -> None:
         """Freeze the container's processes by its cgroup."""
         with saying(f"pause {task}"):
-            self._api.pause(self._created[task])
+            try:
+                self._api.pause(self._created[task])
+            except APIError as error:
+                if "already paused" not in str(error.explanation):
+                    raise
 
     def resume(self, task: str) -> None:
         """Thaw the container; one that is not frozen, or gone, is left as it is."""
@@ -261,10 +268,10 @@ class DockerEngine:
                 list(pool.map(self._remove_container, [c["Id"] for c in containers]))
             networks = self._api.networks(filters=chosen)
             for network in networks:
-                _unless_gone(lambda network=network: self._api.remove_network(network["Id"]))
+                unless_gone(partial(self._api.remove_network, network["Id"]))
             volumes = self._api.volumes(filters=chosen)["Volumes"] or []
             for volume in volumes:
-                _unless_gone(lambda volume=volume: self._api.remove_volume(volume["Name"]))
+                unless_gone(partial(self._api.remove_volume, volume["Name"]))
         return len(containers) + len(networks) + len(volumes)
 
     def find(self, run_id: str | None = None) -> list[Found]:
@@ -308,7 +315,7 @@ class DockerEngine:
             return self._archives[source]
 
     def _remove_container(self, container: str) -> None:
-        _unless_gone(lambda: self._api.remove_container(container, force=True, v=True))
+        unless_gone(lambda: self._api.remove_container(container, force=True, v=True))
 
     def _begin_to_follow(self, task: str, container: str) -> None:
         threading.Thread(
@@ -353,14 +360,3 @@ class DockerEngine:
 
 def _found(kind: str, name: str, state: str, carried: Mapping[str, str]) -> Found:
     return Found(carried[RUN], kind, name, state, carried.get(FOLDER, ""), carried.get(HOST, ""))
-
-
-def _unless_gone(call: Any) -> None:  # noqa: ANN401  any request
-    """Remove something; that somebody else is removing it as well is fine."""
-    try:
-        call()
-    except NotFound:
-        pass
-    except APIError as error:
-        if error.status_code != 409 or "already in progress" not in str(error):
-            raise

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import docker
 import requests
 from docker.context import ContextAPI
-from docker.errors import APIError, DockerException
+from docker.errors import APIError, DockerException, NotFound
 from docker.utils import kwargs_from_env
 from urllib3.exceptions import HTTPError
 
 from emulator.errors import EngineError, EngineLost, EngineMissing
 
-__all__ = ["connect", "lost", "saying"]
+__all__ = ["connect", "lost", "saying", "unless_gone"]
 
 MINIMUM_API = (1, 41)
 DEFAULT_HOST = "unix:///var/run/docker.sock"
@@ -95,3 +95,14 @@ def why(error: BaseException) -> str:
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
     return str(getattr(error, "strerror", None) or error or type(error).__name__)
+
+
+def unless_gone(call: Callable[[], object]) -> None:
+    """Remove something; that somebody else is removing it as well is fine."""
+    try:
+        call()
+    except NotFound:
+        pass
+    except APIError as error:
+        if error.status_code != 409 or "already in progress" not in str(error):
+            raise

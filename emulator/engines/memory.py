@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from emulator.clock import ManualClock
-from emulator.engines.base import Exited, Found, Inbox, Line
+from emulator.engines.base import Exited, Found, Inbox, Life, Line
+from emulator.engines.docker_logs import overlap
 from emulator.errors import EngineError
 from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
@@ -43,8 +44,18 @@ Scripts = Mapping[str, Script | Callable[[int], Script]]
 @dataclass
 class _Running:
     starts: int = 0
+    """On this disk."""
     alive: int = 0
-    """The number of the start that is alive now, 0 for none."""
+    """The life that goes on now, 0 for none."""
+    life: int = 0
+    """The last one."""
+    began: float = 0.0
+    end: Exited | None = None
+    """How its last start ended."""
+    printed: list[str] = field(default_factory=list)
+    """By all starts on this disk."""
+    read: int = 0
+    """How many of these lines the inbox has got."""
     frozen: bool = False
     missed: list[Callable[[], None]] = field(default_factory=list)
     """What it would have done while it was frozen."""
@@ -56,6 +67,7 @@ class _World:
 
     tasks: dict[str, dict[str, _Running]] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)
+    lives: int = 0
 
 
 class MemoryEngine:
@@ -127,27 +139,34 @@ class MemoryEngine:
             raise EngineError(f"{task.name} can't start here.", "It was told not to.")
         running = self._tasks().setdefault(task.name, _Running())
         running.starts += 1
-        running.frozen, running.missed = False, []
-        running.alive = start = running.starts
-        script = self._script(task.name, start)
+        self._world.lives += 1
+        running.frozen, running.missed, running.end = False, [], None
+        running.alive = running.life = life = self._world.lives
+        running.began = self._clock.wall()
+        self._tell_rest(task.name, running)
+        script = self._script(task.name, running.starts)
         begin = self._clock.now()
         for after, text in script.lines:
-            self._clock.call_at(begin + after, lambda text=text: self._say(task.name, start, text))  # type: ignore[misc]
+            self._clock.call_at(begin + after, lambda text=text: self._say(task.name, life, text))  # type: ignore[misc]
         if script.exits_at is not None:
             end = Exited(task.name, 0, script.exit_code, script.oom_killed)
-            self._clock.call_at(begin + script.exits_at, lambda: self._end(start, end))
-        return f"memory-{task.name}-{start}"
+            self._clock.call_at(begin + script.exits_at, lambda: self._end(life, end))
+        return f"memory-{task.name}-{life}"
 
     def adopt(
-        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
     ) -> dict[str, str]:
-        """Tell the new inbox what happens; what ended meanwhile was killed."""
+        """Tell the new inbox what happens, and what has happened meanwhile."""
         self._run_id, self._inbox = plan.run_id, inbox
-        for task in logged:
-            running = self._tasks().get(task)
-            if running is not None and not running.alive:
-                inbox.put(Exited(task, self._clock.wall(), 128 + signal.SIGKILL))
-        return {task: f"memory-{task}-{r.starts}" for task, r in self._tasks().items()}
+        ids = {}
+        for task, running in self._tasks().items():
+            running.read = overlap(lives[task].printed, running.printed)
+            if running.began >= lives[task].since:
+                ids[task] = f"memory-{task}-{running.life}"
+                self._tell_rest(task, running)
+                if running.end is not None:
+                    inbox.put(running.end)
+        return ids
 
     def signal(self, task: str, number: int) -> None:
         """End the task as its script says it takes the signal."""
@@ -155,11 +174,12 @@ class MemoryEngine:
         running = self._tasks().get(task)
         if running is None or not running.alive:
             return
-        start = running.alive
-        delay = 0.0 if number == signal.SIGKILL else self._script(task, start).on_sigterm
+        life = running.alive
+        script = self._script(task, running.starts)
+        delay = 0.0 if number == signal.SIGKILL else script.on_sigterm
         if delay is not None:
             end = Exited(task, 0, 128 + number)
-            self._clock.call_at(self._clock.now() + delay, lambda: self._end(start, end))
+            self._clock.call_at(self._clock.now() + delay, lambda: self._end(life, end))
 
     def pause(self, task: str) -> None:
         """Hold back what the task would do."""
@@ -228,21 +248,32 @@ class MemoryEngine:
                 return script if isinstance(script, Script) else script(start)
         return Script()
 
-    def _say(self, task: str, start: int, text: str) -> None:
+    def _say(self, task: str, life: int, text: str) -> None:
         running = self._tasks().get(task)
-        if running and running.frozen:
-            running.missed.append(lambda: self._say(task, start, text))
-        elif running and running.alive == start and self._inbox:
-            self._inbox.put(Line(task, self._clock.wall(), text))
+        if running is None or running.alive != life:
+            return
+        if running.frozen:
+            running.missed.append(lambda: self._say(task, life, text))
+        else:
+            running.printed.append(text)
+            self._tell_rest(task, running)
 
-    def _end(self, start: int, end: Exited) -> None:
-        """Report the end of one start, once, whoever comes first: script, signal or removal."""
+    def _tell_rest(self, task: str, running: _Running) -> None:
+        """Tell what was printed and not read, as a followed log does."""
+        for text in running.printed[running.read :]:
+            if self._inbox:
+                self._inbox.put(Line(task, self._clock.wall(), text))
+        running.read = len(running.printed)
+
+    def _end(self, life: int, end: Exited) -> None:
+        """Report the end of one life, once, whoever comes first: script, signal or removal."""
         running = self._tasks().get(end.task)
-        if self._inbox is None or running is None or running.alive != start:
+        if self._inbox is None or running is None or running.alive != life:
             return
         if running.frozen and end.exit_code != 128 + signal.SIGKILL:
-            running.missed.append(lambda: self._end(start, end))
+            running.missed.append(lambda: self._end(life, end))
             return
         running.frozen = False
         running.alive = 0
-        self._inbox.put(Exited(end.task, self._clock.wall(), end.exit_code, end.oom_killed))
+        running.end = Exited(end.task, self._clock.wall(), end.exit_code, end.oom_killed)
+        self._inbox.put(running.end)

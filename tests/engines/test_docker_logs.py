@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from emulator.engines.docker_logs import Printed, join_frames, seconds
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.engines.docker_logs import Printed, join_frames, overlap, seconds
 
 A, B, C = (f"2026-01-02T03:04:05.00000000{n}Z" for n in (1, 2, 3))
 
@@ -39,3 +43,47 @@ def test_bytes_that_are_no_text_survive() -> None:
 
 def test_stamps_are_seconds_since_1970() -> None:
     assert seconds("1970-01-01T00:01:00.500000000Z") == 60.5
+
+
+LINES = st.lists(st.text("abc", max_size=3), max_size=8)
+
+
+@given(earlier=LINES, printed=st.lists(st.text("abcdef"), max_size=12, unique=True), data=st.data())
+def test_what_was_read_of_a_container_is_found_again(
+    earlier: list[str], printed: list[str], data: st.DataObject
+) -> None:
+    """Its lines are distinct; earlier lives may have printed some of the same."""
+    cut = data.draw(st.integers(0, len(printed)))
+    found = overlap([*earlier, *printed[:cut]], printed)
+    assert found >= cut
+    # More is taken only where an earlier life has ended with just these lines.
+    assert found == 0 or [*earlier, *printed[:cut]][-found:] == printed[:found]
+    if cut:
+        assert found == cut  # no line is there twice
+
+
+@given(read=LINES, printed=LINES)
+def test_the_overlap_is_the_longest(read: list[str], printed: list[str]) -> None:
+    fits = [n for n in range(1, len(printed) + 1) if n <= len(read) and read[-n:] == printed[:n]]
+    assert overlap(read, printed) == max(fits, default=0)
+
+
+@pytest.mark.parametrize(
+    ("read", "printed", "expected"),
+    [
+        ([], [], 0),
+        ([], ["a"], 0),
+        (["a"], [], 0),
+        (["a"], ["a"], 1),
+        (["x", "a", "b"], ["a", "b", "c"], 2),
+        (["a", "a", "a"], ["a", "a"], 2),
+        (["a", "a"], ["a", "a", "a"], 2),
+        (["a", "b", "a"], ["a", "b", "a", "b"], 3),
+        (["a", "b"], ["b", "a"], 1),
+        ([""], ["", ""], 1),
+    ],
+)
+def test_of_lines_that_repeat_the_most_is_taken(
+    read: list[str], printed: list[str], expected: int
+) -> None:
+    assert overlap(read, printed) == expected

@@ -6,6 +6,7 @@ order: the engine is told all of them each time, and whoever comes last finds th
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 
@@ -70,13 +71,27 @@ class Calls:
         self._call("impair" if on else "restore", name, act, answer=fault.id)
 
     def link(self, fault: str = BASE, links: Sequence[Link] | None = None) -> None:
-        """Make a fault's links those that are given; blocks. Without links: tell them all again."""
+        """Make a fault's links those that are given; blocks. Without links: tell them all again.
+
+        Links that the engine can't make are taken back: they must not stop tasks that start later.
+        """
         with self._links_lock:
+            before = dict(self._links)
             if links is not None:
                 self._links[fault] = links
-            every = [link for of_fault in self._links.values() for link in of_fault]
-            if every or links is not None:
-                self._engine.shape(every)
+            if not self._every() and links is None:
+                return
+            try:
+                self._engine.shape(self._every())
+            except EmulatorError:
+                if links:
+                    self._links = before
+                    with contextlib.suppress(EmulatorError):
+                        self._engine.shape(self._every())
+                raise
+
+    def _every(self) -> list[Link]:
+        return [link for of_fault in self._links.values() for link in of_fault]
 
     def _call(
         self, operation: Operation, task: str, call: Callable[[], str | None], answer: str = ""

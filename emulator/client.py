@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from emulator.api import SOCKET
 from emulator.errors import EngineLost, UsageError
 from emulator.record import Entry, Record, entry_of, wait_until_over
 
 if TYPE_CHECKING:
-    pass
+    import httpx
 
 __all__ = ["Cluster", "connect"]
 
@@ -95,7 +96,7 @@ class Cluster:
 
     def heal(self, fault: str = "all") -> list[str]:
         """Heal a fault, by its id or name, or all; return which were healed."""
-        return list(self._ask("DELETE", f"/faults/{fault}")["healed"])
+        return list(self._ask("DELETE", f"/faults/{quote(fault, safe='')}")["healed"])
 
     def stop(self) -> None:
         """End the job as Ctrl-C does; a second time: at once."""
@@ -154,20 +155,30 @@ class Cluster:
     def _ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
         with _reaching(self.record):
             answer = self._http.request(method, _BASE + path, **request)
-        said: dict[str, Any] = answer.json()
-        if answer.status_code == 422:
-            raise UsageError(said["error"])
-        if answer.is_error:
-            raise EngineLost(str(said.get("error", answer.text)))
-        return said
+        _raise_for(answer)
+        return dict(answer.json())
 
     def _stream(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
         with (
             _reaching(self.record),
             self._http.stream("GET", _BASE + path, params=query, timeout=None) as answer,
         ):
+            if answer.is_error:
+                answer.read()
+            _raise_for(answer)
             for line in answer.iter_lines():
                 yield json.loads(line)
+
+
+def _raise_for(answer: httpx.Response) -> None:
+    """Raise what an answer says has gone wrong, in its words."""
+    if not answer.is_error:
+        return
+    try:
+        said = str(answer.json()["error"])
+    except (ValueError, KeyError):
+        said = f"The API failed: {answer.text}."
+    raise UsageError(said) if answer.status_code == 422 else EngineLost(said)
 
 
 class _reaching:

@@ -54,6 +54,8 @@ class _Strike:
     stage: Stage = "planned"
     since: float = 0.0
     """When the notice was sent."""
+    at: float = 0.0
+    """When it took effect."""
     killed: bool = False
     struck: bool = False
     """It took effect."""
@@ -146,9 +148,9 @@ class Injector:
         elif strike.stage == "noticed":
             pass  # squeezed: its exit is what counts
         elif on:
-            self._struck(strike)
-            if strike.fault.duration != math.inf:
-                self._hands.after(strike.fault.duration, partial(self._restore, strike))
+            if not strike.struck:  # else a supervisor did this before us, see `resume`
+                self._struck(strike)
+            self._restore_in_time(strike)
         else:
             strike.stage, strike.back = "over", True
             self._write(strike, "healed")
@@ -190,7 +192,6 @@ class Injector:
 
         `began` is when all tasks first ran. What became due meanwhile is done now.
         """
-        applied: dict[str, float] = {}
         for entry in history:
             if entry.event == "step":
                 self._stepping.add(entry.task)
@@ -198,8 +199,6 @@ class Injector:
                     strike.recovered = strike.recovered or strike.back
             elif entry.event == "fault":
                 self._remember(entry, t)
-                if entry.data["stage"] == "applied":
-                    applied[str(entry.data["id"])] = entry.t
         for strike in self._strikes:
             fault = strike.fault
             if strike.stage == "planned":
@@ -209,15 +208,13 @@ class Injector:
                 self._hands.after(max(0.0, due), partial(self._trigger, strike))
             elif strike.stage == "noticed":
                 self._notice_again(strike)
-            elif strike.stage == "impaired" and fault.id not in applied:
-                self._hands.impair(fault, on=True)
-            elif strike.stage == "impaired" and fault.duration != math.inf:
-                left = applied[fault.id] + fault.duration - t
-                if fault.links:
-                    self._hands.impair(fault, on=True)  # only the last supervisor knew of them
-                self._hands.after(max(0.0, left), partial(self._restore, strike))
+            elif strike.stage == "impaired" and (fault.links or not strike.struck):
+                self._hands.impair(fault, on=True)  # only the last supervisor knew of links
+            elif strike.stage == "impaired":
+                self._restore_in_time(strike)
             elif strike.stage == "down" and fault.down != math.inf:
-                wait = 0.0 if fault.kind == "restart" else applied[fault.id] + fault.down - t
+                back = strike.at + (0.0 if fault.kind == "restart" else fault.down)
+                wait = back - self._hands.now()
                 self._hands.after(max(0.0, wait), partial(self._bring_back, strike))
         self._followed("after")
         self._followed("recovery")
@@ -236,7 +233,7 @@ class Injector:
                 strike.stage = "impaired" if kind in LASTING else "noticed"
                 strike.since = self._hands.now() - (t - entry.t)
             case "applied":
-                strike.struck = True
+                strike.struck, strike.at = True, self._hands.now() - (t - entry.t)
                 if kind not in LASTING:
                     strike.stage = "down" if kind in ("preempt", "restart") else "over"
             case "healed":
@@ -303,7 +300,7 @@ class Injector:
             self._hands.after(fault.grace, partial(self._kill, strike))
 
     def _struck(self, strike: _Strike, **evidence: object) -> None:
-        strike.struck = True
+        strike.struck, strike.at = True, self._hands.now()
         self._write(strike, "applied", **evidence)
         self._followed("after")
 
@@ -343,6 +340,11 @@ class Injector:
         if strike.stage == "down" and not strike.healing:
             strike.healing = True
             self._hands.bring_back(strike.fault)
+
+    def _restore_in_time(self, strike: _Strike) -> None:
+        if strike.fault.duration != math.inf:
+            left = strike.at + strike.fault.duration - self._hands.now()
+            self._hands.after(max(0.0, left), partial(self._restore, strike))
 
     def _restore(self, strike: _Strike) -> None:
         if strike.stage == "impaired" and not strike.healing:

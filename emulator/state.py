@@ -19,6 +19,7 @@ from emulator.steps import StepReader
 
 __all__ = ["Resumed", "TaskState", "resumed"]
 
+HOW = ("fresh", "same_address")
 LAST_WORDS = 12
 """Lines of a failed task that are shown."""
 
@@ -37,6 +38,8 @@ class TaskState:
     step: int | None = None
     """The last that it told of."""
     told_to_stop: bool = False
+    how: dict[str, bool] = field(default_factory=dict)
+    """It was last started: on a `fresh` disk, with the `same_address`."""
     early_exit: Exited | None = None
     """It ended before the engine's start call had returned; handled once that has."""
     last_words: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_WORDS))
@@ -55,6 +58,8 @@ class Resumed:
     restarting: bool = False
     """All tasks were being stopped to be started again together."""
     end: JobEnd | None = None
+    undecided: Exited | None = None
+    """The last exit, where nothing is written of what was to follow from it."""
 
 
 def resumed(plan: Plan, history: Sequence[Entry]) -> Resumed:
@@ -62,7 +67,7 @@ def resumed(plan: Plan, history: Sequence[Entry]) -> Resumed:
     rule = plan.scenario.metrics.steps
     found = Resumed({task.name: TaskState(task, StepReader(rule)) for task in plan.tasks})
     for entry in history:
-        found.t = entry.t
+        found.t, found.undecided = entry.t, None
         state = found.tasks.get(entry.task)
         match entry.event:
             case "all-running":
@@ -73,6 +78,9 @@ def resumed(plan: Plan, history: Sequence[Entry]) -> Resumed:
                 found.job_restarts, found.restarting = int(entry.data["number"]), True
             case "start":
                 found.restarting = False
+            case "exit" if not found.restarting and not entry.data.get("fault"):
+                code, oom = int(entry.data["exit_code"]), bool(entry.data["oom_killed"])
+                found.undecided = Exited(entry.task, entry.wall, code, oom)
         if state is not None:
             _follow(state, entry)
     if found.restarting:
@@ -86,6 +94,7 @@ def _follow(state: TaskState, entry: Entry) -> None:
     match entry.event:
         case "start":
             state.state, state.told_to_stop = "starting", False
+            state.how = {k: bool(v) for k, v in entry.data.items() if k in HOW}
         case "running":
             state.state = "running"
         case "stop":

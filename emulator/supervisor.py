@@ -110,17 +110,21 @@ class Supervisor:
         self._tasks, self._end = found.tasks, found.end
         self._stopping = found.end is not None
         self._job_restarts, self._all_running = found.job_restarts, found.all_running is not None
-        ran = [n for n, s in self._tasks.items() if s.state in ("starting", "running")]
-        logged = {name: self._record.printed(name) for name in ran}
-        there = self._engine.adopt(self._plan, self._record.path, self.inbox, logged)
+        ran = [n for n, s in self._tasks.items() if s.state == "running"]
+        starting = [n for n, s in self._tasks.items() if s.state == "starting"]
+        logged = {name: self._record.printed(name) for name in [*ran, *starting]}
+        there = self._engine.adopt(self._plan, self._record.path, self.inbox, logged, ran)
         self._write("attached", pid=os.getpid(), gap=gap)
+        self._calls.link()
         for name, state in self._tasks.items():
             if state.state == "running" and name not in there:
                 self.inbox.put(Exited(name, self._clock.wall(), 128 + signal.SIGKILL))
-            elif state.state == "starting" and name in there:
-                self._call_is_done(name, there[name])
-            elif state.state in ("starting", "backoff", "pending") and self._end is None:
+            elif state.state == "starting":  # how far the last supervisor got, nobody knows
+                self._calls.start(state.task, **state.how)
+            elif state.state in ("backoff", "pending") and self._end is None:
                 self._start(state)
+        if (exited := found.undecided) is not None and self._end is None:
+            self._decide(self._tasks[exited.task], exited)
         if found.restarting:
             self._restarting = policy.RestartJob(0.0, found.job_restarts)
             self._stop_all()
@@ -134,9 +138,6 @@ class Supervisor:
             if self._end is None:
                 self._injector.resume(history, self._record.t, found.all_running)
         return self._see_through()
-
-    def _call_is_done(self, task: str, identity: str) -> None:
-        self.inbox.put(Called("start", task, answer=identity))
 
     def _see_through(self) -> JobEnd:
         while self._end is None or self._anything_left():
@@ -281,9 +282,9 @@ class Supervisor:
         task = state.task
         state.state, state.told_to_stop = "starting", False
         state.reader = StepReader(self._plan.scenario.metrics.steps)
-        self._write("start", task.name, fresh=fresh)
-
-        self._calls.start(task, fresh=fresh, same_address=same_address)
+        state.how = {"fresh": fresh, **({"same_address": True} if same_address else {})}
+        self._write("start", task.name, **state.how)
+        self._calls.start(task, **state.how)
 
     def _restart_job_when_all_ended(self) -> None:
         pending = self._restarting

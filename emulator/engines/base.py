@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -116,6 +116,10 @@ class Engine(Protocol):
     name: str
     capabilities: frozenset[str]
 
+    @property
+    def keeps_addresses(self) -> bool:
+        """Whether a removed task of this run can have its old address again, also unplanned."""
+
     def site(self, run_id: str, folder: Path) -> Site:
         """Describe the engine to the plan."""
 
@@ -142,12 +146,19 @@ class Engine(Protocol):
         """
 
     def adopt(
-        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+        self,
+        plan: Plan,
+        folder: Path,
+        inbox: Inbox,
+        logged: Mapping[str, Sequence[str]],
+        ran: Collection[str],
     ) -> dict[str, str]:
         """Take over the tasks of a run whose supervisor was killed. Capability `adopt`.
 
-        `logged` has what each task that ran then had printed as far as it was read; the rest, and
-        its end, are told as of any other. Returns the tasks that exist, with their ids.
+        `logged` has what each task had printed as far as it was read. Of those that `ran` the
+        rest, and the end, are told as of any other; those that were just being started have to be
+        started once more, which changes nothing where they run. Returns the tasks that exist,
+        with their ids.
         """
 
     def signal(self, task: str, number: int) -> None:
@@ -216,7 +227,12 @@ class Incapable:
         raise self._refusal("change the network")
 
     def adopt(
-        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+        self,
+        plan: Plan,
+        folder: Path,
+        inbox: Inbox,
+        logged: Mapping[str, Sequence[str]],
+        ran: Collection[str],
     ) -> dict[str, str]:
         """Refused."""
         raise self._refusal("take over a run whose emulator is gone")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from docker.errors import APIError, NotFound
 
 from emulator import faults
 from emulator.engines.base import Exited, Found, Inbox, Line, Lost
+from emulator.engines.docker_addresses import Addresses, make_network
+from emulator.engines.docker_addresses import found as found_addresses
 from emulator.engines.docker_connection import connect, lost, saying
 from emulator.engines.docker_logs import join_frames, overlap, seconds
 from emulator.engines.docker_memory import squeeze
@@ -85,8 +87,7 @@ class DockerEngine:
         self._gpus: list[str] | None = None
         self._clock_ahead = 0.0
         self._shaper: Shaper | None = None
-        self._addresses: dict[str, str] = {}
-        self._keeps_addresses = False
+        self._addresses: Addresses | None = None
         self._lock = threading.Lock()
 
     @property
@@ -98,6 +99,11 @@ class DockerEngine:
     def images(self) -> Images:
         """Builds and finds images on this engine."""
         return self._images
+
+    @property
+    def keeps_addresses(self) -> bool:
+        """Whether a removed task can have its old address again."""
+        return self._addresses is not None
 
     def site(self, run_id: str, folder: Path) -> Site:
         """Describe the engine to the plan."""
@@ -149,7 +155,7 @@ class DockerEngine:
         """Make the run's network and its shared volume."""
         self._enter(plan, folder, inbox)
         with saying(f"make the network {plan.run_id}"):
-            self._make_network(plan)
+            self._addresses = make_network(self._api, plan, self._common)
         with saying(f"make the volume {plan.run_id}"):
             self._api.create_volume(**volume_request(plan, self._common))
 
@@ -166,33 +172,36 @@ class DockerEngine:
         with saying(f"start {task.name}"):
             container = self._created.get(task.name) or self._create(task, same_address)
             self._api.start(container)
-            if same_address or self._keeps_addresses:
-                self._remember_address(task.name, container)
             if self._shaper:
                 self._shaper.started(task.name, self._created)
         self._begin_to_follow(task.name, container)
         return container[:12]
 
     def adopt(
-        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+        self,
+        plan: Plan,
+        folder: Path,
+        inbox: Inbox,
+        logged: Mapping[str, Sequence[str]],
+        ran: Collection[str],
     ) -> dict[str, str]:
         """Find the run's containers, and read on where the last supervisor stopped."""
         self._enter(plan, folder, inbox)
-        self._keeps_addresses = any(fault.address == "same" for fault in plan.faults)
         chosen = {"label": f"{RUN}={plan.run_id}"}
         with saying(f"find what {plan.run_id} has made"):
+            self._addresses = found_addresses(self._api, plan)
             for found in self._api.containers(all=True, filters=chosen):
                 if task := found["Labels"].get(TASK):
                     self._created[task] = found["Id"]
-                    if self._keeps_addresses:
-                        self._remember_address(task, found["Id"])
+                    if self._addresses:
+                        self._addresses.remember(task, found)
             for task, lines in logged.items():
                 if container := self._created.get(task):
                     stream = self._api.logs(container, stream=True, follow=False, timestamps=True)
                     printed = list(join_frames(stream, after=""))
                     if count := overlap(lines, [line.text for line in printed]):
                         self._last_stamp[task] = printed[count - 1].last_stamp
-        for task in logged:
+        for task in ran:
             if task in self._created:
                 self._begin_to_follow(task, self._created[task])
         return {task: container[:12] for task, container in self._created.items()}
@@ -295,12 +304,7 @@ class DockerEngine:
     def _create(self, task: Task, same_address: bool) -> str:
         plan = self._plan
         assert plan is not None, "prepare comes first"
-        address = self._addresses.get(task.name, "") if same_address else ""
-        if same_address and not address:
-            raise EngineError(
-                f"{task.name} can't have its address again: this run's network does not keep them.",
-                "Some fault of the scenario has to say `address: same` from the start.",
-            )
+        address = self._addresses.choose(task.name, same=same_address) if self._addresses else ""
         config = container_request(plan, task, self._common, address)
         name = container_name(plan.run_id, task.name)
         container: str = self._api.create_container_from_config(config, name)["Id"]
@@ -309,28 +313,6 @@ class DockerEngine:
         if task.source is not None or first:
             self._api.put_archive(container, "/", self._archive(task.source))
         return container
-
-    def _make_network(self, plan: Plan) -> None:
-        """Make the network; where addresses are kept, in the subnet that Docker finds free."""
-        self._api.create_network(**network_request(plan, self._common))
-        self._keeps_addresses = any(fault.address == "same" for fault in plan.faults)
-        for attempt in range(5 if self._keeps_addresses else 0):
-            subnet = self._api.inspect_network(plan.run_id)["IPAM"]["Config"][0]["Subnet"]
-            self._api.remove_network(plan.run_id)
-            try:
-                self._api.create_network(**network_request(plan, self._common, subnet))
-                return
-            except APIError as error:
-                if "overlap" not in str(error.explanation) or attempt == 4:
-                    raise  # else another run has taken it in between
-                self._api.create_network(**network_request(plan, self._common))
-
-    def _remember_address(self, task: str, container: str) -> None:
-        """Note where a task lives now; a container that has ended already lives nowhere."""
-        run_id = self._plan.run_id if self._plan else ""
-        networks = self._api.inspect_container(container)["NetworkSettings"]["Networks"]
-        if address := networks[run_id]["IPAddress"]:
-            self._addresses[task] = address
 
     def _archive(self, source: Path | None) -> bytes:
         with self._lock:

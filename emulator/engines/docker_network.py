@@ -76,12 +76,17 @@ class Shaper:
         tasks = {task for link in touched for task in (link.source, link.target)}
         if not tasks:
             return
+        containers = dict(containers)  # other tasks get theirs meanwhile
         addresses = self._addresses(containers)
 
         def apply(task: str) -> None:
             text = script(task, self._links, addresses)
             inside = f"container:{containers[task]}"
-            _run(self._api, helper_request(self._image, inside, text, self._common))
+            try:
+                _run(self._api, helper_request(self._image, inside, text, self._common))
+            except (NotFound, EngineError):
+                if _runs(self._api, containers[task]):  # else its network has gone with it
+                    raise
 
         with ThreadPoolExecutor(PARALLEL) as pool:
             # A task that does not run has no namespace; it gets its rules when it starts.
@@ -95,6 +100,13 @@ class Shaper:
         return {
             task: by_name[name].split("/")[0] for task, name in names.items() if name in by_name
         }
+
+
+def _runs(api: docker.APIClient, container: str) -> bool:
+    try:
+        return bool(api.inspect_container(container)["State"]["Running"])
+    except NotFound:
+        return False
 
 
 def _run(api: docker.APIClient, config: dict[str, Any]) -> str:

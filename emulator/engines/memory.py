@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ class MemoryEngine:
             "network",
         }
     )
+    keeps_addresses = True
 
     def __init__(
         self,
@@ -139,11 +140,16 @@ class MemoryEngine:
         return f"memory-{task.name}-{start}"
 
     def adopt(
-        self, plan: Plan, folder: Path, inbox: Inbox, logged: Mapping[str, Sequence[str]]
+        self,
+        plan: Plan,
+        folder: Path,
+        inbox: Inbox,
+        logged: Mapping[str, Sequence[str]],
+        ran: Collection[str],
     ) -> dict[str, str]:
         """Tell the new inbox what happens; what ended meanwhile was killed."""
         self._run_id, self._inbox = plan.run_id, inbox
-        for task in logged:
+        for task in ran:
             running = self._tasks().get(task)
             if running is not None and not running.alive:
                 inbox.put(Exited(task, self._clock.wall(), 128 + signal.SIGKILL))

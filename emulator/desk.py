@@ -63,10 +63,10 @@ class Desk:
     def strike(self, strike: Strike) -> list[str]:
         """Strike now; return the ids of the faults. Raises UsageError, Unsupported."""
         require_of(self._engine, strike_needs(strike))
-        if strike.address == "same" and not self._engine.keeps_addresses:
+        if strike.address and not self._engine.keeps_addresses:
             raise UsageError(
-                f"{strike.target} can't get its address again: this run's network keeps none.",
-                "Some fault of the scenario has to say `address: same` from the start.",
+                f"Nobody can say which address {strike.target} comes back to in this run.",
+                "Some fault of the scenario has to have an `address` from the start.",
             )
         before = {fault["id"].partition(":")[0] for fault in self._injector.stages()}
         number = next(n for n in range(1, len(before) + 2) if f"hand-{n}" not in before)

@@ -118,7 +118,7 @@ class Engine(Protocol):
 
     @property
     def keeps_addresses(self) -> bool:
-        """Whether a removed task of this run can have its old address again, also unplanned."""
+        """Whether a fault that nobody planned may say which address a task comes back to."""
 
     def site(self, run_id: str, folder: Path) -> Site:
         """Describe the engine to the plan."""

@@ -102,7 +102,7 @@ class DockerEngine:
 
     @property
     def keeps_addresses(self) -> bool:
-        """Whether a removed task can have its old address again."""
+        """Whether a removed task can have its old address again, or surely another."""
         return self._addresses is not None
 
     def site(self, run_id: str, folder: Path) -> Site:

@@ -1,7 +1,8 @@
-"""The addresses of a run's tasks, where some fault brings a task back to the one it had.
+"""The addresses of a run's tasks, where some fault says which one a task is to come back to.
 
-Docker forgets the address of a container that has ended. So in such a run they are handed out here
-and stand in each container's configuration: who takes the run over reads them there.
+Docker forgets the address of a container that has ended, and gives the first free one to the next:
+often the same, never surely. So in such a run they are handed out here, and stand in each
+container's configuration: who takes the run over reads them there.
 """
 
 from __future__ import annotations
@@ -62,8 +63,7 @@ class Addresses:
 
 
 def _kept(plan: Plan) -> bool:
-    """Say whether some fault of a plan brings a task back to the address it had."""
-    return any(fault.address == "same" for fault in plan.faults)
+    return any(fault.address for fault in plan.faults)
 
 
 def make_network(api: docker.APIClient, plan: Plan, common: Mapping[str, str]) -> Addresses | None:

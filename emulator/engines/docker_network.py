@@ -81,11 +81,14 @@ class Shaper:
 
         def apply(task: str) -> None:
             text = script(task, self._links, addresses)
-            inside = f"container:{containers[task]}"
+            container = containers[task]
+            life = _life(self._api, container)
+            inside = f"container:{container}"
             try:
                 _run(self._api, helper_request(self._image, inside, text, self._common))
-            except (NotFound, EngineError):
-                if _runs(self._api, containers[task]):  # else its network has gone with it
+            except (APIError, EngineError):
+                # Where the task has ended meanwhile, its namespace has gone with it.
+                if life and life == _life(self._api, container):
                     raise
 
         with ThreadPoolExecutor(PARALLEL) as pool:
@@ -102,26 +105,23 @@ class Shaper:
         }
 
 
-def _runs(api: docker.APIClient, container: str) -> bool:
+def _life(api: docker.APIClient, container: str) -> str:
+    """Return when a container that runs was started; empty where it does not run."""
     try:
-        return bool(api.inspect_container(container)["State"]["Running"])
+        state = api.inspect_container(container)["State"]
     except NotFound:
-        return False
+        return ""
+    return str(state["StartedAt"]) if state["Running"] else ""
 
 
 def _run(api: docker.APIClient, config: dict[str, Any]) -> str:
     """Run a helper to its end and remove it; return what it printed.
 
-    Raises EngineError where its script failed; a task that has ended meanwhile is no failure.
+    Raises EngineError where its script failed.
     """
     helper = api.create_container_from_config(config)["Id"]
     try:
-        try:
-            api.start(helper)
-        except APIError as error:
-            if error.status_code in (404, 409):  # the task's namespace is gone with the task
-                return ""
-            raise
+        api.start(helper)
         code = api.wait(helper, timeout=60)["StatusCode"]
         said = str(api.logs(helper).decode("utf-8", "replace"))
         if code:

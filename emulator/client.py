@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -46,13 +47,11 @@ class Cluster:
     def __init__(self, record: Record) -> None:
         self.record = record
         self.folder, self.run_id = record.path, record.run_id
-        path = self.folder / SOCKET
-        if not path.exists():
+        if not (self.folder / SOCKET).exists():
             raise UsageError(_why_not(record))
         import httpx
 
-        # A socket's path may be long; what it is a link to is not.
-        transport = httpx.HTTPTransport(uds=os.path.realpath(path))
+        transport = httpx.HTTPTransport(uds=_door(record))
         self._http = httpx.Client(transport=transport, timeout=90.0)
 
     def status(self) -> dict[str, Any]:
@@ -182,13 +181,18 @@ def _raise_for(answer: httpx.Response) -> None:
 
 
 class _reaching:
-    """Turns a connection that breaks into a sentence."""
+    """Turns a connection that breaks, or is not to be had, into a sentence."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
 
     def __enter__(self) -> None:
-        pass
+        # Not left to httpx: it does not close a socket that nobody answers.
+        with socket.socket(socket.AF_UNIX) as door:
+            try:
+                door.connect(_door(self._record))
+            except OSError:
+                raise UsageError(_why_not(self._record)) from None
 
     def __exit__(
         self,
@@ -200,6 +204,11 @@ class _reaching:
 
         if isinstance(error, httpx.TransportError):
             raise UsageError(_why_not(self._record)) from None
+
+
+def _door(record: Record) -> str:
+    """Return the path of a run's socket: it may be long, what it is a link to is not."""
+    return os.path.realpath(record.path / SOCKET)
 
 
 def _why_not(record: Record) -> str:

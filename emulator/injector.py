@@ -101,8 +101,10 @@ class Injector:
         """Return the id of the fault that an exit belongs to, if it then deals with it."""
         for strike in self._strikes:
             fault = strike.fault
-            if fault.target != task or strike.stage != "noticed":
+            if fault.target != task or strike.stage not in ("noticed", "down"):
                 continue
+            if strike.stage == "down":  # a supervisor was killed when it had written just this
+                return fault.id
             if exit_code == 0:
                 strike.stage = "over"
                 self._write(strike, "skipped", reason=f"{task} finished by itself meanwhile")
@@ -199,6 +201,10 @@ class Injector:
                     strike.recovered = strike.recovered or strike.back
             elif entry.event == "fault":
                 self._remember(entry, t)
+            elif entry.event in ("start", "running"):
+                for strike in self._strikes:
+                    if strike.stage == "down" and strike.fault.target == entry.task:
+                        strike.healing, strike.back = True, entry.event == "running"
         for strike in self._strikes:
             fault = strike.fault
             if strike.stage == "planned":
@@ -212,6 +218,8 @@ class Injector:
                 self._hands.impair(fault, on=True)  # only the last supervisor knew of links
             elif strike.stage == "impaired":
                 self._restore_in_time(strike)
+            elif strike.stage == "down" and strike.back:
+                self.running(fault.target)
             elif strike.stage == "down" and fault.down != math.inf:
                 back = strike.at + (0.0 if fault.kind == "restart" else fault.down)
                 wait = back - self._hands.now()

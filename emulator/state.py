@@ -7,7 +7,7 @@ killed, from the events that it wrote (pure).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -61,6 +61,12 @@ class Resumed:
     undecided: Exited | None = None
     """The last exit, where nothing is written of what was to follow from it."""
 
+    def that_ran(self, logged: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return the tasks that ran; everybody remembers the last words that were `logged`."""
+        for name, state in self.tasks.items():
+            state.last_words.extend(logged[name][-LAST_WORDS:])
+        return [name for name, state in self.tasks.items() if state.state == "running"]
+
 
 def resumed(plan: Plan, history: Sequence[Entry]) -> Resumed:
     """Return where a run stood, event by event as the supervisor wrote them."""
@@ -83,10 +89,10 @@ def resumed(plan: Plan, history: Sequence[Entry]) -> Resumed:
                 found.undecided = Exited(entry.task, entry.wall, code, oom)
         if state is not None:
             _follow(state, entry)
-    if found.restarting:
-        for state in found.tasks.values():
-            if state.state == "ended":
-                state.state = "backoff"
+        if found.restarting:
+            for other in found.tasks.values():
+                if other.state == "ended":
+                    other.state = "backoff"
     return found
 
 

@@ -110,9 +110,8 @@ class Supervisor:
         self._tasks, self._end = found.tasks, found.end
         self._stopping = found.end is not None
         self._job_restarts, self._all_running = found.job_restarts, found.all_running is not None
-        ran = [n for n, s in self._tasks.items() if s.state == "running"]
-        starting = [n for n, s in self._tasks.items() if s.state == "starting"]
-        logged = {name: self._record.printed(name) for name in [*ran, *starting]}
+        logged = {name: self._record.printed(name) for name in self._tasks}
+        ran = found.that_ran(logged)
         there = self._engine.adopt(self._plan, self._record.path, self.inbox, logged, ran)
         self._write("attached", pid=os.getpid(), gap=gap)
         self._calls.link()
@@ -121,10 +120,8 @@ class Supervisor:
                 self.inbox.put(Exited(name, self._clock.wall(), 128 + signal.SIGKILL))
             elif state.state == "starting":  # how far the last supervisor got, nobody knows
                 self._calls.start(state.task, **state.how)
-            elif state.state in ("backoff", "pending") and self._end is None:
+            elif state.state in ("backoff", "pending") and not (self._end or found.restarting):
                 self._start(state)
-        if (exited := found.undecided) is not None and self._end is None:
-            self._decide(self._tasks[exited.task], exited)
         if found.restarting:
             self._restarting = policy.RestartJob(0.0, found.job_restarts)
             self._stop_all()
@@ -133,10 +130,15 @@ class Supervisor:
             self._stop_all()
         elif (limit := self._plan.scenario.timeout) is not None:
             self._at(max(0.0, limit - self._record.t), self._out_of_time)
-        if found.all_running is not None:
+        if found.all_running is None and self._end is None:
+            self._see_whether_all_run()
+        else:
             self._watchdog.begin()
-            if self._end is None:
-                self._injector.resume(history, self._record.t, found.all_running)
+            self._injector.resume(history, self._record.t, found.all_running or 0.0)
+        if self._end is not None:
+            self._injector.end()
+        elif (exited := found.undecided) is not None:
+            self._decide(self._tasks[exited.task], exited)
         return self._see_through()
 
     def _see_through(self) -> JobEnd:
@@ -191,11 +193,7 @@ class Supervisor:
         state = self._tasks[call.task]
         state.state = "running"
         self._write("running", call.task, id=call.answer)
-        if not self._all_running and all(s.state != "starting" for s in self._tasks.values()):
-            self._all_running = True
-            self._write("all-running")
-            self._injector.begin()
-            self._watchdog.begin()
+        self._see_whether_all_run()
         self._injector.running(call.task)
         self._watchdog.running()
         if state.early_exit:
@@ -203,6 +201,13 @@ class Supervisor:
             self._exited(early)
         elif self._stopping or self._restarting:
             self._tell_to_stop(state)
+
+    def _see_whether_all_run(self) -> None:
+        if not self._all_running and all(s.state != "starting" for s in self._tasks.values()):
+            self._all_running = True
+            self._write("all-running")
+            self._injector.begin()
+            self._watchdog.begin()
 
     def _exited(self, event: Exited) -> None:
         state = self._tasks[event.task]

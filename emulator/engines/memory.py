@@ -15,6 +15,7 @@ from typing import Any
 
 from emulator.clock import ManualClock
 from emulator.engines.base import Exited, Found, Inbox, Line
+from emulator.engines.docker_logs import overlap
 from emulator.errors import EngineError
 from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
@@ -45,6 +46,12 @@ class _Running:
     starts: int = 0
     alive: int = 0
     """The number of the start that is alive now, 0 for none."""
+    followed: bool = True
+    """Somebody is told what it does; else that is kept."""
+    said: list[str] = field(default_factory=list)
+    told: int = 0
+    """How many of these lines were told."""
+    last: Exited | None = None
     frozen: bool = False
     missed: list[Callable[[], None]] = field(default_factory=list)
     """What it would have done while it was frozen."""
@@ -127,7 +134,12 @@ class MemoryEngine:
         if task.name in self._fails:
             raise EngineError(f"{task.name} can't start here.", "It was told not to.")
         running = self._tasks().setdefault(task.name, _Running())
+        if running.alive:  # started before this engine was taken over
+            running.followed = True
+            self._tell(task.name, running)
+            return f"memory-{task.name}-{running.starts}"
         running.starts += 1
+        running.followed = True
         running.frozen, running.missed = False, []
         running.alive = start = running.starts
         script = self._script(task.name, start)
@@ -147,12 +159,14 @@ class MemoryEngine:
         logged: Mapping[str, Sequence[str]],
         ran: Collection[str],
     ) -> dict[str, str]:
-        """Tell the new inbox what happens; what ended meanwhile was killed."""
+        """Tell the new inbox what happens, and what nobody has heard."""
         self._run_id, self._inbox = plan.run_id, inbox
-        for task in ran:
-            running = self._tasks().get(task)
-            if running is not None and not running.alive:
-                inbox.put(Exited(task, self._clock.wall(), 128 + signal.SIGKILL))
+        for task, running in self._tasks().items():
+            running.followed = task in ran
+            running.told = overlap(logged.get(task, ()), running.said)
+            self._tell(task, running)
+            if running.followed and not running.alive and running.last:
+                inbox.put(running.last)
         return {task: f"memory-{task}-{r.starts}" for task, r in self._tasks().items()}
 
     def signal(self, task: str, number: int) -> None:
@@ -200,7 +214,7 @@ class MemoryEngine:
     def remove(self, task: str) -> None:
         """Forget the task; one that runs ends as if killed."""
         running = self._tasks().pop(task, None)
-        if running and running.alive and self._inbox:
+        if running and running.alive and running.followed and self._inbox:
             self._inbox.put(Exited(task, self._clock.wall(), 128 + signal.SIGKILL))
 
     def tear_down(self, run_id: str) -> int:
@@ -238,8 +252,15 @@ class MemoryEngine:
         running = self._tasks().get(task)
         if running and running.frozen:
             running.missed.append(lambda: self._say(task, start, text))
-        elif running and running.alive == start and self._inbox:
-            self._inbox.put(Line(task, self._clock.wall(), text))
+        elif running and running.alive == start:
+            running.said.append(text)
+            self._tell(task, running)
+
+    def _tell(self, task: str, running: _Running) -> None:
+        if running.followed and self._inbox:
+            for text in running.said[running.told :]:
+                self._inbox.put(Line(task, self._clock.wall(), text))
+            running.told = len(running.said)
 
     def _end(self, start: int, end: Exited) -> None:
         """Report the end of one start, once, whoever comes first: script, signal or removal."""
@@ -251,4 +272,6 @@ class MemoryEngine:
             return
         running.frozen = False
         running.alive = 0
-        self._inbox.put(Exited(end.task, self._clock.wall(), end.exit_code, end.oom_killed))
+        running.last = Exited(end.task, self._clock.wall(), end.exit_code, end.oom_killed)
+        if running.followed:
+            self._inbox.put(running.last)

@@ -55,13 +55,16 @@ class _Growth:
     def __init__(self) -> None:
         self._waiting: set[asyncio.Event] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._told = False
         self.refusing = False
         """Nobody is there any more who would answer."""
         self.over = False
 
     def tell(self) -> None:
         """Wake every stream; costs nothing where there is none."""
-        if self._waiting and self._loop is not None:
+        # Once is enough: a task that prints without end must not pile these up.
+        if self._waiting and self._loop is not None and not self._told:
+            self._told = True
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 self._loop.call_soon_threadsafe(self._wake)
 
@@ -71,6 +74,7 @@ class _Growth:
         self.tell()
 
     def _wake(self) -> None:
+        self._told = False
         for event in self._waiting:
             event.set()
 
@@ -106,13 +110,14 @@ def _whole_lines(path: Path, name: str, offsets: dict[str, int]) -> list[bytes]:
         return []
     whole = new[: new.rfind(b"\n") + 1]
     offsets[name] = offsets.get(name, 0) + len(whole)
-    return whole.splitlines(keepends=True)
+    return [line + b"\n" for line in whole.split(b"\n")[:-1]]  # a carriage return ends none
 
 
 def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Starlette:
     """Return the API of one run as an ASGI application."""
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
+    from starlette.exceptions import HTTPException
     from starlette.responses import JSONResponse, StreamingResponse
     from starlette.routing import Route
 
@@ -153,6 +158,8 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
 
     async def lines(request: Request) -> Response:
         only = request.query_params.get("task")
+        if only is not None and only not in desk.tasks:
+            raise UsageError(f"No task is called {only!r}.", f"There are {', '.join(desk.tasks)}.")
 
         def files() -> dict[str, Path]:
             found = {path.stem: path for path in sorted((folder / "logs").glob("*.log"))}
@@ -169,16 +176,21 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
         code = 422 if isinstance(error, UsageError) else 500
         return JSONResponse({"error": str(error)}, code)
 
+    async def unknown(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        what = f"{request.method} {request.url.path}"
+        return JSONResponse({"error": f"{what}: {error.detail}."}, error.status_code)
+
     return Starlette(
         routes=[
             Route("/v1/run", run),
             Route("/v1/faults", faults, methods=["POST"]),
-            Route("/v1/faults/{id}", heal, methods=["DELETE"]),
+            Route("/v1/faults/{id:path}", heal, methods=["DELETE"]),
             Route("/v1/stop", stop, methods=["POST"]),
             Route("/v1/history", history),
             Route("/v1/lines", lines),
         ],
-        exception_handlers={EmulatorError: refuse},
+        exception_handlers={EmulatorError: refuse, HTTPException: unknown},
     )
 
 
@@ -218,6 +230,8 @@ class Door:
 
     def open(self) -> None:
         """Begin to serve; returns at once. The libraries for it are loaded on the thread."""
+        if self._thread is not None:
+            return  # a run that was taken over before all its tasks ran
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
         self._thread.start()
 

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from emulator.api import SOCKET
 from emulator.errors import EngineLost, UsageError
 from emulator.record import Entry, Record, entry_of, wait_until_over
 
 if TYPE_CHECKING:
-    pass
+    import httpx
 
 __all__ = ["Cluster", "connect"]
 
@@ -45,13 +47,11 @@ class Cluster:
     def __init__(self, record: Record) -> None:
         self.record = record
         self.folder, self.run_id = record.path, record.run_id
-        path = self.folder / SOCKET
-        if not path.exists():
+        if not (self.folder / SOCKET).exists():
             raise UsageError(_why_not(record))
         import httpx
 
-        # A socket's path may be long; what it is a link to is not.
-        transport = httpx.HTTPTransport(uds=os.path.realpath(path))
+        transport = httpx.HTTPTransport(uds=_door(record))
         self._http = httpx.Client(transport=transport, timeout=90.0)
 
     def status(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Cluster:
 
     def heal(self, fault: str = "all") -> list[str]:
         """Heal a fault, by its id or name, or all; return which were healed."""
-        return list(self._ask("DELETE", f"/faults/{fault}")["healed"])
+        return list(self._ask("DELETE", f"/faults/{quote(fault, safe='')}")["healed"])
 
     def stop(self) -> None:
         """End the job as Ctrl-C does; a second time: at once."""
@@ -154,30 +154,45 @@ class Cluster:
     def _ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
         with _reaching(self.record):
             answer = self._http.request(method, _BASE + path, **request)
-        said: dict[str, Any] = answer.json()
-        if answer.status_code == 422:
-            raise UsageError(said["error"])
-        if answer.is_error:
-            raise EngineLost(str(said.get("error", answer.text)))
-        return said
+        _raise_for(answer)
+        return dict(answer.json())
 
     def _stream(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
         with (
             _reaching(self.record),
             self._http.stream("GET", _BASE + path, params=query, timeout=None) as answer,
         ):
+            if answer.is_error:
+                answer.read()
+            _raise_for(answer)
             for line in answer.iter_lines():
                 yield json.loads(line)
 
 
+def _raise_for(answer: httpx.Response) -> None:
+    """Raise what an answer says has gone wrong, in its words."""
+    if not answer.is_error:
+        return
+    try:
+        said = str(answer.json()["error"])
+    except (ValueError, KeyError):
+        said = f"The API failed: {answer.text}."
+    raise UsageError(said) if answer.status_code == 422 else EngineLost(said)
+
+
 class _reaching:
-    """Turns a connection that breaks into a sentence."""
+    """Turns a connection that breaks, or is not to be had, into a sentence."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
 
     def __enter__(self) -> None:
-        pass
+        # Not left to httpx: it does not close a socket that nobody answers.
+        with socket.socket(socket.AF_UNIX) as door:
+            try:
+                door.connect(_door(self._record))
+            except OSError:
+                raise UsageError(_why_not(self._record)) from None
 
     def __exit__(
         self,
@@ -189,6 +204,11 @@ class _reaching:
 
         if isinstance(error, httpx.TransportError):
             raise UsageError(_why_not(self._record)) from None
+
+
+def _door(record: Record) -> str:
+    """Return the path of a run's socket: it may be long, what it is a link to is not."""
+    return os.path.realpath(record.path / SOCKET)
 
 
 def _why_not(record: Record) -> str:

@@ -5,10 +5,11 @@ Everything here is done on the supervisor's own thread (see `events.Asked`), bet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from emulator.engines.base import Engine, require_of
+from emulator.errors import UsageError
 from emulator.faults import by_hand, strike_needs
 from emulator.injector import Injector
 from emulator.plan import Plan
@@ -34,6 +35,11 @@ class Desk:
         self._plan, self._engine, self._injector = plan, engine, injector
         self._tasks, self._phase, self._stop = tasks, phase, stop
 
+    @property
+    def tasks(self) -> Sequence[str]:
+        """The names of all tasks; may be read on any thread."""
+        return [task.name for task in self._plan.tasks]
+
     def status(self) -> dict[str, Any]:
         """Return tasks and faults as they are now."""
         return {
@@ -57,6 +63,11 @@ class Desk:
     def strike(self, strike: Strike) -> list[str]:
         """Strike now; return the ids of the faults. Raises UsageError, Unsupported."""
         require_of(self._engine, strike_needs(strike))
+        if strike.address and not self._engine.keeps_addresses:
+            raise UsageError(
+                f"Nobody can say which address {strike.target} comes back to in this run.",
+                "Some fault of the scenario has to be a preemption from the start.",
+            )
         before = {fault["id"].partition(":")[0] for fault in self._injector.stages()}
         number = next(n for n in range(1, len(before) + 2) if f"hand-{n}" not in before)
         names = list(self._tasks())

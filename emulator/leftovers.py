@@ -101,12 +101,12 @@ def _scratch_folders(out: Path) -> list[Path]:
 
 
 def _supervisor_of(record: Record) -> psutil.Process | None:
-    """Return the process that wrote the run's first event, if it is still that one."""
-    first = next((entry for entry in record.history if entry.event == "run"), None)
-    if first is None or int(first.data.get("pid", 0)) == os.getpid():
+    """Return the process that began the run, or took it over, if it is still that one."""
+    came = [entry for entry in record.history if entry.event in ("run", "attached")]
+    if not came or int(came[-1].data.get("pid", 0)) == os.getpid():
         return None
     try:
-        process = psutil.Process(int(first.data["pid"]))
-        return process if process.create_time() < first.wall else None
+        process = psutil.Process(int(came[-1].data["pid"]))
+        return process if process.create_time() < came[-1].wall else None
     except (psutil.Error, KeyError):
         return None

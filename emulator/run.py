@@ -130,15 +130,16 @@ def attach(
     Raises EmulatorError: UsageError where somebody is at work on it, or where it is over.
     """
     clock = clock or RealClock()
+    record = Record(record.path.resolve())  # it stands on what is made, for `emulate clean`
     plan = record.plan
+    if not record.live and record.result("summary.json") is not None:
+        raise UsageError(f"{record.run_id} is over.", "`emulate check` judges it again.")
     if "adopt" not in engine.capabilities:
         raise Unsupported(
             f"The {engine.name} engine can't take over a run whose emulator is gone: how its tasks "
             "end is told to their parent alone.",
             f"`emulate down {record.run_id}` removes it.",
         )
-    if not record.live and record.result("summary.json") is not None:
-        raise UsageError(f"{record.run_id} is over.", "`emulate check` judges it again.")
     folder = RunFolder.reopen(record, clock)
     listener.planned(plan, record.path)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -134,7 +134,9 @@ def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
     said = (folder / LOG).read_text(encoding="utf-8", errors="replace")
     print(said, end="", file=sys.stderr)  # noqa: T201  in its own words
     if not (folder / "plan.json").exists():
-        shutil.rmtree(folder, ignore_errors=True)  # it never came to a run
+        (folder / LOG).unlink()  # it never came to a run
+        with contextlib.suppress(OSError):  # something of somebody else's is in it
+            folder.rmdir()
     return code
 
 

@@ -129,6 +129,10 @@ class Engine(Protocol):
     name: str
     capabilities: frozenset[str]
 
+    @property
+    def keeps_addresses(self) -> bool:
+        """Whether a fault that nobody planned may say which address a task comes back to."""
+
     def site(self, run_id: str, folder: Path) -> Site:
         """Describe the engine to the plan."""
 

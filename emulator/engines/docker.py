@@ -22,10 +22,12 @@ from docker.errors import APIError
 
 from emulator import faults
 from emulator.engines.base import Exited, Found, Inbox, Life, Line, Lost
+from emulator.engines.docker_addresses import Addresses, make_network
+from emulator.engines.docker_addresses import found as found_addresses
 from emulator.engines.docker_connection import connect, lost, saying, unless_gone
 from emulator.engines.docker_logs import join_frames, overlap, seconds
 from emulator.engines.docker_memory import squeeze
-from emulator.engines.docker_network import Addresses, Shaper, missing_parts
+from emulator.engines.docker_network import Shaper, missing_parts
 from emulator.engines.docker_requests import (
     FOLDER,
     HOST,
@@ -86,12 +88,18 @@ class DockerEngine:
         self._gpus: list[str] | None = None
         self._clock_ahead = 0.0
         self._shaper: Shaper | None = None
+        self._addresses: Addresses | None = None
         self._lock = threading.Lock()
 
     @property
     def api(self) -> docker.APIClient:
         """The connection, for `emulate doctor`."""
         return self._api
+
+    @property
+    def keeps_addresses(self) -> bool:
+        """Whether this run's network was made so that a task can be given an address."""
+        return self._addresses is not None
 
     @property
     def images(self) -> Images:
@@ -148,13 +156,12 @@ class DockerEngine:
         """Make the run's network and its shared volume."""
         self._enter(plan, folder, inbox)
         with saying(f"make the network {plan.run_id}"):
-            self._addresses.make_network(self._common)
+            self._addresses = make_network(self._api, plan, self._common)
         with saying(f"make the volume {plan.run_id}"):
             self._api.create_volume(**volume_request(plan, self._common))
 
     def _enter(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         self._plan, self._inbox = plan, inbox
-        self._addresses = Addresses(self._api, plan)
         if not self._api.base_url.startswith("http+docker://localhost"):
             # Another machine's clock: its stamps are moved onto ours.
             there = seconds(self._api.info()["SystemTime"])
@@ -166,7 +173,6 @@ class DockerEngine:
         with saying(f"start {task.name}"):
             container = self._created.get(task.name) or self._create(task, same_address)
             self._api.start(container)
-            self._addresses.remember(task.name, container)
             if self._shaper:
                 self._shaper.started(task.name, self._created)
         self._begin_to_follow(task.name, container)
@@ -179,10 +185,12 @@ class DockerEngine:
         self._enter(plan, folder, inbox)
         chosen = {"label": f"{RUN}={plan.run_id}"}
         with saying(f"find what {plan.run_id} has made"):
+            self._addresses = found_addresses(self._api, plan)
             for found in self._api.containers(all=True, filters=chosen):
                 if task := found["Labels"].get(TASK):
                     self._created[task] = found["Id"]
-                    self._addresses.remember(task, found["Id"])
+                    if self._addresses:
+                        self._addresses.remember(task, found)
             ids = {}
             for task, container in self._created.items():
                 stream = self._api.logs(container, stream=True, follow=False, timestamps=True)
@@ -298,7 +306,7 @@ class DockerEngine:
     def _create(self, task: Task, same_address: bool) -> str:
         plan = self._plan
         assert plan is not None, "prepare comes first"
-        address = self._addresses.choose(task.name, same=same_address)
+        address = self._addresses.choose(task.name, same=same_address) if self._addresses else ""
         config = container_request(plan, task, self._common, address)
         name = container_name(plan.run_id, task.name)
         container: str = self._api.create_container_from_config(config, name)["Id"]

@@ -36,7 +36,11 @@ def squeeze(api: docker.APIClient, task: str, container: str, limit: int | None)
 
     Raises EngineError where the task survives.
     """
-    used = int(_inside(api, container, USAGE))
+    said = _inside(api, container, USAGE)
+    if not said.isdigit():
+        why = said or "it is just ending"
+        raise EngineError(f"What {task} uses of memory can't be read in its container: {why}.")
+    used = int(said)
     low = used + MARGIN
     api.update_container(container, mem_limit=low, memswap_limit=low)
     try:

@@ -90,6 +90,8 @@ class MemoryEngine:
         }
     )
 
+    keeps_addresses = True
+
     def __init__(
         self,
         clock: ManualClock,

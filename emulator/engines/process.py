@@ -51,6 +51,7 @@ class ProcessEngine(Incapable):
 
     name = "process"
     capabilities = frozenset({"replace", "same-address", "pause"})
+    keeps_addresses = True
 
     def __init__(self) -> None:
         self._started: dict[str, _Started] = {}

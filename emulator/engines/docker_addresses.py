@@ -1,0 +1,95 @@
+"""The addresses of a run's tasks, where tasks are preempted.
+
+Docker forgets the address of a container that has ended, and gives the first free one to the next:
+often the same, never surely. On a cloud a replacement has a new one, and who has resolved the name
+before must notice. So in such a run addresses are handed out here, and stand in each container's
+configuration: who takes the run over reads them there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from ipaddress import ip_network
+from itertools import chain, islice
+from typing import Any
+
+import docker
+from docker.errors import APIError
+
+from emulator.engines.docker_requests import network_request
+from emulator.errors import EngineError
+from emulator.plan import Plan
+
+__all__ = ["Addresses", "found", "make_network"]
+
+ATTEMPTS = 5
+"""To make the network again before another run has taken its subnet."""
+
+
+class Addresses:
+    """Hands out the addresses of a subnet; the first is the gateway's."""
+
+    def __init__(self, subnet: str) -> None:
+        self._subnet = ip_network(subnet)
+        self._of: dict[str, str] = {}
+        self._last = 1
+        self._lock = threading.Lock()
+
+    def choose(self, task: str, *, same: bool) -> str:
+        """Return the address for a task's next container: the one it had, or one of nobody's."""
+        with self._lock:
+            if not (same and task in self._of):
+                self._of[task] = self._next()
+            return self._of[task]
+
+    def remember(self, task: str, container: Mapping[str, Any]) -> None:
+        """Note the address in the description of a task's container."""
+        for endpoint in container["NetworkSettings"]["Networks"].values():
+            if address := (endpoint.get("IPAMConfig") or {}).get("IPv4Address"):
+                self._of[task] = address
+                number = int(ip_network(address).network_address)
+                self._last = max(self._last, number - int(self._subnet.network_address))
+
+    def _next(self) -> str:
+        """Return the first free one after the last that was given: the old ones rest."""
+        free = range(2, self._subnet.num_addresses - 1)
+        start = min(max(0, self._last - 1), len(free))
+        taken = set(self._of.values())
+        for number in chain(islice(free, start, None), islice(free, 0, start)):
+            if str(address := self._subnet[number]) not in taken:
+                self._last = number
+                return str(address)
+        raise EngineError(f"{self._subnet} has no address left.")
+
+
+def _kept(plan: Plan) -> bool:
+    return any(fault.kind == "preempt" for fault in plan.faults)
+
+
+def make_network(api: docker.APIClient, plan: Plan, common: Mapping[str, str]) -> Addresses | None:
+    """Make a run's network; where addresses are kept, in the subnet that Docker finds free."""
+    api.create_network(**network_request(plan, common))
+    if not _kept(plan):
+        return None
+    for _ in range(ATTEMPTS):
+        subnet = _subnet(api, plan)
+        # Only in a subnet that was asked for may a container ask for an address.
+        api.remove_network(plan.run_id)
+        try:
+            api.create_network(**network_request(plan, common, subnet))
+            return Addresses(subnet)
+        except APIError as error:
+            if "overlap" not in str(error.explanation):
+                raise  # else another run has taken it in between
+            api.create_network(**network_request(plan, common))
+    raise EngineError(f"Others took each subnet for {plan.run_id} first.", "Try again.")
+
+
+def found(api: docker.APIClient, plan: Plan) -> Addresses | None:
+    """Return the addresses of a run that is taken over; none where its network keeps none."""
+    return Addresses(_subnet(api, plan)) if _kept(plan) else None
+
+
+def _subnet(api: docker.APIClient, plan: Plan) -> str:
+    return str(api.inspect_network(plan.run_id)["IPAM"]["Config"][0]["Subnet"])

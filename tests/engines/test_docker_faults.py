@@ -1,0 +1,368 @@
+"""Faults of network and memory, and addresses, on a real engine: what arrives, and what is left."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.clock import RealClock
+from emulator.engines.base import Exited, Inbox, Line
+from emulator.engines.docker import DockerEngine
+from emulator.engines.docker_network import missing_parts
+from emulator.errors import EngineError, Unsupported
+from emulator.netem import Link
+from emulator.plan import make_plan, new_run_id
+from emulator.scenario import Program, Scenario
+from tests.conftest import Emulate, Finished
+
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
+
+# Counts the packets of each text, and swallows whatever is sent on a connection.
+COUNTER = """
+import socket, threading
+from collections import Counter
+packets = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+packets.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 10**6)
+packets.bind(("", 9000))
+server = socket.create_server(("", 9001))
+def swallow():
+    while True:
+        sender, _ = server.accept()
+        while sender.recv(65536):
+            pass
+        sender.close()
+threading.Thread(target=swallow, daemon=True).start()
+seen = Counter()
+print("up", flush=True)
+while True:
+    text, sender = packets.recvfrom(100)
+    if text.startswith(b"count "):
+        packets.sendto(b"%d" % seen[text[6:]], sender)
+    seen[text] += 1
+"""
+SEND = """
+import socket, sys
+to, text, count = sys.argv[1:]
+packets = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(int(count)):
+    packets.sendto(text.encode(), (to, 9000))
+"""
+# Its question waits behind what has arrived before, so that nothing has to be waited for.
+COUNT = """
+import socket, sys
+packets = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+packets.sendto(b"count " + sys.argv[1].encode(), ("127.0.0.1", 9000))
+print(packets.recv(100).decode())
+"""
+TRANSFER = """
+import socket, sys, time
+began = time.monotonic()
+with socket.create_connection((sys.argv[1], 9001)) as way:
+    way.sendall(bytes(int(sys.argv[2])))
+    way.shutdown(socket.SHUT_WR)
+    way.recv(1)
+print(time.monotonic() - began)
+"""
+
+
+class Cluster:
+    """Three tasks that count packets, driven by the engine alone."""
+
+    def __init__(self, folder: Path, image: str, *, memory: str | None = None) -> None:
+        self.engine = DockerEngine()
+        self.run_id = new_run_id("faults")
+        scenario = Scenario.model_validate(
+            {
+                "name": "faults",
+                "framework": "none",
+                "image": image,
+                "program": Program(command=["python3", "-c", COUNTER]),
+                "cluster": {"worker": {"replicas": 3, "memory": memory}},
+                # Never; but it has the engine choose addresses.
+                "faults": [{"preempt": "worker-1", "at": "1h", "address": "new"}],
+            }
+        )
+        self.plan = make_plan(scenario, self.run_id, self.engine.site(self.run_id, folder))
+        self._inbox, self._clock, self._sent = Inbox(), RealClock(), 0
+        self.engine.images.ensure("network", lambda line: None)
+        self.engine.prepare(self.plan, folder, self._inbox)
+
+    def start(self, *tasks: str) -> None:
+        """Start tasks and wait until they count."""
+        for task in tasks:
+            self.engine.start(self.plan.task(task))
+        for _ in tasks:
+            self.until(lambda event: isinstance(event, Line) and event.text == "up")
+
+    def until(self, wanted: Callable[[object], bool]) -> object:
+        deadline = self._clock.now() + 60
+        while event := self._clock.next_event(self._inbox, deadline):
+            if wanted(event):
+                return event
+        raise AssertionError("it never came")
+
+    def kill(self, task: str) -> None:
+        self.engine.signal(task, signal.SIGKILL)
+        self.until(lambda event: isinstance(event, Exited) and event.task == task)
+
+    def inside(self, task: str, *command: str) -> str:
+        made = self.engine.api.exec_create(f"{self.run_id}-{task}", list(command))
+        said: bytes = self.engine.api.exec_start(made["Id"])
+        assert self.engine.api.exec_inspect(made["Id"])["ExitCode"] == 0, said
+        return said.decode().strip()
+
+    def inspect(self, task: str) -> dict[str, dict[str, int]]:
+        return dict(self.engine.api.inspect_container(f"{self.run_id}-{task}"))
+
+    def address(self, task: str) -> str:
+        found = self.engine.api.inspect_container(f"{self.run_id}-{task}")
+        return str(found["NetworkSettings"]["Networks"][self.run_id]["IPAddress"])
+
+    def arrive(self, source: str, target: str, count: int = 5) -> int:
+        """Return how many of `count` packets arrive."""
+        self._sent += 1
+        text = f"packet-{self._sent}"
+        self.inside(source, "python3", "-c", SEND, self.address(target), text, str(count))
+        return int(self.inside(target, "python3", "-c", COUNT, text))
+
+    def transfer(self, source: str, target: str, size: int) -> float:
+        """Return the seconds that a transfer of so many bytes takes."""
+        said = self.inside(source, "python3", "-c", TRANSFER, self.address(target), str(size))
+        return float(said)
+
+    def cut(self, one: str, other: str) -> None:
+        self.engine.shape([Link(one, other, loss=1.0), Link(other, one, loss=1.0)])
+
+    def containers(self) -> list[str]:
+        chosen = {"label": f"emulator.run={self.run_id}"}
+        found = self.engine.api.containers(all=True, filters=chosen)
+        return sorted(container["Names"][0].removeprefix(f"/{self.run_id}-") for container in found)
+
+
+WORKERS = ("worker-0", "worker-1", "worker-2")
+
+
+@pytest.fixture(scope="module")
+def shared(tiny_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("faults"), tiny_image)
+    made.start(*WORKERS)
+    yield made
+    made.engine.tear_down(made.run_id)
+    made.engine.close()
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Iterator[Cluster]:
+    """A cluster whose network is as it should be, before and after."""
+    yield shared
+    shared.engine.shape([])
+    assert shared.containers() == list(WORKERS)  # no helper is left
+
+
+# --- The network --------------------------------------------------------------------------------
+
+
+def test_a_partition_stops_both_directions_until_it_is_healed(cluster: Cluster) -> None:
+    assert cluster.arrive("worker-0", "worker-1") == 5
+    cluster.cut("worker-0", "worker-1")
+    assert cluster.arrive("worker-0", "worker-1") == 0
+    assert cluster.arrive("worker-1", "worker-0") == 0
+    assert cluster.arrive("worker-0", "worker-2") == 5  # nobody else notices
+    assert cluster.arrive("worker-2", "worker-1") == 5
+    cluster.engine.shape([])
+    assert cluster.arrive("worker-0", "worker-1") == 5
+    assert cluster.arrive("worker-1", "worker-0") == 5
+
+
+def test_one_way_is_cut_and_the_other_is_not(cluster: Cluster) -> None:
+    cluster.engine.shape([Link("worker-0", "worker-1", loss=1.0)])
+    assert cluster.arrive("worker-0", "worker-1") == 0
+    assert cluster.arrive("worker-1", "worker-0") == 5
+
+
+def test_half_of_the_packets_are_lost(cluster: Cluster) -> None:
+    cluster.engine.shape([Link("worker-0", "worker-1", loss=0.5)])
+    assert 100 < cluster.arrive("worker-0", "worker-1", 400) < 300
+    assert cluster.arrive("worker-1", "worker-0", 400) == 400
+
+
+def test_a_narrow_network_slows_a_transfer(cluster: Cluster) -> None:
+    size = 300_000
+    before = cluster.transfer("worker-0", "worker-1", size)
+    cluster.engine.shape([Link("worker-0", "worker-1", bandwidth=1_000_000)])
+    narrow = cluster.transfer("worker-0", "worker-1", size)
+    # 2.4 s by arithmetic, and no machine is fast enough to make it less.
+    assert narrow > max(1.5, 3 * before)
+    assert cluster.transfer("worker-0", "worker-2", size) < narrow
+    cluster.engine.shape([])
+    assert cluster.transfer("worker-0", "worker-1", size) < narrow
+
+
+def test_a_task_that_restarts_in_a_partition_is_still_cut_off(cluster: Cluster) -> None:
+    cluster.cut("worker-0", "worker-1")
+    cluster.kill("worker-1")
+    cluster.start("worker-1")
+    assert cluster.arrive("worker-0", "worker-1") == 0
+    assert cluster.arrive("worker-1", "worker-0") == 0
+    cluster.engine.shape([])
+    assert cluster.arrive("worker-0", "worker-1") == 5
+
+
+def test_a_partition_follows_a_replaced_task_to_its_new_address(cluster: Cluster) -> None:
+    before = cluster.address("worker-1")
+    cluster.cut("worker-0", "worker-1")
+    cluster.kill("worker-1")
+    cluster.engine.remove("worker-1")
+    cluster.start("worker-1")
+    assert cluster.address("worker-1") != before
+    assert cluster.arrive("worker-0", "worker-1") == 0
+    assert cluster.arrive("worker-1", "worker-0") == 0
+    assert cluster.arrive("worker-1", "worker-2") == 5
+    cluster.engine.shape([])
+    assert cluster.arrive("worker-1", "worker-0") == 5
+
+
+def test_a_heal_while_a_task_is_away_holds_when_it_is_back(cluster: Cluster) -> None:
+    cluster.cut("worker-0", "worker-1")
+    cluster.kill("worker-1")
+    cluster.engine.shape([])
+    cluster.start("worker-1")
+    assert cluster.arrive("worker-1", "worker-0") == 5
+
+
+def test_tasks_have_no_capability_in_a_partition(cluster: Cluster) -> None:
+    cluster.cut("worker-0", "worker-1")
+    lines = cluster.inside("worker-1", "sh", "-c", "cat /proc/[0-9]*/status").splitlines()
+    assert {line for line in lines if line.startswith("CapEff")} == {"CapEff:\t" + "0" * 16}
+
+
+def has_netem(cluster: Cluster) -> bool:
+    helper = cluster.engine.images.reference("network")
+    try:
+        missing_parts(cluster.engine.api, helper, ["delay"])
+    except Unsupported:
+        return False
+    return True
+
+
+def scenario(tmp_path: Path, image: str, command: str, extra: str = "", workers: int = 2) -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        f"name: faults\nframework: none\nimage: {image}\n"
+        f"program: {{command: [sh, -c, {json.dumps(command)}]}}\n"
+        f"cluster: {{worker: {workers}}}\nsuccess: all-workers\n{extra}"
+    )
+    return path
+
+
+def test_a_delay_is_made_or_refused_with_the_reason_before_anything_starts(
+    cluster: Cluster, emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    if has_netem(cluster):
+        before = cluster.transfer("worker-0", "worker-1", 1)
+        cluster.engine.shape([Link("worker-0", "worker-1", delay=0.5)])
+        assert cluster.transfer("worker-0", "worker-1", 1) >= 0.5 > before / 10
+        return
+    extra = "faults: [{shape: worker-0, at: 1s, for: 5s, delay: 50ms}]\n"
+    done = emulate.up(scenario(tmp_path, tiny_image, "true", extra), "--engine", "docker")
+    assert done.returncode == 2, done.stderr
+    assert "This Docker engine can't do delay on the network: its kernel lacks sch_netem" in (
+        done.stderr
+    )
+    assert not emulate.out.exists()
+    with pytest.raises(EngineError, match="The network could not be changed"):
+        cluster.engine.shape([Link("worker-0", "worker-1", delay=0.5)])
+
+
+def test_tasks_that_end_at_once_end_no_run_whose_network_is_narrow(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    count = "echo x >> count; [ $(wc -l < count) -eq 4 ]"
+    extra = "network: {bandwidth: 10mbit}\nrestart: {policy: on-failure, backoff: 0}\n"
+    done = emulate.up(scenario(tmp_path, tiny_image, count, extra), "--engine", "docker")
+    assert done.returncode == 0, done.stderr
+    assert [task["restarts"] for task in done.json["tasks"].values()] == [3, 3]
+
+
+# --- Memory -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("memory", ["256m", None])
+def test_a_squeezed_task_is_killed_by_the_kernel_and_runs_again_with_its_limit(
+    tmp_path: Path, tiny_image: str, memory: str | None
+) -> None:
+    cluster = Cluster(tmp_path, tiny_image, memory=memory)
+    try:
+        cluster.start("worker-0")
+        cluster.engine.squeeze("worker-0")
+        ended = cluster.until(lambda event: isinstance(event, Exited))
+        assert isinstance(ended, Exited)
+        assert (ended.exit_code, ended.oom_killed) == (137, True)
+        limit = cluster.inspect("worker-0")["HostConfig"]["Memory"]
+        # None at all can't be set again; as much as there is comes to the same.
+        assert limit == (256 * 2**20 if memory else cluster.engine.api.info()["MemTotal"])
+        cluster.start("worker-0")
+        assert cluster.arrive("worker-0", "worker-0") == 5
+    finally:
+        cluster.engine.tear_down(cluster.run_id)
+        cluster.engine.close()
+
+
+def test_a_task_that_has_ended_can_not_be_squeezed(tmp_path: Path, tiny_image: str) -> None:
+    cluster = Cluster(tmp_path, tiny_image)
+    try:
+        cluster.start("worker-0")
+        cluster.kill("worker-0")
+        with pytest.raises(EngineError, match="squeeze the memory of worker-0"):
+            cluster.engine.squeeze("worker-0")
+    finally:
+        cluster.engine.tear_down(cluster.run_id)
+        cluster.engine.close()
+
+
+def test_a_task_without_a_shell_is_not_squeezed_and_its_run_goes_on(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    wait = "mv /bin/sh /bin/gone; until [ -e /shared/over ]; do sleep 0.1; done"
+    path = scenario(tmp_path, tiny_image, wait, "faults: [{oom: worker-0, at: 0s}]\n", workers=1)
+    process = emulate.start("up", path, "--engine", "docker", "--out", emulate.out, "--json")
+    assert process.stderr is not None
+    failed = next(line for line in process.stderr if "fault 0" in line and "failed" in line)
+    assert "What worker-0 uses of memory can't be read in its container" in failed
+    process.kill()
+
+
+# --- Addresses ----------------------------------------------------------------------------------
+
+
+def addresses(done: Finished, task: str) -> list[str]:
+    """What a task has told of its address, start by start."""
+    said = [line for line in done.stderr.splitlines() if line.startswith(f"{task} | address ")]
+    return [line.split()[-1] for line in said]
+
+
+@pytest.mark.parametrize("address", ["same", "new"])
+def test_a_preempted_task_is_back_at_the_address_that_was_asked_for(
+    emulate: Emulate, tmp_path: Path, tiny_image: str, address: str
+) -> None:
+    # The first life of worker-1 waits to be preempted; the second ends all.
+    live = (
+        "echo address $(hostname -i)\n"
+        "[ $EMULATOR_TASK = worker-0 ] || [ -e /shared/ran ] && touch /shared/over\n"
+        "[ $EMULATOR_TASK = worker-0 ] && rm -f /shared/over\n"
+        "[ $EMULATOR_TASK = worker-0 ] || touch /shared/ran\n"
+        "until [ -e /shared/over ]; do sleep 0.05; done"
+    )
+    extra = (
+        f"faults: [{{preempt: worker-1, at: {{log: address, task: worker-1}}, grace: 0s, "
+        f"down: 0s, address: {address}}}]\n"
+    )
+    done = emulate.up(scenario(tmp_path, tiny_image, live, extra), "--engine", "docker")
+    assert done.returncode == 0, done.stderr
+    first, second = addresses(done, "worker-1")
+    assert (first == second) is (address == "same")
+    assert second not in addresses(done, "worker-0")

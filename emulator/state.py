@@ -59,7 +59,7 @@ class Resumed:
     asked: dict[str, float] = field(default_factory=dict)
     """When each task's last start was asked for (seconds since 1970)."""
     replaced: set[str] = field(default_factory=set)
-    """Tasks that a fault has started last."""
+    """Tasks that a fault has started again and that have not run since."""
     last_exit: Exited | None = None
     """What follows from it may not have been decided."""
 
@@ -82,6 +82,8 @@ def resumed(plan: Plan, history: Sequence[Entry]) -> Resumed:
                 found.job_restarts, found.restarting = int(entry.data["number"]), True
             case "start" if state is not None:
                 _started(found, state, entry)
+            case "running":
+                found.replaced.discard(entry.task)
             case "exit":
                 code, oom = entry.data["exit_code"], bool(entry.data["oom_killed"])
                 found.last_exit = Exited(entry.task, entry.wall, int(code), oom)
@@ -93,10 +95,9 @@ def resumed(plan: Plan, history: Sequence[Entry]) -> Resumed:
 def _started(found: Resumed, state: TaskState, entry: Entry) -> None:
     """See what a start says of the job; a replacement may come while others are being stopped."""
     found.asked[entry.task] = entry.wall
-    if state.state == "down":
+    if state.state == "down" or entry.task in found.replaced:
         found.replaced.add(entry.task)
         return
-    found.replaced.discard(entry.task)
     if found.restarting:
         found.restarting = False
         for other in found.tasks.values():

@@ -270,7 +270,7 @@ def test_the_end_of_the_job_heals_and_says_so_though_nobody_is_left(
     history, engine, _ = run(
         tmp_path,
         f"faults: [{{partition: [[worker-0], [worker-1]], at: 5s, for: {lasts}}}]",
-        {"*": trains()},
+        {"worker-0": trains(), "*": Script(exits_at=20)},
     )
     assert stages(history) == [("triggered", 5), ("applied", 5), ("healed", 41)]
     assert engine.links[-1] == ()

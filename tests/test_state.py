@@ -81,6 +81,7 @@ def test_who_is_preempted_is_away_and_then_replaced() -> None:
     back = stood(*away, ("start", 1))
     assert states(back) == ["running", "starting", "running"]
     assert back.replaced == {"worker-1"}
+    assert stood(*away, ("start", 1), ("start", 1)).replaced == {"worker-1"}  # a second kill
     assert stood(*away, ("start", 1), ("running", 1), ended(1), ("start", 1)).replaced == set()
 
 

@@ -189,21 +189,30 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-def check(here: World, outcome: str) -> None:
+def check(here: World, outcome: str, away: float = 0.0) -> None:
     """What must hold of every run, however often its supervisor was killed."""
     history = here.history
     assert outcome == "succeeded"
     assert [entry.n for entry in history] == list(range(len(history)))
     assert all(one.t <= other.t for one, other in pairwise(history))
     assert [e.event for e in history].count("job") == 1
-    assert [e.event for e in history].count("all-running") <= 1  # it may be over before
+    # After so long a time the job may be over before all of its tasks have been seen to run.
+    assert [e.event for e in history].count("all-running") in ((0, 1) if away > 40 else (1,))
     stages = Counter((e.data["id"], e.data["stage"]) for e in history if e.event == "fault")
     assert set(stages.values()) <= {1}, stages
     for fault in here.plan.faults:
         told = {stage for number, stage in stages if number == fault.id}
         assert told in SETTLED[fault.kind], (fault.id, told)
     lives = dict.fromkeys((task.name for task in here.plan.tasks), "")
+    preempted = {fault.id for fault in here.plan.faults if fault.kind == "preempt"}
+    gone = set()
     for entry in history:
+        if entry.event == "exit" and entry.data.get("fault") in preempted:
+            gone.add(entry.task)
+        elif entry.event == "running":
+            gone.discard(entry.task)
+        if entry.event == "start" and entry.task in gone:
+            assert entry.data["fresh"], f"{entry.task}: a replacement on the old disk"
         if entry.event in ("running", "exit"):
             before = lives[entry.task]
             assert before != entry.event, f"{entry.task}: {entry.event} twice"
@@ -250,7 +259,7 @@ def test_a_kill_between_any_two_effects_is_survived(
         here = world(tmp_path / str(kill), extra, scripts, slow)
         try:
             fuses = [kill, kill % 11 + 1, 0] if twice else [kill, 0]
-            check(here, live_through(here, fuses, away))
+            check(here, live_through(here, fuses, away), away)
         except (Exception, Killed) as error:
             last = "\n".join(
                 f"{e.n} {e.t} {e.event} {e.task} {e.data}"

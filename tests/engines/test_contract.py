@@ -226,6 +226,7 @@ def test_a_frozen_task_is_silent_until_it_is_let_go_on(stage: StageMaker) -> Non
     s.start("worker-0")
     s.until_line("worker-0", "tick 3")
     s.engine.pause("worker-0")
+    s.engine.pause("worker-0")  # as a successor does, which does not know
     while s.clock.next_event(s.inbox, s.clock.now() + 0.3):
         pass  # what was under way when it froze; this would go on for ever if it did not
     s.engine.resume("worker-0")

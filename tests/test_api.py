@@ -6,13 +6,13 @@ import contextlib
 import json
 import os
 import stat
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 import emulator
@@ -271,7 +271,9 @@ def test_a_supervisor_that_is_killed_is_said_to_be_gone(processes: Running) -> N
         first = cluster.wait_for(event="run")
         history = cluster.history()
         next(history)
-        subprocess.run(["kill", "-9", str(first.data["pid"])], check=True)
+        supervisor = psutil.Process(int(first.data["pid"]))
+        supervisor.kill()
+        psutil.wait_procs([supervisor], timeout=60)
         with pytest.raises(UsageError, match="is gone; `emulate attach"):
             list(history)
         with pytest.raises(UsageError, match="is gone; `emulate attach"):

@@ -352,13 +352,12 @@ def test_a_preempted_task_is_back_at_the_address_that_was_asked_for(
     # The first life of worker-1 waits to be preempted; the second ends all.
     live = (
         "echo address $(hostname -i)\n"
-        "[ $EMULATOR_TASK = worker-0 ] || [ -e /shared/ran ] && touch /shared/over\n"
-        "[ $EMULATOR_TASK = worker-0 ] && rm -f /shared/over\n"
-        "[ $EMULATOR_TASK = worker-0 ] || touch /shared/ran\n"
-        "until [ -e /shared/over ]; do sleep 0.05; done"
+        "if [ $EMULATOR_TASK = worker-1 ] && [ -e /shared/ran ]; then touch /shared/over; fi\n"
+        "if [ $EMULATOR_TASK = worker-1 ]; then touch /shared/ran; fi\n"
+        "until [ -e /shared/over ]; do echo waiting; sleep 0.1; done"
     )
     extra = (
-        f"faults: [{{preempt: worker-1, at: {{log: address, task: worker-1}}, grace: 0s, "
+        f"faults: [{{preempt: worker-1, at: {{log: waiting, task: worker-1}}, grace: 0s, "
         f"down: 0s, address: {address}}}]\n"
     )
     done = emulate.up(scenario(tmp_path, tiny_image, live, extra), "--engine", "docker")

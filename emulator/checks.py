@@ -7,7 +7,7 @@ A verdict is `ok`, `failed`, or `unknown` where the record does not say. A check
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -21,6 +21,17 @@ __all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "rounded", "summary"]
 
 Status = Literal["ok", "failed", "unknown"]
 EXIT_CODES: Mapping[Status, int] = {"ok": 0, "failed": 1, "unknown": 3}
+
+
+ABOUT_FAULTS = (
+    "max_lost_steps",
+    "max_restarts",
+    "recovers_within",
+    "saved_within_grace",
+    "throughput.during",
+    "throughput.after",
+)
+"""Expectations that say how faults are survived, by the beginning of their names."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,17 @@ def judge(expect: Expectations, analysis: Analysis, history: Sequence[Entry] = (
             verdicts += check(expect, analysis)
         except Exception as error:  # a check of ours that crashes must not pass for ok
             verdicts.append(Verdict(name, "unknown", "", f"the check crashed: {error!r}"))
+    if any(fault.status != "applied" for fault in analysis.faults):
+        return [_without_faults(verdict) for verdict in verdicts]
     return verdicts
+
+
+def _without_faults(verdict: Verdict) -> Verdict:
+    """Take back an ok about faults that did not all happen: they were not survived."""
+    about_faults = verdict.expectation.startswith(ABOUT_FAULTS)
+    if not about_faults or verdict.status != "ok":
+        return verdict
+    return replace(verdict, status="unknown", got=f"{verdict.got}, but not all faults happened")
 
 
 def overall(verdicts: Sequence[Verdict]) -> Status:

@@ -124,6 +124,8 @@ def misfits(faults: Sequence[Fault], tasks: Sequence[str]) -> Iterator[tuple[int
     for number, fault in enumerate(faults):
         if both := _in_two_groups(fault, tasks):
             yield number, "partition", f"{both} is in two groups", ""
+        if fault.name and any(other.name == fault.name for other in faults[:number]):
+            yield number, "name", f"another fault is called {fault.name!r} already", ""
     yield from _disorder(faults)
 
 

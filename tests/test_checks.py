@@ -321,3 +321,20 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
         "time": {"productive": 4.0, "startup": 6.00004},
         "goodput": 0.4,
     }
+
+
+@pytest.mark.parametrize("status", ["skipped", "failed", "pending"])
+def test_what_is_said_about_faults_is_unknown_unless_all_happened(status: str) -> None:
+    missed = FaultResult("1", "kill", "worker-1", status, reason="it was not running")
+    found = replace(RAN, faults=[*RAN.faults, missed])
+    expect = {"final_step": 50, "max_lost_steps": 20, "max_restarts": 1, "recovers_within": "9s"}
+    judged = {verdict.expectation: verdict for verdict in verdicts(expect, found)}
+    assert {name: verdict.status for name, verdict in judged.items()} == {
+        "outcome": "ok",
+        "faults": "unknown",
+        "final_step": "ok",  # reached whatever happened
+        "max_restarts": "failed",  # two are too many in any case
+        "max_lost_steps": "unknown",
+        "recovers_within": "unknown",
+    }
+    assert judged["max_lost_steps"].got == "10, but not all faults happened"

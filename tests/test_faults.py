@@ -384,6 +384,13 @@ def test_what_network_faults_ask_of_engine_and_kernel() -> None:
     assert network_parts(scenario(KINDS[3])) == {"iptables", "loss", "bandwidth", "delay"}
 
 
+def test_two_faults_of_one_name_are_refused() -> None:
+    with pytest.raises(
+        ScenarioError, match=r"yaml:7: faults\.1\.name: another fault is called 'x'"
+    ):
+        scenario("name: x, kill: ps-0, at: 1s", "name: x, kill: ps-0, at: 2s")
+
+
 def test_a_task_in_two_groups_is_refused_by_hand_too() -> None:
     strike = Strike.model_validate({"partition": [["ps-0"], ["*"]], "for": "1s"})
     with pytest.raises(UsageError, match="ps-0 is in two groups of the partition"):

@@ -276,7 +276,7 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
         f"restart: {rule}\nsuccess: {scenario.success}\ntimeout: {timeout}", highlight=False
     )
     for fault in plan.faults:
-        when = fault.trigger.model_dump(mode="json", exclude_none=True)
+        when = fault.trigger.model_dump(mode="json", exclude_defaults=True)
         words = " ".join(f"{key} {value}" for key, value in when.items())
         console.print(f"fault {fault.id}: {fault.kind} {fault.target} at {words}", highlight=False)
     for task in plan.tasks:

@@ -112,9 +112,18 @@ def logs(
 
 def down(run: RunArgument, out: Out = Path("runs")) -> None:
     """Stop a run that goes on, or remove what a kept or crashed one has left."""
+    from emulator.client import Cluster
     from emulator.leftovers import stop_or_remove
+    from emulator.record import wait_until_over
 
-    note(stop_or_remove(find_run(run, out)))
+    record = find_run(run, out)
+    # Before its API answers, and after, it is told by a signal.
+    with contextlib.suppress(UsageError), Cluster(record) as cluster:
+        cluster.stop()
+        wait_until_over(record.path)
+        note(f"{record.run_id} was stopped")
+        return
+    note(stop_or_remove(record))
 
 
 def clean(

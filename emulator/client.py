@@ -14,6 +14,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -180,30 +181,21 @@ def _raise_for(answer: httpx.Response) -> None:
     raise UsageError(said) if answer.status_code == 422 else EngineLost(said)
 
 
-class _reaching:
-    """Turns a connection that breaks, or is not to be had, into a sentence."""
+@contextmanager
+def _reaching(record: Record) -> Iterator[None]:
+    """Turn a connection that breaks, or is not to be had, into a sentence."""
+    import httpx
 
-    def __init__(self, record: Record) -> None:
-        self._record = record
-
-    def __enter__(self) -> None:
-        # Not left to httpx: it does not close a socket that nobody answers.
-        with socket.socket(socket.AF_UNIX) as door:
-            try:
-                door.connect(_door(self._record))
-            except OSError:
-                raise UsageError(_why_not(self._record)) from None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        import httpx
-
-        if isinstance(error, httpx.TransportError):
-            raise UsageError(_why_not(self._record)) from None
+    # Not left to httpx: it does not close a socket that nobody answers.
+    with socket.socket(socket.AF_UNIX) as door:
+        try:
+            door.connect(_door(record))
+        except OSError:
+            raise UsageError(_why_not(record)) from None
+    try:
+        yield
+    except httpx.TransportError:
+        raise UsageError(_why_not(record)) from None
 
 
 def _door(record: Record) -> str:

@@ -183,7 +183,7 @@ class Injector:
         return any(
             strike.stage == "noticed"
             and strike.fault.target == task
-            and strike.fault.kind in ("preempt", "restart")
+            and strike.fault.kind in REPLACED
             for strike in self._strikes
         )
 
@@ -262,7 +262,7 @@ class Injector:
     def _notice_again(self, strike: _Strike) -> None:
         """See to it that a task which was told to leave does; it may have been gone for long."""
         fault = strike.fault
-        if fault.kind in ("preempt", "restart"):
+        if fault.kind in REPLACED:
             left = strike.since + fault.grace - self._hands.now()
             self._hands.after(max(0.0, left), partial(self._kill, strike))
         elif fault.kind == "oom":
@@ -319,7 +319,7 @@ class Injector:
             self._hands.send(task, signal.SIGKILL)
             return
         self._hands.send(task, signal.SIGTERM)
-        if fault.kind in ("preempt", "restart"):
+        if fault.kind in REPLACED:
             self._hands.after(fault.grace, partial(self._kill, strike))
 
     def _struck(self, strike: _Strike, **evidence: object) -> None:

@@ -107,14 +107,7 @@ def up(
     engine.provide(scenario, listener.say)
     listener.planned(plan, folder)
     record = RunFolder(folder, plan, text, clock)
-    try:
-        end = _supervise(plan, engine, record, clock=clock, keep=keep, listener=listener)
-        analysis, verdicts, summary = judge(Record(folder))
-        record.finish("summary.json", summary)
-        record.finish("verdicts.json", [asdict(verdict) for verdict in verdicts])
-    finally:
-        record.close()
-    return Result(folder, end, analysis, verdicts, summary)
+    return _see_through(Supervisor, plan, engine, record, clock, keep=keep, listener=listener)
 
 
 def attach(
@@ -142,16 +135,7 @@ def attach(
         )
     folder = RunFolder.reopen(record, clock)
     listener.planned(plan, record.path)
-    try:
-        end = _supervise(
-            plan, engine, folder, clock=clock, keep=keep, listener=listener, resume=True
-        )
-        analysis, verdicts, summary = judge(Record(record.path))
-        folder.finish("summary.json", summary)
-        folder.finish("verdicts.json", [asdict(verdict) for verdict in verdicts])
-    finally:
-        folder.close()
-    return Result(record.path, end, analysis, verdicts, summary)
+    return _see_through(Successor, plan, engine, folder, clock, keep=keep, listener=listener)
 
 
 def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
@@ -171,15 +155,36 @@ def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
     return analysis, verdicts, summary
 
 
-def _supervise(
+def _see_through(
+    kind: type[Supervisor],
     plan: Plan,
     engine: Engine,
     record: RunFolder,
-    *,
     clock: Clock,
+    *,
     keep: bool,
     listener: Listener,
-    resume: bool = False,
+) -> Result:
+    """Supervise a run to its end, judge it, and close its folder whatever happens."""
+    try:
+        end = _supervise(kind, plan, engine, record, clock, keep=keep, listener=listener)
+        analysis, verdicts, summary = judge(Record(record.path))
+        record.finish("summary.json", summary)
+        record.finish("verdicts.json", [asdict(verdict) for verdict in verdicts])
+    finally:
+        record.close()
+    return Result(record.path, end, analysis, verdicts, summary)
+
+
+def _supervise(
+    kind: type[Supervisor],
+    plan: Plan,
+    engine: Engine,
+    record: RunFolder,
+    clock: Clock,
+    *,
+    keep: bool,
+    listener: Listener,
 ) -> JobEnd:
     """Run the supervisor, and clean up after it whatever happens."""
     door: Door | None = None
@@ -197,7 +202,7 @@ def _supervise(
             door.grown()
 
     pool = _Inline() if isinstance(clock, ManualClock) else ThreadPoolExecutor(CALLS_AT_ONCE)
-    supervisor = (Successor if resume else Supervisor)(
+    supervisor = kind(
         plan,
         engine,
         record,
@@ -221,11 +226,13 @@ def _supervise(
             pool.shutdown(wait=True, cancel_futures=True)
             if door is not None:
                 door.refuse()
-            if not keep:
-                _tear_down(engine, plan.run_id, record)
-            engine.close()
-            if door is not None:
-                door.close()
+            try:
+                if not keep:
+                    _tear_down(engine, plan.run_id, record)
+            finally:
+                engine.close()
+                if door is not None:
+                    door.close()
 
 
 def _tear_down(engine: Engine, run_id: str, record: RunFolder) -> None:

@@ -23,6 +23,7 @@ from emulator.plan import Plan, Site, Task
 from emulator.scenario import Scenario
 
 __all__ = [
+    "CAPABILITIES",
     "Engine",
     "Exited",
     "Found",
@@ -121,6 +122,24 @@ class Found:
     folder: str
     """The run folder on the machine that started it."""
     host: str
+
+
+CAPABILITIES = frozenset(
+    {
+        "limits",
+        "gpus",
+        "isolation",
+        "replace",
+        "new-address",
+        "same-address",
+        "pause",
+        "throttle",
+        "oom",
+        "adopt",
+        "network",
+    }
+)
+"""Everything that only some engines can do."""
 
 
 class Engine(Protocol):

@@ -21,7 +21,7 @@ import docker
 from docker.errors import APIError
 
 from emulator import faults
-from emulator.engines.base import Exited, Found, Inbox, Life, Line, Lost
+from emulator.engines.base import CAPABILITIES, Exited, Found, Inbox, Life, Line, Lost
 from emulator.engines.docker_addresses import Addresses, make_network
 from emulator.engines.docker_addresses import found as found_addresses
 from emulator.engines.docker_connection import connect, lost, saying, unless_gone
@@ -58,21 +58,7 @@ class DockerEngine:
     """Runs tasks as containers."""
 
     name = "docker"
-    capabilities = frozenset(
-        {
-            "limits",
-            "gpus",
-            "isolation",
-            "replace",
-            "new-address",
-            "same-address",
-            "pause",
-            "throttle",
-            "oom",
-            "adopt",
-            "network",
-        }
-    )
+    capabilities = CAPABILITIES
 
     def __init__(
         self, client: docker.APIClient | None = None, images: Images | None = None

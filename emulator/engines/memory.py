@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.clock import ManualClock
-from emulator.engines.base import Exited, Found, Inbox, Life, Line
+from emulator.engines.base import CAPABILITIES, Exited, Found, Inbox, Life, Line
 from emulator.engines.docker_logs import overlap
 from emulator.errors import EngineError
 from emulator.netem import Link
@@ -74,21 +74,7 @@ class MemoryEngine:
     """Runs scripts instead of programs; time is the clock's."""
 
     name = "memory"
-    capabilities = frozenset(
-        {
-            "limits",
-            "gpus",
-            "isolation",
-            "replace",
-            "new-address",
-            "same-address",
-            "pause",
-            "throttle",
-            "oom",
-            "adopt",
-            "network",
-        }
-    )
+    capabilities = CAPABILITIES
 
     keeps_addresses = True
 

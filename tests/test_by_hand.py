@@ -135,7 +135,9 @@ def test_who_follows_sees_all_and_ends_with_the_run(emulate: Emulate, tmp_path: 
         wait_for_line(attach, "worker-0 | ")
         (cluster.folder / "shared" / "over").touch()
         assert cluster.wait()["verdict"] == "ok"
-        rest, _ = logs.communicate(timeout=60)
+        # Not `communicate`: it reads past the lines that `readline` has already buffered.
+        rest = logs.stdout.read()
+        logs.wait(60)
         steps = [entry for entry in cluster.record.history if entry.event == "step"]
         of_worker_1 = [e.data["step"] for e in steps if e.task == "worker-1"]
         assert len(rest.splitlines()) == len(of_worker_1) - 1

@@ -6,23 +6,21 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from emulator import checks
-from emulator.analysis import Analysis, analyse
 from emulator.api import Door
-from emulator.checks import Verdict
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.events import Interrupted, JobEnd
 from emulator.plan import Plan, make_plan, new_run_id
 from emulator.record import Entry, Record, RunFolder
+from emulator.results import Listener, Result, exit_code, judge
 from emulator.scenario import Scenario
 from emulator.successor import Successor
 from emulator.supervisor import Supervisor
@@ -31,40 +29,6 @@ CALLS_AT_ONCE = 32
 """Engine calls that are under way at the same time."""
 
 __all__ = ["Listener", "Result", "attach", "exit_code", "judge", "make_ready", "up"]
-
-
-@dataclass(frozen=True)
-class Listener:
-    """Who wants to know, while it happens."""
-
-    say: Callable[[str], None] = lambda text: None
-    """Progress of our own work, such as building an image."""
-    planned: Callable[[Plan, Path], None] = lambda plan, folder: None
-    entry: Callable[[Entry], None] = lambda entry: None
-    line: Callable[[str, str], None] = lambda task, text: None
-    reachable: Callable[[], None] = lambda: None
-    """The API answers; called on a thread of its own."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run."""
-
-    folder: Path
-    end: JobEnd
-    analysis: Analysis
-    verdicts: Sequence[Verdict]
-    summary: dict[str, Any]
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of `emulate up`; docs/results.md lists them."""
-        return exit_code(self.end.outcome, self.verdicts)
-
-
-def exit_code(outcome: str, verdicts: Sequence[Verdict]) -> int:
-    """Return the exit code that a run's outcome and verdicts stand for."""
-    return 130 if outcome == "interrupted" else checks.EXIT_CODES[checks.overall(verdicts)]
 
 
 def make_ready(
@@ -136,23 +100,6 @@ def attach(
     folder = RunFolder.reopen(record, clock)
     listener.planned(plan, record.path)
     return _see_through(Successor, plan, engine, folder, clock, keep=keep, listener=listener)
-
-
-def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
-    """Judge a run from its folder alone; return numbers, verdicts and summary."""
-    plan = record.plan
-    history = record.happened
-    analysis = analyse(plan, history)
-    verdicts = checks.judge(plan.scenario.expect, analysis, history)
-    summary = checks.summary(
-        run_id=plan.run_id,
-        scenario=plan.scenario.name,
-        variant=plan.variant,
-        engine=plan.engine,
-        analysis=analysis,
-        verdicts=verdicts,
-    )
-    return analysis, verdicts, summary
 
 
 def _see_through(

@@ -24,7 +24,7 @@ LAYERS = [
     {"reading", "plan", "policy", "faults", "variants"},
     {"record", "metrics"},
     {"analysis", "goodput", "invariants", "base_image"},
-    {"checks", "images", "comparison"},
+    {"checks", "images", "comparison", "results"},
     {"engines"},
     {
         "supervisor",
@@ -38,8 +38,8 @@ LAYERS = [
         "doctor",
     },
     {"api"},
-    {"run", "whatif", "client", "background"},
     {"report"},
+    {"run", "whatif", "client", "background"},
     {"cli", "__init__", "__main__"},
 ]
 """From the bottom up: a module imports from its own layer or from those before it."""

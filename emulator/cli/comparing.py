@@ -71,7 +71,8 @@ def up_variants(
     """Run every variant, print each result and the comparison; return the exit code of all."""
     from emulator.report.comparison import print_comparison
     from emulator.report.terminal import LivePrinter, print_result
-    from emulator.run import Result, judge, up
+    from emulator.results import Result, judge
+    from emulator.run import up
     from emulator.variants import variants
     from emulator.whatif import Planned, plan_all, read_all, up_all
     from emulator.whatif import compare as compare_records

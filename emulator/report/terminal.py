@@ -16,7 +16,7 @@ from rich.table import Table
 from emulator.doctor import Finding
 from emulator.plan import Plan, Task
 from emulator.record import Entry, Record
-from emulator.run import Listener, Result
+from emulator.results import Listener, Result
 from emulator.units import format_duration, format_size
 
 __all__ = ["STATUS_COLOURS", "LivePrinter", "print_plan", "print_result", "print_runs"]

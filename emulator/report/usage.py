@@ -1,0 +1,168 @@
+"""Charts of what tasks and GPUs used over time (pure); see figures.py for how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from emulator.metrics.samples import GpuUsage, Rates, Sample, series
+from emulator.report.facts import Facts
+from emulator.report.figures import POINTS, Chart, axis, layout, line, short, thinned
+from emulator.spans import over_at
+from emulator.throughput import curve
+
+__all__ = ["Panel", "gpu_panels", "no_gpus", "task_panels"]
+
+HEIGHT = 190
+"""Pixels of one chart."""
+_MIB = 2.0**20
+
+Value = float | None
+Line = tuple[str, Sequence[tuple[float, Value]]]
+"""Name of a task or device, and its points over the seconds of the run."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A chart with its title; every line is one task or device."""
+
+    title: str
+    note: str
+    lines: Sequence[str]
+    chart: Chart
+
+
+_RATES: tuple[tuple[str, str, str, Callable[[Rates], Value]], ...] = (
+    ("CPU", "% of the limit", "%", lambda r: _percent(r.cpu_share)),
+    ("CPU", "cores", "cores", lambda r: r.cpu if r.cpu_share is None else None),
+    ("Held back", "% of the time, for the CPU limit", "%", lambda r: _percent(r.throttled)),
+    ("Memory", "% of the limit", "%", lambda r: _percent(r.memory_share)),
+    ("Memory", "MiB in use", "MiB", lambda r: _over(r.memory, _MIB)),
+    ("Network", "MiB/s received and sent", "MiB/s", lambda r: _both(r.received, r.sent)),
+    ("Disk", "MiB/s read and written", "MiB/s", lambda r: _both(r.read, r.written)),
+    ("Processes", "of the task, threads where cgroups count", "", lambda r: r.processes),
+)
+_DEVICES: tuple[tuple[str, str, str, Callable[[GpuUsage], Value]], ...] = (
+    ("GPU utilisation", "% of the time a kernel ran", "%", lambda g: _percent(g.utilisation)),
+    ("GPU memory", "MiB in use", "MiB", lambda g: _over(g.memory, _MIB)),
+    ("GPU power", "watts", "W", lambda g: g.power),
+    ("GPU temperature", "°C", "°C", lambda g: g.temperature),
+    ("GPU clock", "MHz of the multiprocessors", "MHz", lambda g: g.sm_clock),
+)
+
+
+def task_panels(facts: Facts) -> Iterator[Panel]:
+    """Yield steps a second and usage of every task; a chart that would be empty is left out."""
+    names = [task.name for task in facts.plan.tasks]
+    end = over_at(facts.history) or 1.0
+    if told := list(_steps(facts, end)):
+        yield _panel("Steps per second", "as each task tells of them", "steps/s", told, names, end)
+    used = {name: series(facts.samples, name) for name in names}
+    for title, note, unit, value in _RATES:
+        lines = [(name, [(t, value(rates)) for t, rates in used[name]]) for name in names]
+        if known := _known(lines):
+            yield _panel(title, note, unit, known, names, end)
+
+
+def _steps(facts: Facts, end: float) -> Iterator[Line]:
+    speed = curve(facts.plan, facts.history, end)
+    for name, rates in speed.tasks.items():
+        if any(rates):
+            middle = speed.begin + speed.width / 2
+            yield name, [(middle + n * speed.width, rate) for n, rate in enumerate(rates)]
+
+
+def gpu_panels(facts: Facts) -> Iterator[Panel]:
+    """Yield what every device did, and what of it each task had."""
+    end = over_at(facts.history) or 1.0
+    names = sorted({_device(gpu) for sample in facts.samples for gpu in sample.gpus})
+    for title, note, unit, value in _DEVICES:
+        lines = [(name, list(_of_device(facts.samples, name, value))) for name in names]
+        if known := _known(lines):
+            yield _panel(title, note, unit, known, names, end)
+    tasks = [task.name for task in facts.plan.tasks]
+    shares = [(name, list(_of_task(facts.samples, name))) for name in tasks]
+    if known := _known(shares):
+        yield _panel("GPU memory by task", "MiB on all devices", "MiB", known, tasks, end)
+
+
+def no_gpus(facts: Facts) -> str:
+    """Return in one line why there are no GPU charts; nothing where there are some."""
+    if any(sample.gpus for sample in facts.samples):
+        return ""
+    if not facts.sampling:
+        return "The record says nothing about GPUs."
+    why = facts.sampling.get("why_no_gpus")
+    return f"No GPU was watched: {why}" if why else "No GPU was seen in use."
+
+
+def _device(gpu: GpuUsage) -> str:
+    return f"GPU {gpu.index}"
+
+
+def _of_device(
+    samples: Sequence[Sample], name: str, value: Callable[[GpuUsage], Value]
+) -> Iterator[tuple[float, Value]]:
+    for sample in samples:
+        for gpu in sample.gpus:
+            if _device(gpu) == name:
+                yield sample.t, value(gpu)
+
+
+def _of_task(samples: Sequence[Sample], task: str) -> Iterator[tuple[float, Value]]:
+    for sample in samples:
+        held = [g.tasks[task].memory for g in sample.gpus if task in g.tasks]
+        known = [memory for memory in held if memory is not None]
+        if known:
+            yield sample.t, sum(known) / _MIB
+
+
+def _known(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines that say anything."""
+    return [(name, points) for name, points in lines if any(y is not None for _, y in points)]
+
+
+def _panel(
+    title: str, note: str, unit: str, lines: Sequence[Line], order: Sequence[str], end: float
+) -> Panel:
+    place: Mapping[str, int] = {name: number for number, name in enumerate(order)}
+    limit = min(POINTS, max(60, 6 * POINTS // len(lines)))
+    data: list[dict[str, Any]] = []
+    for name, points in lines:
+        few = thinned(points, limit)
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": escape(name),
+                "x": [short(t) for t, _ in few],
+                "y": [short(value) for _, value in few],
+                "line": line(place[name]),
+                "connectgaps": False,
+                "hovertemplate": f"{escape(name)}: %{{y:.3~g}} {unit} at %{{x:.0f}} s<extra></extra>",
+            }
+        )
+    suffix = " %" if unit == "%" else ""
+    shape = layout(
+        HEIGHT,
+        margin={"l": 8, "r": 10, "t": 8, "b": 28},
+        xaxis=axis(range=[0, end], ticksuffix=" s", fixedrange=False, nticks=6),
+        yaxis=axis(rangemode="tozero", automargin=True, nticks=5, ticksuffix=suffix),
+    )
+    drawn = [name for name, _ in lines]
+    return Panel(title, note, drawn, {"height": HEIGHT, "data": data, "layout": shape})
+
+
+def _percent(share: float | None) -> Value:
+    return None if share is None else 100 * share
+
+
+def _over(value: float | None, unit: float) -> Value:
+    return None if value is None else value / unit
+
+
+def _both(one: float | None, two: float | None) -> Value:
+    """Return two rates together, in MiB/s."""
+    return None if one is None or two is None else (one + two) / _MIB

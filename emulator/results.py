@@ -11,6 +11,7 @@ from emulator import checks
 from emulator.analysis import Analysis, analyse
 from emulator.checks import Verdict
 from emulator.events import JobEnd
+from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record import Entry, Record
 
@@ -26,6 +27,7 @@ class Listener:
     planned: Callable[[Plan, Path], None] = lambda plan, folder: None
     entry: Callable[[Entry], None] = lambda entry: None
     line: Callable[[str, str], None] = lambda task, text: None
+    sample: Callable[[Sample], None] = lambda sample: None
     reachable: Callable[[], None] = lambda: None
     """The API answers; called on a thread of its own."""
 

@@ -18,6 +18,7 @@ from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.events import Interrupted, JobEnd
+from emulator.metrics.samples import Sample
 from emulator.plan import Plan, make_plan, new_run_id
 from emulator.record import Entry, Record, RunFolder
 from emulator.results import Listener, Result, exit_code, judge
@@ -148,6 +149,11 @@ def _supervise(
         if door is not None:
             door.grown()
 
+    def on_sample(sample: Sample) -> None:
+        listener.sample(sample)
+        if door is not None:
+            door.grown()
+
     pool = _Inline() if isinstance(clock, ManualClock) else ThreadPoolExecutor(CALLS_AT_ONCE)
     supervisor = kind(
         plan,
@@ -157,6 +163,7 @@ def _supervise(
         submit=pool.submit,
         on_entry=on_entry,
         on_line=on_line,
+        on_sample=on_sample,
     )
     if not isinstance(clock, ManualClock):
         door = Door(supervisor.desk, supervisor.inbox, record.path, listener.reachable)

@@ -18,12 +18,12 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled", "netem"},
+    {"errors", "clock", "units", "steps", "bundled", "netem", "metrics"},
     {"values", "events"},
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
-    {"record", "metrics"},
-    {"analysis", "goodput", "invariants", "base_image"},
+    {"record"},
+    {"analysis", "goodput", "invariants", "spans", "base_image"},
     {"checks", "images", "comparison", "results"},
     {"engines"},
     {
@@ -34,6 +34,7 @@ LAYERS = [
         "desk",
         "injector",
         "watchdog",
+        "sampling",
         "leftovers",
         "doctor",
     },

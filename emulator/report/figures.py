@@ -346,19 +346,22 @@ def coalesced(spans: Sequence[Span], apart: float) -> list[Span]:
 def thinned(
     points: Sequence[tuple[float, float | None]], limit: int = POINTS
 ) -> list[tuple[float, float | None]]:
-    """Return at most `limit` points: of each stretch the lowest and the highest, so peaks stay."""
+    """Return at most `limit` points: of each stretch the lowest and the highest, so peaks stay.
+
+    A gap in a stretch stays one, at its end.
+    """
     if len(points) <= limit:
         return list(points)
-    size = math.ceil(len(points) / (limit // 2))
+    size = math.ceil(len(points) / (limit // 3))
     kept: list[tuple[float, float | None]] = []
     for first in range(0, len(points), size):
         stretch = points[first : first + size]
         known = [point for point in stretch if point[1] is not None]
-        if not known:
-            kept.append(stretch[0])
-            continue
-        extremes = {min(known, key=_value), max(known, key=_value)}
-        kept += sorted(extremes, key=lambda point: point[0])
+        if known:
+            extremes = {min(known, key=_value), max(known, key=_value)}
+            kept += sorted(extremes, key=lambda point: point[0])
+        if len(known) < len(stretch):
+            kept.append((stretch[-1][0], None))
     return kept
 
 

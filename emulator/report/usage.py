@@ -59,9 +59,14 @@ def task_panels(facts: Facts) -> Iterator[Panel]:
     end = over_at(facts.history) or 1.0
     if told := list(_steps(facts, end)):
         yield _panel("Steps per second", "as each task tells of them", "steps/s", told, names, end)
-    used = {name: series(facts.samples, name) for name in names}
+    used = {name: dict(series(facts.samples, name)) for name in names}
+    times = [sample.t for sample in facts.samples]
     for title, note, unit, value in _RATES:
-        lines = [(name, [(t, value(rates)) for t, rates in used[name]]) for name in names]
+        # Where a task was not there its line has a gap.
+        lines = [
+            (name, [(t, value(used[name][t]) if t in used[name] else None) for t in times])
+            for name in names
+        ]
         if known := _known(lines):
             yield _panel(title, note, unit, known, names, end)
 

@@ -23,7 +23,7 @@ LAYERS = [
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
     {"record"},
-    {"analysis", "goodput", "invariants", "spans", "base_image"},
+    {"analysis", "goodput", "invariants", "spans", "throughput", "base_image"},
     {"checks", "images", "comparison", "results"},
     {"engines"},
     {

@@ -146,7 +146,8 @@ def _panel(
                 "y": [short(value) for _, value in few],
                 "line": line(place[name]),
                 "connectgaps": False,
-                "hovertemplate": f"{escape(name)}: %{{y:.3~g}} {unit} at %{{x:.0f}} s<extra></extra>",
+                "hovertemplate": f"{escape(name)}: %{{y:.3~g}} {unit} at %{{x:.0f}} s"
+                "<extra></extra>",
             }
         )
     suffix = " %" if unit == "%" else ""

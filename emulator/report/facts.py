@@ -43,6 +43,8 @@ class Facts:
     """The text as it was given."""
     logs: Mapping[str, Sequence[str]]
     """Tasks with a log, and the last lines of those that failed."""
+    files: frozenset[str]
+    """Names of what lies in the folder."""
     running: bool
     """A supervisor is at work on it."""
 
@@ -97,6 +99,7 @@ def read(record: Record) -> Facts:
             for task in plan.tasks
             if (record.path / "logs" / f"{task.name}.log").is_file()
         },
+        files=frozenset(path.name for path in record.path.iterdir()),
         running=record.live and analysis.outcome == "running",
     )
 
@@ -114,11 +117,11 @@ def key_figures(facts: Facts) -> Iterator[Figure]:
     """Yield the numbers that are asked for first; a dash where the record does not say."""
     found = facts.analysis
     rate, examples = found.steps_per_second, found.examples_per_second
-    yield Figure("Steps per second", _number(rate), "first to last step of the job")
+    yield Figure("Steps/s", _number(rate), "first to last step of the job")
     if examples is not None:
-        yield Figure("Examples per second", _number(examples))
+        yield Figure("Examples/s", _number(examples), "of the job")
     final = "—" if found.final_step is None else str(found.final_step)
-    yield Figure("Final step", final)
+    yield Figure("Final step", final, "the furthest of any task")
     lost = "—" if found.final_step is None else str(found.lost_steps)
     yield Figure("Steps lost", lost, "done again after restarts")
     goodput = "—" if found.goodput is None else f"{found.goodput:.0%}"
@@ -126,9 +129,9 @@ def key_figures(facts: Facts) -> Iterator[Figure]:
     yield Figure("Worst recovery", _worst(found), "from a failure to the next step")
     yield Figure("Restarts", str(found.restarts), _struck(found.faults))
     if found.first_step is not None:
-        yield Figure("First step after", format_duration(found.first_step))
+        yield Figure("First step after", format_duration(found.first_step), "from the run's start")
     if found.accuracy is not None:
-        yield Figure("Accuracy", f"{found.accuracy:.3f}")
+        yield Figure("Accuracy", f"{found.accuracy:.3f}", "the last that was told")
 
 
 def _worst(found: Analysis) -> str:

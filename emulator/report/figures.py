@@ -27,7 +27,7 @@ Chart = dict[str, Any]
 
 POINTS = 1000
 """A line has no more; more than there are pixels show nothing more."""
-RATE_HEIGHT, GAP, FOOT, HEAD = 200, 26, 44, 26
+RATE_HEIGHT, GAP, FOOT, HEAD = 200, 22, 34, 20
 """Pixels: of the curve, between it and the lanes, below and above both."""
 _BADGES = 30
 """Faults that get a label; of more the hover tells."""
@@ -136,7 +136,7 @@ def timeline(facts: Facts) -> Chart:
                 showgrid=False,
             ),
             shapes=[*_moments(facts.analysis.faults)],
-            annotations=[_title("steps per second"), *_badges(facts.analysis.faults, end)],
+            annotations=list(_badges(facts.analysis.faults, end)),
         ),
     }
 
@@ -144,20 +144,6 @@ def timeline(facts: Facts) -> Chart:
 def _row_height(tasks: int) -> int:
     """Return pixels a lane: few are easy to hit, many still fit on a screen."""
     return 30 if tasks <= 6 else 22 if tasks <= 14 else 17
-
-
-def _title(text: str) -> dict[str, Any]:
-    return {
-        "text": text,
-        "x": 0,
-        "xref": "paper",
-        "xanchor": "left",
-        "y": 1,
-        "yref": "paper",
-        "yanchor": "bottom",
-        "showarrow": False,
-        "font": {"color": "--muted", "size": 12},
-    }
 
 
 def _speed(speed: Curve, end: float) -> Iterator[dict[str, Any]]:
@@ -252,16 +238,16 @@ def _badges(faults: Sequence[FaultResult], end: float) -> Iterator[dict[str, Any
     last = -math.inf
     for fault in sorted(struck, key=lambda fault: fault.triggered or 0.0):
         when = fault.triggered or 0.0
-        if when - last < end * 0.05 or when < end * 0.2:  # the axis's title is on the left
+        if when - last < end * 0.05:
             continue
         last = when
         yield {
-            "text": escape(f"{fault.kind} {fault.id}" if len(struck) <= 3 else fault.id),
+            "text": escape(f"{fault.kind} {fault.target}" if len(struck) == 1 else fault.id),
             "x": short(when),
             "y": 1,
             "yref": "paper",
             "yanchor": "bottom",
-            "xanchor": "center" if when < end * 0.85 else "right",
+            "xanchor": "left" if when < end / 2 else "right",
             "showarrow": False,
             "font": {"color": "--fault", "size": 11},
         }

@@ -32,6 +32,8 @@ class Panel:
     note: str
     lines: Sequence[str]
     chart: Chart
+    quiet: bool = False
+    """All of it is zero."""
 
 
 _RATES: tuple[tuple[str, str, str, Callable[[Rates], Value]], ...] = (
@@ -54,7 +56,10 @@ _DEVICES: tuple[tuple[str, str, str, Callable[[GpuUsage], Value]], ...] = (
 
 
 def task_panels(facts: Facts) -> Iterator[Panel]:
-    """Yield steps a second and usage of every task; a chart that would be empty is left out."""
+    """Yield steps a second and usage of every task; nothing of what the engine can't tell.
+
+    A panel whose lines are zero all the time is `quiet`: it is worth a word, and no chart.
+    """
     names = [task.name for task in facts.plan.tasks]
     end = over_at(facts.history) or 1.0
     if told := list(_steps(facts, end)):
@@ -158,7 +163,8 @@ def _panel(
         yaxis=axis(rangemode="tozero", automargin=True, nticks=5, ticksuffix=suffix),
     )
     drawn = [name for name, _ in lines]
-    return Panel(title, note, drawn, {"height": HEIGHT, "data": data, "layout": shape})
+    quiet = not any(value for _, points in lines for _, value in points)
+    return Panel(title, note, drawn, {"height": HEIGHT, "data": data, "layout": shape}, quiet)
 
 
 def _percent(share: float | None) -> Value:

@@ -120,8 +120,21 @@ def _see_through(
         record.finish("summary.json", summary)
         record.finish("verdicts.json", [asdict(verdict) for verdict in verdicts])
     finally:
-        record.close()
+        try:
+            _write_reports(record.path, listener)
+        finally:
+            record.close()
     return Result(record.path, end, analysis, verdicts, summary)
+
+
+def _write_reports(folder: Path, listener: Listener) -> None:
+    """Write what people look at; where that fails, say so: verdict and exit code stand without."""
+    from emulator.report.files import write  # only now: a run need not wait for it to load
+
+    try:
+        write(Record(folder))
+    except Exception as error:
+        listener.say(f"the report is missing: {error}")
 
 
 def _supervise(

@@ -8,12 +8,13 @@ escaped by jinja2 wherever it goes. All words and numbers are plain HTML; only c
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -136,7 +137,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    filters: dict[str, Callable[[Any], str]] = {
         "duration": lambda seconds: "" if seconds is None else format_duration(seconds),
         "rate": lambda value: "?" if value is None else f"{value:.3g}",
         "said": lambda value: "" if value is None else printable(str(value)),
@@ -145,6 +146,7 @@ def _templates() -> jinja2.Environment:
         "limits": _limits,
         "when": _trigger,
     }
+    found.filters |= filters
     return found
 
 
@@ -206,10 +208,8 @@ def _environment(task: Task) -> Iterator[tuple[str, str]]:
     """Yield a task's environment; what holds JSON is laid out."""
     for key, value in task.env.items():
         if key in _RENDEZVOUS:
-            try:
+            with contextlib.suppress(ValueError):
                 value = json.dumps(json.loads(value), indent=2)
-            except ValueError:
-                pass
         yield key, printable(value)
 
 

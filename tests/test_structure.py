@@ -24,7 +24,7 @@ LAYERS = [
     {"reading", "plan", "policy", "faults", "variants"},
     {"record"},
     {"analysis", "goodput", "invariants", "spans", "throughput", "base_image"},
-    {"checks", "images", "comparison", "results"},
+    {"checks", "images", "comparison", "results", "listing"},
     {"engines"},
     {
         "supervisor",

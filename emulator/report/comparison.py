@@ -16,7 +16,7 @@ from emulator.comparison import Row
 from emulator.report.terminal import STATUS_COLOURS
 from emulator.units import format_duration
 
-__all__ = ["print_comparison"]
+__all__ = ["beside", "called", "print_comparison", "written"]
 
 _WORDS = ("outcome", "verdict", "steps", "lost", "restarts")
 """Columns without ratios."""
@@ -39,9 +39,9 @@ _COLUMNS = (
 def print_comparison(rows: Sequence[Row], console: Console) -> None:
     """Print what was varied, and a row for each run with its ratios to the first."""
     for key in rows[0].differs:
-        values = " | ".join(_written(row.differs[key]) for row in rows)
+        values = " | ".join(written(row.differs[key]) for row in rows)
         console.print(f"{key}: {values}", markup=False, highlight=False, soft_wrap=True)
-    names = list(_names(rows))
+    names = list(called(rows))
     room = console.width - _NUMBERS
     narrow = max(len(word) for name in names for word in name.split()) > room
     if narrow:
@@ -58,7 +58,7 @@ def print_comparison(rows: Sequence[Row], console: Console) -> None:
     console.print(table)
 
 
-def _names(rows: Sequence[Row]) -> Iterator[str]:
+def called(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what each run is called: its variant, with its id where two are of the same."""
     count = Counter(row.variant for row in rows)
     for row in rows:
@@ -76,13 +76,13 @@ def _cells(row: Row, reference: Row) -> Iterator[str]:
     if row.unrecovered:
         yield "never"
     else:
-        yield _beside(row, reference, "worst_recovery", format_duration)
-    yield _beside(row, reference, "goodput", "{:.0%}".format)
-    yield _beside(row, reference, "steps_per_second", "{:.1f}".format)
-    yield _beside(row, reference, "duration", format_duration)
+        yield beside(row, reference, "worst_recovery", format_duration)
+    yield beside(row, reference, "goodput", "{:.0%}".format)
+    yield beside(row, reference, "steps_per_second", "{:.1f}".format)
+    yield beside(row, reference, "duration", format_duration)
 
 
-def _beside(row: Row, reference: Row, what: str, form: Any) -> str:  # noqa: ANN401
+def beside(row: Row, reference: Row, what: str, form: Any) -> str:  # noqa: ANN401
     """Return a number, and how many times the reference's it is."""
     value, first = getattr(row, what), getattr(reference, what)
     if value is None:
@@ -91,7 +91,7 @@ def _beside(row: Row, reference: Row, what: str, form: Any) -> str:  # noqa: ANN
     return f"{form(value)}{ratio}"
 
 
-def _written(value: object) -> str:
+def written(value: object) -> str:
     """Return a value of a scenario as short as it can be said."""
     return value if isinstance(value, str) and value else json.dumps(_without_defaults(value))
 

@@ -23,7 +23,7 @@ LAYERS = [
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
     {"record", "metrics"},
-    {"analysis", "goodput", "invariants", "base_image"},
+    {"analysis", "goodput", "invariants", "base_image", "live", "pace"},
     {"checks", "images", "comparison"},
     {"engines"},
     {

@@ -18,11 +18,11 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled", "netem"},
+    {"errors", "clock", "units", "steps", "bundled", "netem", "metrics"},
     {"values", "events"},
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
-    {"record", "metrics"},
+    {"record"},
     {"analysis", "goodput", "invariants", "base_image", "live", "pace"},
     {"checks", "images", "comparison"},
     {"engines"},
@@ -34,6 +34,7 @@ LAYERS = [
         "desk",
         "injector",
         "watchdog",
+        "sampling",
         "leftovers",
         "doctor",
     },

@@ -197,7 +197,7 @@ def _with_peak(earlier: Usage | None, later: Usage) -> Usage:
 
 
 def _averaged(one: GpuUsage, two: GpuUsage) -> GpuUsage:
-    means = {
+    means: dict[str, Any] = {
         name: fmean(values)
         for name in ("utilisation", "power", "temperature", "sm_clock", "memory_clock")
         if None not in (values := (getattr(one, name), getattr(two, name)))

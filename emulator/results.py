@@ -66,5 +66,6 @@ def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
         engine=plan.engine,
         analysis=analysis,
         verdicts=verdicts,
+        samples=record.samples,
     )
     return analysis, verdicts, summary

@@ -23,7 +23,7 @@ LAYERS = [
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
     {"record"},
-    {"analysis", "goodput", "invariants", "spans", "throughput", "base_image"},
+    {"analysis", "goodput", "invariants", "spans", "throughput", "live", "pace", "base_image"},
     {"checks", "images", "comparison", "results", "listing"},
     {"engines"},
     {

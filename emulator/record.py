@@ -1,17 +1,17 @@
 """The run folder: one writer while it runs, readable at any moment after.
 
-`scenario.yaml` and `plan.json` are written before the first task starts, `history.jsonl` and
-`logs/` during, `summary.json` and `verdicts.json` last. A crash at any stage leaves something to
-read; a torn last line is left out on reading.
+`scenario.yaml` and `plan.json` are written before the first task starts, `history.jsonl`,
+`samples.jsonl` and `logs/` during, `summary.json` and `verdicts.json` last. A crash at any stage
+leaves something to read; a torn last line is left out on reading.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +20,11 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from emulator.clock import Clock
+from emulator.coalesce import Coalescer
 from emulator.errors import RecordError, UsageError
+from emulator.history import Entry, as_it_happened, entry_of
+from emulator.metrics import sample_file
+from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.plan import Plan
 
 __all__ = [
@@ -37,20 +41,6 @@ __all__ = [
 LOCK = "supervisor.lock"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One line of the history."""
-
-    n: int
-    t: float
-    """Seconds since the run began, monotonic."""
-    wall: float
-    """Seconds since 1970, by the engine's clock where the engine said when."""
-    event: str
-    task: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-
 class RunFolder:
     """The writing side; holds the run's lock as long as it is open, even if it is killed."""
 
@@ -59,6 +49,7 @@ class RunFolder:
         self._clock = clock
         self._began = clock.now()
         self._n = 0
+        self._coalescer = Coalescer()
         self._logs: dict[str, IO[bytes]] = {}
         with _saying(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -78,6 +69,7 @@ class RunFolder:
             self._lock.acquire(timeout=0)
             # Unbuffered: what was written before a kill -9 is there after it.
             self._history = (self.path / "history.jsonl").open("ab", buffering=0)
+        self._samples = sample_file.SampleFile(self.path / sample_file.NAME)
 
     @classmethod
     def reopen(cls, record: Record, clock: Clock) -> RunFolder:
@@ -93,8 +85,11 @@ class RunFolder:
             _cut(record.path / "history.jsonl", len(history))
             for path in (record.path / "logs").glob("*.log"):
                 _cut(path)
+            if (samples := record.path / sample_file.NAME).exists():
+                _cut(samples)
         last = history[-1] if history else None
         folder._n = last.n + 1 if last else 0
+        folder._coalescer = Coalescer(sum(entry.event == "step" for entry in history))
         since = max(0.0, clock.wall() - last.wall) if last else 0.0
         folder._began = clock.now() - (last.t + since if last else 0.0)
         return folder
@@ -107,7 +102,11 @@ class RunFolder:
     def write(
         self, event: str, task: str = "", *, wall: float | None = None, **data: object
     ) -> Entry:
-        """Append to the history; the only place where events get their number and time."""
+        """Append to the history; the only place where events get their number and time.
+
+        Of many steps some are told of together, see `emulator/coalesce.py`. A step that waits for
+        others has the number of what will tell of it.
+        """
         entry = Entry(
             n=self._n,
             t=round(self._clock.now() - self._began, 6),
@@ -116,12 +115,17 @@ class RunFolder:
             task=task,
             data=data,
         )
+        for one in self._coalescer.take(entry):
+            entry = replace(entry, n=self._n)
+            self._append(replace(one, n=self._n))
+        return entry
+
+    def _append(self, entry: Entry) -> None:
         self._n += 1
-        fields = {"n": entry.n, "t": entry.t, "wall": entry.wall, "event": event}
-        line = json.dumps({**fields, **({"task": task} if task else {}), **data})
+        fields = {"n": entry.n, "t": entry.t, "wall": entry.wall, "event": entry.event}
+        line = json.dumps({**fields, **({"task": entry.task} if entry.task else {}), **entry.data})
         with _saying(self.path):
             self._history.write(line.encode() + b"\n")
-        return entry
 
     def log(self, task: str, text: str) -> None:
         """Append a line to the task's log, as it was printed."""
@@ -129,6 +133,15 @@ class RunFolder:
             if task not in self._logs:
                 self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
             self._logs[task].write(text.encode("utf-8", "surrogateescape") + b"\n")
+
+    def sample(
+        self, at: float, wall: float, tasks: Mapping[str, Usage], gpus: Sequence[GpuUsage] = ()
+    ) -> Sample:
+        """Append what was measured at the time `at` of the run's clock."""
+        sample = Sample(round(at - self._began, 6), round(wall, 6), tasks, gpus)
+        with _saying(self.path):
+            self._samples.append(sample)
+        return sample
 
     def printed(self, task: str) -> list[str]:
         """Return the lines in the task's log as an engine tells them."""
@@ -138,6 +151,10 @@ class RunFolder:
             return []
         return text.decode("utf-8", "surrogateescape").split("\n")[:-1]
 
+    def printed_until(self, task: str) -> float:
+        """Return when the task printed its last line, in seconds since 1970."""
+        return min((self.path / "logs" / f"{task}.log").stat().st_mtime, self._clock.wall())
+
     def finish(self, name: str, value: object) -> None:
         """Write a result file: `summary.json`, `verdicts.json`."""
         with _saying(self.path):
@@ -145,6 +162,8 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the files and give the lock back."""
+        with contextlib.suppress(OSError):  # a full disk was told of before
+            self._samples.close()
         for log in self._logs.values():
             log.close()
         self._history.close()
@@ -227,6 +246,11 @@ class Record:
         """
         return tuple(as_it_happened(self.history))
 
+    @cached_property
+    def samples(self) -> Sequence[Sample]:
+        """Everything that was measured, in order."""
+        return tuple(sample_file.read(self.path / sample_file.NAME))
+
     def log(self, task: str) -> list[str]:
         """Return what the task printed."""
         try:
@@ -285,27 +309,6 @@ def _entries(lines: IO[bytes]) -> Iterator[Entry]:
             return  # a torn line and what was written after it, once there was room again
 
 
-def entry_of(data: dict[str, Any]) -> Entry:
-    """Return a line of the history as an entry; raises KeyError where it is none."""
-    known = {key: data.pop(key) for key in ("n", "t", "wall", "event")}
-    return Entry(**known, task=data.pop("task", ""), data=data)
-
-
-def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
-    """Move the steps, phases and exits of a gap to their time (pure)."""
-    moved: list[Entry] = []
-    taken_over: Entry | None = None
-    for entry in history:
-        if entry.event == "attached":
-            taken_over = entry
-        elif taken_over and entry.event in ("step", "phase", "exit"):
-            since = taken_over.wall - entry.wall
-            if since > 0:
-                entry = replace(entry, t=round(max(0.0, taken_over.t - since), 6))
-        moved.append(entry)
-    return sorted(moved, key=lambda entry: entry.t) if taken_over else moved
-
-
 def _cut(path: Path, lines: int | None = None) -> None:
     """Cut off a torn line, or all after so many lines."""
     with path.open("r+b") as file:
@@ -320,7 +323,7 @@ def _write_json(path: Path, value: object) -> None:
     os.replace(partial, path)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _saying(path: Path) -> Iterator[None]:
     """Turn what the disk says into a sentence."""
     try:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from platformdirs import user_cache_path
 
 from emulator.engines.base import Exited, Found, Inbox, Incapable, Line, Lost
 from emulator.errors import EngineError, EngineLost
+from emulator.metrics.processes import Sessions
+from emulator.metrics.samples import Usage
 from emulator.plan import Plan, Site, Task
 from emulator.scenario import Dockerfile, Scenario
 
@@ -50,11 +52,12 @@ class ProcessEngine(Incapable):
     """Runs tasks as process groups on this machine."""
 
     name = "process"
-    capabilities = frozenset({"replace", "same-address", "pause"})
+    capabilities = frozenset({"replace", "same-address", "pause", "usage"})
     keeps_addresses = True
 
     def __init__(self) -> None:
         self._started: dict[str, _Started] = {}
+        self._sessions = Sessions()
         self._locks: list[FileLock] = []
         self._ports: dict[str, int] = {}
         self._folder = Path()
@@ -145,6 +148,20 @@ class ProcessEngine(Incapable):
     def resume(self, task: str) -> None:
         """Let the process group go on."""
         self.signal(task, signal.SIGCONT)
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return what the processes of each task have used."""
+        return self._sessions.usage(self._leaders())
+
+    def pids(self) -> Mapping[str, Collection[int]]:
+        """Return the processes of each task."""
+        leaders = self._leaders()
+        members = self._sessions.members(leaders.values())
+        return {task: members.get(leader, []) for task, leader in leaders.items()}
+
+    def _leaders(self) -> dict[str, int]:
+        """Return the first process of each task: the leader of its group and session."""
+        return {task: started.process.pid for task, started in list(self._started.items())}
 
     def remove(self, task: str) -> None:
         """Kill the task and delete its working directory."""

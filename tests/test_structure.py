@@ -24,7 +24,7 @@ LAYERS = [
     {"reading", "plan", "policy", "faults", "variants"},
     {"history", "coalesce"},
     {"record"},
-    {"analysis", "goodput", "invariants", "throughput", "course", "base_image"},
+    {"analysis", "goodput", "invariants", "throughput", "course", "live", "pace", "base_image"},
     {"checks", "images", "comparison"},
     {"engines"},
     {

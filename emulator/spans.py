@@ -72,22 +72,24 @@ def states(plan: Plan, history: Sequence[Entry]) -> list[Span]:
     Before its first start and after its last exit a task is in none; see `endings`.
     """
     end, impaired = over_at(history), _impairments(plan, history)
+    moments: dict[str, list[tuple[Entry, float]]] = defaultdict(list)
+    for entry in history:
+        if entry.event in ("start", "running", "exit"):
+            moments[entry.task].append((entry, _when(entry, history)))
     return [
         span
         for task in plan.tasks
-        for whole in _courses(task.name, history, end)
+        for whole in _courses(task.name, moments[task.name], end)
         for span in (_split(whole, impaired[task.name]) if whole.what == "running" else [whole])
         if span.begin < span.end
     ]
 
 
-def _courses(task: str, history: Sequence[Entry], end: float) -> Iterator[Span]:
+def _courses(task: str, moments: Sequence[tuple[Entry, float]], end: float) -> Iterator[Span]:
     """Yield starting, running, and what comes between an exit and the next start."""
     state, since = "", 0.0
-    for entry in history:
-        if entry.task != task or entry.event not in ("start", "running", "exit"):
-            continue
-        now = max(since, _when(entry, history))
+    for entry, when in moments:
+        now = max(since, when)
         if state:
             yield Span(task, state, since, now)
         since = now

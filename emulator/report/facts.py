@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record import Entry, Record
 from emulator.results import judge
-from emulator.spans import endings
+from emulator.spans import Ending, Span, endings, over_at, phases, states
+from emulator.throughput import Curve, curve
 from emulator.units import format_duration
 
 __all__ = ["Facts", "Figure", "key_figures", "printable", "read"]
@@ -60,6 +62,31 @@ class Facts:
         """When the run began, UTC."""
         first = next(iter(self.history), None)
         return None if first is None else datetime.fromtimestamp(first.wall - first.t, UTC)
+
+    @cached_property
+    def end(self) -> float:
+        """Where the axis of the charts ends, in seconds."""
+        return over_at(self.history) or 1.0
+
+    @cached_property
+    def speed(self) -> Curve:
+        """Steps per second over the run."""
+        return curve(self.plan, self.history, self.end)
+
+    @cached_property
+    def states(self) -> Sequence[Span]:
+        """What every task was doing."""
+        return states(self.plan, self.history)
+
+    @cached_property
+    def phases(self) -> Sequence[Span]:
+        """What tasks told of."""
+        return phases(self.history)
+
+    @cached_property
+    def endings(self) -> Sequence[Ending]:
+        """How the tasks ended."""
+        return endings(self.plan, self.history)
 
     @property
     def sampling(self) -> Mapping[str, Any]:

@@ -16,8 +16,8 @@ from typing import Any
 
 from emulator.analysis import FaultResult
 from emulator.report.facts import Facts
-from emulator.spans import STATES, Span, endings, over_at, phases, states
-from emulator.throughput import Curve, curve
+from emulator.spans import STATES, Span
+from emulator.throughput import Curve
 from emulator.units import format_duration
 
 __all__ = ["POINTS", "Chart", "axis", "colour", "layout", "line", "short", "thinned", "timeline"]
@@ -80,7 +80,7 @@ def axis(**more: Any) -> dict[str, Any]:  # noqa: ANN401
 
 def timeline(facts: Facts) -> Chart:
     """Return the job's throughput above a lane for each task, on one axis of seconds."""
-    end = over_at(facts.history) or 1.0
+    end = facts.end
     names = [task.name for task in facts.plan.tasks]
     number = {name: row for row, name in enumerate(names)}
     rows = _row_height(len(names))
@@ -88,14 +88,14 @@ def timeline(facts: Facts) -> Chart:
     height = HEAD + RATE_HEIGHT + GAP + lanes + FOOT
     inner = height - HEAD - FOOT
     split, top = lanes / inner, (lanes + GAP) / inner
-    speed = curve(facts.plan, facts.history, end)
+    speed = facts.speed
     highest = max(speed.job, default=0.0) * 1.15 or 1.0
     bands = list(_bands(facts.analysis.faults, end, highest))
     data = [
         *_speed(speed, end),
         *bands,
-        *_lanes(states(facts.plan, facts.history), number, 0.72, end),
-        *_lanes(phases(facts.history), number, 0.3, end),
+        *_lanes(facts.states, number, 0.72, end),
+        *_lanes(facts.phases, number, 0.3, end),
         *_ends(facts, number),
     ]
     return {
@@ -238,7 +238,7 @@ def _badges(faults: Sequence[FaultResult], end: float) -> Iterator[dict[str, Any
     last = -math.inf
     for fault in sorted(struck, key=lambda fault: fault.triggered or 0.0):
         when = fault.triggered or 0.0
-        if when - last < end * 0.05:
+        if when - last < end * 0.05:  # no room beside the last one
             continue
         last = when
         yield {
@@ -247,7 +247,7 @@ def _badges(faults: Sequence[FaultResult], end: float) -> Iterator[dict[str, Any
             "y": 1,
             "yref": "paper",
             "yanchor": "bottom",
-            "xanchor": "left" if when < end / 2 else "right",
+            "xanchor": "left" if when < end * 0.6 else "right",
             "showarrow": False,
             "font": {"color": "--fault", "size": 11},
         }
@@ -287,7 +287,7 @@ def _span_in_words(span: Span) -> str:
 
 def _ends(facts: Facts, number: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """Yield a mark where each task's last process ended; form and colour say how."""
-    ended = sorted(endings(facts.plan, facts.history), key=lambda e: e.state)
+    ended = sorted(facts.endings, key=lambda e: e.state)
     for state, group in groupby(ended, key=lambda ending: ending.state):
         marks = list(group)
         yield {

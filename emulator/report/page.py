@@ -31,7 +31,6 @@ from emulator.plan import Task
 from emulator.report.facts import Facts, key_figures, printable
 from emulator.report.figures import Chart, colour, line, timeline
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
-from emulator.spans import endings, phases, states
 from emulator.throughput import throughput
 from emulator.units import format_duration, format_size
 
@@ -139,6 +138,7 @@ def _templates() -> jinja2.Environment:
     )
     filters: dict[str, Callable[[Any], str]] = {
         "duration": lambda seconds: "" if seconds is None else format_duration(seconds),
+        "size": lambda size: "" if size is None else format_size(size),
         "rate": lambda value: "?" if value is None else f"{value:.3g}",
         "said": lambda value: "" if value is None else printable(str(value)),
         "mark": _MARKS.__getitem__,
@@ -172,12 +172,12 @@ def _causes(time: Mapping[str, float]) -> Iterator[_Cause]:
 def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
     """Yield what the lanes show: kind of mark, word, colour."""
     for kind, spans in (
-        ("lane", states(facts.plan, facts.history)),
-        ("phase", phases(facts.history)),
+        ("lane", facts.states),
+        ("phase", facts.phases),
     ):
         for what in dict.fromkeys(span.what for span in spans):
             yield kind, what, colour(what)
-    for state in sorted({ending.state for ending in endings(facts.plan, facts.history)}):
+    for state in sorted({ending.state for ending in facts.endings}):
         yield state, state, colour(state)
 
 

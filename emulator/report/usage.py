@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from emulator.metrics.samples import GpuUsage, Rates, Sample, series
+from emulator.metrics.samples import GpuUsage, Rates, Sample, Usage, series
 from emulator.report.facts import Facts
 from emulator.report.figures import POINTS, Chart, axis, layout, line, short, thinned
-from emulator.spans import over_at
-from emulator.throughput import curve
+from emulator.throughput import Curve
 
 __all__ = ["Panel", "gpu_panels", "no_gpus", "task_panels"]
 
@@ -36,15 +35,39 @@ class Panel:
     """All of it is zero."""
 
 
-_RATES: tuple[tuple[str, str, str, Callable[[Rates], Value]], ...] = (
-    ("CPU", "% of the limit", "%", lambda r: _percent(r.cpu_share)),
-    ("CPU", "cores", "cores", lambda r: r.cpu if r.cpu_share is None else None),
-    ("Held back", "% of the time, for the CPU limit", "%", lambda r: _percent(r.throttled)),
-    ("Memory", "% of the limit", "%", lambda r: _percent(r.memory_share)),
-    ("Memory", "MiB in use", "MiB", lambda r: _over(r.memory, _MIB)),
-    ("Network", "MiB/s received and sent", "MiB/s", lambda r: _both(r.received, r.sent)),
-    ("Disk", "MiB/s read and written", "MiB/s", lambda r: _both(r.read, r.written)),
-    ("Processes", "of the task, threads where cgroups count", "", lambda r: r.processes),
+@dataclass(frozen=True)
+class _Measure:
+    title: str
+    note: str
+    unit: str
+    value: Callable[[Rates], Value]
+    of: Callable[[Usage], bool] = lambda usage: True
+    """Of whom, by the first sample: a throttle's limit comes and goes."""
+
+
+_MEASURES = (
+    _Measure(
+        "CPU", "% of the limit", "%", lambda r: _percent(r.cpu_share), lambda u: u.cpus is not None
+    ),
+    _Measure("CPU", "cores", "cores", lambda r: r.cpu, lambda u: u.cpus is None),
+    _Measure("Held back", "% of the time, for its limit", "%", lambda r: _percent(r.throttled)),
+    _Measure(
+        "Memory",
+        "% of the limit",
+        "%",
+        lambda r: _percent(r.memory_share),
+        lambda u: u.memory_limit is not None,
+    ),
+    _Measure(
+        "Memory",
+        "MiB in use",
+        "MiB",
+        lambda r: _over(r.memory, _MIB),
+        lambda u: u.memory_limit is None,
+    ),
+    _Measure("Network", "MiB/s received and sent", "MiB/s", lambda r: _both(r.received, r.sent)),
+    _Measure("Disk", "MiB/s read and written", "MiB/s", lambda r: _both(r.read, r.written)),
+    _Measure("Processes", "threads, where cgroups count", "", lambda r: r.processes),
 )
 _DEVICES: tuple[tuple[str, str, str, Callable[[GpuUsage], Value]], ...] = (
     ("GPU utilisation", "% of the time a kernel ran", "%", lambda g: _percent(g.utilisation)),
@@ -61,23 +84,25 @@ def task_panels(facts: Facts) -> Iterator[Panel]:
     A panel whose lines are zero all the time is `quiet`: it is worth a word, and no chart.
     """
     names = [task.name for task in facts.plan.tasks]
-    end = over_at(facts.history) or 1.0
-    if told := list(_steps(facts, end)):
+    end = facts.end
+    told = list(_steps(facts.speed))
+    if len(told) > 1:  # of one alone, the timeline shows it
         yield _panel("Steps per second", "as each task tells of them", "steps/s", told, names, end)
     used = {name: dict(series(facts.samples, name)) for name in names}
     times = [sample.t for sample in facts.samples]
-    for title, note, unit, value in _RATES:
+    first = {name: use for sample in reversed(facts.samples) for name, use in sample.tasks.items()}
+    for measure in _MEASURES:
         # Where a task was not there its line has a gap.
         lines = [
-            (name, [(t, value(used[name][t]) if t in used[name] else None) for t in times])
-            for name in names
+            (name, [(t, measure.value(rates) if (rates := at.get(t)) else None) for t in times])
+            for name, at in used.items()
+            if name in first and measure.of(first[name])
         ]
         if known := _known(lines):
-            yield _panel(title, note, unit, known, names, end)
+            yield _panel(measure.title, measure.note, measure.unit, known, names, end)
 
 
-def _steps(facts: Facts, end: float) -> Iterator[Line]:
-    speed = curve(facts.plan, facts.history, end)
+def _steps(speed: Curve) -> Iterator[Line]:
     for name, rates in speed.tasks.items():
         if any(rates):
             middle = speed.begin + speed.width / 2
@@ -86,7 +111,7 @@ def _steps(facts: Facts, end: float) -> Iterator[Line]:
 
 def gpu_panels(facts: Facts) -> Iterator[Panel]:
     """Yield what every device did, and what of it each task had."""
-    end = over_at(facts.history) or 1.0
+    end = facts.end
     names = sorted({_device(gpu) for sample in facts.samples for gpu in sample.gpus})
     for title, note, unit, value in _DEVICES:
         lines = [(name, list(_of_device(facts.samples, name, value))) for name in names]

@@ -39,6 +39,10 @@ def compare(
         ),
     ],
     out: Out = Path("runs"),
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also as a page, with their curves."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="The rows as data.")] = False,
 ) -> None:
     """Judge runs again from their folders, side by side; ratios are to the first one.
@@ -50,7 +54,12 @@ def compare(
 
     if len(runs) < 2:
         raise UsageError("A comparison takes two runs or more.", "`emulate ps --all` lists them.")
-    rows = compare_records([find_run(name, out) for name in runs])
+    records = [find_run(name, out) for name in runs]
+    rows = compare_records(records)
+    if html is not None:
+        from emulator.report.files import write_comparison
+
+        note(f"wrote {write_comparison(rows, records, html)}")
     if json:
         print_json([asdict(row) for row in rows])
     else:

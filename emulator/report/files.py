@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+from emulator.comparison import Row
 from emulator.errors import RecordError
 from emulator.record import Record
-from emulator.report import HTML, junit, markdown, page
+from emulator.report import HTML, junit, markdown, overlay, page
 from emulator.report.facts import read
 
-__all__ = ["put", "write", "write_page"]
+__all__ = ["put", "write", "write_comparison", "write_page"]
 
 MARKDOWN, JUNIT = "report.md", "junit.xml"
 
@@ -28,7 +30,13 @@ def write(record: Record) -> Path:
 
 def write_page(record: Record, path: Path) -> Path:
     """Write only the page, anywhere; its links lead to the run folder. Raises RecordError."""
-    return put(path, page.render(read(record), beside=path.resolve().parent))
+    return put(path, page.render(read(record), place=path.resolve().parent))
+
+
+def write_comparison(rows: Sequence[Row], records: Sequence[Record], path: Path) -> Path:
+    """Write a page with several runs over each other; raises RecordError."""
+    facts = [read(record) for record in records]
+    return put(path, overlay.render(rows, facts, place=path.resolve().parent))
 
 
 def put(path: Path, text: str) -> Path:

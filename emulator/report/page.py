@@ -34,7 +34,7 @@ from emulator.report.usage import gpu_panels, no_gpus, task_panels
 from emulator.throughput import throughput
 from emulator.units import format_duration, format_size
 
-__all__ = ["WORDS", "render"]
+__all__ = ["WORDS", "Cause", "causes", "linker", "page", "render", "series"]
 
 WORDS = {"ok": "ok", "failed": "failed", "unknown": "unknown"}
 """What is said of a verdict beside its colour."""
@@ -43,8 +43,8 @@ _RENDEZVOUS = ("TF_CONFIG", "CLUSTER_CONFIG")
 """Variables that hold JSON."""
 
 
-def render(facts: Facts, *, beside: Path | None = None) -> str:
-    """Return the page of a run; its links lead from the folder `beside` into the run's."""
+def render(facts: Facts, *, place: Path | None = None) -> str:
+    """Return the page of a run; its links lead from the folder `place` into the run's."""
     found, gpus = list(task_panels(facts)), list(gpu_panels(facts))
     panels = [panel for panel in found if not panel.quiet]
     charts = {"timeline": timeline(facts)}
@@ -59,19 +59,19 @@ def render(facts: Facts, *, beside: Path | None = None) -> str:
         plan=facts.plan,
         scenario=facts.plan.scenario,
         figures=list(key_figures(facts)),
-        causes=list(_causes(facts.analysis.time)),
+        causes=list(causes(facts.analysis.time)),
         legend=list(_legend(facts)),
         speeds=_speeds(facts),
         panels=panels,
         quiet=[f"{panel.title} ({panel.note})" for panel in found if panel.quiet],
         gpus=gpus,
         no_gpus=no_gpus(facts),
-        series=list(_series(names, [name for panel in panels for name in panel.lines])),
-        devices=list(_series(lines := gpus[0].lines if gpus else [], lines)),
+        series=list(series(names, [name for panel in panels for name in panel.lines])),
+        devices=list(series(lines := gpus[0].lines if gpus else [], lines)),
         commands=_commands(facts.plan.tasks),
         rendezvous={task.name: dict(_environment(task)) for task in facts.plan.tasks},
         files=facts.files | {"report.md", "junit.xml"},
-        link=_linker(facts.folder, beside or facts.folder),
+        link=linker(facts.folder, place or facts.folder),
     )
 
 
@@ -151,22 +151,25 @@ def _templates() -> jinja2.Environment:
 
 
 @dataclass(frozen=True)
-class _Cause:
+class Cause:
+    """What some of the time went into."""
+
     name: str
     seconds: float
     share: float
 
     @property
     def colour(self) -> str:
+        """Its CSS variable."""
         return colour(self.name)
 
 
-def _causes(time: Mapping[str, float]) -> Iterator[_Cause]:
+def causes(time: Mapping[str, float]) -> Iterator[Cause]:
     """Yield what the time went into, in the order of the table; nothing of what took none."""
     whole = sum(time.values())
     for name in CAUSES:
         if time.get(name, 0.0) > 0:
-            yield _Cause(name, time[name], time[name] / whole)
+            yield Cause(name, time[name], time[name] / whole)
 
 
 def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
@@ -181,7 +184,7 @@ def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
         yield state, state, colour(state)
 
 
-def _series(names: Sequence[str], drawn: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def series(names: Sequence[str], drawn: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Yield the legend of all usage charts: name, colour, dashes."""
     for number, name in enumerate(names):
         if name in drawn:
@@ -226,9 +229,9 @@ def _trigger(fault: Any) -> str:  # noqa: ANN401
     return ", ".join(f"{key} {value}" for key, value in said.items())
 
 
-def _linker(folder: Path, beside: Path) -> Any:  # noqa: ANN401
-    """Return what makes links from a page in `beside` to files of the run."""
-    way = os.path.relpath(folder, beside)
+def linker(folder: Path, place: Path) -> Any:  # noqa: ANN401
+    """Return what makes links from a page in `place` to files of the run."""
+    way = os.path.relpath(folder, place)
 
     def link(name: str) -> str:
         return quote(name if way == "." else f"{way}/{name}")

@@ -48,7 +48,7 @@
   function print(on) {
     root.classList.toggle("printing", on);
     for (const place of places) {
-      const half = place.closest(".panels");
+      const half = place.closest(".panels:not(.whole)");
       draw(place, on ? (half ? (PRINTED - 16) / 2 : PRINTED) : undefined);
     }
   }

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from emulator.analysis import FaultResult
+from emulator.goodput import CAUSES
 from emulator.report.facts import Facts
 from emulator.spans import STATES, Span
 from emulator.throughput import Curve
@@ -33,11 +34,12 @@ _BADGES = 30
 """Faults that get a label; of more the hover tells."""
 _TASK_COLOURS, _DASHES = 8, ("solid", "dash", "dot", "dashdot")
 _ENDS = {"succeeded": "circle", "failed": "x", "stopped": "square"}
+_COLOURED = frozenset({*STATES, *CAUSES, *_ENDS})
 
 
 def colour(what: str) -> str:
-    """Return the CSS variable of a state, a phase or a cause."""
-    return f"--{what.replace(' ', '-')}"
+    """Return the CSS variable of a state, a phase or a cause; phases may be a program's own."""
+    return f"--{what.replace(' ', '-')}" if what in _COLOURED else "--other"
 
 
 def line(number: int) -> dict[str, Any]:
@@ -265,7 +267,7 @@ def _lanes(
         yield {
             "type": "bar",
             "orientation": "h",
-            "name": what,
+            "name": escape(what),
             "yaxis": "y2",
             "y": [number[span.task] for span in bars],
             "base": [short(span.begin) for span in bars],

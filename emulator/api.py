@@ -3,6 +3,7 @@
     GET    /v1/run            tasks and faults as they are now
     GET    /v1/history        the history, a line of JSON each, followed until the run is over;
                               `?after=N` leaves out the events up to number N
+    GET    /v1/samples        what tasks and GPUs use, a line of JSON each moment, followed as well
     GET    /v1/lines          what the tasks print, `{"task", "text"}` a line, followed as well;
                               `?task=NAME` only that one
     POST   /v1/faults         strike now; the body is an entry of `faults:` without `at`
@@ -33,6 +34,7 @@ from emulator.desk import Desk
 from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, UsageError
 from emulator.events import Asked
+from emulator.metrics import sample_file
 from emulator.strikes import Strike
 
 if TYPE_CHECKING:
@@ -108,6 +110,8 @@ def _whole_lines(path: Path, name: str, offsets: dict[str, int]) -> list[bytes]:
     """Return the complete lines of a file beyond its offset, and move that."""
     try:
         with path.open("rb") as file:
+            if offsets.get(name, 0) > os.fstat(file.fileno()).st_size:
+                offsets[name] = 0  # thinned meanwhile: another file
             file.seek(offsets.get(name, 0))
             new = file.read()
     except FileNotFoundError:
@@ -160,6 +164,16 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
 
         return StreamingResponse(entries(), media_type="application/x-ndjson")
 
+    async def samples(request: Request) -> Response:
+        async def measured() -> AsyncIterator[bytes]:
+            latest = -1.0
+            async for _, line in growth.lines(lambda: {"samples": folder / sample_file.NAME}):
+                if (t := float(json.loads(line)["t"])) > latest:  # else thinned, and seen before
+                    latest = t
+                    yield line
+
+        return StreamingResponse(measured(), media_type="application/x-ndjson")
+
     async def lines(request: Request) -> Response:
         only = request.query_params.get("task")
         if only is not None and only not in desk.tasks:
@@ -192,6 +206,7 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
             Route("/v1/faults/{id:path}", heal, methods=["DELETE"]),
             Route("/v1/stop", stop, methods=["POST"]),
             Route("/v1/history", history),
+            Route("/v1/samples", samples),
             Route("/v1/lines", lines),
         ],
         exception_handlers={EmulatorError: refuse, HTTPException: unknown},

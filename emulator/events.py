@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from emulator.errors import EmulatorError, UsageError
+from emulator.metrics.samples import GpuUsage, Usage
 
-__all__ = ["Asked", "Called", "Interrupted", "JobEnd", "Operation", "Outcome"]
+__all__ = ["Asked", "Called", "Interrupted", "JobEnd", "Measured", "Operation", "Outcome"]
 
 Outcome = Literal["succeeded", "failed", "timeout", "interrupted"]
 
@@ -63,3 +64,16 @@ class Called:
     task: str
     answer: str = ""
     error: EmulatorError | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What tasks and GPUs have used."""
+
+    at: float
+    """By the run's monotonic clock."""
+    wall: float
+    tasks: Mapping[str, Usage]
+    gpus: Sequence[GpuUsage] = ()
+    error: str = ""
+    """Why there is nothing."""

@@ -1,16 +1,16 @@
 """The run folder: one writer while it runs, readable at any moment after.
 
-`scenario.yaml` and `plan.json` are written before the first task starts, `history.jsonl` and
-`logs/` during, `summary.json` and `verdicts.json` last. A crash at any stage leaves something to
-read; a torn last line is left out on reading.
+`scenario.yaml` and `plan.json` are written before the first task starts, `history.jsonl`,
+`samples.jsonl` and `logs/` during, `summary.json` and `verdicts.json` last. A crash at any stage
+leaves something to read; a torn last line is left out on reading.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,8 @@ from pydantic import ValidationError
 
 from emulator.clock import Clock
 from emulator.errors import RecordError, UsageError
+from emulator.metrics import sample_file
+from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.plan import Plan
 
 __all__ = [
@@ -78,6 +80,7 @@ class RunFolder:
             self._lock.acquire(timeout=0)
             # Unbuffered: what was written before a kill -9 is there after it.
             self._history = (self.path / "history.jsonl").open("ab", buffering=0)
+        self._samples = sample_file.SampleFile(self.path / sample_file.NAME)
 
     @classmethod
     def reopen(cls, record: Record, clock: Clock) -> RunFolder:
@@ -93,6 +96,8 @@ class RunFolder:
             _cut(record.path / "history.jsonl", len(history))
             for path in (record.path / "logs").glob("*.log"):
                 _cut(path)
+            if (samples := record.path / sample_file.NAME).exists():
+                _cut(samples)
         last = history[-1] if history else None
         folder._n = last.n + 1 if last else 0
         since = max(0.0, clock.wall() - last.wall) if last else 0.0
@@ -130,6 +135,15 @@ class RunFolder:
                 self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
             self._logs[task].write(text.encode("utf-8", "surrogateescape") + b"\n")
 
+    def sample(
+        self, at: float, wall: float, tasks: Mapping[str, Usage], gpus: Sequence[GpuUsage] = ()
+    ) -> Sample:
+        """Append what was measured at the time `at` of the run's clock."""
+        sample = Sample(round(at - self._began, 6), round(wall, 6), tasks, gpus)
+        with _saying(self.path):
+            self._samples.append(sample)
+        return sample
+
     def printed(self, task: str) -> list[str]:
         """Return the lines in the task's log as an engine tells them."""
         try:
@@ -145,6 +159,8 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the files and give the lock back."""
+        with contextlib.suppress(OSError):  # a full disk was told of before
+            self._samples.close()
         for log in self._logs.values():
             log.close()
         self._history.close()
@@ -226,6 +242,11 @@ class Record:
         where the engine's stamps say that it belongs.
         """
         return tuple(as_it_happened(self.history))
+
+    @cached_property
+    def samples(self) -> Sequence[Sample]:
+        """Everything that was measured, in order."""
+        return tuple(sample_file.read(self.path / sample_file.NAME))
 
     def log(self, task: str) -> list[str]:
         """Return what the task printed."""
@@ -320,7 +341,7 @@ def _write_json(path: Path, value: object) -> None:
     os.replace(partial, path)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _saying(path: Path) -> Iterator[None]:
     """Turn what the disk says into a sentence."""
     try:

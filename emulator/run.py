@@ -21,6 +21,7 @@ from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.events import Interrupted, JobEnd
+from emulator.metrics.samples import Sample
 from emulator.plan import Plan, make_plan, new_run_id
 from emulator.record import Entry, Record, RunFolder
 from emulator.scenario import Scenario
@@ -42,6 +43,7 @@ class Listener:
     planned: Callable[[Plan, Path], None] = lambda plan, folder: None
     entry: Callable[[Entry], None] = lambda entry: None
     line: Callable[[str, str], None] = lambda task, text: None
+    sample: Callable[[Sample], None] = lambda sample: None
     reachable: Callable[[], None] = lambda: None
     """The API answers; called on a thread of its own."""
 
@@ -151,6 +153,7 @@ def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
         engine=plan.engine,
         analysis=analysis,
         verdicts=verdicts,
+        samples=record.samples,
     )
     return analysis, verdicts, summary
 
@@ -201,6 +204,11 @@ def _supervise(
         if door is not None:
             door.grown()
 
+    def on_sample(sample: Sample) -> None:
+        listener.sample(sample)
+        if door is not None:
+            door.grown()
+
     pool = _Inline() if isinstance(clock, ManualClock) else ThreadPoolExecutor(CALLS_AT_ONCE)
     supervisor = kind(
         plan,
@@ -210,6 +218,7 @@ def _supervise(
         submit=pool.submit,
         on_entry=on_entry,
         on_line=on_line,
+        on_sample=on_sample,
     )
     if not isinstance(clock, ManualClock):
         door = Door(supervisor.desk, supervisor.inbox, record.path, listener.reachable)

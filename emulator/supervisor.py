@@ -20,11 +20,13 @@ from emulator.clock import Clock
 from emulator.desk import Desk
 from emulator.engines.base import Engine, Exited, Inbox, Line, Lost
 from emulator.errors import EngineLost
-from emulator.events import Asked, Called, Interrupted, JobEnd
+from emulator.events import Asked, Called, Interrupted, JobEnd, Measured
 from emulator.faults import PlannedFault
 from emulator.injector import Injector
+from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record import Entry, RunFolder
+from emulator.sampling import Sampling
 from emulator.state import TaskState
 from emulator.steps import Observation, StepReader
 from emulator.watchdog import Watchdog
@@ -43,7 +45,8 @@ class Supervisor:
     """Runs one plan on one engine to its end.
 
     `submit` runs an engine call: a thread pool's in real life, `lambda call: call()` on a manual
-    clock. `on_entry` and `on_line` are told what is written and printed, as it happens.
+    clock. `on_entry`, `on_line` and `on_sample` are told what is written, printed and measured, as
+    it happens.
     """
 
     def __init__(
@@ -56,12 +59,13 @@ class Supervisor:
         submit: Callable[[Callable[[], None]], object],
         on_entry: Callable[[Entry], None] = lambda entry: None,
         on_line: Callable[[str, str], None] = lambda task, text: None,
+        on_sample: Callable[[Sample], None] = lambda sample: None,
     ) -> None:
         self.inbox = Inbox()
         self._plan, self._engine, self._record = plan, engine, record
         self._clock = clock
         self._calls = Calls(plan, engine, self.inbox, submit)
-        self._on_entry, self._on_line = on_entry, on_line
+        self._on_entry, self._on_line, self._on_sample = on_entry, on_line, on_sample
         rule = plan.scenario.metrics.steps
         self._tasks = {task.name: TaskState(task, StepReader(rule)) for task in plan.tasks}
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -82,6 +86,8 @@ class Supervisor:
             stop=lambda: self._interrupted(signal.SIGTERM),
         )
         self._watchdog = Watchdog(plan.scenario.restart.stall, self)
+        interval = plan.scenario.metrics.interval
+        self._sampling = Sampling(interval, engine, self.inbox, self, clock=clock, submit=submit)
 
     def run(self) -> JobEnd:
         """Start every task, see the job through, stop what is left; return how it ended.
@@ -105,10 +111,14 @@ class Supervisor:
         return self._see_through()
 
     def _see_through(self) -> JobEnd:
-        while self._end is None or self._anything_left() or self._injector.healing:
-            due = self._timers[0][0] if self._timers else None
-            self._take(self._clock.next_event(self.inbox, due))
-            self._fire_due_timers()  # also while a task prints without end
+        self._sampling.begin()
+        try:
+            while self._end is None or self._anything_left() or self._injector.healing:
+                due = self._timers[0][0] if self._timers else None
+                self._take(self._clock.next_event(self.inbox, due))
+                self._fire_due_timers()  # also while a task prints without end
+        finally:
+            self._sampling.end()
         return self._end
 
     # --- Events ---------------------------------------------------------------------------------
@@ -132,6 +142,8 @@ class Supervisor:
                 self._interrupted(event.signal)
             case Asked():
                 event.answer()
+            case Measured() if self._sampling.measured(event):
+                self._on_sample(self._record.sample(event.at, event.wall, event.tasks, event.gpus))
 
     def _fire_due_timers(self) -> None:
         while self._timers and self._timers[0][0] <= self._clock.now():

@@ -18,12 +18,13 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled", "netem"},
+    {"errors", "clock", "units", "steps", "bundled", "netem", "metrics"},
     {"values", "events"},
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
-    {"record", "metrics"},
-    {"analysis", "goodput", "invariants", "base_image"},
+    {"record"},
+    {"record"},
+    {"analysis", "goodput", "invariants", "throughput", "live", "pace", "base_image"},
     {"checks", "images", "comparison"},
     {"engines"},
     {
@@ -34,6 +35,7 @@ LAYERS = [
         "desk",
         "injector",
         "watchdog",
+        "sampling",
         "leftovers",
         "doctor",
     },

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from emulator import faults
 from emulator.errors import EngineError, Unsupported
+from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
 from emulator.scenario import Scenario
@@ -137,6 +138,7 @@ CAPABILITIES = frozenset(
         "oom",
         "adopt",
         "network",
+        "usage",
     }
 )
 """Everything that only some engines can do."""
@@ -211,6 +213,18 @@ class Engine(Protocol):
         """Make packets between tasks meet `links` and nothing else, also after restarts.
 
         Capability `network`.
+        """
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return what each running task has used since its start. Capability `usage`.
+
+        Asked again and again: it is to be cheap. Raises EngineError.
+        """
+
+    def pids(self) -> Mapping[str, Collection[int]]:
+        """Return each running task's processes as this machine numbers them; capability `usage`.
+
+        Empty where the tasks run on another.
         """
 
     def remove(self, task: str) -> None:

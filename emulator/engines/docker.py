@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -42,9 +42,11 @@ from emulator.engines.docker_requests import (
     program_archive,
     volume_request,
 )
+from emulator.engines.docker_usage import ContainerUsage
 from emulator.errors import EngineError
 from emulator.images import Images
 from emulator.metrics import gpu
+from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
 from emulator.scenario import Scenario
@@ -64,6 +66,7 @@ class DockerEngine:
         self, client: docker.APIClient | None = None, images: Images | None = None
     ) -> None:
         self._api = client or connect()
+        self._usage = ContainerUsage(self._api)
         self._images = images or Images(self._api, gpus=self.gpus)
         self._plan: Plan | None = None
         self._common: dict[str, str] = {}
@@ -160,6 +163,7 @@ class DockerEngine:
             self._api.start(container)
             if self._shaper:
                 self._shaper.started(task.name, self._created)
+        self._usage.started(container, task.cpus, task.memory)
         self._begin_to_follow(task.name, container)
         return container[:12]
 
@@ -186,6 +190,8 @@ class DockerEngine:
                 if seconds(state["StartedAt"]) - self._clock_ahead >= lives[task].since:
                     ids[task] = container[:12]
         for task in ids:
+            limits = plan.task(task)
+            self._usage.started(self._created[task], limits.cpus, limits.memory)
             self._begin_to_follow(task, self._created[task])
         return ids
 
@@ -223,6 +229,7 @@ class DockerEngine:
         """Change the container's CPU quota while it runs."""
         with saying(f"limit the CPU of {task}"):
             self._api.update_container(self._created[task], cpu_quota=cpu_quota(cpus))
+        self._usage.limited(self._created[task], cpus)
 
     def squeeze(self, task: str) -> None:
         """Take memory away from the task until the kernel kills it."""
@@ -243,6 +250,14 @@ class DockerEngine:
             self._shaper = Shaper(self._api, image, self._plan.run_id, self._common)
         with saying("change the network"):
             self._shaper.set(links, self._created)
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return what each container has used."""
+        return self._usage.of(dict(self._created))
+
+    def pids(self) -> Mapping[str, Collection[int]]:
+        """Return each container's processes, where they run on this machine."""
+        return self._usage.pids(dict(self._created))
 
     def remove(self, task: str) -> None:
         """Remove the task's container; the shared volume stays."""
@@ -322,6 +337,7 @@ class DockerEngine:
         try:
             self._read_lines(task, container, inbox, follow=True)
             code = self._api.wait(container, timeout=None)["StatusCode"]
+            self._usage.gone(container)
             # Docker 20.10 loses a last line without newline on a followed stream about every
             # third time, but has it when asked again.
             self._read_lines(task, container, inbox, follow=False)

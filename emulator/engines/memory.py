@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from emulator.clock import ManualClock
 from emulator.engines.base import CAPABILITIES, Exited, Found, Inbox, Life, Line
 from emulator.engines.docker_logs import overlap
 from emulator.errors import EngineError
+from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
 from emulator.scenario import Dockerfile, Scenario
@@ -36,6 +37,10 @@ class Script:
     oom_killed: bool = False
     on_sigterm: float | None = 0.0
     """Seconds it needs to leave after SIGTERM, with 143; None: it does not listen."""
+    cpus: float = 0.0
+    """Cores that it uses all the time."""
+    memory: int = 0
+    """Bytes that it uses all the time."""
 
 
 Scripts = Mapping[str, Script | Callable[[int], Script]]
@@ -74,8 +79,6 @@ class MemoryEngine:
     """Runs scripts instead of programs; time is the clock's."""
 
     name = "memory"
-    capabilities = CAPABILITIES
-
     keeps_addresses = True
 
     def __init__(
@@ -85,11 +88,14 @@ class MemoryEngine:
         *,
         gpus: Sequence[str] = (),
         fails_to_start: Sequence[str] = (),
+        measured: bool = False,
     ) -> None:
+        """`measured`: samples are taken, which gives the clock an appointment at each interval."""
         self._clock = clock
         self._scripts = dict(scripts or {})
         self._gpus = tuple(gpus)
         self._fails = frozenset(fails_to_start)
+        self.capabilities = CAPABILITIES if measured else CAPABILITIES - {"usage"}
         self._world = _World()
         self._run_id = ""
         self._inbox: Inbox | None = None
@@ -198,6 +204,20 @@ class MemoryEngine:
     def shape(self, links: Sequence[Link]) -> None:
         """Note the links; scripts send nothing."""
         self.links.append(tuple(links))
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return what the scripts say that they use."""
+        used = {}
+        for name, running in self._tasks().items():
+            if running.alive:
+                script = self._script(name, running.starts)
+                seconds = self._clock.wall() - running.began
+                used[name] = Usage(cpu=script.cpus * seconds, memory=script.memory, processes=1)
+        return used
+
+    def pids(self) -> Mapping[str, Collection[int]]:
+        """Scripts have no processes."""
+        return {}
 
     def remove(self, task: str) -> None:
         """Forget the task; one that runs ends as if killed."""

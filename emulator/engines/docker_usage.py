@@ -1,0 +1,139 @@
+"""What containers use: from their cgroups where these are here, else as the daemon streams it.
+
+Files cost a daemon nothing and us some microseconds. The stream is for a daemon in a virtual
+machine or on another host; it is one connection and one thread a container, and the daemon reads
+the same files a second for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import docker
+
+from emulator.metrics.cgroups import Cgroup, locate
+from emulator.metrics.samples import Usage
+
+__all__ = ["ContainerUsage", "usage_of"]
+
+
+@dataclass(frozen=True)
+class _Meter:
+    usage: Callable[[], Usage | None]
+    pids: Callable[[], list[int]]
+
+
+class ContainerUsage:
+    """Reads what each running container uses; `local`: look for cgroups on this machine."""
+
+    def __init__(self, api: docker.APIClient, *, local: bool = True) -> None:
+        self._api, self._local = api, local
+        self._meters: dict[str, _Meter] = {}
+        self._limits: dict[str, tuple[float | None, int | None]] = {}
+        self._lock = threading.Lock()
+
+    def started(self, container: str, cpus: float | None, memory: int | None) -> None:
+        """A container runs from now on, under these limits."""
+        with self._lock:
+            self._meters.pop(container, None)  # of an earlier start: another process, from zero
+            self._limits[container] = cpus, memory
+
+    def limited(self, container: str, cpus: float | None) -> None:
+        """Its CPU limit has changed."""
+        with self._lock:
+            self._limits[container] = cpus, self._limits.get(container, (None, None))[1]
+
+    def gone(self, container: str) -> None:
+        """It has ended."""
+        with self._lock:
+            self._meters.pop(container, None)
+            self._limits.pop(container, None)
+
+    def of(self, containers: Mapping[str, str]) -> dict[str, Usage]:
+        """Return what each task's container uses, by task; those that don't run are left out."""
+        used = {task: self._meter(container).usage() for task, container in containers.items()}
+        return {task: usage for task, usage in used.items() if usage is not None}
+
+    def pids(self, containers: Mapping[str, str]) -> dict[str, list[int]]:
+        """Return each task's processes as this machine numbers them; none where it is another."""
+        return {task: self._meter(container).pids() for task, container in containers.items()}
+
+    def _meter(self, container: str) -> _Meter:
+        with self._lock:
+            if container not in self._limits:
+                return _NOTHING  # it does not run
+            if container in self._meters:
+                return self._meters[container]
+        meter = self._find(container)
+        with self._lock:
+            if container in self._limits and meter is not _NOTHING:
+                self._meters[container] = meter
+        return meter
+
+    def _find(self, container: str) -> _Meter:
+        if not self._local:
+            return self._stream(container)
+        try:
+            pid = int(self._api.inspect_container(container)["State"]["Pid"])
+        except (docker.errors.DockerException, OSError):
+            return _NOTHING  # it is being removed, or the daemon goes: the run hears of that anyway
+        if not pid:
+            return _NOTHING
+        cgroup: Cgroup | None = locate(pid, container)
+        return _Meter(cgroup.usage, cgroup.pids) if cgroup else self._stream(container)
+
+    def _stream(self, container: str) -> _Meter:
+        latest: list[Usage] = []
+
+        def follow() -> None:
+            with contextlib.suppress(Exception):  # it ends with the container, or the connection
+                for stats in self._api.stats(container, decode=True, stream=True):
+                    if (usage := usage_of(stats)) is None:
+                        break  # it has ended
+                    latest[:] = [usage]
+            latest.clear()
+
+        def usage() -> Usage | None:
+            cpus, memory = self._limits.get(container, (None, None))
+            found = next(iter(latest), None)
+            return found and replace(found, cpus=cpus, memory_limit=memory)
+
+        threading.Thread(target=follow, name=f"stats-{container[:12]}", daemon=True).start()
+        return _Meter(usage, list)
+
+
+_NOTHING = _Meter(lambda: None, list)
+
+
+def usage_of(stats: Mapping[str, Any]) -> Usage | None:
+    """Read one answer of the engine's `GET /containers/{id}/stats` (pure).
+
+    None where the container does not run: memory and processes are missing then. Limits are left
+    out: of memory it says all of the machine's where there is none, of CPU nothing.
+    """
+    memory, cpu = stats.get("memory_stats") or {}, stats.get("cpu_stats") or {}
+    if "usage" not in memory:
+        return None
+    details = memory.get("stats") or {}
+    # Version 1 of cgroups names it with `total_`, version 2 without.
+    inactive = details.get("total_inactive_file", details.get("inactive_file", 0))
+    networks = (stats.get("networks") or {}).values()
+    blocks = (stats.get("blkio_stats") or {}).get("io_service_bytes_recursive") or []
+
+    def bytes_of(operation: str) -> int:
+        return sum(entry["value"] for entry in blocks if entry["op"].lower() == operation)
+
+    return Usage(
+        cpu=cpu["cpu_usage"]["total_usage"] / 1e9,
+        throttled=(cpu.get("throttling_data") or {}).get("throttled_time", 0) / 1e9,
+        memory=max(0, memory["usage"] - inactive),
+        received=sum(network["rx_bytes"] for network in networks),
+        sent=sum(network["tx_bytes"] for network in networks),
+        read=bytes_of("read"),
+        written=bytes_of("write"),
+        processes=(stats.get("pids_stats") or {}).get("current"),
+    )

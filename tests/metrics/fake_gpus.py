@@ -49,7 +49,7 @@ class Machine:
         self.log = folder / "calls.txt"
         env = {**os.environ, **environment(library, self.state), "FAKE_NVML_LOG": str(self.log)}
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.metrics.sampling"],
+            [sys.executable, "-W", "error", "-m", "tests.metrics.sampler_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -96,3 +96,97 @@ class Machine:
         answer = self._process.stdout.readline()
         assert answer, f"it died with {self._process.wait()}"
         return json.loads(answer)
+
+
+# --- What stands in the file, and what is sampled of it ------------------------------------------
+
+GIB = 2**30
+LOST = 15
+"""NVML_ERROR_GPU_IS_LOST."""
+
+DRIVER = "driver 580.65.06"
+COLUMNS = (
+    "utilisation",
+    "memory",
+    "memory_total",
+    "power",
+    "temperature",
+    "sm_clock",
+    "memory_clock",
+    "ecc_errors",
+)
+
+
+def gpu(index: int, *, compute: str = "", graphics: str = "", busy: str = "") -> str:
+    return f"""\
+{index}.uuid GPU-{index}
+{index}.name NVIDIA H100
+{index}.memory {80 * GIB} {GIB} {10 * GIB}
+{index}.utilisation 93
+{index}.power 212500
+{index}.temperature 61
+{index}.clock.1 1410
+{index}.clock.2 1215
+{index}.ecc 2
+{index}.compute {compute}
+{index}.graphics {graphics}
+{index}.busy {busy}
+{index}.events 8
+"""
+
+
+def row(index: int, **changed: Any) -> dict[str, Any]:
+    """What is sampled of `gpu(index)`."""
+    return {
+        "index": index,
+        "uuid": f"GPU-{index}",
+        "name": "NVIDIA H100",
+        "utilisation": 0.93,
+        "memory": 10 * GIB,
+        "memory_total": 80 * GIB,
+        "power": 212.5,
+        "temperature": 61,
+        "sm_clock": 1410,
+        "memory_clock": 1215,
+        "ecc_errors": 2,
+        "xid": None,
+        "lost": False,
+        "tasks": {},
+        **changed,
+    }
+
+
+def lost(index: int, **known: Any) -> dict[str, Any]:
+    return row(index, **dict.fromkeys(COLUMNS), lost=True, **known)
+
+
+def share(memory: int | None, utilisation: float | None = 0.0) -> dict[str, Any]:
+    return {"memory": memory, "utilisation": utilisation}
+
+
+TWO = f"{DRIVER}\ndevices 2\n{gpu(0)}{gpu(1)}"
+MIG = f"""\
+{DRIVER}
+devices 2
+0.uuid GPU-0
+0.name NVIDIA A100
+0.memory {40 * GIB} 0 {7 * GIB}
+0.power 100000
+0.temperature 40
+0.clock.1 1000
+0.clock.2 1200
+0.ecc 0
+0.events 8
+0.compute 10:{4 * GIB} 20:{3 * GIB}
+0.mig 7
+0.mig.0.uuid MIG-a
+0.mig.0.name NVIDIA A100 MIG 3g.20gb
+0.mig.0.memory {20 * GIB} 0 {4 * GIB}
+0.mig.0.compute 10:{4 * GIB}
+0.mig.0.instance 1
+0.mig.5.uuid MIG-b
+0.mig.5.name NVIDIA A100 MIG 2g.10gb
+0.mig.5.memory {10 * GIB} 0 {3 * GIB}
+0.mig.5.compute 20:{3 * GIB}
+0.mig.5.instance 5
+{gpu(1, compute=f"30:{GIB}")}"""

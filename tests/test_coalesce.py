@@ -267,7 +267,7 @@ def test_a_coalesced_history_says_what_the_whole_one_says(seed: int, each: int) 
     for cause, seconds in one.time.items():
         assert two.time[cause] == pytest.approx(seconds, abs=slack), cause
     for task in told:
-        rates = [found.throughput.tasks[task].steps_per_second for found in (one, two)]
+        rates = [found.throughput.tasks[task].steps_per_second or 0.0 for found in (one, two)]
         assert rates[1] == pytest.approx(rates[0], rel=0.01), task
     whole, thin = (curve(plan, entries, one.duration, bins=10) for entries in (full, short))
     assert sum(thin.job) * thin.width == pytest.approx(sum(whole.job) * whole.width)

@@ -88,3 +88,5 @@ def _cells(row: Row, reference: Row) -> Iterator[tuple[str, str]]:
     yield "Goodput", beside(row, reference, "goodput", "{:.0%}".format)
     yield "Steps/s", beside(row, reference, "steps_per_second", "{:.1f}".format)
     yield "Took", beside(row, reference, "duration", format_duration)
+    if row.efficiency is not None:
+        yield f"Scaling efficiency, by {row.efficiency_by}", f"{row.efficiency:.2f}"

@@ -13,7 +13,6 @@ from emulator.engines.process import ProcessEngine
 from emulator.metrics.gpu_device import shares
 from emulator.metrics.samples import GpuShare
 from emulator.plan import make_plan, new_run_id
-from emulator.record import Record
 from emulator.scenario import Program, Role, Scenario
 from tests.conftest import Emulate
 from tests.metrics.fake_gpus import (
@@ -192,38 +191,6 @@ def test_the_processes_of_real_tasks(machine: Machine, engine: Engine) -> None:
     machine.write(DRIVER, "devices 1", gpu(0, compute=used, busy=busy))
     tasks = machine.sample(pids)[0]["tasks"]
     assert tasks == {"worker-0": share(1200, 0.5), "worker-1": share(None, 0.2)}
-
-
-def test_a_run_stores_what_its_tasks_have_of_the_gpus(
-    emulate: Emulate, library: Path, tmp_path: Path
-) -> None:
-    """Each task enters itself into the fake's list, and goes on until it stands in a sample."""
-    state = tmp_path / "gpus.txt"
-    state.write_text(f"{DRIVER}\ndevices 1\n" + gpu(0).replace("0.compute", "0.uncounted"))
-    scenario = tmp_path / "gpus.yaml"
-    scenario.write_text("""\
-name: gpus
-framework: none
-program:
-  command:
-    - sh
-    - -c
-    - |
-      echo "0.compute $$:1000" >> $FAKE_NVML
-      until grep '"worker-0": {"memory": 1000' ../../samples.jsonl; do sleep 0.05; done
-cluster: {worker: 1}
-metrics: {interval: 200ms}
-timeout: 60s
-""")
-    done = emulate.up(scenario, "--engine", "process", env=environment(library, state))
-    assert done.returncode == 0, done.stderr
-    record = Record(next(emulate.out.glob("gpus*")))
-    seen = [sample.gpus[0].tasks for sample in record.samples if sample.gpus[0].tasks]
-    assert seen[0] == {"worker-0": GpuShare(1000, 0.0)}
-    (told,) = (entry.data for entry in record.history if entry.event == "sampling")
-    assert [found["uuid"] for found in told["gpus"]] == ["GPU-0"]
-    assert told["driver"] == "580.65.06"
-    assert not told["why_no_gpus"]
 
 
 def test_doctor_shows_a_sample_of_each_device(

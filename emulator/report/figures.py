@@ -114,11 +114,6 @@ def timeline(facts: Facts) -> Chart:
                 ticksuffix=" s",
                 ticks="outside",
                 nticks=9,
-                showspikes=True,
-                spikemode="across",
-                spikethickness=1,
-                spikedash="dot",
-                spikecolor="--muted",
             ),
             yaxis=axis(
                 domain=[top, 1],

@@ -16,7 +16,7 @@ __all__ = ["Panel", "gpu_panels", "no_gpus", "task_panels"]
 
 HEIGHT = 190
 """Pixels of one chart."""
-_MIB = 2.0**20
+_MIB, _GIB = 2.0**20, 2.0**30
 
 Value = float | None
 Line = tuple[str, Sequence[tuple[float, Value]]]
@@ -71,7 +71,7 @@ _MEASURES = (
 )
 _DEVICES: tuple[tuple[str, str, str, Callable[[GpuUsage], Value]], ...] = (
     ("GPU utilisation", "% of the time a kernel ran", "%", lambda g: _percent(g.utilisation)),
-    ("GPU memory", "MiB in use", "MiB", lambda g: _over(g.memory, _MIB)),
+    ("GPU memory", "GiB in use", "GiB", lambda g: _over(g.memory, _GIB)),
     ("GPU power", "watts", "W", lambda g: g.power),
     ("GPU temperature", "°C", "°C", lambda g: g.temperature),
     ("GPU clock", "MHz of the multiprocessors", "MHz", lambda g: g.sm_clock),
@@ -120,7 +120,7 @@ def gpu_panels(facts: Facts) -> Iterator[Panel]:
     tasks = [task.name for task in facts.plan.tasks]
     shares = [(name, list(_of_task(facts.samples, name))) for name in tasks]
     if known := _known(shares):
-        yield _panel("GPU memory by task", "MiB on all devices", "MiB", known, tasks, end)
+        yield _panel("GPU memory by task", "GiB on all devices", "GiB", known, tasks, end)
 
 
 def no_gpus(facts: Facts) -> str:
@@ -151,7 +151,7 @@ def _of_task(samples: Sequence[Sample], task: str) -> Iterator[tuple[float, Valu
         held = [g.tasks[task].memory for g in sample.gpus if task in g.tasks]
         known = [memory for memory in held if memory is not None]
         if known:
-            yield sample.t, sum(known) / _MIB
+            yield sample.t, sum(known) / _GIB
 
 
 def _known(lines: Sequence[Line]) -> list[Line]:

@@ -207,8 +207,8 @@ def test_many_tasks_share_the_points_of_a_chart() -> None:
 
 def test_gpus_have_charts_by_device_and_by_task() -> None:
     def gpu(index: int, share: float | None) -> GpuUsage:
-        held = {"worker-0": GpuShare(memory=2**20)}
-        return GpuUsage(index, f"GPU-{index}", utilisation=share, memory=2**21, tasks=held)
+        held = {"worker-0": GpuShare(memory=2**30)}
+        return GpuUsage(index, f"GPU-{index}", utilisation=share, memory=2**31, tasks=held)
 
     samples = [Sample(t, t, {}, [gpu(0, 0.5), gpu(1, None)]) for t in (1, 2)]
     facts = facts_of(preempted(), samples=samples)

@@ -30,8 +30,8 @@ POINTS = 1000
 """A line has no more; more than there are pixels show nothing more."""
 RATE_HEIGHT, GAP, FOOT, HEAD = 200, 22, 34, 20
 """Pixels: of the curve, between it and the lanes, below and above both."""
-_BADGES = 30
-"""Faults that get a label; of more the hover tells."""
+_LABELLED = 30
+"""Faults that get a line and a label; of more the bands and the hover tell."""
 _TASK_COLOURS, _DASHES = 8, ("solid", "dash", "dot", "dashdot")
 _ENDS = {"succeeded": "circle", "failed": "x", "stopped": "square"}
 _COLOURED = frozenset({*STATES, *CAUSES, *_ENDS})
@@ -55,6 +55,7 @@ def layout(height: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401  whateve
         "showlegend": False,
         "hovermode": "closest",
         "hoverdistance": 12,
+        "separators": ".\u202f",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "--font", "size": 12, "color": "--muted"},
@@ -76,6 +77,9 @@ def axis(**more: Any) -> dict[str, Any]:  # noqa: ANN401
         "linecolor": "--line",
         "tickcolor": "--line",
         "fixedrange": True,
+        "exponentformat": "none",
+        "separatethousands": True,
+        "tickangle": 0,
         **more,
     }
 
@@ -212,9 +216,10 @@ def fault_in_words(fault: FaultResult) -> str:
 
 
 def _moments(faults: Sequence[FaultResult]) -> Iterator[dict[str, Any]]:
-    """Yield a line through curve and lanes where each fault was triggered."""
-    for fault in faults[: POINTS // 10]:
-        if fault.triggered is not None:
+    """Yield a line through curve and lanes where each of a few faults was triggered."""
+    struck = [fault for fault in faults if fault.triggered is not None]
+    if len(struck) <= _LABELLED:  # more would be a fence
+        for fault in struck:
             yield {
                 "type": "line",
                 "xref": "x",
@@ -230,7 +235,7 @@ def _moments(faults: Sequence[FaultResult]) -> Iterator[dict[str, Any]]:
 def _badges(faults: Sequence[FaultResult], end: float) -> Iterator[dict[str, Any]]:
     """Yield the number of each fault above its line, where there is room beside the last one."""
     struck = [fault for fault in faults if fault.triggered is not None]
-    if len(struck) > _BADGES:
+    if len(struck) > _LABELLED:
         return
     last = -math.inf
     for fault in sorted(struck, key=lambda fault: fault.triggered or 0.0):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -44,6 +45,16 @@ class _Measure:
     of: Callable[[Usage], bool] = lambda usage: True
     """Of whom, by the first sample: a throttle's limit comes and goes."""
 
+    def scaled(self, lines: Sequence[Line]) -> tuple[_Measure, Sequence[Line]]:
+        """Return bytes a second in the unit that fits the most of them."""
+        if self.unit != "B/s":
+            return self, lines
+        most = max((value or 0.0 for _, points in lines for _, value in points), default=0.0)
+        power = min(3, int(math.log(max(most, 1.0), 1024)))
+        unit = f"{('B', 'KiB', 'MiB', 'GiB')[power]}/s"
+        fitting = [(name, [(t, _over(v, 1024.0**power)) for t, v in ps]) for name, ps in lines]
+        return replace(self, unit=unit, note=f"{unit} {self.note}"), fitting
+
 
 _MEASURES = (
     _Measure(
@@ -65,8 +76,8 @@ _MEASURES = (
         lambda r: _over(r.memory, _MIB),
         lambda u: u.memory_limit is None,
     ),
-    _Measure("Network", "MiB/s received and sent", "MiB/s", lambda r: _both(r.received, r.sent)),
-    _Measure("Disk", "MiB/s read and written", "MiB/s", lambda r: _both(r.read, r.written)),
+    _Measure("Network", "received and sent", "B/s", lambda r: _both(r.received, r.sent)),
+    _Measure("Disk", "read and written", "B/s", lambda r: _both(r.read, r.written)),
     _Measure("Processes", "threads, where cgroups count", "", lambda r: r.processes),
 )
 _DEVICES: tuple[tuple[str, str, str, Callable[[GpuUsage], Value]], ...] = (
@@ -99,7 +110,8 @@ def task_panels(facts: Facts) -> Iterator[Panel]:
             if name in first and measure.of(first[name])
         ]
         if known := _known(lines):
-            yield _panel(measure.title, measure.note, measure.unit, known, names, end)
+            shown, fitting = measure.scaled(known)
+            yield _panel(shown.title, shown.note, shown.unit, fitting, names, end)
 
 
 def _steps(speed: Curve) -> Iterator[Line]:
@@ -201,5 +213,4 @@ def _over(value: float | None, unit: float) -> Value:
 
 
 def _both(one: float | None, two: float | None) -> Value:
-    """Return two rates together, in MiB/s."""
-    return None if one is None or two is None else (one + two) / _MIB
+    return None if one is None or two is None else one + two

@@ -236,3 +236,20 @@ def test_numbers_in_a_chart_are_all_finite() -> None:
     found = numbers(timeline(facts_of(preempted())))
     assert len(found) > 50
     assert all(math.isfinite(number) for number in found)
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "note", "shown"),
+    [
+        (100, "B/s received and sent", 200),
+        (1024, "KiB/s received and sent", 2),
+        (3 * 2**30, "GiB/s received and sent", 6),
+        (0, "B/s received and sent", 0),
+    ],
+)
+def test_bytes_a_second_are_in_the_unit_that_fits(bytes_: int, note: str, shown: float) -> None:
+    samples = [
+        Sample(t, t, {"worker-0": used(t, received=bytes_ * t, sent=bytes_ * t)}) for t in (1, 2)
+    ]
+    found = panels(facts_of(preempted(), samples=samples))
+    assert found[f"Network, {note}"].chart["data"][0]["y"] == [None, shown]

@@ -23,7 +23,7 @@ LAYERS = [
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
     {"record"},
-    {"analysis", "goodput", "invariants", "base_image"},
+    {"analysis", "goodput", "invariants", "throughput", "base_image"},
     {"checks", "images", "comparison"},
     {"engines"},
     {

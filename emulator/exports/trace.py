@@ -1,0 +1,290 @@
+"""A run as a Chrome trace, for Perfetto and chrome://tracing (pure).
+
+The format is Google's "Trace Event Format". Every task is a process with rows for its states, the
+faults that struck it, its phases and its steps, and with counters; the job is the first process.
+Times are microseconds since the run began. Spans are complete events (`X`), which need no partner;
+those of one row lie apart or inside each other, as the format demands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.analysis import FaultResult
+from emulator.exports.spans import Span, Timed, lanes, phases, states, steps, timed
+from emulator.faults import from_json
+from emulator.metrics.samples import Sample, series
+from emulator.plan import Plan, Task
+from emulator.record import Entry
+from emulator.throughput import curve
+
+__all__ = ["HEAD", "MOST_STEPS", "Event", "as_json", "trace"]
+
+Event = dict[str, Any]
+"""One entry of `traceEvents`."""
+
+MOST_STEPS = 20_000
+"""With more step events than that, steps are shown by their rate alone."""
+
+JOB = 1
+"""The job's process; tasks follow. Perfetto keeps 0 to itself."""
+
+HEAD = '{"otherData": {"writer": "emulate export"'
+"""What every trace of ours begins with."""
+
+_MIB = 2**20
+_ROWS = 1000
+"""Thread ids that each process has for its rows."""
+
+
+def as_json(events: Iterable[Event], about: Mapping[str, str]) -> Iterator[str]:
+    """Yield the file's text, a line for each event."""
+    told = json.dumps(about)
+    yield HEAD + (", " + told[1:] if about else "}") + ', "displayTimeUnit": "ms",\n'
+    yield '"traceEvents": [\n'
+    separator = ""
+    for event in events:
+        yield separator + json.dumps(_finite(event))
+        separator = ",\n"
+    yield "\n]}\n"
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401  whatever JSON can say
+    """Write NaN and infinity, which JSON does not know, as text."""
+    match value:
+        case float() if value != value or value in (float("inf"), float("-inf")):
+            return str(value)
+        case dict():
+            return {key: _finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_finite(inner) for inner in value]
+    return value
+
+
+def trace(
+    plan: Plan,
+    history: Sequence[Entry],
+    samples: Sequence[Sample],
+    faults: Sequence[FaultResult],
+    duration: float,
+) -> list[Event]:
+    """Return the events of a run, names first, then by time."""
+    moments = timed(history)
+    end = max((when for when, _ in moments), default=0.0)
+    told = {fault.id: fault for fault in faults}
+    names: list[Event] = []
+    events = [*_job(moments, end, names), *_job_gpus(samples), *_rates(plan, history, duration)]
+    show_steps = sum(entry.event == "step" for entry in history) <= MOST_STEPS
+    struck = _struck(plan, history)
+    for number, task in enumerate(plan.tasks):
+        process = _Process(JOB + 1 + number, task.name, names, _labels(task))
+        of_task = [(when, entry) for when, entry in moments if entry.task == task.name]
+        of_states = states(of_task, end)
+        state_row = process.row("state")
+        events += (process.span(state_row, span, "state") for span in of_states)
+        events += _exits(process, state_row, of_task)
+        hits = [told[id_] for id_, tasks in struck.items() if task.name in tasks and id_ in told]
+        events += _faults(process, hits, end, state_row)
+        events += process.spans("phases", phases(of_task, end), "phase")
+        if show_steps:
+            events += process.spans("steps", steps(of_task), "step")
+        events += _usage(process, samples)
+    return names + sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
+
+
+@dataclass
+class _Process:
+    """A process of the trace; its rows are named as they are first used."""
+
+    pid: int
+    name: str
+    names: list[Event]
+    labels: str = ""
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        self._name("process_name", self.pid, name=self.name)
+        self._name("process_sort_index", self.pid, sort_index=self.pid)
+        if self.labels:
+            self._name("process_labels", self.pid, labels=self.labels)
+
+    def _name(self, what: str, tid: int, **args: object) -> None:
+        self.names.append({"ph": "M", "name": what, "pid": self.pid, "tid": tid, "args": args})
+
+    def row(self, name: str) -> int:
+        """Add a row; return its thread id."""
+        self.rows += 1
+        tid = self.pid * _ROWS + self.rows
+        self._name("thread_name", tid, name=name)
+        self._name("thread_sort_index", tid, sort_index=self.rows)
+        return tid
+
+    def spans(self, name: str, found: Iterable[Span], category: str) -> Iterator[Event]:
+        """Yield spans, in as many rows as they need."""
+        for number, lane in enumerate(lanes(found)):
+            tid = self.row(f"{name} {number + 1}" if number else name)
+            yield from (self.span(tid, span, category) for span in lane)
+
+    def span(self, tid: int, span: Span, category: str) -> Event:
+        begin, end = _micros(span.begin), _micros(span.end)
+        head = {"ph": "X", "name": span.name, "cat": category, "pid": self.pid, "tid": tid}
+        return {**head, "ts": begin, "dur": end - begin, "args": dict(span.told)}
+
+    def instant(
+        self, tid: int, name: str, when: float, told: Mapping[str, Any], *, scope: str = "t"
+    ) -> Event:
+        """Return something that took no time; `scope` is how far its line reaches."""
+        head = {"ph": "i", "name": name, "s": scope, "pid": self.pid, "tid": tid}
+        return {**head, "ts": _micros(when), "args": dict(told)}
+
+    def count(self, name: str, when: float, **values: float) -> Event:
+        """Return what a counter stood at; several values are stacked."""
+        return {"ph": "C", "name": name, "pid": self.pid, "ts": _micros(when), "args": values}
+
+
+def _micros(seconds: float) -> int:
+    return max(0, round(seconds * 1_000_000))
+
+
+def _labels(task: Task) -> str:
+    limits = (f"{task.cpus:g} cores" if task.cpus else "", _size(task.memory))
+    return ", ".join(word for word in (task.image, *limits) if word)
+
+
+def _size(memory: int | None) -> str:
+    return f"{memory / _MIB:.0f} MiB" if memory else ""
+
+
+# --- The job ------------------------------------------------------------------------------------
+
+_STAGES = {"run": "prepare", "prepared": "start tasks", "all-running": "train", "job": "remove"}
+"""Event -> what begins with it, for the job."""
+_STAGES_SHOWN = (None, "triggered", "skipped", "failed")
+"""Of a fault; what does not happen is told as well."""
+_MARKS = ("fault", "stall", "restart", "attached", "job", "error", "interrupted-again")
+
+
+def _job(moments: Sequence[Timed], end: float, names: list[Event]) -> Iterator[Event]:
+    """Yield what concerns the job as a whole; faults are lines over all tasks."""
+    process = _Process(JOB, "job", names)
+    stage, marks = process.row("stage"), process.row("events")
+    begun: dict[str, float] = {}
+    for when, entry in moments:
+        begun.setdefault(_STAGES.get(entry.event, ""), when)
+    begun.pop("", None)
+    for (name, since), until in zip(begun.items(), [*list(begun.values())[1:], end], strict=True):
+        yield process.span(stage, Span(name, since, max(since, until)), "job")
+    for when, entry in moments:
+        if entry.event in _MARKS and entry.data.get("stage") in _STAGES_SHOWN:
+            what = (entry.data.get("kind", entry.event), entry.task or entry.data.get("target"))
+            ended = entry.data.get("stage") if entry.data.get("stage") != "triggered" else ""
+            name = " ".join(str(word) for word in (*what, ended, entry.data.get("outcome")) if word)
+            scope = "g" if entry.event in ("fault", "job", "error") else "p"
+            yield process.instant(marks, name, when, entry.data, scope=scope)
+
+
+def _job_gpus(samples: Sequence[Sample]) -> Iterator[Event]:
+    process = _Process(JOB, "job", [])
+    for sample in samples:
+        for gpu in sample.gpus:
+            if gpu.utilisation is not None:
+                name = f"GPU {gpu.index} utilisation (%)"
+                yield process.count(name, sample.t, percent=100 * gpu.utilisation)
+            if gpu.memory is not None:
+                yield process.count(
+                    f"GPU {gpu.index} memory (MiB)", sample.t, MiB=gpu.memory / _MIB
+                )
+            if gpu.power is not None:
+                yield process.count(f"GPU {gpu.index} power (W)", sample.t, W=gpu.power)
+
+
+def _rates(plan: Plan, history: Sequence[Entry], duration: float) -> Iterator[Event]:
+    """Yield the steps per second of the job and its tasks, from where each bin begins."""
+    if not any(entry.event == "step" for entry in history):
+        return
+    found = curve(plan, history, duration)
+    of_pid = {JOB: found.job}
+    for number, task in enumerate(plan.tasks):
+        if any(rates := found.tasks.get(task.name, ())):  # a server has none
+            of_pid[JOB + 1 + number] = rates
+    for pid, rates in of_pid.items():
+        for number, rate in enumerate([*rates, 0.0]):
+            ts = _micros(found.begin + number * found.width)
+            args = {"steps/s": rate}
+            yield {"ph": "C", "name": "steps/s", "pid": pid, "ts": ts, "args": args}
+
+
+# --- Tasks --------------------------------------------------------------------------------------
+
+
+def _exits(process: _Process, tid: int, of_task: Sequence[Timed]) -> Iterator[Event]:
+    for when, entry in of_task:
+        if entry.event == "exit":
+            yield process.instant(tid, f"exit {entry.data['exit_code']}", when, entry.data)
+
+
+def _struck(plan: Plan, history: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
+    """Return whom each fault strikes."""
+    by_hand = (
+        from_json(entry.data["plan"])
+        for entry in history
+        if entry.event == "fault" and entry.data["stage"] == "planned"
+    )
+    return {fault.id: fault.tasks for fault in (*plan.faults, *by_hand)}
+
+
+def _faults(
+    process: _Process, faults: Sequence[FaultResult], end: float, state_row: int
+) -> Iterator[Event]:
+    """Yield a task's faults, each from its trigger until the task was back, and an arrow to it."""
+    rows = {}
+    spans = [span for fault in faults if (span := _lasted(fault, end))]
+    for number, lane in enumerate(lanes(spans)):
+        rows[number] = process.row(f"faults {number + 1}" if number else "faults")
+        for span in lane:
+            yield process.span(rows[number], span, "fault")
+            if (back := span.told.get("back")) is not None:
+                # A task may be struck by several, and a network fault strikes several tasks.
+                arrow = {
+                    "name": "recovery",
+                    "cat": "fault",
+                    "id": f"{span.told['id']} {process.name}",
+                    "pid": process.pid,
+                }
+                yield {**arrow, "ph": "s", "tid": rows[number], "ts": _micros(span.begin)}
+                until = _micros(span.begin + back)
+                yield {**arrow, "ph": "f", "bp": "e", "tid": state_row, "ts": until}
+
+
+def _lasted(fault: FaultResult, end: float) -> Span | None:
+    """Return from when until when a fault was at work; None where it was not."""
+    if fault.triggered is None:
+        return None
+    told = {key: value for key, value in vars(fault).items() if value not in (None, "")}
+    over = fault.back if fault.back is not None else fault.gone
+    until = end if over is None else fault.triggered + over
+    return Span(f"{fault.kind} ({fault.status})", fault.triggered, until, told)
+
+
+def _usage(process: _Process, samples: Sequence[Sample]) -> Iterator[Event]:
+    """Yield what a task used; nothing, once it is no longer there."""
+    rates = iter(series(samples, process.name))
+    there = False
+    for sample in samples:
+        if process.name in sample.tasks:
+            now = next(rates)[1]
+            if now.cpu is not None:
+                yield process.count("CPU (cores)", sample.t, cores=now.cpu)
+            if now.memory is not None:
+                yield process.count("memory (MiB)", sample.t, MiB=now.memory / _MIB)
+        elif there:
+            yield process.count("CPU (cores)", sample.t, cores=0.0)
+            yield process.count("memory (MiB)", sample.t, MiB=0.0)
+        there = process.name in sample.tasks
+        for gpu in sample.gpus:
+            if (share := gpu.tasks.get(process.name)) and share.memory is not None:
+                name = f"GPU {gpu.index} memory (MiB)"
+                yield process.count(name, sample.t, MiB=share.memory / _MIB)

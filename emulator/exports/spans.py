@@ -38,7 +38,8 @@ def timed(history: Sequence[Entry]) -> list[Timed]:
     latest: dict[str, float] = {}
     found = []
     for entry in history:
-        when = entry.wall - began if entry.event in _STAMPED else entry.t
+        stamped = entry.event in _STAMPED
+        when = round(entry.wall - began, 6) if stamped else entry.t  # microseconds, as written
         latest[entry.task] = max(when, latest.get(entry.task, 0.0))
         found.append((latest[entry.task], entry))
     return found

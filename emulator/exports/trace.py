@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from emulator.analysis import FaultResult
@@ -175,7 +176,7 @@ def _job(moments: Sequence[Timed], end: float, names: list[Event]) -> Iterator[E
     for when, entry in moments:
         begun.setdefault(_STAGES.get(entry.event, ""), when)
     begun.pop("", None)
-    for (name, since), until in zip(begun.items(), [*list(begun.values())[1:], end], strict=True):
+    for (name, since), (_, until) in pairwise([*begun.items(), ("", end)]):
         yield process.span(stage, Span(name, since, max(since, until)), "job")
     for when, entry in moments:
         if entry.event in _MARKS and entry.data.get("stage") in _STAGES_SHOWN:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 from emulator.analysis import FaultResult
@@ -107,13 +107,14 @@ class _Process:
     rows: int = 0
 
     def __post_init__(self) -> None:
-        self._name("process_name", self.pid, name=self.name)
-        self._name("process_sort_index", self.pid, sort_index=self.pid)
+        self._name("process_name", name=self.name)
+        self._name("process_sort_index", sort_index=self.pid)
         if self.labels:
-            self._name("process_labels", self.pid, labels=self.labels)
+            self._name("process_labels", labels=self.labels)
 
-    def _name(self, what: str, tid: int, **args: object) -> None:
-        self.names.append({"ph": "M", "name": what, "pid": self.pid, "tid": tid, "args": args})
+    def _name(self, what: str, tid: int | None = None, **args: object) -> None:
+        row = {} if tid is None else {"tid": tid}
+        self.names.append({"ph": "M", "name": what, "pid": self.pid, **row, "args": args})
 
     def row(self, name: str) -> int:
         """Add a row; return its thread id."""
@@ -141,9 +142,10 @@ class _Process:
         head = {"ph": "i", "name": name, "s": scope, "pid": self.pid, "tid": tid}
         return {**head, "ts": _micros(when), "args": dict(told)}
 
-    def count(self, name: str, when: float, **values: float) -> Event:
-        """Return what a counter stood at; several values are stacked."""
-        return {"ph": "C", "name": name, "pid": self.pid, "ts": _micros(when), "args": values}
+    def count(self, name: str, unit: str, when: float, value: float) -> Event:
+        """Return what a counter stood at; Perfetto calls it by name and unit."""
+        ts = _micros(when)
+        return {"ph": "C", "name": name, "pid": self.pid, "ts": ts, "args": {unit: value}}
 
 
 def _micros(seconds: float) -> int:
@@ -191,15 +193,13 @@ def _job_gpus(samples: Sequence[Sample]) -> Iterator[Event]:
     process = _Process(JOB, "job", [])
     for sample in samples:
         for gpu in sample.gpus:
+            name, t = f"GPU {gpu.index}", sample.t
             if gpu.utilisation is not None:
-                name = f"GPU {gpu.index} utilisation (%)"
-                yield process.count(name, sample.t, percent=100 * gpu.utilisation)
+                yield process.count(f"{name} utilisation", "%", t, 100 * gpu.utilisation)
             if gpu.memory is not None:
-                yield process.count(
-                    f"GPU {gpu.index} memory (MiB)", sample.t, MiB=gpu.memory / _MIB
-                )
+                yield process.count(f"{name} memory", "MiB", t, gpu.memory / _MIB)
             if gpu.power is not None:
-                yield process.count(f"GPU {gpu.index} power (W)", sample.t, W=gpu.power)
+                yield process.count(f"{name} power", "W", t, gpu.power)
 
 
 def _rates(plan: Plan, history: Sequence[Entry], duration: float) -> Iterator[Event]:
@@ -207,15 +207,13 @@ def _rates(plan: Plan, history: Sequence[Entry], duration: float) -> Iterator[Ev
     if not any(entry.event == "step" for entry in history):
         return
     found = curve(plan, history, duration)
-    of_pid = {JOB: found.job}
-    for number, task in enumerate(plan.tasks):
-        if any(rates := found.tasks.get(task.name, ())):  # a server has none
-            of_pid[JOB + 1 + number] = rates
-    for pid, rates in of_pid.items():
-        for number, rate in enumerate([*rates, 0.0]):
-            ts = _micros(found.begin + number * found.width)
-            args = {"steps/s": rate}
-            yield {"ph": "C", "name": "steps/s", "pid": pid, "ts": ts, "args": args}
+    pids = {"job": JOB, **{task.name: JOB + 1 + n for n, task in enumerate(plan.tasks)}}
+    for name, rates in {"job": found.job, **found.tasks}.items():
+        process = _Process(pids[name], name, [])
+        if any(rates):  # a server makes none
+            for number, rate in enumerate([*rates, 0.0]):
+                when = found.begin + number * found.width
+                yield process.count("throughput", "steps/s", when, rate)
 
 
 # --- Tasks --------------------------------------------------------------------------------------
@@ -241,21 +239,15 @@ def _faults(
     process: _Process, faults: Sequence[FaultResult], end: float, state_row: int
 ) -> Iterator[Event]:
     """Yield a task's faults, each from its trigger until the task was back, and an arrow to it."""
-    rows = {}
     spans = [span for fault in faults if (span := _lasted(fault, end))]
+    arrows = count(process.pid * _ROWS)
     for number, lane in enumerate(lanes(spans)):
-        rows[number] = process.row(f"faults {number + 1}" if number else "faults")
+        tid = process.row(f"faults {number + 1}" if number else "faults")
         for span in lane:
-            yield process.span(rows[number], span, "fault")
+            yield process.span(tid, span, "fault")
             if (back := span.told.get("back")) is not None:
-                # A task may be struck by several, and a network fault strikes several tasks.
-                arrow = {
-                    "name": "recovery",
-                    "cat": "fault",
-                    "id": f"{span.told['id']} {process.name}",
-                    "pid": process.pid,
-                }
-                yield {**arrow, "ph": "s", "tid": rows[number], "ts": _micros(span.begin)}
+                arrow = {"name": "recovery", "cat": "fault", "id": next(arrows), "pid": process.pid}
+                yield {**arrow, "ph": "s", "tid": tid, "ts": _micros(span.begin)}
                 until = _micros(span.begin + back)
                 yield {**arrow, "ph": "f", "bp": "e", "tid": state_row, "ts": until}
 
@@ -275,17 +267,19 @@ def _usage(process: _Process, samples: Sequence[Sample]) -> Iterator[Event]:
     rates = iter(series(samples, process.name))
     there = False
     for sample in samples:
+        cpu: float | None = None
+        memory: float | None = None
         if process.name in sample.tasks:
             now = next(rates)[1]
-            if now.cpu is not None:
-                yield process.count("CPU (cores)", sample.t, cores=now.cpu)
-            if now.memory is not None:
-                yield process.count("memory (MiB)", sample.t, MiB=now.memory / _MIB)
+            cpu, memory = now.cpu, now.memory
         elif there:
-            yield process.count("CPU (cores)", sample.t, cores=0.0)
-            yield process.count("memory (MiB)", sample.t, MiB=0.0)
+            cpu, memory = 0.0, 0.0
         there = process.name in sample.tasks
+        if cpu is not None:
+            yield process.count("CPU", "cores", sample.t, cpu)
+        if memory is not None:
+            yield process.count("memory", "MiB", sample.t, memory / _MIB)
         for gpu in sample.gpus:
             if (share := gpu.tasks.get(process.name)) and share.memory is not None:
-                name = f"GPU {gpu.index} memory (MiB)"
-                yield process.count(name, sample.t, MiB=share.memory / _MIB)
+                name = f"GPU {gpu.index} memory"
+                yield process.count(name, "MiB", sample.t, share.memory / _MIB)

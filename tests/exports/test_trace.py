@@ -107,13 +107,13 @@ def counted(events: list[Event], pid: int, name: str) -> list[tuple[int, float]]
 
 
 def test_counters_show_what_was_measured(events: list[Event]) -> None:
-    assert counted(events, 2, "CPU (cores)") == [(4_000_000, 1.0), (7_000_000, 1.0)]
+    assert counted(events, 2, "CPU") == [(4_000_000, 1.0), (7_000_000, 1.0)]
     # worker-1 was not there at 4 s, so it used nothing; nobody knows of its CPU at 7.
-    assert counted(events, 3, "memory (MiB)") == [(2e6, 512.0), (4e6, 0.0), (7e6, 512.0)]
-    assert counted(events, 1, "GPU 0 power (W)") == [(2_000_000, 212.5)]
-    assert counted(events, 3, "GPU 0 memory (MiB)") == [(2_000_000, 2048.0)]
-    assert max(rate for _, rate in counted(events, 1, "steps/s")) == pytest.approx(10)
-    assert counted(events, 4, "steps/s") == []  # a server makes none
+    assert counted(events, 3, "memory") == [(2e6, 512.0), (4e6, 0.0), (7e6, 512.0)]
+    assert counted(events, 1, "GPU 0 power") == [(2_000_000, 212.5)]
+    assert counted(events, 3, "GPU 0 memory") == [(2_000_000, 2048.0)]
+    assert max(rate for _, rate in counted(events, 1, "throughput")) == pytest.approx(10)
+    assert counted(events, 4, "throughput") == []  # a server makes none
 
 
 def test_a_network_fault_shows_at_each_task_that_it_strikes() -> None:
@@ -152,7 +152,7 @@ def test_too_many_steps_are_shown_by_their_rate(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "MOST_STEPS", 3)
     events = traced(a_history())
     assert row(events, "worker-0", "steps") == []
-    assert counted(events, 2, "steps/s")
+    assert counted(events, 2, "throughput")
 
 
 @pytest.mark.parametrize("length", range(len(a_history())))

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 __all__ = ["problems", "read"]
 
 PHASES = {
-    "M": {"name", "pid", "tid", "args"},
+    "M": {"name", "pid", "args"},
     "X": {"name", "cat", "pid", "tid", "ts", "dur", "args"},
     "i": {"name", "s", "pid", "tid", "ts", "args"},
     "C": {"name", "pid", "ts", "args"},
@@ -40,6 +40,8 @@ def problems(events: list[dict[str, Any]]) -> list[str]:
 
 
 def fields(event: dict[str, Any]) -> set[str]:
+    if event["ph"] == "M" and event["name"].startswith("thread_"):
+        return event.keys() - {"ph", "tid"}
     return event.keys() - {"ph"}
 
 
@@ -97,7 +99,9 @@ def _flows(events: list[dict[str, Any]]) -> list[str]:
     found = [
         f"arrow {name}"
         for name, ends in arrows.items()
-        if [end["ph"] for end in ends] != ["s", "f"] or ends[0]["ts"] > ends[1]["ts"]
+        if [end["ph"] for end in ends] != ["s", "f"]
+        or ends[0]["ts"] > ends[1]["ts"]
+        or not isinstance(name, int)  # Perfetto reads other text as no id at all
     ]
     slices = [event for event in events if event["ph"] == "X"]
     for end in (end for ends in arrows.values() for end in ends):

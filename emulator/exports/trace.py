@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 from emulator.analysis import FaultResult
@@ -83,15 +83,8 @@ def trace(
     for number, task in enumerate(plan.tasks):
         process = _Process(JOB + 1 + number, task.name, names, _labels(task))
         of_task = [(when, entry) for when, entry in moments if entry.task == task.name]
-        of_states = states(of_task, end)
-        state_row = process.row("state")
-        events += (process.span(state_row, span, "state") for span in of_states)
-        events += _exits(process, state_row, of_task)
         hits = [told[id_] for id_, tasks in struck.items() if task.name in tasks and id_ in told]
-        events += _faults(process, hits, end, state_row)
-        events += process.spans("phases", phases(of_task, end), "phase")
-        if show_steps:
-            events += process.spans("steps", steps(of_task), "step")
+        events += _task(process, of_task, hits, end, show_steps=show_steps)
         events += _usage(process, samples)
     return names + sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
 
@@ -124,11 +117,13 @@ class _Process:
         self._name("thread_sort_index", tid, sort_index=self.rows)
         return tid
 
-    def spans(self, name: str, found: Iterable[Span], category: str) -> Iterator[Event]:
-        """Yield spans, in as many rows as they need."""
+    def spans(self, name: str, found: Iterable[Span], category: str) -> list[Event]:
+        """Return spans, in as many rows as they need."""
+        events = []
         for number, lane in enumerate(lanes(found)):
             tid = self.row(f"{name} {number + 1}" if number else name)
-            yield from (self.span(tid, span, category) for span in lane)
+            events += [self.span(tid, span, category) for span in lane]
+        return events
 
     def span(self, tid: int, span: Span, category: str) -> Event:
         begin, end = _micros(span.begin), _micros(span.end)
@@ -219,6 +214,42 @@ def _rates(plan: Plan, history: Sequence[Entry], duration: float) -> Iterator[Ev
 # --- Tasks --------------------------------------------------------------------------------------
 
 
+def _task(
+    process: _Process,
+    of_task: Sequence[Timed],
+    hits: Sequence[FaultResult],
+    end: float,
+    *,
+    show_steps: bool,
+) -> list[Event]:
+    """Return a task's rows."""
+    state = process.row("state")
+    shown = [process.span(state, span, "state") for span in states(of_task, end)]
+    strikes = [span for fault in hits if (span := _lasted(fault, end))]
+    struck = process.spans("faults", strikes, "fault")
+    told = process.spans("phases", phases(of_task, end), "phase")
+    made = process.spans("steps", steps(of_task) if show_steps else (), "step")
+    exits = _exits(process, state, of_task)
+    return [*shown, *struck, *told, *made, *exits, *_arrows(struck, shown, made)]
+
+
+def _arrows(
+    struck: Sequence[Event], states: Sequence[Event], steps: Sequence[Event]
+) -> Iterator[Event]:
+    """Yield arrows from faults to the recovery: to the task that runs again, else to its steps."""
+    for number, fault in enumerate(struck):
+        if "back" not in fault["args"]:
+            continue
+        back = fault["ts"] + fault["dur"]
+        again = [s for s in states if s["name"] == "running" and fault["ts"] < s["ts"] <= back]
+        after = again[-1:] or [step for step in steps if step["ts"] >= back][:1]
+        for landing in after:
+            ids = {"name": "recovery", "cat": "fault", "id": fault["pid"] * _ROWS + number}
+            yield {**ids, "ph": "s", **{key: fault[key] for key in ("pid", "tid", "ts")}}
+            where = {key: landing[key] for key in ("pid", "tid", "ts")}
+            yield {**ids, "ph": "f", "bp": "e", **where}
+
+
 def _exits(process: _Process, tid: int, of_task: Sequence[Timed]) -> Iterator[Event]:
     for when, entry in of_task:
         if entry.event == "exit":
@@ -233,23 +264,6 @@ def _struck(plan: Plan, history: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
         if entry.event == "fault" and entry.data["stage"] == "planned"
     )
     return {fault.id: fault.tasks for fault in (*plan.faults, *by_hand)}
-
-
-def _faults(
-    process: _Process, faults: Sequence[FaultResult], end: float, state_row: int
-) -> Iterator[Event]:
-    """Yield a task's faults, each from its trigger until the task was back, and an arrow to it."""
-    spans = [span for fault in faults if (span := _lasted(fault, end))]
-    arrows = count(process.pid * _ROWS)
-    for number, lane in enumerate(lanes(spans)):
-        tid = process.row(f"faults {number + 1}" if number else "faults")
-        for span in lane:
-            yield process.span(tid, span, "fault")
-            if (back := span.told.get("back")) is not None:
-                arrow = {"name": "recovery", "cat": "fault", "id": next(arrows), "pid": process.pid}
-                yield {**arrow, "ph": "s", "tid": tid, "ts": _micros(span.begin)}
-                until = _micros(span.begin + back)
-                yield {**arrow, "ph": "f", "bp": "e", "tid": state_row, "ts": until}
 
 
 def _lasted(fault: FaultResult, end: float) -> Span | None:

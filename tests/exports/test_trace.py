@@ -89,12 +89,8 @@ def test_rows_show_states_phases_and_steps(events: list[Event]) -> None:
 def arrows(events: list[Event]) -> list[tuple[str, int, str, int]]:
     """Return from which slice to which arrows lead, and where these begin, in milliseconds."""
     slices = {(e["tid"], e["ts"]): e["name"] for e in events if e["ph"] == "X"}
-    ends = [e for e in events if e["ph"] in "sf"]
-    return [
-        (slices[one["tid"], one["ts"]], one["ts"] // 1000)
-        + (slices[two["tid"], two["ts"]], two["ts"] // 1000)
-        for one, two in zip(ends[::2], ends[1::2], strict=True)
-    ]
+    ends = [(slices[e["tid"], e["ts"]], e["ts"] // 1000) for e in events if e["ph"] in "sf"]
+    return [(*one, *two) for one, two in zip(ends[::2], ends[1::2], strict=True)]
 
 
 def test_a_fault_is_a_slice_with_an_arrow_to_the_recovery(events: list[Event]) -> None:

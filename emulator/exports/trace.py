@@ -85,7 +85,7 @@ def trace(
         of_task = [(when, entry) for when, entry in moments if entry.task == task.name]
         hits = [told[id_] for id_, tasks in struck.items() if task.name in tasks and id_ in told]
         events += _task(process, of_task, hits, end, show_steps=show_steps)
-        events += _usage(process, samples)
+        events += _usage(process, samples, of_task)
     return names + sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
 
 
@@ -276,24 +276,22 @@ def _lasted(fault: FaultResult, end: float) -> Span | None:
     return Span(f"{fault.kind} ({fault.status})", fault.triggered, until, told)
 
 
-def _usage(process: _Process, samples: Sequence[Sample]) -> Iterator[Event]:
-    """Yield what a task used; nothing, once it is no longer there."""
-    rates = iter(series(samples, process.name))
-    there = False
+def _usage(
+    process: _Process, samples: Sequence[Sample], of_task: Sequence[Timed]
+) -> Iterator[Event]:
+    """Yield what a task used, from each sample on; nothing, once it has ended."""
+    of_samples = [sample for sample in samples if process.name in sample.tasks]
+    for sample, (_, now) in zip(of_samples, series(samples, process.name), strict=True):
+        if now.cpu is not None:
+            yield process.count("CPU", "cores", sample.t, now.cpu)
+        if now.memory is not None:
+            yield process.count("memory", "MiB", sample.t, now.memory / _MIB)
     for sample in samples:
-        cpu: float | None = None
-        memory: float | None = None
-        if process.name in sample.tasks:
-            now = next(rates)[1]
-            cpu, memory = now.cpu, now.memory
-        elif there:
-            cpu, memory = 0.0, 0.0
-        there = process.name in sample.tasks
-        if cpu is not None:
-            yield process.count("CPU", "cores", sample.t, cpu)
-        if memory is not None:
-            yield process.count("memory", "MiB", sample.t, memory / _MIB)
         for gpu in sample.gpus:
             if (share := gpu.tasks.get(process.name)) and share.memory is not None:
                 name = f"GPU {gpu.index} memory"
                 yield process.count(name, "MiB", sample.t, share.memory / _MIB)
+    ends = [when for when, entry in of_task if entry.event == "exit" and of_samples]
+    for when in ends:
+        yield process.count("CPU", "cores", when, 0.0)
+        yield process.count("memory", "MiB", when, 0.0)

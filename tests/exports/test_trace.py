@@ -109,9 +109,10 @@ def counted(events: list[Event], pid: int, name: str) -> list[tuple[int, float]]
 
 
 def test_counters_show_what_was_measured(events: list[Event]) -> None:
-    assert counted(events, 2, "CPU") == [(4_000_000, 1.0), (7_000_000, 1.0)]
-    # worker-1 was not there at 4 s, so it used nothing; nobody knows of its CPU at 7.
-    assert counted(events, 3, "memory") == [(2e6, 512.0), (4e6, 0.0), (7e6, 512.0)]
+    assert counted(events, 2, "CPU") == [(4e6, 1.0), (4.5e6, 0.0), (7e6, 1.0), (9.8e6, 0.0)]
+    # worker-1 was down from 4 s on, and nobody knows of its CPU at 7.
+    assert counted(events, 3, "CPU") == [(4e6, 0.0), (10.5e6, 0.0)]
+    assert counted(events, 3, "memory") == [(2e6, 512.0), (4e6, 0.0), (7e6, 512.0), (10.5e6, 0.0)]
     assert counted(events, 1, "GPU 0 power") == [(2_000_000, 212.5)]
     assert counted(events, 3, "GPU 0 memory") == [(2_000_000, 2048.0)]
     assert max(rate for _, rate in counted(events, 1, "throughput")) == pytest.approx(10)

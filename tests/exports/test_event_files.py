@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -213,7 +214,10 @@ def test_no_tensorflow_is_loaded_for_it(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "import json; " + code],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path)},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+        },
         capture_output=True,
         text=True,
     )

@@ -13,8 +13,11 @@ from typing import Any, Literal
 
 from emulator.analysis import Analysis
 from emulator.invariants import INVARIANTS, Observed
+from emulator.metrics.samples import Sample
+from emulator.metrics.totals import gpu_totals, totals
 from emulator.record import Entry
 from emulator.scenario import Expectations, Share
+from emulator.throughput import Rate
 from emulator.units import format_duration
 
 __all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "rounded", "summary"]
@@ -81,6 +84,7 @@ def summary(
     analysis: Analysis,
     verdicts: Sequence[Verdict],
     variant: str = "",
+    samples: Sequence[Sample] = (),
 ) -> dict[str, Any]:
     """Return what `summary.json` holds; docs/results.md explains every key."""
     tasks = {}
@@ -108,7 +112,13 @@ def summary(
         "throughput": {
             "steps_per_second": rounded(analysis.steps_per_second),
             "examples_per_second": rounded(analysis.examples_per_second),
+            "step_time": _step_time(analysis.throughput.job),
+            "tasks": {name: _rate(rate) for name, rate in analysis.throughput.tasks.items()},
         },
+        "usage": {
+            name: asdict(used) for name in tasks if (used := totals(samples, name)) is not None
+        },
+        "gpus": {uuid: asdict(gpu) for uuid, gpu in gpu_totals(samples).items()},
         "accuracy": analysis.accuracy,
         "restarts": analysis.restarts,
         "faults": [asdict(fault) for fault in analysis.faults],
@@ -116,6 +126,21 @@ def summary(
         "time": dict(analysis.time),
         "goodput": rounded(analysis.goodput),
     }
+
+
+def _rate(rate: Rate) -> dict[str, Any]:
+    return {
+        "steps_per_second": rounded(rate.steps_per_second),
+        "examples_per_second": rounded(rate.examples_per_second),
+        "step_time": _step_time(rate),
+    }
+
+
+def _step_time(rate: Rate) -> dict[str, float] | None:
+    """Return the step times; to the microsecond, as fast steps are."""
+    if rate.step_times is None:
+        return None
+    return {name: round(value, 6) for name, value in asdict(rate.step_times).items()}
 
 
 # --- The checks ---------------------------------------------------------------------------------

@@ -56,8 +56,6 @@ _ABOUT = {
     "throughput/steps_per_second": "over the run; x is milliseconds since it began",
     "throughput/examples_per_second": "over the run; x is milliseconds since it began",
 }
-_NO_METRIC = frozenset({"step", "first", "count"})
-"""Numbers of a step event that say which steps it stands for."""
 
 
 @dataclass(frozen=True)
@@ -126,14 +124,14 @@ def _examples(history: Sequence[Entry]) -> list[Entry]:
     """Return the history with examples for steps: the rate of both is the same sum."""
     told = [(entry, _number(entry.data.get("examples"))) for entry in history]
     return [
-        entry if seen is None else replace(entry, data={**entry.data, "step": int(seen)})
+        entry if entry.event != "step" else replace(entry, data={"step": int(seen or 0)})
         for entry, seen in told
         if entry.event != "step" or (seen is not None and isfinite(seen))
     ]
 
 
 def _told(entry: Entry) -> dict[str, float]:
-    numbers = {key: _number(value) for key, value in entry.data.items() if key not in _NO_METRIC}
+    numbers = {key: _number(value) for key, value in entry.data.items() if key != "step"}
     return _known({f"training/{key}": number for key, number in numbers.items()})
 
 

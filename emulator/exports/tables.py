@@ -134,9 +134,18 @@ def tables(
 
 
 def _steps(steps: Sequence[Entry]) -> Table:
-    told, found = _told([entry.data for entry in steps], _STEP)
+    told, found = _told([_spread(entry.data) for entry in steps], _STEP)
     fixed = [(entry.n, entry.t, entry.wall, entry.task) for entry in steps]
     return _table("steps", (_N, _T, _WALL, _TASK, *told), _joined(fixed, found))
+
+
+def _spread(data: Mapping[str, object]) -> Mapping[str, object]:
+    """Give what a step event says of others that it stands for columns: `coalesced_first`, ..."""
+    others = data.get("coalesced")
+    if not isinstance(others, Mapping):
+        return data
+    rest = {key: value for key, value in data.items() if key != "coalesced"}
+    return {**rest, **{f"coalesced_{key}": value for key, value in others.items()}}
 
 
 def _events(events: Sequence[Entry]) -> Table:

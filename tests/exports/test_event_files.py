@@ -79,6 +79,18 @@ def test_the_throughput_adds_up_to_what_was_done(found: dict[str, list[Moment]])
     assert [n for _, n, _ in steps] == sorted({n for _, n, _ in steps})
 
 
+def test_steps_told_of_together_count_as_each_of_them() -> None:
+    together = {"first": 1, "count": 8}
+    last = step(4, "worker-0", 8, examples=256, coalesced=together)
+    told = history([step(0, "worker-0", 0, examples=0), last])
+    found = moments(a_plan(WITHOUT_STEPS), told, [], 4)
+    assert sum(r for *_, r in points(found[JOB], "throughput/steps_per_second")) == pytest.approx(
+        40
+    )
+    examples = points(found[JOB], "throughput/examples_per_second")
+    assert [rate for *_, rate in examples] == [pytest.approx(64.0)] * 20
+
+
 def test_examples_may_be_known_from_the_scenario() -> None:
     plan = a_plan(WITHOUT_STEPS + "metrics: {examples_per_step: 32}\n")
     found = moments(plan, history([step(0, "worker-0", 0), step(4, "worker-0", 8)]), [], 4)

@@ -51,10 +51,15 @@ def test_steps_have_a_column_for_whatever_a_task_tells(found: dict[str, Table]) 
     assert (last["loss"], last["accuracy"], last["note"]) == (1.0, 0.75, "ça va")
 
 
-def test_steps_that_were_coalesced_say_so_in_columns_of_their_own() -> None:
-    told = history([step(1, "worker-0", 20, first=11, count=10)])
+def test_a_step_event_that_stands_for_several_says_for_which() -> None:
+    coalesced = {"first": 11, "count": 4, "gaps": {"1": 2, "7": 1}}
+    told = history([step(1, "a", 10), step(2, "a", 20, loss=0.5, coalesced=coalesced)])
     table = tables(told, [], [])[0]
-    assert [(row["first"], row["step"], row["count"]) for row in rows(table)] == [(11, 20, 10)]
+    assert types(table)["coalesced_count"] == "int"
+    assert [
+        (row["step"], row["coalesced_first"], row["coalesced_count"], row["coalesced_gaps"])
+        for row in rows(table)
+    ] == [(10, None, None, None), (20, 11, 4, '{"1": 2, "7": 1}')]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,15 @@ import sys
 
 import typer
 
-from emulator.cli import by_hand, comparing, reporting, running, setting_up, tidying
+from emulator.cli import (
+    by_hand,
+    comparing,
+    exporting,
+    reporting,
+    running,
+    setting_up,
+    tidying,
+)
 from emulator.errors import EmulatorError
 
 __all__ = ["app", "main"]
@@ -22,6 +30,7 @@ app = typer.Typer(
 running.add_to(app)
 comparing.add_to(app)
 reporting.add_to(app)
+exporting.add_to(app)
 by_hand.add_to(app)
 tidying.add_to(app)
 setting_up.add_to(app)

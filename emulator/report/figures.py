@@ -117,7 +117,6 @@ def timeline(facts: Facts) -> Chart:
                 fixedrange=False,
                 ticksuffix=" s",
                 ticks="outside",
-                nticks=9,
             ),
             yaxis=axis(
                 domain=[top, 1],

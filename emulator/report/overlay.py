@@ -71,9 +71,7 @@ def curves(names: Sequence[str], facts: Sequence[Facts]) -> Chart:
     shape = layout(
         HEIGHT,
         margin={"l": 8, "r": 10, "t": 8, "b": 34},
-        xaxis=axis(
-            range=[0, max(one.end for one in facts)], ticksuffix=" s", fixedrange=False, nticks=9
-        ),
+        xaxis=axis(range=[0, max(one.end for one in facts)], ticksuffix=" s", fixedrange=False),
         yaxis=axis(rangemode="tozero", automargin=True, nticks=6),
     )
     return {"height": HEIGHT, "data": data, "layout": shape}

@@ -196,7 +196,7 @@ def _panel(
     shape = layout(
         HEIGHT,
         margin={"l": 8, "r": 10, "t": 8, "b": 28},
-        xaxis=axis(range=[0, end], ticksuffix=" s", fixedrange=False, nticks=6),
+        xaxis=axis(range=[0, end], ticksuffix=" s", fixedrange=False),
         yaxis=axis(rangemode="tozero", automargin=True, nticks=5, ticksuffix=suffix),
     )
     drawn = [name for name, _ in lines]

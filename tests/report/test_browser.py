@@ -298,15 +298,19 @@ def test_on_paper_it_is_light_and_nothing_is_cut_off(finished: Record, open_: Op
 
 
 def test_twenty_five_tasks_can_be_told_apart(tmp_path: Path, open_: Open) -> None:
-    steps = Script(lines=[(n, told_step(n)) for n in range(1, 60)], exits_at=60.0)
-    faults = "".join(f"  - {{preempt: worker-{n}, at: {5 + n}s, down: 4s}}\n" for n in range(12))
-    many = f"cluster: {{chief: 1, worker: 16, ps: 8}}\nfaults:\n{faults}"
+    """For most of a day, so that the marks on the axis have many digits."""
+    steps = Script(lines=[(n * 1000, told_step(n)) for n in range(1, 60)], exits_at=60_000.0)
+    faults = "".join(f"  - {{preempt: worker-{n}, at: {50 + n}m, down: 4m}}\n" for n in range(12))
+    many = "cluster: {chief: 1, worker: 16, ps: 8}\nmetrics: {interval: 10m}\n"
+    many += f"faults:\n{faults}"
     record = a_run(tmp_path, many, {"*": steps, "ps-*": Script(exits_at=None)})
     page = open_(record.path / "report.html", **PHONE)
     lanes = page.locator("[data-chart=timeline] .y2tick text")
     assert lanes.count() == 25
     assert page.evaluate(OVERLAPS, "[data-chart=timeline] .y2tick text") == []
     assert page.evaluate(OVERLAPS, "[data-chart=timeline] .annotation-text") == []
+    assert page.locator("[data-chart=timeline] .xtick text").count() >= 3
+    assert page.evaluate(OVERLAPS, "[data-chart=timeline] .xtick text") == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.locator("#recoveries tbody tr").count() == 12
 

@@ -30,6 +30,9 @@
     }
     // A finger scrolls the page; only a mouse can zoom without being in the way of that.
     chart.layout.dragmode = touch.matches ? false : "zoom";
+    // As many marks as there is room for: Plotly lets long ones run into each other.
+    const room = width || place.clientWidth;
+    chart.layout.xaxis.nticks = Math.max(3, Math.min(9, Math.floor(room / 60)));
     if (width) Object.assign(chart.layout, { width, autosize: false });
     const config = {
       responsive: !width,

@@ -1,179 +1,127 @@
-"""What every task was doing when, from the history alone (pure).
+"""What each task was doing, as spans of time (pure): states, phases, steps.
 
-Exits and phases lie where the engine's stamp says, everything else where the supervisor heard of
-it; times are seconds since the run began.
+Times are seconds since the run began. What a task did itself is timed by the engine's stamps, as
+in analysis.py; an order that the stamps would break is kept.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from emulator.faults import PlannedFault, from_json
-from emulator.plan import Plan
 from emulator.record import Entry
 
-__all__ = ["STATES", "Ending", "Span", "endings", "faults_of", "over_at", "phases", "states"]
+__all__ = ["Span", "lanes", "phases", "states", "steps", "timed"]
 
-STATES = (
-    "starting",
-    "running",
-    "paused",
-    "throttled",
-    "cut off",
-    "impaired",
-    "backoff",
-    "down",
-)
-_IMPAIRED = {"pause": "paused", "throttle": "throttled", "partition": "cut off"}
-"""What a running task is while a fault of this kind lasts; `impaired` under any other."""
 _STAMPED = frozenset({"step", "phase", "exit"})
+"""Events that the engine says the time of."""
+
+Timed = tuple[float, Entry]
+"""An entry and when it happened."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A task was in one state, or in one phase, from `begin` until `end`."""
+    """Something that lasted."""
 
-    task: str
-    what: str
-    """One of STATES, or the name of a phase."""
+    name: str
     begin: float
     end: float
-    count: int = 1
-    """How many it stands for, where neighbours were drawn together."""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What else is known of it."""
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How a task's last process ended."""
-
-    task: str
-    t: float
-    exit_code: int
-    state: str
-    """succeeded, failed, stopped (by us)."""
-
-
-def over_at(history: Sequence[Entry]) -> float:
-    """Return when the last thing of a run happened: all of it fits between 0 and that."""
-    return max((entry.t for entry in history), default=0.0)
+def timed(history: Sequence[Entry]) -> list[Timed]:
+    """Return every entry with its time; none is before the one before it of the same task."""
+    began = history[0].wall - history[0].t if history else 0.0
+    latest: dict[str, float] = {}
+    found = []
+    for entry in history:
+        stamped = entry.event in _STAMPED
+        # Microseconds, as written. The engine's clock may be ahead; nothing is heard of early.
+        when = min(round(entry.wall - began, 6), entry.t) if stamped else entry.t
+        latest[entry.task] = max(when, latest.get(entry.task, 0.0))
+        found.append((latest[entry.task], entry))
+    return found
 
 
-def faults_of(plan: Plan, history: Sequence[Entry]) -> list[PlannedFault]:
-    """Return the planned faults, and those that were asked for by hand."""
-    told = (e for e in history if e.event == "fault" and e.data["stage"] == "planned")
-    return [*plan.faults, *(from_json(entry.data["plan"]) for entry in told)]
+def states(of_task: Sequence[Timed], end: float) -> list[Span]:
+    """Return a task's states: starting, running, down (preempted), backoff (to be restarted).
 
-
-def states(plan: Plan, history: Sequence[Entry]) -> list[Span]:
-    """Return the states of every task, each task's in order and without overlap.
-
-    Before its first start and after its last exit a task is in none; see `endings`.
+    After an exit that no start followed there is none. What still goes on ends at `end`.
     """
-    end, impaired = over_at(history), _impairments(plan, history)
-    moments: dict[str, list[tuple[Entry, float]]] = defaultdict(list)
-    for entry in history:
-        if entry.event in ("start", "running", "exit"):
-            moments[entry.task].append((entry, _when(entry, history)))
-    return [
-        span
-        for task in plan.tasks
-        for whole in _courses(task.name, moments[task.name], end)
-        for span in (_split(whole, impaired[task.name]) if whole.what == "running" else [whole])
-        if span.begin < span.end
-    ]
-
-
-def _courses(task: str, moments: Sequence[tuple[Entry, float]], end: float) -> Iterator[Span]:
-    """Yield starting, running, and what comes between an exit and the next start."""
-    state, since = "", 0.0
-    for entry, when in moments:
-        now = max(since, when)
-        if state:
-            yield Span(task, state, since, now)
-        since = now
-        if entry.event == "exit":
-            state = "down" if entry.data.get("fault") else "backoff"
-        else:
-            state = "starting" if entry.event == "start" else "running"
-    if state and state != "backoff":  # nobody starts again what has ended
-        yield Span(task, state, since, end)
-
-
-def _impairments(plan: Plan, history: Sequence[Entry]) -> Mapping[str, list[Span]]:
-    """Return when each task was not itself though it ran."""
-    found: dict[str, list[Span]] = defaultdict(list)
-    by_id = {fault.id: fault for fault in faults_of(plan, history)}
-    for entry in history:
-        if entry.event != "fault" or entry.data["stage"] != "applied":
-            continue
-        fault = by_id.get(str(entry.data["id"]))
-        if fault is None or "exit_code" in entry.data:
-            continue  # it is gone, and that is a state of its own
-        until = _healed(fault.id, history)
-        what = _IMPAIRED.get(fault.kind, "impaired")
-        for task in fault.tasks:
-            found[task].append(Span(task, what, entry.t, until))
-    return found
-
-
-def _healed(fault: str, history: Sequence[Entry]) -> float:
-    ends = (
-        entry.t
-        for entry in history
-        if entry.event == "fault" and entry.data["id"] == fault and entry.data["stage"] == "healed"
-    )
-    return next(ends, over_at(history))
-
-
-def _split(whole: Span, over: Sequence[Span]) -> Iterator[Span]:
-    """Yield a span with others laid over it; where two of them overlap, the first counts."""
-    since = whole.begin
-    for upper in sorted(over, key=lambda span: span.begin):
-        begin, end = max(upper.begin, since), min(upper.end, whole.end)
-        if begin >= end:
-            continue
-        yield replace(whole, begin=since, end=begin)
-        yield replace(upper, begin=begin, end=end)
-        since = end
-    yield replace(whole, begin=since)
-
-
-def phases(history: Sequence[Entry]) -> list[Span]:
-    """Return the phases that tasks told of, in order of their end; one that never ended is none."""
-    begun: dict[tuple[str, str], float] = {}
     found: list[Span] = []
-    for entry in history:
-        if entry.event == "start":
-            begun = {key: when for key, when in begun.items() if key[0] != entry.task}
-        if entry.event != "phase":
+    now: tuple[str, float, Mapping[str, Any]] | None = None
+    for number, (when, entry) in enumerate(of_task):
+        if entry.event not in ("start", "running", "exit"):
             continue
-        key, now = (entry.task, str(entry.data["phase"])), _when(entry, history)
-        if entry.data["state"] == "begin":
-            begun[key] = now
-        elif key in begun:
-            found.append(Span(*key, begun.pop(key), now))
+        if now is not None:
+            ended = dict(entry.data) if entry.event == "exit" else {}
+            found.append(Span(now[0], now[1], when, {**now[2], **ended}))
+        state = _state(entry, of_task[number + 1 :])
+        now = (state, when, entry.data if state == "running" else {}) if state else None
+    if now is not None:
+        found.append(Span(now[0], now[1], max(end, now[1]), now[2]))
     return found
 
 
-def endings(plan: Plan, history: Sequence[Entry]) -> list[Ending]:
-    """Return the exit of every task that was not started again after it."""
-    found: dict[str, Ending] = {}
-    for entry in history:
-        if entry.event == "start":
-            found.pop(entry.task, None)
-        elif entry.event == "exit" and not entry.data.get("fault"):
-            code = int(entry.data["exit_code"])
-            ended = "stopped" if entry.data["told_to_stop"] else "failed"
-            state = "succeeded" if code == 0 else ended
-            found[entry.task] = Ending(entry.task, _when(entry, history), code, state)
-    return [found[task.name] for task in plan.tasks if task.name in found]
+def _state(entry: Entry, later: Iterable[Timed]) -> str:
+    if entry.event != "exit":
+        return {"start": "starting", "running": "running"}[entry.event]
+    if entry.data.get("fault"):
+        return "down"
+    return "backoff" if any(next_.event in ("start", "restart") for _, next_ in later) else ""
 
 
-def _when(entry: Entry, history: Sequence[Entry]) -> float:
-    """Return when it happened: the engine says so of what tasks do, the history of the rest."""
-    if entry.event not in _STAMPED:
-        return entry.t
-    stamp = entry.wall - (history[0].wall - history[0].t)
-    return min(max(stamp, 0.0), entry.t)  # the engine's clock may be off; nothing is heard early
+def phases(of_task: Sequence[Timed], end: float) -> list[Span]:
+    """Return a task's phases; one that its end cut off says so."""
+    begun: dict[str, float] = {}
+    found: list[Span] = []
+
+    def cut_off(when: float) -> None:
+        found.extend(Span(name, since, when, {"cut off": True}) for name, since in begun.items())
+        begun.clear()
+
+    for when, entry in of_task:
+        if entry.event in ("exit", "start"):
+            cut_off(when)
+        elif entry.event == "phase" and entry.data["state"] == "begin":
+            begun[str(entry.data["phase"])] = when
+        elif entry.event == "phase" and (name := str(entry.data["phase"])) in begun:
+            told = {k: v for k, v in entry.data.items() if k not in ("phase", "state")}
+            found.append(Span(name, begun.pop(name), when, told))
+    cut_off(max([end, *begun.values()]))
+    return found
+
+
+def steps(of_task: Sequence[Timed]) -> Iterator[Span]:
+    """Yield the time between each two step events of one life of a task."""
+    before: Timed | None = None
+    for when, entry in of_task:
+        if entry.event in ("exit", "start"):
+            before = None
+        elif entry.event == "step":
+            if before is not None:
+                name = f"steps to {entry.data['step']}"
+                yield Span(name, before[0], when, entry.data)
+            before = when, entry
+
+
+def lanes(spans: Iterable[Span]) -> list[list[Span]]:
+    """Share spans out over rows in which each two lie apart or one inside the other."""
+    rows: list[list[Span]] = []
+    opened: list[list[float]] = []  # for each row, when its spans end that are not over
+    for span in sorted(spans, key=lambda span: (span.begin, -span.end)):
+        for ends in opened:
+            while ends and ends[-1] <= span.begin:
+                ends.pop()
+        fits = [not ends or ends[-1] >= span.end for ends in opened]
+        if True not in fits:
+            rows.append([])
+            opened.append([])
+            fits.append(True)
+        row = fits.index(True)
+        rows[row].append(span)
+        opened[row].append(span.end)
+    return rows

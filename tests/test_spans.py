@@ -1,114 +1,105 @@
-"""What tasks were doing when; every expected time was worked out by hand."""
+"""What tasks were doing, as spans; every expected number was worked out by hand."""
 
 from __future__ import annotations
 
-from emulator.record import Entry
-from emulator.spans import Ending, Span, endings, phases, states
-from tests.histories import began_again, ended, fault, happened, history, job, phase, restart
-from tests.report.runs import PREEMPT, preempted
-from tests.test_analysis import a_plan
+from collections.abc import Sequence
 
-TWO = a_plan("{worker: 2}")
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from emulator.spans import Span, Timed, lanes, phases, states, steps, timed
+from tests.exports.runs import a_history
+from tests.histories import Told, ended, happened, history, phase, restart, step
 
-def of(task: str, told: list[Entry], extra: str = "") -> list[tuple[str, float, float]]:
-    plan = a_plan("{worker: 2}", extra)
-    return [(s.what, s.begin, s.end) for s in states(plan, told) if s.task == task]
+END = 11.0
 
 
-def test_a_preempted_task_is_down_until_it_is_started_again() -> None:
-    assert of("worker-1", history(preempted()), PREEMPT) == [
-        ("starting", 1, 2),
-        ("running", 2, 9),
-        ("down", 9, 12),
-        ("starting", 12, 13),
-        ("running", 13, 20),
-    ]
+def of(task: str, told: Sequence[Told] | None = None) -> list[Timed]:
+    entries = a_history() if told is None else history(told)
+    return [(when, entry) for when, entry in timed(entries) if entry.task == task]
 
 
-def test_a_task_of_a_restarted_job_waits_from_its_exit_to_its_start() -> None:
-    told = history(
-        [
-            happened(0, "run"),
-            *began_again(0, "worker-0", "worker-1"),
-            ended(5, "worker-0", 1),
-            restart(5, "worker-0", "job"),
-            ended(6, "worker-1", 143, told=True),
-            *began_again(8, "worker-0", "worker-1"),
-            job(10),
-        ]
-    )
-    assert ("backoff", 5, 8) in of("worker-0", told)
-    assert ("backoff", 6, 8) in of("worker-1", told)
+def brief(spans: Sequence[Span]) -> list[tuple[str, float, float]]:
+    return [(span.name, span.begin, span.end) for span in spans]
 
 
-def test_what_lasts_is_laid_over_a_running_task_and_ends_with_it() -> None:
-    extra = "faults: [{pause: worker-0, at: 3s, for: 4s}]\n"
-    paused = [
-        happened(0, "run"),
-        *began_again(0, "worker-0"),
-        fault(3, "worker-0", "triggered", "pause"),
-        fault(4, "worker-0", "applied", "pause"),
-    ]
-    healed = [*paused, fault(8, "worker-0", "healed", "pause"), ended(9, "worker-0", 0), job(9)]
-    assert of("worker-0", history(healed), extra)[1:] == [
+def test_a_preempted_task_is_down_until_it_starts_again() -> None:
+    assert brief(states(of("worker-1"), END)) == [
+        ("starting", 0.5, 1),
         ("running", 1, 4),
-        ("paused", 4, 8),
-        ("running", 8, 9),
+        ("down", 4, 6),
+        ("starting", 6, 6.5),
+        ("running", 6.5, 10.5),
     ]
-    crashed = history([*paused, happened(6, "note")])
-    assert of("worker-0", crashed, extra)[1:] == [("running", 1, 4), ("paused", 4, 6)]
 
 
-def test_a_partition_cuts_off_all_whom_it_names() -> None:
-    extra = "faults: [{partition: [[worker-0], [worker-1]], at: 3s, for: 4s}]\n"
-    told = history(
-        [
-            happened(0, "run"),
-            *began_again(0, "worker-0", "worker-1"),
-            fault(3, "", "applied", "partition"),
-            fault(7, "", "healed", "partition"),
-            job(9),
-        ]
+def test_a_failed_task_is_in_backoff_until_it_starts_again() -> None:
+    found = states(of("worker-0"), END)
+    assert brief(found)[2:] == [
+        ("backoff", 4.5, 5.5),
+        ("starting", 5.5, 5.6),
+        ("running", 5.6, 9.8),
+    ]
+    assert (found[1].told["id"], found[1].told["exit_code"]) == ("x", 1)
+
+
+def test_what_goes_on_ends_with_the_record() -> None:
+    told = [happened(1, "start", "a"), happened(2, "running", "a")]
+    assert brief(states(of("a", told), 9))[-1] == ("running", 2, 9)
+    waiting = [*told, ended(3, "a", 1), restart(3, "a")]
+    assert brief(states(of("a", waiting), 9))[-1] == ("backoff", 3, 9)
+
+
+def test_exits_and_steps_are_timed_by_the_engine() -> None:
+    told = [happened(1, "running", "a"), step(3, "a", 1, late=-0.5), ended(5, "a", 0, late=-1)]
+    assert [when for when, _ in of("a", told)] == [1, 2.5, 4]
+    # A clock that is off puts nothing before what came earlier.
+    told = [happened(1, "running", "a"), ended(5, "a", 0, late=-9)]
+    assert [when for when, _ in of("a", told)] == [1, 1]
+
+
+def test_a_phase_that_an_end_cut_off_says_so() -> None:
+    assert [(s.name, s.begin, s.end, s.told) for s in phases(of("worker-1"), END)] == [
+        ("checkpoint", 3.5, 4, {"cut off": True})
+    ]
+    assert [(s.name, s.begin, s.end, s.told) for s in phases(of("worker-0"), END)] == [
+        ("checkpoint", 2.2, 2.8, {"step": 10})
+    ]
+    begun = [happened(1, "phase", "a", phase="eval", state="begin")]
+    assert brief(phases(of("a", begun), 9)) == [("eval", 1, 9)]
+
+
+def test_steps_lie_between_step_events_of_one_life() -> None:
+    assert brief(list(steps(of("worker-0")))) == [("steps to 20", 2, 3), ("steps to 30", 8, 9)]
+
+
+def test_phases_inside_each_other_share_a_row_and_others_do_not() -> None:
+    told = [
+        *phase(1, 9, "a", "eval"),
+        *phase(2, 3, "a", "restore"),
+        *phase(8, 10, "a", "checkpoint"),
+    ]
+    found = phases(of("a", sorted(told, key=lambda one: one[0])), 11)
+    assert [brief(lane) for lane in lanes(found)] == [
+        [("eval", 1, 9), ("restore", 2, 3)],
+        [("checkpoint", 8, 10)],
+    ]
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 10)).map(
+        lambda at: Span("x", float(at[0]), float(sum(at)))
     )
-    for task in ("worker-0", "worker-1"):
-        assert ("cut off", 3, 7) in of(task, told, extra)
+)
 
 
-def test_who_is_down_when_the_record_ends_is_down_until_then_and_who_failed_is_gone() -> None:
-    told = preempted()[:13]
-    assert of("worker-1", history([*told, happened(15, "note")]), PREEMPT)[-1] == ("down", 9, 15)
-    failed = [happened(0, "run"), *began_again(0, "worker-0"), ended(4, "worker-0", 1), job(9)]
-    assert of("worker-0", history(failed)) == [("starting", 0, 1), ("running", 1, 4)]
-
-
-def test_phases_that_end_are_spans_and_a_start_forgets_those_that_do_not() -> None:
-    told = history(
-        [
-            happened(0, "run"),
-            happened(1, "phase", "worker-0", phase="restore", state="begin"),
-            happened(2, "start", "worker-0"),
-            happened(3, "phase", "worker-0", phase="restore", state="end"),
-            *phase(4, 6, "worker-0", "checkpoint"),
-        ]
-    )
-    assert phases(told) == [Span("worker-0", "checkpoint", 4, 6)]
-
-
-def test_the_engines_stamp_says_when_a_task_ended_but_never_later_than_it_was_heard_of() -> None:
-    early = ended(5, "worker-0", 0, late=-2.0)
-    late = ended(5, "worker-1", 137, told=True, late=30.0)
-    told = history([happened(0, "run"), *began_again(0, "worker-0", "worker-1"), early, late])
-    assert endings(TWO, told) == [
-        Ending("worker-0", 3, 0, "succeeded"),
-        Ending("worker-1", 5, 137, "stopped"),
-    ]
-
-
-def test_what_was_started_again_has_not_ended() -> None:
-    told = history(preempted())
-    assert [(e.task, e.state) for e in endings(TWO, told)] == [
-        ("worker-0", "succeeded"),
-        ("worker-1", "failed"),
-    ]
-    assert endings(TWO, history(preempted()[:-3])) == []
+@settings(deadline=None)
+@given(SPANS)
+def test_no_two_of_a_row_overlap_in_part(spans: list[Span]) -> None:
+    rows = lanes(spans)
+    for row in rows:
+        for one in row:
+            for two in row:
+                assert not one.begin < two.begin < one.end < two.end
+    assert sorted(brief([span for row in rows for span in row])) == sorted(brief(spans))
+    assert all(rows)

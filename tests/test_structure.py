@@ -29,6 +29,7 @@ LAYERS = [
         "goodput",
         "invariants",
         "spans",
+        "lanes",
         "throughput",
         "course",
         "live",

@@ -12,11 +12,11 @@ from typing import Any
 
 from emulator.analysis import Analysis, FaultResult
 from emulator.checks import Verdict
+from emulator.lanes import Ending, Span, endings, over_at, phases, states
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record import Entry, Record
 from emulator.results import judge
-from emulator.spans import Ending, Span, endings, over_at, phases, states
 from emulator.throughput import Curve, curve
 from emulator.units import format_duration
 
@@ -86,7 +86,7 @@ class Facts:
     @cached_property
     def endings(self) -> Sequence[Ending]:
         """How the tasks ended."""
-        return endings(self.plan, self.history)
+        return endings(self.history)
 
     @property
     def sampling(self) -> Mapping[str, Any]:
@@ -107,7 +107,7 @@ def read(record: Record) -> Facts:
     """Read a run, finished or not; raises RecordError where its plan can't be read."""
     analysis, verdicts, summary = judge(record)
     plan = record.plan
-    failed = {end.task for end in endings(plan, record.happened) if end.state == "failed"}
+    failed = {end.task for end in endings(record.happened) if end.state == "failed"}
     try:
         text = (record.path / "scenario.yaml").read_text("utf-8", "replace")
     except OSError:

@@ -16,8 +16,8 @@ from typing import Any
 
 from emulator.analysis import FaultResult
 from emulator.goodput import CAUSES
+from emulator.lanes import STATES, Span
 from emulator.report.facts import Facts
-from emulator.spans import STATES, Span
 from emulator.throughput import Curve
 from emulator.units import format_duration
 

@@ -93,10 +93,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Record:
     (folder / "train.sh").write_text(PROGRAM)
     (folder / "seen.yaml").write_text(SCENARIO)
     emulate = Emulate(folder / "runs")
-    done = emulate.up(folder / "seen.yaml", "--engine", "process", "--run-id", "seen")
+    done = emulate.up(folder / "seen.yaml", "--engine", "process")
     assert done.returncode == 0, done.stderr
-    assert f"Report: {emulate.out / 'seen' / 'report.html'}" in done.stderr
-    return Record.find("seen", emulate.out)
+    record = Record.find("last", emulate.out)
+    assert f"Report: {record.path / 'report.html'}" in done.stderr
+    return record
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import emulator.report
+from emulator.lanes import Span
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from emulator.report.facts import Facts
 from emulator.report.figures import POINTS, coalesced, thinned, timeline
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
-from emulator.spans import Span
 from tests.histories import began_again, fault, happened, job, phase
 from tests.report.runs import facts_of, preempted
 

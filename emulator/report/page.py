@@ -34,7 +34,7 @@ from emulator.report.usage import gpu_panels, no_gpus, task_panels
 from emulator.throughput import throughput
 from emulator.units import format_duration, format_size
 
-__all__ = ["WORDS", "Cause", "causes", "linker", "page", "render", "series"]
+__all__ = ["WORDS", "Cause", "causes", "embedded", "linker", "page", "render", "series"]
 
 WORDS = {"ok": "ok", "failed": "failed", "unknown": "unknown"}
 """What is said of a verdict beside its colour."""
@@ -91,7 +91,7 @@ def page(template: str, charts: Mapping[str, Chart], **told: Any) -> str:  # noq
             style=Markup(_source("style.css")),
             script=Markup(script),
             plotly=packed,
-            charts=_embedded(charts),
+            charts=embedded(charts),
             heights={name: chart["height"] for name, chart in charts.items()},
             version=emulator.__version__,
             **told,
@@ -119,7 +119,7 @@ def _digest(script: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-def _embedded(value: object) -> Markup:
+def embedded(value: object) -> Markup:
     """Return JSON that may stand in a script element: nothing in it can close one."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":

@@ -148,6 +148,13 @@ def test_thinning_keeps_peaks_order_and_the_limit(values: list[float | None]) ->
     assert (None in values) == (None in [value for _, value in kept])
 
 
+def test_a_gap_in_a_long_line_stays_one() -> None:
+    points = [(float(n), None if 2000 <= n < 2010 else 1.0) for n in range(5000)]
+    gaps = [t for t, value in thinned(points) if value is None]
+    assert gaps
+    assert all(2000 <= t < 2020 for t in gaps)
+
+
 # --- Usage --------------------------------------------------------------------------------------
 
 

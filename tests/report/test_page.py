@@ -82,6 +82,10 @@ def test_what_tasks_and_users_write_is_text(tmp_path: Path) -> None:
 
 
 def test_charts_cannot_close_their_script_element() -> None:
+    value = {"name": "</script><!--\u2028&"}
+    text = str(page.embedded(value))
+    assert json.loads(text) == value
+    assert not set(text) & set("<>&\u2028")
     told = [*preempted(), *[happened(21, "phase", "worker-0", phase=NASTY, state="begin")]]
     told += [happened(22, "phase", "worker-0", phase=NASTY, state="end")]
     charts = json.loads(embedded(page.render(facts_of(told)), "charts"))

@@ -230,7 +230,6 @@ def _follow(plan: Plan, history: Sequence[Entry]) -> dict[str, _Followed]:
 def _step(task: _Followed, life: _Life, entry: Entry) -> None:
     """Note what a task did until one of its steps."""
     step, when = entry.step, entry.wall
-    task.stepped(when)
     examples = _number(entry.data.get("examples"))
     if examples is not None:
         more = None if life.examples is None else max(0.0, examples - life.examples)
@@ -241,7 +240,8 @@ def _step(task: _Followed, life: _Life, entry: Entry) -> None:
         before, since = entry.first, since + (when - since) / entry.count
     if before is not None and step > before:
         task.stretches.append(_Stretch(min(since, when), when, step - before))
-    if step != life.step:  # a step that is told again took no time of its own
+    if step != life.step:  # a step that is told again, with an accuracy, took no time of its own
+        task.stepped(when)
         life.step, life.when = step, when
 
 

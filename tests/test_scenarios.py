@@ -40,6 +40,7 @@ def trained(emulate: Emulate, name: str, engine: str) -> dict[str, Any]:
         "history.jsonl",
         "logs",
         "plan.json",
+        "samples.jsonl",
         "scenario.yaml",
         "summary.json",
         "verdicts.json",

@@ -36,11 +36,12 @@ program:
         sleep 0.01
       done
       echo '{"emulate": "step", "step": 60, "accuracy": 0.5}'
+      echo >> $EMULATOR_SHARED/done
+      until test $(wc -l < $EMULATOR_SHARED/done) = 3; do sleep 0.05; done
 cluster:
   worker: {replicas: 2, env: {FAILS_AT: 25}}
   chief: {replicas: 1, env: {FAILS_AT: 47}}
 restart: {policy: on-failure, backoff: 0.1s}
-success: all-workers
 """
 
 

@@ -13,7 +13,7 @@ from emulator.checks import Verdict
 from emulator.events import JobEnd
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record import Entry, Record
+from emulator.record import Entry, Record, uncollected
 
 __all__ = ["Listener", "Result", "exit_code", "judge"]
 
@@ -55,6 +55,11 @@ def exit_code(outcome: str, verdicts: Sequence[Verdict]) -> int:
 
 def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
     """Judge a run from its folder alone; return numbers, verdicts and summary."""
+    with uncollected():
+        return _judge(record)
+
+
+def _judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
     plan = record.plan
     history = record.happened
     analysis = analyse(plan, history)

@@ -129,9 +129,9 @@ def _see_through(
 
 def _write_reports(folder: Path, listener: Listener) -> None:
     """Write what people look at; where that fails, say so: verdict and exit code stand without."""
-    from emulator.report.files import write  # only now: a run need not wait for it to load
-
     try:
+        from emulator.report.files import write  # only now: a run need not wait for it to load
+
         write(Record(folder))
     except Exception as error:
         listener.say(f"the report is missing: {error}")

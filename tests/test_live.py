@@ -150,7 +150,7 @@ def test_a_fault_by_hand_comes_in_with_its_plan() -> None:
         happened(5, "fault", "worker-0", stage="applied", **about),
     ]
     run = live(told)
-    assert [(f.id, f.kind, f.target) for f in run.impairments("worker-0")] == [
+    assert [(f.id, f.kind, f.planned.target) for f in run.impairments("worker-0")] == [
         ("hand-1", "pause", "worker-0")
     ]
 

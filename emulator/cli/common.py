@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Out",
+    "Plain",
     "RunArgument",
     "ScenarioArgument",
     "Sets",
@@ -70,6 +71,10 @@ WhichEngine = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="The folder of run folders.")]
+
+Plain = Annotated[
+    bool, typer.Option("--plain", help="Lines alone, without the live view below them.")
+]
 
 
 def read(path: Path, sets: list[str] | None, seed: int | None = None) -> tuple[Scenario, str, Path]:

@@ -13,6 +13,7 @@ from emulator import checks
 from emulator.bundled import scenario_path
 from emulator.cli.common import (
     Out,
+    Plain,
     RunArgument,
     ScenarioArgument,
     Sets,
@@ -61,6 +62,7 @@ def up(
             help="Put summary.json on stdout (with --vary a list of them), all else on stderr.",
         ),
     ] = False,
+    plain: Plain = False,
     vary: Annotated[
         list[str] | None,
         typer.Option(
@@ -94,7 +96,8 @@ def up(
         raise typer.Exit(code)
     from emulator.background import telling
     from emulator.plan import new_run_id
-    from emulator.report.terminal import LivePrinter, print_result
+    from emulator.report.live import view
+    from emulator.report.terminal import print_result
     from emulator.run import up as run_up
 
     parsed, text, found = read(scenario, sets, seed)
@@ -103,16 +106,16 @@ def up(
         options = [f"--set={one}" for one in overrides(sets, seed)] + ["--keep"] * keep
         arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
-    printer = LivePrinter()
-    result = run_up(
-        parsed,
-        choose_engine(engine),
-        text=text,
-        out=out,
-        run_id=run_id,
-        keep=keep,
-        listener=telling(printer.listener()),
-    )
+    with view(plain=plain) as shown:
+        result = run_up(
+            parsed,
+            choose_engine(engine),
+            text=text,
+            out=out,
+            run_id=run_id,
+            keep=keep,
+            listener=telling(shown.listener()),
+        )
     print_result(result, console(stderr=json), kept=keep)
     if json:
         print_json(result.summary)

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from emulator.analysis import Analysis
 from emulator.invariants import INVARIANTS, Observed
+from emulator.metrics.samples import Sample
+from emulator.metrics.totals import gpu_totals, totals
 from emulator.record import Entry
 from emulator.scenario import Expectations, Share
 from emulator.units import format_duration
@@ -81,6 +83,7 @@ def summary(
     analysis: Analysis,
     verdicts: Sequence[Verdict],
     variant: str = "",
+    samples: Sequence[Sample] = (),
 ) -> dict[str, Any]:
     """Return what `summary.json` holds; docs/results.md explains every key."""
     tasks = {}
@@ -109,6 +112,10 @@ def summary(
             "steps_per_second": rounded(analysis.steps_per_second),
             "examples_per_second": rounded(analysis.examples_per_second),
         },
+        "usage": {
+            name: asdict(used) for name in tasks if (used := totals(samples, name)) is not None
+        },
+        "gpus": {uuid: asdict(gpu) for uuid, gpu in gpu_totals(samples).items()},
         "accuracy": analysis.accuracy,
         "restarts": analysis.restarts,
         "faults": [asdict(fault) for fault in analysis.faults],

@@ -153,6 +153,7 @@ def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
         engine=plan.engine,
         analysis=analysis,
         verdicts=verdicts,
+        samples=record.samples,
     )
     return analysis, verdicts, summary
 

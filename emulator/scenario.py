@@ -165,7 +165,7 @@ class Metrics(Model):
     steps: str = "auto"
     """`auto`, the name of a pattern (see docs/protocol.md), or a regex with `(?P<step>...)`."""
     examples_per_step: int | None = Field(strict=True, default=None, ge=1)
-    interval: Duration = 1.0
+    interval: Duration = Field(default=1.0, ge=0.1)
     """Seconds between two samples of usage."""
 
     @field_validator("steps")

@@ -278,3 +278,22 @@ def test_a_supervisor_that_is_killed_is_said_to_be_gone(processes: Running) -> N
             list(history)
         with pytest.raises(UsageError, match="is gone; `emulate attach"):
             cluster.status()
+
+
+def test_samples_are_followed_from_the_first_to_the_last(running: Running) -> None:
+    with running.http as http, http.stream("GET", "/v1/samples") as stream:
+        lines = stream.iter_lines()
+        first = json.loads(next(lines))
+        second = json.loads(next(lines))
+        assert set(first["tasks"]) == {"worker-0", "worker-1"}
+        assert second["t"] > first["t"]
+        assert second["tasks"]["worker-0"]["cpu"] >= first["tasks"]["worker-0"]["cpu"]
+        (running.folder / "shared" / "over").touch() if (
+            running.folder / "shared"
+        ).exists() else http.post("/v1/stop")
+        rest = [json.loads(line) for line in lines]
+    times = [first["t"], second["t"], *(line["t"] for line in rest)]
+    assert times == sorted(set(times))
+    running.wait()
+    stored = (running.folder / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["t"] for line in stored] == times

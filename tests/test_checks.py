@@ -12,6 +12,7 @@ import pytest
 from emulator import checks
 from emulator.analysis import Analysis, FaultResult, TaskResult
 from emulator.checks import EXIT_CODES, Status, Verdict, judge, overall, summary
+from emulator.metrics.samples import Sample, Usage
 from emulator.scenario import Expectations
 from tests.histories import began_again, ended, history, phase, step
 
@@ -276,7 +277,13 @@ def test_the_worst_verdict_decides(
 def test_the_summary_holds_the_numbers_and_is_json() -> None:
     found = verdicts({"final_step": 51}, RAN)
     told = summary(
-        run_id="r-1", scenario="s", variant="a=1", engine="fake", analysis=RAN, verdicts=found
+        run_id="r-1",
+        scenario="s",
+        variant="a=1",
+        engine="fake",
+        analysis=RAN,
+        verdicts=found,
+        samples=[Sample(1.0, 1.0, {"worker-0": Usage(2.5, memory=7)})],
     )
     assert json.loads(json.dumps(told)) == {
         "run_id": "r-1",
@@ -314,6 +321,19 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
         "steps": {"final": 50, "lost": 10},
         "startup": {"network": 0.5, "all_running": 3.0, "first_step": 5.0},
         "throughput": {"steps_per_second": 10.0, "examples_per_second": 320.0},
+        "usage": {
+            "worker-0": {
+                "cpu_seconds": 2.5,
+                "cpu": None,
+                "memory_peak": 7,
+                "throttled": None,
+                "received": None,
+                "sent": None,
+                "read": None,
+                "written": None,
+            }
+        },
+        "gpus": {},
         "accuracy": 0.9,
         "restarts": 2,
         "faults": [asdict(RAN.faults[0])],

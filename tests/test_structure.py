@@ -23,7 +23,8 @@ LAYERS = [
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
     {"record"},
-    {"analysis", "goodput", "invariants", "base_image", "live", "pace"},
+    {"record"},
+    {"analysis", "goodput", "invariants", "throughput", "live", "pace", "base_image"},
     {"checks", "images", "comparison"},
     {"engines"},
     {

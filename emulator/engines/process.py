@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import shutil
 import signal
 import socket
@@ -27,13 +26,14 @@ from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from emulator.engines.base import Exited, Found, Inbox, Incapable, Line, Lost
+from emulator.engines.process_output import open_pipe, read_until, split_lines
 from emulator.errors import EngineError, EngineLost
 from emulator.metrics.processes import Sessions
 from emulator.metrics.samples import Usage
 from emulator.plan import Plan, Site, Task
 from emulator.scenario import Dockerfile, Scenario
 
-__all__ = ["ProcessEngine", "exit_code", "split_lines"]
+__all__ = ["ProcessEngine", "exit_code"]
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20000, 29000)
@@ -100,7 +100,7 @@ class ProcessEngine(Incapable):
             if not home.exists():
                 _copy_program(task.source, home)
             environment = _environment(task)
-            pipe = _open_pipe(home.with_suffix(".out"))
+            pipe = open_pipe(home.with_suffix(".out"))
             try:
                 process = subprocess.Popen(
                     _resolve(task, environment["PATH"]),
@@ -160,8 +160,9 @@ class ProcessEngine(Incapable):
         return {task: members.get(leader, []) for task, leader in leaders.items()}
 
     def _leaders(self) -> dict[str, int]:
-        """Return the first process of each task: the leader of its group and session."""
-        return {task: started.process.pid for task, started in list(self._started.items())}
+        """Return the first process of each running task: the leader of its group and session."""
+        started = list(self._started.items())
+        return {task: s.process.pid for task, s in started if s.process.returncode is None}
 
     def remove(self, task: str) -> None:
         """Kill the task and delete its working directory."""
@@ -253,7 +254,7 @@ class ProcessEngine(Incapable):
 
         threading.Thread(target=wait, name=f"wait-{task}", daemon=True).start()
         try:
-            for text in split_lines(_read_until(pipe, ended)):
+            for text in split_lines(read_until(pipe, ended)):
                 inbox.put(Line(task, time.time(), text))
             inbox.put(Exited(task, time.time(), exit_code(process.returncode)))
         except Exception as error:  # whatever it is, a task that nobody follows must end the run
@@ -317,39 +318,6 @@ def _ends(process: subprocess.Popen[bytes]) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def split_lines(chunks: Iterator[bytes]) -> Iterator[str]:
-    """Turn chunks of output into lines; the last one may lack its newline (pure)."""
-    rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode("utf-8", "surrogateescape").removesuffix("\r")
-    if rest:
-        yield rest.decode("utf-8", "surrogateescape")
-
-
-def _read_until(pipe: int, ended: int) -> Iterator[bytes]:
-    """Yield what comes out of the pipe until `ended` is closed, and then what is still in it."""
-    with selectors.DefaultSelector() as ready:
-        ready.register(pipe, selectors.EVENT_READ)
-        ready.register(ended, selectors.EVENT_READ)
-        while True:
-            descriptors = {key.fd for key, _ in ready.select()}
-            if pipe in descriptors:
-                yield os.read(pipe, 65536)
-            elif ended in descriptors:
-                return
-
-
-def _open_pipe(path: Path) -> int:
-    """Open a named pipe for reading and writing: who writes to it never finds it broken."""
-    if not path.exists():
-        os.mkfifo(path, 0o600)
-    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
-    os.set_blocking(descriptor, True)
-    return descriptor
 
 
 def _environment(task: Task) -> dict[str, str]:

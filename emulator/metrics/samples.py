@@ -186,7 +186,7 @@ def _merged(one: Sample, two: Sample) -> Sample:
         two.t,
         two.wall,
         {**one.tasks, **{n: _with_peak(one.tasks.get(n), use) for n, use in two.tasks.items()}},
-        [_averaged(before[gpu.uuid], gpu) if gpu.uuid in before else gpu for gpu in two.gpus],
+        tuple(_averaged(before[g.uuid], g) if g.uuid in before else g for g in two.gpus),
     )
 
 
@@ -234,7 +234,7 @@ def from_json(line: Mapping[str, Any]) -> Sample:
         line["t"],
         line["wall"],
         {name: Usage(**usage) for name, usage in line["tasks"].items()},
-        [_gpu(gpu) for gpu in line.get("gpus", ())],
+        tuple(_gpu(gpu) for gpu in line.get("gpus", ())),
     )
 
 

@@ -302,3 +302,20 @@ def test_two_runs_at_once_do_not_see_each_other(stage: StageMaker) -> None:
     assert second.engine.find(second.plan.run_id)
     second.engine.signal("worker-0", signal.SIGTERM)
     assert second.until_exit("worker-0").exit_code == 143
+
+
+def test_what_a_task_uses_is_told_while_it_runs(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True))
+    assert dict(s.engine.usage()) == {}
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    one = s.engine.usage()["worker-0"]
+    two = s.engine.usage()["worker-0"]
+    assert two.cpu >= one.cpu >= 0
+    assert one.memory is not None
+    assert one.processes is not None
+    assert one.processes >= 1
+    assert set(s.engine.pids()) <= {"worker-0"}
+    s.engine.signal("worker-0", signal.SIGKILL)
+    s.until_exit("worker-0")
+    assert dict(s.engine.usage()) == {}

@@ -1,0 +1,193 @@
+"""What containers use: the daemon's answers as text, and both ways to measure, for real."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.base import Exited, Inbox, Line
+from emulator.engines.docker import DockerEngine
+from emulator.engines.docker_usage import ContainerUsage, usage_of
+from emulator.metrics.samples import Usage
+from emulator.plan import Plan, make_plan, new_run_id
+from emulator.scenario import Program, Role, Scenario
+
+
+def stats(inactive: str) -> dict[str, Any]:
+    return {
+        "cpu_stats": {
+            "cpu_usage": {"total_usage": 1_500_000_000},
+            "throttling_data": {"periods": 2, "throttled_time": 2_500_000_000},
+        },
+        "memory_stats": {"usage": 1000, "limit": 4096, "stats": {inactive: 400}},
+        "networks": {
+            "eth0": {"rx_bytes": 1200, "tx_bytes": 300},
+            "eth1": {"rx_bytes": 34, "tx_bytes": 5},
+        },
+        "blkio_stats": {
+            "io_service_bytes_recursive": [
+                {"major": 8, "minor": 0, "op": "Read", "value": 100},
+                {"major": 8, "minor": 16, "op": "read", "value": 1},
+                {"major": 8, "minor": 0, "op": "Write", "value": 202},
+            ]
+        },
+        "pids_stats": {"current": 3},
+    }
+
+
+@pytest.mark.parametrize("inactive", ["total_inactive_file", "inactive_file"])
+def test_the_daemons_answer_is_read_as_the_files_are(inactive: str) -> None:
+    assert usage_of(stats(inactive)) == Usage(
+        cpu=1.5,
+        memory=600,
+        throttled=2.5,
+        received=1234,
+        sent=305,
+        read=101,
+        written=202,
+        processes=3,
+    )
+
+
+def test_a_container_without_a_network_or_disks_has_used_none() -> None:
+    answer = {**stats("inactive_file"), "networks": None}
+    answer["blkio_stats"] = {"io_service_bytes_recursive": None}
+    usage = usage_of(answer)
+    assert usage is not None
+    assert (usage.received, usage.sent, usage.read, usage.written) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("memory", [{}, None])
+def test_a_container_that_has_ended_uses_nothing(memory: object) -> None:
+    assert usage_of({**stats("inactive_file"), "memory_stats": memory}) is None
+
+
+# --- For real -----------------------------------------------------------------------------------
+
+JOB = r"""
+import os, socket, sys, time
+hold = b"x" * 30_000_000
+until = time.process_time() + 0.4
+while time.process_time() < until: pass
+with open("/shared/file", "wb") as file:
+    file.write(hold[:5_000_000]); os.fsync(file.fileno())
+server = socket.create_server(("", 9000))
+print("ready", flush=True)
+peer, _ = server.accept()
+while peer.recv(65536): pass
+print("received", flush=True)
+time.sleep(600)
+"""
+PEER = r"""
+import os, socket, time
+print("ready", flush=True)
+while not os.path.exists("/shared/file"): time.sleep(0.05)
+while True:
+    try: peer = socket.create_connection(("worker-0", 9000)); break
+    except OSError: time.sleep(0.05)
+peer.sendall(b"x" * 3_000_000); peer.close()
+time.sleep(600)
+"""
+
+
+class Started:
+    def __init__(self, engine: DockerEngine, plan: Plan, tmp_path: Path) -> None:
+        self.engine, self.plan = engine, plan
+        self.inbox = Inbox()
+        engine.prepare(plan, tmp_path, self.inbox)
+
+    def until(self, wanted: Callable[[Any], bool]) -> None:
+        while not wanted(self.inbox.get(timeout=60)):
+            pass
+
+
+@pytest.fixture
+def started(docker_engine: DockerEngine, tiny_image: str, tmp_path: Path) -> Any:
+    scenario = Scenario(
+        name="usage",
+        framework="none",
+        image=tiny_image,
+        program=Program(command=["true"]),
+        cluster={
+            "worker": Role.model_validate(
+                {"command": ["python3", "-c", JOB], "cpus": 0.5, "memory": "256m"}
+            ),
+            "peer": Role(command=["python3", "-c", PEER]),
+        },
+    )
+    run_id = new_run_id("usage")
+    plan = make_plan(scenario, run_id, docker_engine.site(run_id, tmp_path))
+    yield Started(docker_engine, plan, tmp_path)
+    docker_engine.tear_down(run_id)
+
+
+@pytest.mark.docker
+def test_both_ways_measure_what_was_done_and_agree(started: Started) -> None:
+    engine, plan = started.engine, started.plan
+    for name in ("worker-0", "peer-0"):
+        engine.start(plan.task(name))
+    started.until(lambda event: isinstance(event, Line) and event.text == "received")
+    here = engine.usage()["worker-0"]
+    assert here.cpu >= 0.4
+    assert here.throttled is not None
+    assert here.throttled > 0  # it wanted a whole core and has half of one
+    assert here.memory is not None
+    assert 30_000_000 <= here.memory <= 256 * 2**20
+    assert here.received is not None
+    assert here.received >= 3_000_000
+    sent = engine.usage()["peer-0"].sent
+    assert sent is not None
+    assert sent >= 3_000_000
+    assert (here.cpus, here.memory_limit) == (0.5, 256 * 2**20)
+    assert here.processes is not None
+    assert here.processes >= 2  # the program and its init
+    pids = engine.pids()["worker-0"]
+    commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids]
+    assert any(b"python3" in command for command in commands)
+
+    stream = ContainerUsage(engine.api, local=False)
+    container = engine._created["worker-0"]
+    stream.started(container, 0.5, 256 * 2**20)
+    there = first_answer(stream, container)
+    assert there.cpu == pytest.approx(here.cpu, abs=0.2)
+    assert there.memory == pytest.approx(here.memory, rel=0.2)
+    assert there.received == pytest.approx(here.received, rel=0.05)
+    assert there.written == here.written
+    assert (there.cpus, there.memory_limit) == (here.cpus, here.memory_limit)
+    stream.limited(container, None)
+    assert stream.of({"worker-0": container})["worker-0"].cpus is None
+    stream.gone(container)
+    assert stream.of({"worker-0": container}) == {}
+
+
+def first_answer(stream: ContainerUsage, container: str) -> Usage:
+    """The daemon's first answer takes it a second or two: wait for that, not for a time."""
+    pause = threading.Event()
+    for _ in range(600):
+        if found := stream.of({"t": container}):
+            return found["t"]
+        pause.wait(0.05)
+    raise AssertionError("the daemon never answered")
+
+
+@pytest.mark.docker
+def test_limits_follow_a_throttle_and_counters_begin_anew_with_a_start(started: Started) -> None:
+    engine, plan = started.engine, started.plan
+    engine.start(plan.task("worker-0"))
+    started.until(lambda event: isinstance(event, Line) and event.text == "ready")
+    before = engine.usage()["worker-0"]
+    engine.throttle("worker-0", 0.25)
+    assert engine.usage()["worker-0"].cpus == 0.25
+    engine.throttle("worker-0", None)
+    assert engine.usage()["worker-0"].cpus is None
+    engine.signal("worker-0", 9)
+    started.until(lambda event: isinstance(event, Exited))
+    assert engine.usage() == {}
+    assert engine.pids() == {"worker-0": []}
+    engine.start(plan.task("worker-0"))
+    again = engine.usage()["worker-0"]
+    assert again.cpu < before.cpu

@@ -1,0 +1,129 @@
+"""Real processes in sessions of their own, counted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from emulator.metrics.processes import Sessions
+
+Start = Callable[[str], subprocess.Popen[str]]
+
+BURN = "import time\nuntil = time.process_time() + {}\nwhile time.process_time() < until: pass\n"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Run Python in a session of its own; it goes on with its line on stdin."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(code: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            cwd=tmp_path,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def told(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("on\n")
+    process.stdin.flush()
+
+
+def test_what_a_task_burns_and_holds_and_writes_is_counted(start: Start) -> None:
+    process = start(
+        "import os\nhold = b'x' * 50_000_000\n"
+        + BURN.format(0.3)
+        + "with open('file', 'wb') as f:\n    f.write(hold[:8_000_000]); os.fsync(f.fileno())\n"
+        + "print('ready', flush=True); input()"
+    )
+    assert told(process) == "ready"
+    usage = Sessions().usage({"worker-0": process.pid})["worker-0"]
+    assert usage.cpu >= 0.25  # the kernel tells it in hundredths, user and system each
+    assert usage.memory is not None
+    assert usage.memory >= 50_000_000
+    assert usage.processes == 1
+    if usage.written is not None and usage.written:  # a file system in memory writes to no disk
+        assert usage.written >= 8_000_000
+    assert (usage.received, usage.throttled, usage.cpus) == (None, None, None)
+
+
+def test_children_count_while_they_run_and_after_their_end(start: Start) -> None:
+    burn = "exec(" + repr(BURN.format(0.2) + "print('child', flush=True); input()") + ")"
+    process = start(
+        "import subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-c', {burn!r}])\n"
+        "print('alone', flush=True); input()"
+    )
+    sessions = Sessions()
+    assert told(process) == "child"
+    both = sessions.usage({"t": process.pid})["t"]
+    assert both.processes == 2
+    assert both.cpu >= 0.15
+    tell(process)
+    assert told(process) == "alone"
+    alone = sessions.usage({"t": process.pid})["t"]
+    assert alone.processes == 1
+    assert alone.cpu >= both.cpu
+
+
+def test_a_counter_never_goes_back_even_where_nobody_waits_for_a_child(start: Start) -> None:
+    """An orphan's parent is the init of the system: what it used is told to that."""
+    process = start(
+        "import os, sys, time\n"
+        "r, w = os.pipe()\n"
+        "if os.fork() == 0:\n"
+        "    if os.fork() == 0:\n"
+        f"        exec({BURN.format(0.2)!r})\n"
+        "        os.write(w, b'x'); sys.stdin.readline(); os._exit(0)\n"
+        "    os._exit(0)\n"
+        "os.wait(); os.read(r, 1); print(os.getpid(), flush=True)\n"
+        "time.sleep(600)"
+    )
+    assert told(process)
+    sessions = Sessions()
+    before = sessions.usage({"t": process.pid})["t"]
+    assert before.processes == 2
+    assert before.cpu >= 0.15
+    (orphan,) = set(sessions.members([process.pid])[process.pid]) - {process.pid}
+    watched = psutil.Process(orphan)
+    tell(process)
+    psutil.wait_procs([watched], timeout=30)
+    after = sessions.usage({"t": process.pid})["t"]
+    assert after.processes == 1
+    assert after.cpu >= before.cpu
+
+
+def test_sessions_are_kept_apart_and_those_that_ended_are_left_out(start: Start) -> None:
+    one, two = start("print(1, flush=True); input()"), start("print(2, flush=True); input()")
+    assert (told(one), told(two)) == ("1", "2")
+    sessions = Sessions()
+    leaders = {"a": one.pid, "b": two.pid}
+    assert sessions.usage(leaders).keys() == {"a", "b"}
+    assert sessions.members(leaders.values()) == {one.pid: [one.pid], two.pid: [two.pid]}
+    one.kill()
+    one.wait()
+    assert sessions.usage(leaders).keys() == {"b"}
+    assert os.getsid(0) not in sessions.members(leaders.values())

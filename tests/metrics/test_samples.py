@@ -1,0 +1,128 @@
+"""Rates from counters, and thinning: totals and peaks survive it."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.metrics.samples import (
+    GpuShare,
+    GpuUsage,
+    Rates,
+    Sample,
+    Usage,
+    from_json,
+    rates,
+    series,
+    thinned,
+    to_json,
+)
+
+COUNTERS = ("cpu", "throttled", "received", "sent", "read", "written")
+
+
+def test_rates_are_what_was_used_per_second_of_the_time_between() -> None:
+    one = Usage(10.0, 100, throttled=1.0, received=1000, sent=0, read=0, written=0, cpus=2.0)
+    two = Usage(13.0, 300, 1.5, 5000, 800, 400, 4096, processes=7, cpus=2.0, memory_limit=1000)
+    assert rates(one, two, 2.0) == Rates(
+        cpu=1.5,
+        cpu_share=0.75,
+        throttled=0.25,
+        memory=300,
+        memory_share=0.3,
+        received=2000.0,
+        sent=400.0,
+        read=200.0,
+        written=2048.0,
+        processes=7,
+    )
+
+
+def test_a_restart_counts_from_zero_and_is_never_negative() -> None:
+    before, after = Usage(50.0, received=9000), Usage(0.5, received=100)
+    found = rates(before, after, 1.0)
+    assert (found.cpu, found.received) == (0.5, 100.0)
+
+
+def test_a_restart_is_known_by_the_cpu_even_where_another_counter_has_overtaken() -> None:
+    before, after = Usage(50.0, received=100), Usage(0.5, received=150)
+    assert rates(before, after, 1.0).received == 150.0
+
+
+@pytest.mark.parametrize("earlier", [None, Usage(1.0)])
+def test_what_is_not_known_stays_so(earlier: Usage | None) -> None:
+    found = rates(earlier, Usage(2.0, memory=5), 1.0)
+    assert found.memory == 5
+    assert found.cpu == (None if earlier is None else 1.0)
+    unknown = (found.received, found.throttled, found.cpu_share, found.memory_share)
+    assert unknown == (None,) * 4
+
+
+def test_a_task_that_comes_back_has_no_rate_over_its_absence() -> None:
+    a = Usage(1.0)
+    samples = [
+        Sample(1.0, 1.0, {"w": a}),
+        Sample(2.0, 2.0, {"w": Usage(1.5)}),
+        Sample(3.0, 3.0, {}),
+        Sample(4.0, 4.0, {"w": Usage(0.2)}),
+        Sample(5.0, 5.0, {"w": Usage(0.6)}),
+    ]
+    assert [(t, r.cpu) for t, r in series(samples, "w")] == [
+        (1.0, None),
+        (2.0, 0.5),
+        (4.0, None),
+        (5.0, pytest.approx(0.4)),
+    ]
+    assert series(samples, "nobody") == []
+
+
+counts = st.lists(st.integers(0, 1000), min_size=1, max_size=40)
+
+
+@given(counts, st.integers(1, 4))
+def test_thinning_keeps_totals_peaks_and_order(steps: list[int], times: int) -> None:
+    total, samples = 0, []
+    for number, used in enumerate(steps):
+        total += used
+        samples.append(
+            Sample(number, number, {"w": Usage(float(total), memory=used, received=total)})
+        )
+    kept = samples
+    for _ in range(times):
+        kept = thinned(kept)
+    assert kept[-1].tasks["w"].cpu == samples[-1].tasks["w"].cpu
+    assert max(s.tasks["w"].memory or 0 for s in kept) == max(steps)
+    assert all(one.t < two.t for one, two in pairwise(kept))
+    assert len(kept) <= len(samples) / 2**times + 1
+    # What was used between two moments that are left is what it was before.
+    by_time = {s.t: s.tasks["w"].received or 0 for s in samples}
+    for one, two in pairwise(kept):
+        used = (two.tasks["w"].received or 0) - (one.tasks["w"].received or 0)
+        assert used == by_time[two.t] - by_time[one.t]
+
+
+def test_thinning_averages_a_gpu_and_keeps_its_errors() -> None:
+    one = GpuUsage(0, "GPU-a", utilisation=0.2, memory=5, power=100.0, xid=79)
+    two = GpuUsage(0, "GPU-a", utilisation=0.6, memory=3, power=None, tasks={"w": GpuShare(1)})
+    (kept,) = thinned([Sample(1, 1, {}, [one]), Sample(2, 2, {}, [two])])
+    (gpu,) = kept.gpus
+    assert gpu.utilisation == pytest.approx(0.4)
+    assert (gpu.memory, gpu.xid, gpu.tasks) == (5, 79, {"w": GpuShare(1)})
+
+
+def test_a_task_that_left_between_two_moments_is_kept() -> None:
+    (kept,) = thinned([Sample(1, 1, {"w": Usage(3.0)}), Sample(2, 2, {})])
+    assert kept.tasks == {"w": Usage(3.0)}
+
+
+def test_a_line_holds_all_of_a_sample_and_nothing_that_is_not_known() -> None:
+    gpu = GpuUsage(1, "GPU-b", "H200", 0.5, lost=False, tasks={"w": GpuShare(utilisation=0.25)})
+    sample = Sample(1.5, 2.5, {"w": Usage(0.5, 100)}, (gpu,))
+    line = json.loads(json.dumps(to_json(sample)))
+    assert line["tasks"] == {"w": {"cpu": 0.5, "memory": 100}}
+    assert from_json(line) == sample
+    assert "gpus" not in to_json(Sample(1.5, 2.5, {}))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyte
 
-PATIENCE = 120.0
+PATIENCE = 60.0
 """Seconds after which a test says that something never showed."""
 
 

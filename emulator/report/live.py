@@ -38,8 +38,10 @@ IDLE = 1.0
 BACKLOG = 5000
 """Lines between two paints that are shown; nobody can read more, and all are in the logs."""
 
-# What moves the cursor would tear the panel; colours (`...m`) may stay.
-_MOVES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-ln-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[^\[\]])")
+# Colours (in the group) may stay; every other escape, whole or torn, could tear the panel.
+_ESCAPES = re.compile(
+    r"\x1b(?:(\[[0-9;:]*m)|\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~]?)"
+)
 _REDRAWN = re.compile(r"[\r\b]+")
 _CONTROL = {n: None for n in (*range(32), 127, *range(128, 160)) if n not in (9, 27)}
 
@@ -88,7 +90,7 @@ def _still(text: str) -> str:
     parts = [part for part in _REDRAWN.split(text) if part]
     shown = parts[-1] if parts else ""
     if "\x1b" in shown:
-        shown = _MOVES.sub("", shown) + "\x1b[0m"
+        shown = _ESCAPES.sub(lambda found: "\x1b" + found[1] if found[1] else "", shown) + "\x1b[0m"
     return shown.translate(_CONTROL)
 
 

@@ -3,9 +3,11 @@
     GET    /v1/run            tasks and faults as they are now
     GET    /v1/history        the history, a line of JSON each, followed until the run is over;
                               `?after=N` leaves out the events up to number N
-    GET    /v1/samples        what tasks and GPUs use, a line of JSON each moment, followed as well
+    GET    /v1/samples        what tasks and GPUs use, a line of JSON each moment, followed as well;
+                              `?last=N` only the last N that there are, and those to come
     GET    /v1/lines          what the tasks print, `{"task", "text"}` a line, followed as well;
-                              `?task=NAME` only that one
+                              `?task=NAME` only that one, `?last=N` without what was printed
+                              before the last N lines of each
     POST   /v1/faults         strike now; the body is an entry of `faults:` without `at`
     DELETE /v1/faults/{id}    heal that fault now; `all` for every one
     POST   /v1/stop           end the job as Ctrl-C does; a second time: at once
@@ -36,6 +38,7 @@ from emulator.errors import EmulatorError, UsageError
 from emulator.events import Asked
 from emulator.metrics import sample_file
 from emulator.strikes import Strike
+from emulator.tail import last_lines, whole_lines
 
 if TYPE_CHECKING:
     import asyncio
@@ -83,42 +86,32 @@ class _Growth:
             event.set()
 
     async def lines(
-        self, files: Callable[[], Mapping[str, Path]]
+        self, files: Callable[[], Mapping[str, Path]], last: int | None = None
     ) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the whole lines of growing files, each with its file's name, until it is over."""
+        """Yield the whole lines of growing files, each with its file's name, until it is over.
+
+        `last`: of each file that is there only so many lines, and what comes after them.
+        """
         import asyncio  # 30 ms of CPU that a run which nobody asks is spared
 
         self._loop = asyncio.get_running_loop()
         grown = asyncio.Event()
         self._waiting.add(grown)
         offsets: dict[str, int] = {}
+        if last is not None:
+            offsets = {name: last_lines(path, last) for name, path in files().items()}
         try:
             while True:
-                last = self.over
+                over = self.over
                 grown.clear()
                 for name, path in files().items():
-                    for line in _whole_lines(path, name, offsets):
+                    for line in whole_lines(path, name, offsets):
                         yield name, line
-                if last:
+                if over:
                     return
                 await grown.wait()
         finally:
             self._waiting.discard(grown)
-
-
-def _whole_lines(path: Path, name: str, offsets: dict[str, int]) -> list[bytes]:
-    """Return the complete lines of a file beyond its offset, and move that."""
-    try:
-        with path.open("rb") as file:
-            if offsets.get(name, 0) > os.fstat(file.fileno()).st_size:
-                offsets[name] = 0  # thinned meanwhile: another file
-            file.seek(offsets.get(name, 0))
-            new = file.read()
-    except FileNotFoundError:
-        return []
-    whole = new[: new.rfind(b"\n") + 1]
-    offsets[name] = offsets.get(name, 0) + len(whole)
-    return [line + b"\n" for line in whole.split(b"\n")[:-1]]  # a carriage return ends none
 
 
 def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Starlette:
@@ -165,9 +158,14 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
         return StreamingResponse(entries(), media_type="application/x-ndjson")
 
     async def samples(request: Request) -> Response:
+        last = request.query_params.get("last")
+        begin = None if last is None else _number(last)
+
         async def measured() -> AsyncIterator[bytes]:
             latest = -1.0
-            async for _, line in growth.lines(lambda: {"samples": folder / sample_file.NAME}):
+            async for _, line in growth.lines(
+                lambda: {"samples": folder / sample_file.NAME}, begin
+            ):
                 if (t := float(json.loads(line)["t"])) > latest:  # else thinned, and seen before
                     latest = t
                     yield line
@@ -175,16 +173,18 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
         return StreamingResponse(measured(), media_type="application/x-ndjson")
 
     async def lines(request: Request) -> Response:
-        only = request.query_params.get("task")
+        only, last = request.query_params.get("task"), request.query_params.get("last")
         if only is not None and only not in desk.tasks:
             raise UsageError(f"No task is called {only!r}.", f"There are {', '.join(desk.tasks)}.")
+
+        begin = None if last is None else _number(last)
 
         def files() -> dict[str, Path]:
             found = {path.stem: path for path in sorted((folder / "logs").glob("*.log"))}
             return {name: path for name, path in found.items() if only in (None, name)}
 
         async def printed() -> AsyncIterator[str]:
-            async for task, line in growth.lines(files):
+            async for task, line in growth.lines(files, begin):
                 text = line.decode("utf-8", "replace").removesuffix("\n")
                 yield json.dumps({"task": task, "text": text}) + "\n"
 
@@ -217,7 +217,7 @@ def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no number of an event.") from None
+        raise UsageError(f"{text!r} is no number.") from None
 
 
 def _strike(body: bytes) -> Strike:

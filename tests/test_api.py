@@ -163,7 +163,7 @@ def test_what_makes_no_sense_is_one_sentence_and_changes_nothing(processes: Runn
         ("GET", "/v1/nothing", None, 404, "GET /v1/nothing: Not Found."),
         ("GET", "/", None, 404, "GET /: Not Found."),
         ("POST", "/v1/run", None, 405, "POST /v1/run: Method Not Allowed."),
-        ("GET", "/v1/history?after=soon", None, 422, "'soon' is no number of an event."),
+        ("GET", "/v1/history?after=soon", None, 422, "'soon' is no number."),
         ("GET", "/v1/lines?task=nobody", None, 422, "No task is called 'nobody'. There are"),
         ("POST", "/v1/faults", b"", 422, "That is no fault: Invalid JSON"),
         ("POST", "/v1/faults", b"\xff{", 422, "That is no fault: Invalid JSON"),

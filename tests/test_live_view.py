@@ -14,7 +14,7 @@ from rich.console import Console
 from emulator.clock import ManualClock
 from emulator.metrics.samples import Sample
 from emulator.record import Record, RunFolder
-from emulator.report.live import BACKLOG, LiveView, _still
+from emulator.report.live import BACKLOG, LiveView, still
 from tests.conftest import Emulate
 from tests.histories import happened, history, step
 from tests.terminals import Terminal
@@ -251,7 +251,7 @@ def test_usage_has_columns_once_it_is_known(up: Up, emulate: Emulate, tmp_path: 
     ],
 )
 def test_what_moves_the_cursor_is_left_out(printed: str, shown: str) -> None:
-    assert _still(printed) == shown
+    assert still(printed) == shown
 
 
 class Broken(io.StringIO):

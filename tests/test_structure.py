@@ -18,11 +18,10 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled", "netem", "metrics"},
+    {"errors", "clock", "units", "steps", "bundled", "netem", "metrics", "tail"},
     {"values", "events"},
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
-    {"record"},
     {"record"},
     {"analysis", "goodput", "invariants", "throughput", "live", "pace", "base_image"},
     {"checks", "images", "comparison"},

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from emulator.cli import by_hand, comparing, running, setting_up, tidying
+from emulator.cli import by_hand, comparing, running, setting_up, tidying, watching
 from emulator.errors import EmulatorError
 
 __all__ = ["app", "main"]
@@ -22,6 +22,7 @@ app = typer.Typer(
 running.add_to(app)
 comparing.add_to(app)
 by_hand.add_to(app)
+watching.add_to(app)
 tidying.add_to(app)
 setting_up.add_to(app)
 

@@ -29,7 +29,7 @@ from emulator.report.panel import lines as panel_lines
 from emulator.report.terminal import LivePrinter
 from emulator.run import Listener
 
-__all__ = ["LiveView", "Panel", "now", "view"]
+__all__ = ["LiveView", "Panel", "now", "still", "view"]
 
 PAINTS = 4
 """A second, at most."""
@@ -85,7 +85,7 @@ class _Raw:
         yield Segment(self._text)
 
 
-def _still(text: str) -> str:
+def still(text: str) -> str:
     """Return what a terminal would show of a line in the end, without what moves its cursor."""
     parts = [part for part in _REDRAWN.split(text) if part]
     shown = parts[-1] if parts else ""
@@ -201,4 +201,4 @@ class LiveView(LivePrinter):
         if self._batch is None:
             super()._put(name, colour, text)
         else:
-            self._batch.append(self._laid_out(name, colour, _still(text)) + "\n")
+            self._batch.append(self._laid_out(name, colour, still(text)) + "\n")

@@ -6,14 +6,15 @@ bunch; everything else by the supervisor's own monotonic clock (`t`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from emulator import goodput
+from emulator.course import Course
 from emulator.faults import PlannedFault, from_json
+from emulator.history import Entry
 from emulator.plan import Plan
-from emulator.record import Entry
+from emulator.throughput import Throughput, throughput
 
 __all__ = ["Analysis", "FaultResult", "TaskResult", "analyse"]
 
@@ -89,6 +90,7 @@ class Analysis:
     first_step: float | None = None
     steps_per_second: float | None = None
     examples_per_second: float | None = None
+    throughput: Throughput = field(default_factory=Throughput)
     accuracy: float | None = None
     restarts: int = 0
     lost_steps: int = 0
@@ -107,32 +109,30 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     """Return the numbers of a run from its plan and history."""
     outcome, reason = _outcome(history)
     end = next((e.t for e in history if e.event == "job"), history[-1].t if history else 0.0)
-    steps = [e for e in history if e.event == "step"]
-    front = list(_front(steps))
-    tasks = {task.name: _task(task.name, history) for task in plan.tasks}
-    faults = [_fault(fault, history) for fault in (*plan.faults, *_by_hand(history))]
-    recoveries = list(_recoveries(history)) + [
+    course = Course(history)
+    tasks = _tasks(plan, history)
+    faults = [_fault(fault, course) for fault in (*plan.faults, *_by_hand(history))]
+    recoveries = list(_recoveries(course)) + [
         fault.stepped
         for fault in faults
         if fault.kind in ("preempt", "restart") and fault.status == "applied"
     ]
-    per_second = _rate(front, [_step(e) for e in front])
-    examples = plan.scenario.metrics.examples_per_step
+    rates = throughput(plan, history)
     time = goodput.split(history, end)
+    steps = course.steps
     accuracies = [e.data["accuracy"] for e in steps if _is_number(e.data.get("accuracy"))]
     return Analysis(
         outcome=outcome,
         reason=reason,
         duration=end,
         tasks=tasks,
-        final_step=max((_step(e) for e in steps), default=None),
+        final_step=max((e.furthest for e in steps), default=None),
         network=_first(history, "prepared"),
         all_running=_first(history, "all-running"),
         first_step=steps[0].wall - history[0].wall if steps else None,
-        steps_per_second=per_second,
-        examples_per_second=(
-            per_second * examples if per_second is not None and examples else _examples_rate(front)
-        ),
+        steps_per_second=rates.job.steps_per_second,
+        examples_per_second=rates.job.examples_per_second,
+        throughput=rates,
         accuracy=float(accuracies[-1]) if accuracies else None,
         restarts=sum(e.event == "restart" for e in history),
         lost_steps=max((task.lost_steps for task in tasks.values()), default=0),
@@ -140,7 +140,7 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
         unrecovered=sum(seconds is None for seconds in recoveries),
         faults=faults,
         time=time,
-        goodput=time["productive"] / end if front and end > 0 else None,
+        goodput=time["productive"] / end if steps and end > 0 else None,
     )
 
 
@@ -157,70 +157,52 @@ def _first(history: Sequence[Entry], event: str) -> float | None:
     return next((e.t for e in history if e.event == event), None)
 
 
-def _step(entry: Entry) -> int:
-    return int(entry.data["step"])
-
-
 def _is_number(said: object) -> bool:
     """Say whether a program's value is one: programs print what they like."""
     return isinstance(said, int | float)
 
 
-def _front(steps: Sequence[Entry]) -> Iterator[Entry]:
-    """Yield the step events that brought the job further than it ever was."""
-    reached = -1
-    for entry in steps:
-        if _step(entry) > reached:
-            reached = _step(entry)
-            yield entry
-
-
-def _rate(front: Sequence[Entry], counts: Sequence[float]) -> float | None:
-    """Return counts per second between the first and the last advance of the job."""
-    if len(front) < 2 or front[-1].wall <= front[0].wall:
-        return None
-    return (counts[-1] - counts[0]) / (front[-1].wall - front[0].wall)
-
-
-def _examples_rate(front: Sequence[Entry]) -> float | None:
-    told = [entry for entry in front if _is_number(entry.data.get("examples"))]
-    return _rate(told, [float(entry.data["examples"]) for entry in told])
-
-
-def _task(name: str, history: Sequence[Entry]) -> TaskResult:
-    """Follow one task through its events."""
-    result = TaskResult()
-    reached: int | None = None  # before the latest restart, until the first step after it
+def _tasks(plan: Plan, history: Sequence[Entry]) -> dict[str, TaskResult]:
+    """Follow every task through its events."""
+    results = {task.name: TaskResult() for task in plan.tasks}
+    reached: dict[str, int | None] = {}  # before the latest restart, until the first step after it
     for entry in history:
         if entry.event == "restart" and entry.data["scope"] == "job":
+            for each in results.values():
+                each.restarts += 1
+        elif (result := results.get(entry.task)) is not None:
+            reached[entry.task] = _follow(result, entry, reached.get(entry.task))
+    return results
+
+
+def _follow(result: TaskResult, entry: Entry, reached: int | None) -> int | None:
+    """Note what an event says of its task; return where it was before, until it steps again."""
+    match entry.event:
+        case "start":
+            result.state = "starting"
+            return result.last_step
+        case "running":
+            result.state = "running"
+        case "restart":
+            result.state = "backoff"
             result.restarts += 1
-        if entry.task != name:
-            continue
-        match entry.event:
-            case "start":
-                result.state, reached = "starting", result.last_step
-            case "running":
-                result.state = "running"
-            case "restart" if entry.data["scope"] == "task":
-                result.state = "backoff"
-                result.restarts += 1
-            case "exit":
-                result.exit_code = int(entry.data["exit_code"])
-                result.oom_killed = result.oom_killed or bool(entry.data["oom_killed"])
-                result.state = _end_state(entry)
-            case "phase" if reached is not None and entry.data.get("phase") == "restore":
-                if isinstance(restored := entry.data.get("step"), int):
-                    result.lost_steps += max(0, reached - restored)
-                    reached = None
-            case "step":
-                if reached is not None:
-                    # The first step that is told of again was itself done again.
-                    result.lost_steps += max(0, reached - _step(entry) + 1)
-                    reached = None
-                if result.first_step is None:
-                    result.first_step = _step(entry)
-                result.last_step = _step(entry)
-    return result
+        case "exit":
+            result.exit_code = int(entry.data["exit_code"])
+            result.oom_killed = result.oom_killed or bool(entry.data["oom_killed"])
+            result.state = _end_state(entry)
+        case "phase" if reached is not None and entry.data.get("phase") == "restore":
+            if isinstance(restored := entry.data.get("step"), int):
+                result.lost_steps += max(0, reached - restored)
+                return None
+        case "step":
+            if reached is not None:
+                # The first step that is told of again was itself done again.
+                result.lost_steps += max(0, reached - entry.first + 1)
+            if result.first_step is None:
+                result.first_step = entry.first
+            result.last_step = entry.step
+            return None
+    return reached
 
 
 def _end_state(entry: Entry) -> str:
@@ -231,33 +213,20 @@ def _end_state(entry: Entry) -> str:
     return "stopped" if entry.data["told_to_stop"] else "failed"
 
 
-def _recoveries(history: Sequence[Entry]) -> Iterator[float | None]:
+def _recoveries(course: Course) -> Iterator[float | None]:
     """Yield, for each restart after a failure, the seconds from its exit to the job's next step."""
-    for number, entry in enumerate(history):
+    exits: dict[str, Entry] = {}
+    for number, entry in enumerate(course.history):
+        if entry.event == "exit":
+            exits[entry.task] = entry
         if entry.event != "restart":
             continue
-        failed = next(
-            e for e in reversed(history[:number]) if e.event == "exit" and e.task == entry.task
-        )
+        failed = exits[entry.task]
         if failed.data["exit_code"] == 0:
             continue  # `always` starts again what ended well
-        back = next(
-            (
-                later.wall
-                for later in _after_start(history[number:], entry.task)
-                if later.event == "step"
-            ),
-            None,
-        )
-        yield None if back is None else back - failed.wall
-
-
-def _after_start(history: Sequence[Entry], task: str) -> Sequence[Entry]:
-    """Return what followed once the task was running again."""
-    for number, entry in enumerate(history):
-        if entry.event == "running" and entry.task == task:
-            return history[number:]
-    return ()
+        running = course.running(entry.task, number)
+        back = course.step_after(running)
+        yield None if back is None else back.wall - failed.wall
 
 
 def _by_hand(history: Sequence[Entry]) -> Iterator[PlannedFault]:
@@ -267,15 +236,11 @@ def _by_hand(history: Sequence[Entry]) -> Iterator[PlannedFault]:
             yield from_json(entry.data["plan"])
 
 
-def _fault(planned: PlannedFault, history: Sequence[Entry]) -> FaultResult:
+def _fault(planned: PlannedFault, course: Course) -> FaultResult:
     """Follow one fault through its stages, and the job after it."""
-    stages = {
-        str(e.data["stage"]): (number, e)
-        for number, e in enumerate(history)
-        if e.event == "fault" and e.data["id"] == planned.id
-    }
+    history, stages = course.history, course.faults.get(planned.id, {})
     ends = [stage for stage in ("failed", "skipped", "applied") if stage in stages]
-    told = stages[ends[0]][1].data if ends else {}
+    told = history[stages[ends[0]]].data if ends else {}
     result = FaultResult(
         id=planned.id,
         kind=planned.kind,
@@ -285,35 +250,35 @@ def _fault(planned: PlannedFault, history: Sequence[Entry]) -> FaultResult:
     )
     if "triggered" not in stages or "applied" not in stages:
         return result
-    start, trigger = stages["triggered"]
-    applied = stages["applied"][1]
-    back = _return(result, history, stages)
-    before = max((_step(e) for e in history[:start] if e.event == "step"), default=-1)
-    after = [e for e in history[back:] if e.event == "step"] if back is not None else []
+    start, trigger = stages["triggered"], history[stages["triggered"]]
+    applied = history[stages["applied"]]
+    # Where the target was back: healed, or restarted by the policy.
+    back = stages.get("healed", course.running(planned.target, stages["applied"]))
+    home = None if back is None else history[back]
+    before = course.furthest_before(start)
 
     def since(entry: Entry | None) -> float | None:
         return None if entry is None else round(entry.t - trigger.t, 6)
 
-    home = None if back is None else history[back]
-    rate_before, rate_during, rate_after = _rates(history, trigger, applied, home)
+    rate_before, rate_during, rate_after = _rates(course, trigger, applied, home)
     return replace(
         result,
         triggered=trigger.t,
         gone=since(applied),
-        noticed=since(_noticed(planned, history[start:back])),
-        saved=since(_saved(planned, history[start : stages["applied"][0]])),
+        noticed=since(_noticed(planned, course.ends(start, back))),
+        saved=since(_saved(planned, history[start : stages["applied"]])),
         killed=bool(applied.data.get("killed", False)),
         exit_code=applied.data.get("exit_code"),
-        back=since(history[back]) if back is not None else None,
-        stepped=since(next(iter(after), None)),
-        caught_up=since(next((e for e in after if _step(e) > before), None)),
+        back=since(home),
+        stepped=since(course.step_after(back)),
+        caught_up=since(course.step_after(back, before)),
         rate_before=rate_before,
         rate_during=rate_during,
         rate_after=rate_after,
     )
 
 
-def _noticed(fault: PlannedFault, until_back: Sequence[Entry]) -> Entry | None:
+def _noticed(fault: PlannedFault, until_back: Iterable[Entry]) -> Entry | None:
     """Return the first sign of a fault beyond its target: a failed task, or a stall."""
     for entry in until_back:
         if entry.event == "stall":
@@ -337,44 +302,18 @@ def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
 
 
 def _rates(
-    history: Sequence[Entry], trigger: Entry, applied: Entry, back: Entry | None
+    course: Course, trigger: Entry, applied: Entry, back: Entry | None
 ) -> tuple[float | None, float | None, float | None]:
     """Return the job's steps per second before, during and after a fault."""
-    front = list(_front([e for e in history if e.event == "step"]))
+    front = course.front
 
     def rate(begin: float, end: float) -> float | None:
         """Count the steps that the furthest task made in a time, by linear interpolation."""
         if end <= begin or not front or not front[0].t <= begin or front[-1].t < end:
             return None
-        return (_step_at(front, end) - _step_at(front, begin)) / (end - begin)
+        return (course.reached(end) - course.reached(begin)) / (end - begin)
 
     before = rate(max(trigger.t - WINDOW, front[0].t if front else 0.0), trigger.t)
     if back is None or not front:
         return before, None, None
     return before, rate(applied.t, back.t), rate(back.t, min(back.t + WINDOW, front[-1].t))
-
-
-def _step_at(front: Sequence[Entry], when: float) -> float:
-    """Return how far the job was at a time between its first and its last advance."""
-    for one, two in pairwise(front):
-        if one.t <= when <= two.t:
-            share = (when - one.t) / (two.t - one.t) if two.t > one.t else 1.0
-            return _step(one) + share * (_step(two) - _step(one))
-    return float(_step(front[-1]))
-
-
-def _return(
-    fault: FaultResult, history: Sequence[Entry], stages: Mapping[str, tuple[int, Entry]]
-) -> int | None:
-    """Return where in the history the target was back: healed, or restarted by the policy."""
-    if "healed" in stages:
-        return stages["healed"][0]
-    start = stages["applied"][0]
-    return next(
-        (
-            start + number
-            for number, entry in enumerate(history[start:])
-            if entry.event == "running" and entry.task == fault.target
-        ),
-        None,
-    )

@@ -17,6 +17,7 @@ from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
 from emulator.record import Entry
 from emulator.scenario import Expectations, Share
+from emulator.throughput import Rate
 from emulator.units import format_duration
 
 __all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "rounded", "summary"]
@@ -111,6 +112,8 @@ def summary(
         "throughput": {
             "steps_per_second": rounded(analysis.steps_per_second),
             "examples_per_second": rounded(analysis.examples_per_second),
+            "step_time": _step_time(analysis.throughput.job),
+            "tasks": {name: _rate(rate) for name, rate in analysis.throughput.tasks.items()},
         },
         "usage": {
             name: asdict(used) for name in tasks if (used := totals(samples, name)) is not None
@@ -123,6 +126,21 @@ def summary(
         "time": dict(analysis.time),
         "goodput": rounded(analysis.goodput),
     }
+
+
+def _rate(rate: Rate) -> dict[str, Any]:
+    return {
+        "steps_per_second": rounded(rate.steps_per_second),
+        "examples_per_second": rounded(rate.examples_per_second),
+        "step_time": _step_time(rate),
+    }
+
+
+def _step_time(rate: Rate) -> dict[str, float] | None:
+    """Return the step times; to the microsecond, as fast steps are."""
+    if rate.step_times is None:
+        return None
+    return {name: round(value, 6) for name, value in asdict(rate.step_times).items()}
 
 
 # --- The checks ---------------------------------------------------------------------------------

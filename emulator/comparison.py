@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from emulator.analysis import Analysis
 from emulator.checks import Status, Verdict, overall, rounded
 from emulator.plan import Plan
+from emulator.throughput import scaling_efficiency, workers
 
-__all__ = ["Row", "differences", "rows"]
+__all__ = ["Judged", "Row", "differences", "rows"]
 
 _SAYS_NOTHING = "description"
 """Of all keys the one that changes nothing of what runs."""
@@ -36,16 +37,37 @@ class Row:
     duration: float
     differs: Mapping[str, Any]
     """The keys in which the scenarios of all compared runs differ, as this one has them."""
+    efficiency: float | None = None
+    """Of scaling, against the baseline; None as well where none is named."""
+    efficiency_by: str | None = None
+    """What the work was counted in: `examples` or `steps`."""
 
 
-def rows(judged: Sequence[tuple[Plan, Analysis, Sequence[Verdict]]]) -> list[Row]:
-    """Return a row for each run, in the order given."""
+Judged = tuple[Plan, Analysis, Sequence[Verdict]]
+"""A run with what it came to."""
+
+
+def rows(judged: Sequence[Judged], baseline: Judged | None = None) -> list[Row]:
+    """Return a row for each run, in the order given, with its efficiency against a baseline."""
     scenarios = [plan.scenario.model_dump(mode="json") for plan, _, _ in judged]
     differing = differences(scenarios)
-    return [
+    found = [
         _row(*run, {key: values[number] for key, values in differing.items()})
         for number, run in enumerate(judged)
     ]
+    if baseline is None:
+        return found
+    return [_scaled(row, run, baseline) for row, run in zip(found, judged, strict=True)]
+
+
+def _scaled(row: Row, run: Judged, baseline: Judged) -> Row:
+    """Return a row with its efficiency, see `throughput.scaling_efficiency`."""
+    found = scaling_efficiency(
+        run[1].throughput.job, workers(run[0]), baseline[1].throughput.job, workers(baseline[0])
+    )
+    if found is None:
+        return row
+    return replace(row, efficiency=rounded(found[0]), efficiency_by=found[1])
 
 
 def _row(

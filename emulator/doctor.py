@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 from emulator.errors import EmulatorError
 from emulator.images import KINDS, BuildOptions, Images, recipe_tag
-from emulator.metrics import gpu
+from emulator.metrics.gpu import Gpu
+from emulator.metrics.gpu_usage import GpuSampler
+from emulator.metrics.samples import GpuUsage
 from emulator.units import format_size
 
 __all__ = ["Finding", "examine"]
@@ -113,14 +115,41 @@ def _process_engine() -> Iterator[Finding]:
 
 
 def _gpus() -> Iterator[Finding]:
-    found = gpu.devices()
+    """Each device with a sample of it, as a run would take them."""
+    with GpuSampler() as sampler:
+        used, found, lacking = sampler.sample({}), sampler.found, sampler.lacking
     if not found.gpus:
         yield Finding(
             "GPU", "missing", found.why_none, "Not needed: `image: auto` takes the CPU image."
         )
-    for device in found.gpus:
-        what = f"{device.name}, {format_size(device.memory)}, driver {found.driver}"
-        yield Finding(f"GPU {device.index}", "ok", what)
+        return
+    for gpu, usage in zip(found.gpus, used, strict=True):
+        yield _gpu(gpu, usage, found.driver)
+    advice = "`nvidia-smi` and `dmesg | grep -i xid` say more; a reboot often brings it back."
+    for index, why in found.silent.items():
+        yield Finding(f"GPU {index}", "warning", f"the driver can't open it ({why})", advice)
+    if lacking:
+        never = "; ".join(f"{column}, {why}" for column, why in lacking.items())
+        advice = "These columns stay empty in what a run measures."
+        yield Finding("GPU columns", "warning", f"never told: {never}", advice)
+
+
+def _gpu(gpu: Gpu, usage: GpuUsage, driver: str) -> Finding:
+    what = f"GPU {gpu.index}" + (f": {gpu.uuid}" if gpu.parent else "")
+    if usage.lost:
+        advice = "`dmesg | grep -i xid` says why; a reboot often brings it back."
+        lost = f"{gpu.name or 'the device'} is lost: it no longer answers the driver"
+        return Finding(what, "warning", lost, advice)
+    now = [
+        "in MIG mode" if gpu.divided else "",
+        f"{usage.utilisation:.0%} busy" if usage.utilisation is not None else "",
+        f"{format_size(usage.memory)} used" if usage.memory is not None else "",
+        f"{usage.power:.0f} W" if usage.power is not None else "",
+        f"{usage.temperature:.0f} degrees" if usage.temperature is not None else "",
+    ]
+    size = format_size(gpu.memory) if gpu.memory else "shares the machine's memory"
+    state = ", ".join(filter(None, now))
+    return Finding(what, "ok", f"{gpu.name}, {size}, driver {driver}" + (state and f"; {state}"))
 
 
 def _kernel() -> Iterator[Finding]:

@@ -39,11 +39,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, pairwise, takewhile
-from statistics import median
+from itertools import accumulate, chain, pairwise, takewhile
 from typing import NamedTuple
 
-from emulator.record import Entry
+from emulator.history import Entry
 
 __all__ = ["CAUSES", "split"]
 
@@ -77,6 +76,8 @@ class _Span(NamedTuple):
     cause: str
     lead: str = ""
     """The task whose phases count."""
+    told: int = 1
+    """How many steps of the job it is the time of."""
 
 
 Moment = tuple[int, Entry]
@@ -133,7 +134,7 @@ def _untold(moments: Sequence[Moment], end: int) -> Iterator[_Span]:
 
 def _states(moments: Sequence[Moment], end: int, lead: str) -> Iterator[_Span]:
     state, since, furthest = "startup", 0, -1
-    latest: dict[str, int] = {}  # steps of each task since it was started
+    latest: dict[str, tuple[int, int]] = {}  # each task's step since it was started, and when
     struck: dict[str, int] = {}  # when who is about to end was signalled
     for when, entry in moments:
         match entry.event:
@@ -150,24 +151,46 @@ def _states(moments: Sequence[Moment], end: int, lead: str) -> Iterator[_Span]:
                 yield _Span(since, failed, "wasted" if state == "productive" else state, lead)
                 state, since = "recovery", failed
             case "step":
-                step = int(entry.data["step"])
-                catches_up = latest.get(entry.task, step) < step
-                latest[entry.task] = step
-                if step > furthest or (state == "recovery" and not catches_up):
-                    lead = entry.task
-                    yield _Span(since, when, state, lead)
+                step = entry.furthest
+                before, at = latest.get(entry.task, (step, when))
+                latest[entry.task] = entry.step, when
+                if step > furthest or (state == "recovery" and before >= step):
+                    lead, more = entry.task, _told(entry, furthest) - 1
+                    first = max(since, when - more * (when - at) // entry.count)
+                    yield _Span(since, first, state, lead)
+                    if more:  # told of together, but each an advance
+                        yield _Span(first, when, "productive", lead, more)
                     state, since = "productive" if step > furthest else "wasted", when
                     furthest = max(furthest, step)
     yield _Span(since, end, "other" if state == "productive" else state, lead)
 
 
+def _told(entry: Entry, furthest: int) -> int:
+    """Return how many of the steps that an event tells of brought the job further."""
+    further = entry.furthest - furthest
+    even = (entry.step - entry.first) / (entry.count - 1) if entry.count > 1 else 0.0
+    return max(1, min(entry.count, round(further / even))) if even > 0 else 1
+
+
 def _stuck(course: Sequence[_Span]) -> Iterator[_Span]:
-    """Yield what was too much of the gaps between two advances that were far longer than usual."""
+    """Yield what was too much of the gaps between two advances that were far longer than usual.
+
+    Steps that were told of together had no such gap: `emulator/coalesce.py` tells pauses apart.
+    """
     gaps = [span for span in course if span.cause == "productive"]
-    usual = round(median(span.end - span.begin for span in gaps)) if gaps else 0
+    usual = _median(sorted(((span.end - span.begin) / span.told, span.told) for span in gaps))
     for span in gaps:
-        if span.end - span.begin > max(STUCK_AFTER, STUCK_TIMES * usual):
+        if span.told == 1 and span.end - span.begin > max(STUCK_AFTER, STUCK_TIMES * usual):
             yield _Span(span.begin + usual, span.end, "stall")
+
+
+def _median(times: Sequence[tuple[float, int]]) -> int:
+    """Return the middle of values in order, each of which counts so many times."""
+    ranks = list(accumulate(count for _, count in times))
+    if not ranks:
+        return 0
+    low, high = (bisect_right(ranks, rank) for rank in ((ranks[-1] - 1) // 2, ranks[-1] // 2))
+    return round((times[low][0] + times[high][0]) / 2)
 
 
 def _phases(moments: Sequence[Moment]) -> Mapping[str, Sequence[_Span]]:

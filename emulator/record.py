@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +20,9 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from emulator.clock import Clock
+from emulator.coalesce import Coalescer
 from emulator.errors import RecordError, UsageError
+from emulator.history import Entry, as_it_happened, entry_of
 from emulator.metrics import sample_file
 from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.plan import Plan
@@ -39,20 +41,6 @@ __all__ = [
 LOCK = "supervisor.lock"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One line of the history."""
-
-    n: int
-    t: float
-    """Seconds since the run began, monotonic."""
-    wall: float
-    """Seconds since 1970, by the engine's clock where the engine said when."""
-    event: str
-    task: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-
 class RunFolder:
     """The writing side; holds the run's lock as long as it is open, even if it is killed."""
 
@@ -61,6 +49,7 @@ class RunFolder:
         self._clock = clock
         self._began = clock.now()
         self._n = 0
+        self._coalescer = Coalescer()
         self._logs: dict[str, IO[bytes]] = {}
         with _saying(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -100,6 +89,7 @@ class RunFolder:
                 _cut(samples)
         last = history[-1] if history else None
         folder._n = last.n + 1 if last else 0
+        folder._coalescer = Coalescer(sum(entry.event == "step" for entry in history))
         since = max(0.0, clock.wall() - last.wall) if last else 0.0
         folder._began = clock.now() - (last.t + since if last else 0.0)
         return folder
@@ -112,7 +102,11 @@ class RunFolder:
     def write(
         self, event: str, task: str = "", *, wall: float | None = None, **data: object
     ) -> Entry:
-        """Append to the history; the only place where events get their number and time."""
+        """Append to the history; the only place where events get their number and time.
+
+        Of many steps some are told of together, see `emulator/coalesce.py`. A step that waits for
+        others has the number of what will tell of it.
+        """
         entry = Entry(
             n=self._n,
             t=round(self._clock.now() - self._began, 6),
@@ -121,12 +115,17 @@ class RunFolder:
             task=task,
             data=data,
         )
+        for one in self._coalescer.take(entry):
+            entry = replace(entry, n=self._n)
+            self._append(replace(one, n=self._n))
+        return entry
+
+    def _append(self, entry: Entry) -> None:
         self._n += 1
-        fields = {"n": entry.n, "t": entry.t, "wall": entry.wall, "event": event}
-        line = json.dumps({**fields, **({"task": task} if task else {}), **data})
+        fields = {"n": entry.n, "t": entry.t, "wall": entry.wall, "event": entry.event}
+        line = json.dumps({**fields, **({"task": entry.task} if entry.task else {}), **entry.data})
         with _saying(self.path):
             self._history.write(line.encode() + b"\n")
-        return entry
 
     def log(self, task: str, text: str) -> None:
         """Append a line to the task's log, as it was printed."""
@@ -151,6 +150,10 @@ class RunFolder:
         except FileNotFoundError:
             return []
         return text.decode("utf-8", "surrogateescape").split("\n")[:-1]
+
+    def printed_until(self, task: str) -> float:
+        """Return when the task printed its last line, in seconds since 1970."""
+        return min((self.path / "logs" / f"{task}.log").stat().st_mtime, self._clock.wall())
 
     def finish(self, name: str, value: object) -> None:
         """Write a result file: `summary.json`, `verdicts.json`."""
@@ -304,27 +307,6 @@ def _entries(lines: IO[bytes]) -> Iterator[Entry]:
             yield entry_of(json.loads(line))
         except (ValueError, KeyError):
             return  # a torn line and what was written after it, once there was room again
-
-
-def entry_of(data: dict[str, Any]) -> Entry:
-    """Return a line of the history as an entry; raises KeyError where it is none."""
-    known = {key: data.pop(key) for key in ("n", "t", "wall", "event")}
-    return Entry(**known, task=data.pop("task", ""), data=data)
-
-
-def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
-    """Move the steps, phases and exits of a gap to their time (pure)."""
-    moved: list[Entry] = []
-    taken_over: Entry | None = None
-    for entry in history:
-        if entry.event == "attached":
-            taken_over = entry
-        elif taken_over and entry.event in ("step", "phase", "exit"):
-            since = taken_over.wall - entry.wall
-            if since > 0:
-                entry = replace(entry, t=round(max(0.0, taken_over.t - since), 6))
-        moved.append(entry)
-    return sorted(moved, key=lambda entry: entry.t) if taken_over else moved
 
 
 def _cut(path: Path, lines: int | None = None) -> None:

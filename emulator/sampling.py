@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from emulator.clock import Clock
 from emulator.engines.base import Engine, Inbox
 from emulator.errors import EmulatorError
 from emulator.events import Measured
-from emulator.metrics import gpu
 from emulator.metrics.samples import GpuUsage
+
+if TYPE_CHECKING:
+    from emulator.metrics.gpu_usage import GpuSampler
 
 __all__ = ["Sampling"]
 
@@ -49,7 +51,7 @@ class Sampling:
     ) -> None:
         self._interval, self._engine, self._inbox, self._hands = interval, engine, inbox, hands
         self._clock, self._submit = clock, submit
-        self._gpus: gpu.Gpus | None = None
+        self._gpus: GpuSampler | None = None
         self._under_way = False
         self._noted = False
         self._failing = ""
@@ -77,6 +79,8 @@ class Sampling:
         """Let go of the GPUs' driver; what is being measured is waited for."""
         with self._measuring:
             self._over = True
+            if self._gpus is not None:
+                self._gpus.close()
 
     def _tick(self) -> None:
         self._hands.after(self._interval, self._tick)
@@ -99,12 +103,18 @@ class Sampling:
 
     def _of_gpus(self) -> Sequence[GpuUsage]:
         if self._gpus is None:
-            self._gpus = gpu.devices()
-        return ()
+            from emulator.metrics.gpu_usage import GpuSampler  # loads the driver's library
+
+            self._gpus = GpuSampler()
+        return tuple(self._gpus.sample(self._engine.pids())) if self._gpus.found.gpus else ()
 
     def _devices(self) -> dict[str, object]:
         if self._gpus is None:
             return {}
-        found = self._gpus
-        devices = [vars(gpu) for gpu in found.gpus]
-        return {"gpus": devices, "driver": found.driver, "why_no_gpus": found.why_none}
+        found = self._gpus.found
+        told: dict[str, object] = {
+            "gpus": [vars(gpu) for gpu in found.gpus],
+            "driver": found.driver,
+            "why_no_gpus": found.why_none,
+        }
+        return {**told, "lacking": dict(self._gpus.lacking)} if found.gpus else told

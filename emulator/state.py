@@ -69,7 +69,7 @@ def resumed(plan: Plan, history: Sequence[Entry]) -> Resumed:
     rule = plan.scenario.metrics.steps
     found = Resumed({task.name: TaskState(task, StepReader(rule)) for task in plan.tasks})
     for entry in history:
-        found.t = entry.t
+        found.t = max(found.t, entry.t)
         state = found.tasks.get(entry.task)
         match entry.event:
             case "prepared":

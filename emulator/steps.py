@@ -22,7 +22,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _REDRAW = re.compile(r"[\r\b]+")
 
 
-_RESERVED = frozenset({"emulate", "n", "t", "wall", "event", "task", "self"})
+_RESERVED = frozenset({"emulate", "n", "t", "wall", "event", "task", "self", "coalesced"})
 """Fields of the history that are ours to fill; a program's own values under them are left out."""
 
 

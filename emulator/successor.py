@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 import os
 import signal
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import cast
 
 from emulator import policy
 from emulator.engines.base import Exited, Life
 from emulator.events import Called, JobEnd
 from emulator.record import Record
 from emulator.state import Resumed, TaskState, resumed
+from emulator.steps import Observation
 from emulator.supervisor import Supervisor
 
 __all__ = ["Successor"]
@@ -36,10 +40,14 @@ class Successor(Supervisor):
             return self._from_the_start()
         self._tasks, self._end = found.tasks, found.end
         self._job_restarts, self._all_running = found.job_restarts, found.all_running is not None
-        lives = {name: self._life_of(state, found) for name, state in self._tasks.items()}
+        held_back: dict[str, list[Observation]] = {}
+        lives = {n: self._life_of(state, found, held_back) for n, state in self._tasks.items()}
         there = self._engine.adopt(self._plan, self._record.path, self.inbox, lives)
         self._write("attached", pid=os.getpid(), gap=round(t - found.t, 6))
         self._injector.remember(history, t)
+        for name, steps in held_back.items():
+            for step in steps:
+                self._write("step", name, wall=self._record.printed_until(name), **step.data)
         for name, state in self._tasks.items():
             self._take_over(state, there.get(name), found)
         if self._all_running:
@@ -52,15 +60,22 @@ class Successor(Supervisor):
         self._calls.link()
         return self._see_through()
 
-    def _life_of(self, state: TaskState, found: Resumed) -> Life:
-        printed = self._record.printed(state.task.name)
+    def _life_of(
+        self, state: TaskState, found: Resumed, held_back: dict[str, list[Observation]]
+    ) -> Life:
+        """Return what is known of a task's life; note the steps that it told of and none wrote."""
+        name = state.task.name
+        printed = self._record.printed(name)
         if state.state == "running":
             state.last_words.extend(printed)
-            for line in printed:
-                state.reader.read(line)
+            seen = [state.reader.read(line) for line in printed]
+            steps = [one for one in seen if one is not None and one.event == "step"]
+            held_back[name] = _after(state.step, steps)
+            if steps:
+                state.step = cast("int", steps[-1].data["step"])
             return Life(printed, 0.0)
         starting = state.state == "starting"
-        return Life(printed, found.asked[state.task.name] if starting else math.inf)
+        return Life(printed, found.asked[name] if starting else math.inf)
 
     def _take_over(self, state: TaskState, identity: str | None, found: Resumed) -> None:
         """Bring one task from where it was to where it is."""
@@ -94,3 +109,12 @@ class Successor(Supervisor):
         if last and not found.restarting and self._tasks[last.task].state == "ended":
             self._decide(self._tasks[last.task], last)  # had it been decided: the same again
         self._note_all_running()
+
+
+def _after(last: int | None, steps: Sequence[Observation]) -> list[Observation]:
+    """Return the steps after the last that was written: see `emulator/coalesce.py`.
+
+    The first step of a life is written at once, so without one there is nothing.
+    """
+    held_back = list(takewhile(lambda one: one.data["step"] != last, reversed(steps)))
+    return held_back[::-1] if len(held_back) < len(steps) else []

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from emulator.history import Entry
 from emulator.plan import Plan
-from emulator.record import Entry
 
 __all__ = [
     "Curve",
@@ -229,22 +229,25 @@ def _follow(plan: Plan, history: Sequence[Entry]) -> dict[str, _Followed]:
 
 def _step(task: _Followed, life: _Life, entry: Entry) -> None:
     """Note what a task did until one of its steps."""
-    step, when = int(entry.data["step"]), entry.wall
+    step, when = entry.step, entry.wall
     task.stepped(when)
     examples = _number(entry.data.get("examples"))
     if examples is not None:
         more = None if life.examples is None else max(0.0, examples - life.examples)
         task.has_seen(when, more)
         life.examples = examples
-    if life.step is not None and step > life.step:
-        task.stretches.append(_Stretch(min(life.when, when), when, step - life.step))
+    before, since = life.step, life.when
+    if before is not None and entry.first < before:  # it went back, before or while it told
+        before, since = entry.first, since + (when - since) / entry.count
+    if before is not None and step > before:
+        task.stretches.append(_Stretch(min(since, when), when, step - before))
     if step != life.step:  # a step that is told again took no time of its own
         life.step, life.when = step, when
 
 
 def _advance(followed: _Followed, job: _Life, life: _Life, entry: Entry) -> None:
     """Note what brought the job further; `life` is that of the task, before this step of it."""
-    step, when = int(entry.data["step"]), entry.wall
+    step, when = entry.furthest, entry.wall
     furthest = job.step
     if furthest is not None and step <= furthest:
         return

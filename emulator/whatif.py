@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from emulator.comparison import Row, rows
+from emulator.comparison import Judged, Row, rows
 from emulator.engines.base import Engine
 from emulator.errors import EmulatorError, ScenarioError, UsageError
 from emulator.plan import new_run_id
@@ -50,10 +50,15 @@ class Sweep:
         return min(self.exit_codes, key=_WORST_FIRST.index)
 
 
-def compare(records: Sequence[Record]) -> list[Row]:
+def compare(records: Sequence[Record], baseline: Record | None = None) -> list[Row]:
     """Judge runs from their folders; return a row for each. Raises RecordError."""
-    judged = [(record.plan, *judge(record)[:2]) for record in records]
-    return rows(judged)
+    judged = [_judged(record) for record in records]
+    return rows(judged, None if baseline is None else _judged(baseline))
+
+
+def _judged(record: Record) -> Judged:
+    analysis, verdicts, _ = judge(record)
+    return record.plan, analysis, verdicts
 
 
 def read_all(path: Path, found: Sequence[Variant], sets: Sequence[str] = ()) -> list[Scenario]:

@@ -13,6 +13,7 @@ from emulator.goodput import CAUSES
 from emulator.plan import Plan, Site, make_plan
 from emulator.reading import parse
 from emulator.record import Record, RunFolder
+from emulator.throughput import Rate, StepTimes, Throughput
 from tests.histories import (
     BEGAN,
     Told,
@@ -74,6 +75,10 @@ def test_a_plain_run() -> None:
         first_step=5,
         steps_per_second=10,  # 40 steps in 4 s
         examples_per_second=320,  # 32 a step
+        throughput=Throughput(
+            Rate(10, 320, StepTimes(40, 0.1, 0.1, 0.1, 0.1, 0.1)),
+            {"worker-0": Rate(10, 320, StepTimes(40, 0.1, 0.1, 0.1, 0.1, 0.1)), "worker-1": Rate()},
+        ),
         accuracy=0.9,
         restarts=0,
         lost_steps=0,
@@ -250,6 +255,7 @@ def test_an_empty_history_says_nothing() -> None:
         reason="the record ends before the job does",
         duration=0,
         tasks={"worker-0": TaskResult(), "worker-1": TaskResult()},
+        throughput=Throughput(tasks={"worker-0": Rate(), "worker-1": Rate()}),
         recoveries=[],
         faults=[],
         time=NO_TIME,

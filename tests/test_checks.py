@@ -14,6 +14,7 @@ from emulator.analysis import Analysis, FaultResult, TaskResult
 from emulator.checks import EXIT_CODES, Status, Verdict, judge, overall, summary
 from emulator.metrics.samples import Sample, Usage
 from emulator.scenario import Expectations
+from emulator.throughput import Rate, StepTimes, Throughput
 from tests.histories import began_again, ended, history, phase, step
 
 RAN = Analysis(
@@ -27,6 +28,9 @@ RAN = Analysis(
     first_step=5.0,
     steps_per_second=10.0,
     examples_per_second=320.0,
+    throughput=Throughput(
+        Rate(10.0, 320.0, StepTimes(40, 0.1, 0.1, 0.1234567, 0.2, 0.3)), {"worker-0": Rate(9.87654)}
+    ),
     accuracy=0.9,
     restarts=2,
     lost_steps=10,
@@ -320,7 +324,25 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
         },
         "steps": {"final": 50, "lost": 10},
         "startup": {"network": 0.5, "all_running": 3.0, "first_step": 5.0},
-        "throughput": {"steps_per_second": 10.0, "examples_per_second": 320.0},
+        "throughput": {
+            "steps_per_second": 10.0,
+            "examples_per_second": 320.0,
+            "step_time": {
+                "count": 40,
+                "mean": 0.1,
+                "p50": 0.1,
+                "p90": 0.123457,
+                "p99": 0.2,
+                "max": 0.3,
+            },
+            "tasks": {
+                "worker-0": {
+                    "steps_per_second": 9.8765,
+                    "examples_per_second": None,
+                    "step_time": None,
+                }
+            },
+        },
         "usage": {
             "worker-0": {
                 "cpu_seconds": 2.5,

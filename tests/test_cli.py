@@ -60,7 +60,9 @@ def test_the_summary_holds_what_the_page_promises(emulate: Emulate, hello: Path)
         "last_step": 7,
     }
     assert summary["startup"].keys() == {"network", "all_running", "first_step"}
-    assert summary["throughput"].keys() == {"steps_per_second", "examples_per_second"}
+    rates = {"steps_per_second", "examples_per_second", "step_time"}
+    assert summary["throughput"].keys() == {*rates, "tasks"}
+    assert all(task.keys() == rates for task in summary["throughput"]["tasks"].values())
 
 
 def test_set_seed_and_run_id(emulate: Emulate, hello: Path) -> None:

@@ -70,6 +70,9 @@ def test_compare_prints_what_differs_and_a_row_for_each_run(emulate: Emulate, pa
     assert [row["run_id"] for row in data] == ["x-2", "x-1"]
     assert [row["restarts"] for row in data] == [1, 0]
     assert data[0]["differs"] == {"restart.policy": "on-failure"}
+    # Who told of one step has no rate, so no efficiency; but a baseline makes two of one run.
+    (row,) = emulate("compare", "x-2", "--baseline", "x-1", "--json", "--out", emulate.out).json
+    assert (row["run_id"], row["efficiency"]) == ("x-2", None)
 
 
 @pytest.mark.parametrize("runs", [["x-1"], ["x-1", "other"]])

@@ -16,6 +16,7 @@ from emulator.comparison import Row, differences, rows
 from emulator.plan import Plan, Site, make_plan
 from emulator.reading import parse
 from emulator.report.comparison import print_comparison
+from emulator.throughput import Rate, Throughput
 
 TEXT = """\
 name: base
@@ -186,3 +187,37 @@ def test_no_word_is_broken_on_any_terminal(width: int) -> None:
     )
     for word in [*labels[1].split(), "succeeded", "interrupted", "restarts", "x2.00"]:
         assert any(word in line.split() for line in lines), word
+
+
+# --- Scaling ------------------------------------------------------------------------------------
+
+
+def scaled(rate: Rate) -> list[Row]:
+    """Return the row of a run of two workers, against one worker with 10 steps a second."""
+    first = plan("cluster.worker=1", "faults=[]")
+    baseline = replace(RAN, throughput=Throughput(Rate(10, 320)))
+    run = replace(RAN, throughput=Throughput(rate))
+    return rows([(plan("cluster.worker=2"), run, OK)], (first, baseline, OK))
+
+
+def test_a_baseline_gives_each_run_its_efficiency() -> None:
+    (row,) = scaled(Rate(9, 576))
+    assert (row.efficiency, row.efficiency_by) == (0.9, "examples")
+    lines = table(row)
+    assert lines[0].endswith(" took efficiency")
+    assert lines[-1].endswith(" 10.0s 0.90")
+
+
+def test_an_efficiency_by_steps_says_when_it_holds() -> None:
+    (row,) = scaled(Rate(18, None))
+    assert (row.efficiency, row.efficiency_by) == (0.9, "steps")
+    lines = table(row)
+    assert lines[-2].endswith(" 10.0s 0.90*")
+    assert lines[-1].startswith("* by steps, which holds where a step is the same work")
+
+
+def test_without_a_rate_there_is_no_efficiency() -> None:
+    (row,) = scaled(Rate())
+    assert (row.efficiency, row.efficiency_by) == (None, None)
+    assert "efficiency" not in table(row)[0]
+    assert "efficiency" in table(row, scaled(Rate(18))[0])[0]

@@ -22,8 +22,9 @@ LAYERS = [
     {"values", "events"},
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
+    {"history", "coalesce"},
     {"record"},
-    {"analysis", "goodput", "invariants", "throughput", "live", "pace", "base_image"},
+    {"analysis", "goodput", "invariants", "throughput", "course", "live", "pace", "base_image"},
     {"checks", "images", "comparison"},
     {"engines"},
     {

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from emulator import coalesce
 from emulator.clock import ManualClock
 from emulator.desk import Desk
 from emulator.engines.base import Inbox
@@ -293,6 +294,27 @@ def test_a_successor_keeps_what_its_forerunner_knew_of_the_output(tmp_path: Path
     assert here.history[-1].data["step"] == 15
     assert here.succeed(Fuse(0)) == "failed"
     assert [e.data["step"] for e in here.history if e.event == "step"] == [15, 16]
+
+
+@pytest.mark.parametrize("length", range(4, 70, 3))
+def test_steps_that_were_held_back_are_read_again_from_the_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """See `emulator/coalesce.py`: every step is told of once, by one event or another."""
+    monkeypatch.setattr(coalesce, "FREE", 2)
+    lines = [(n / 10, step(n)) for n in range(1, 31)]
+    here = world(tmp_path, "cluster: {worker: 2}\n", {"*": Script(lines, exits_at=3.05)})
+    with contextlib.suppress(Killed):
+        begin(here, Fuse(length))
+    here.pass_time(0.35)
+    assert here.succeed(Fuse(0)) == "succeeded"
+    told = [entry for entry in here.history if entry.event == "step"]
+    assert len(told) < 30
+    for worker in ("worker-0", "worker-1"):
+        own = [entry for entry in told if entry.task == worker]
+        assert [own[0].first, own[-1].step, sum(e.count for e in own)] == [1, 30, 30]
+        assert all(two.first == one.step + 1 for one, two in pairwise(own))
+    assert [entry.n for entry in here.history] == list(range(len(here.history)))
 
 
 def test_a_successor_notices_a_job_that_hangs(tmp_path: Path) -> None:

@@ -39,18 +39,30 @@ def compare(
         ),
     ],
     out: Out = Path("runs"),
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Adds each run's scaling efficiency against this one.",
+            autocompletion=complete_runs,
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="The rows as data.")] = False,
 ) -> None:
     """Judge runs again from their folders, side by side; ratios are to the first one.
+
+    The scaling efficiency is how much faster than the baseline a run was, over how many more
+    workers it had: 1 is perfect. See docs/results.md.
 
     Exit codes: 0, whatever the verdicts are; 2 where a run is not known.
     """
     from emulator.report.comparison import print_comparison
     from emulator.whatif import compare as compare_records
 
-    if len(runs) < 2:
+    if len(runs) + (baseline is not None) < 2:
         raise UsageError("A comparison takes two runs or more.", "`emulate ps --all` lists them.")
-    rows = compare_records([find_run(name, out) for name in runs])
+    reference = None if baseline is None else find_run(baseline, out)
+    rows = compare_records([find_run(name, out) for name in runs], reference)
     if json:
         print_json([asdict(row) for row in rows])
     else:

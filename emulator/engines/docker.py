@@ -110,8 +110,7 @@ class DockerEngine:
         if self._gpus is None:
             with saying("ask the engine about GPUs"):
                 runtimes = self._api.info().get("Runtimes", {})
-            found = gpu.devices().gpus if "nvidia" in runtimes else ()
-            self._gpus = [device.uuid for device in found]
+            self._gpus = list(gpu.devices().ids) if "nvidia" in runtimes else []
         return self._gpus
 
     def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:

@@ -36,6 +36,12 @@ _COLUMNS = (
 )
 
 
+_BY_STEPS = (
+    "* by steps, which holds where a step is the same work with any number of workers; "
+    "tell examples for the rest (docs/results.md)"
+)
+
+
 def print_comparison(rows: Sequence[Row], console: Console) -> None:
     """Print what was varied, and a row for each run with its ratios to the first."""
     for key in rows[0].differs:
@@ -49,13 +55,23 @@ def print_comparison(rows: Sequence[Row], console: Console) -> None:
             console.print(f"{number}: {name}", markup=False, highlight=False, soft_wrap=True)
         names = [str(number) for number in range(1, len(rows) + 1)]
     table = Table(box=SIMPLE_HEAD, padding=(0, 0 if narrow else 1, 0, 0), pad_edge=False)
-    for column in _COLUMNS:
+    scaled = any(row.efficiency is not None for row in rows)
+    for column in (*_COLUMNS, "efficiency") if scaled else _COLUMNS:
         table.add_column(column, overflow="fold", no_wrap=column in _WORDS)
     # A fixed width: rich moves ratios below their numbers before it breaks a name.
     table.columns[0].width = min(max(map(len, names)), room) if not narrow else None
     for name, row in zip(names, rows, strict=True):
-        table.add_row(escape(name), *_cells(row, rows[0]))
+        efficiency = [_efficiency(row)] if scaled else []
+        table.add_row(escape(name), *_cells(row, rows[0]), *efficiency)
     console.print(table)
+    if any(row.efficiency_by == "steps" for row in rows):
+        console.print(_BY_STEPS, highlight=False, soft_wrap=True)
+
+
+def _efficiency(row: Row) -> str:
+    if row.efficiency is None:
+        return ""
+    return f"{row.efficiency:.2f}" + ("*" if row.efficiency_by == "steps" else "")
 
 
 def _names(rows: Sequence[Row]) -> Iterator[str]:

@@ -181,11 +181,15 @@ def print_result(result: Result, console: Console, *, kept: bool = False) -> Non
 
 def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     """Print a summary: tasks, numbers, verdicts."""
-    tasks = _table(["task", "state", "exit", "restarts", "last step"])
-    for name, task in _shortened(summary["tasks"]):
+    tasks = _table(["task", "state", "exit", "restarts", "last step", "steps/s"])
+    rates = summary["throughput"]["tasks"]
+    for name, task, alike in _shortened(summary["tasks"]):
         state = task["state"] + (" (oom)" if task["oom_killed"] else "")
         cells = [task["exit_code"], task["restarts"], task["last_step"]]
-        tasks.add_row(name, state, *("" if cell is None else str(cell) for cell in cells))
+        shown = ("" if cell is None else str(cell) for cell in cells)
+        tasks.add_row(
+            name, state, *shown, _from_to(rates[one]["steps_per_second"] for one in alike)
+        )
     console.print(tasks)
     verdicts = _table(["expectation", "verdict", "wanted", "got"])
     for verdict in summary["verdicts"]:
@@ -247,10 +251,23 @@ def _figures(summary: Mapping[str, Any]) -> Iterable[str]:
         yield f"{rate:.1f} steps/s"
     if (rate := throughput["examples_per_second"]) is not None:
         yield f"{rate:.0f} examples/s"
+    if (times := throughput["step_time"]) is not None:
+        p50, p99 = (_millis(times[share]) for share in ("p50", "p99"))
+        yield f"a step took {p50} (p50), {p99} (p99)"
     if (goodput := summary["goodput"]) is not None:
         yield f"goodput {goodput:.0%}"
     if (accuracy := summary["accuracy"]) is not None:
         yield f"accuracy {accuracy:.3f}"
+
+
+def _millis(seconds: float) -> str:
+    return f"{seconds * 1000:.{0 if seconds >= 0.01 else 2}f} ms"
+
+
+def _from_to(rates: Iterable[float | None]) -> str:
+    """Return the least and the greatest of the rates that are known."""
+    shown = [f"{rate:.1f}" for rate in sorted(rate for rate in rates if rate is not None)]
+    return " to ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
 
 def _shares(time: Mapping[str, float]) -> Iterable[str]:
@@ -261,17 +278,19 @@ def _shares(time: Mapping[str, float]) -> Iterable[str]:
             yield f"{cause} {time[cause] / whole:.0%}"
 
 
-def _shortened(tasks: Mapping[str, Any], limit: int = 12) -> Iterable[tuple[str, Any]]:
-    """Yield the tasks; of many that fared alike, one line for all."""
+def _shortened(
+    tasks: Mapping[str, Any], limit: int = 12
+) -> Iterable[tuple[str, Any, Sequence[str]]]:
+    """Yield the tasks; of many that fared alike, one line for all, with their names."""
     if len(tasks) <= limit:
-        yield from tasks.items()
+        yield from ((name, task, [name]) for name, task in tasks.items())
         return
     alike: dict[tuple[Any, ...], list[str]] = {}
     for name, task in tasks.items():
         alike.setdefault((name.rpartition("-")[0], *task.values()), []).append(name)
     for names in alike.values():
         label = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
-        yield label, tasks[names[0]]
+        yield label, tasks[names[0]], names
 
 
 def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Console) -> None:

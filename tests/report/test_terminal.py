@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from emulator.analysis import Analysis, FaultResult
+from emulator.analysis import Analysis, FaultResult, TaskResult
 from emulator.checks import summary
 from emulator.report.terminal import print_summary
+from emulator.throughput import Rate, StepTimes, Throughput
 
 
-def printed(time: Mapping[str, float], faults: Sequence[FaultResult] = ()) -> list[str]:
-    numbers = Analysis("succeeded", "worker-0 finished", 10.0, {}, time=time, faults=faults)
-    told = summary(run_id="r", scenario="s", engine="fake", analysis=numbers, verdicts=[])
+def printed(
+    time: Mapping[str, float], faults: Sequence[FaultResult] = (), **numbers: Any
+) -> list[str]:
+    analysis = Analysis(
+        "succeeded", "worker-0 finished", 10.0, **{"tasks": {}, **numbers}, time=time, faults=faults
+    )
+    told = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
     stream = io.StringIO()
     print_summary(told, Console(file=stream, width=120))
     return stream.getvalue().splitlines()
@@ -60,3 +66,26 @@ def test_a_fault_tells_when_it_had_saved_before_when_it_was_gone() -> None:
         ">",
         "?",
     ]
+
+
+def test_each_task_has_its_rate_and_the_job_its_step_times() -> None:
+    times = StepTimes(40, 0.1, 0.08, 0.2, 1.25, 3)
+    lines = printed(
+        {},
+        tasks={"worker-0": TaskResult("succeeded", 0, last_step=40), "ps-0": TaskResult("stopped")},
+        throughput=Throughput(Rate(10, None, times), {"worker-0": Rate(9.87), "ps-0": Rate()}),
+    )
+    rows = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
+    assert rows["worker-0"] == ["succeeded", "0", "0", "40", "9.9"]
+    assert rows["ps-0"] == ["stopped", "0"]
+    assert any("a step took 80 ms (p50), 1250 ms (p99)" in line for line in lines)
+
+
+def test_of_many_tasks_that_fared_alike_the_rates_are_from_the_least_to_the_greatest() -> None:
+    names = [f"worker-{n}" for n in range(13)]
+    lines = printed(
+        {},
+        tasks={name: TaskResult("succeeded", 0) for name in names},
+        throughput=Throughput(tasks={name: Rate(10.0 + n) for n, name in enumerate(names)}),
+    )
+    assert any("worker-0 .. worker-12 (13)" in line and "10.0 to 22.0" in line for line in lines)

@@ -1,0 +1,223 @@
+"""GPUs through the real bindings, on a library whose devices stand in a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.engines.base import Engine, Inbox
+from emulator.engines.process import ProcessEngine
+from emulator.metrics.gpu_device import shares
+from emulator.metrics.samples import GpuShare
+from emulator.plan import make_plan, new_run_id
+from emulator.scenario import Program, Role, Scenario
+from tests.conftest import Emulate
+from tests.metrics.fake_gpus import (
+    COLUMNS,
+    DRIVER,
+    GIB,
+    LOST,
+    MIG,
+    TWO,
+    Machine,
+    environment,
+    gpu,
+    row,
+    share,
+)
+
+
+def test_every_column_of_every_device(machine: Machine) -> None:
+    machine.write(TWO)
+    assert machine.open() == {"why_none": "", "lacking": {}}
+    assert machine.sample() == [row(0), row(1)]
+
+
+def test_each_sample_asks_anew(machine: Machine) -> None:
+    machine.write(TWO)
+    machine.open()
+    machine.write(TWO.replace("0.power 212500", "0.power 98000").replace("1.ecc 2", "1.ecc 3"))
+    assert machine.sample() == [row(0, power=98.0), row(1, ecc_errors=3)]
+
+
+def test_tasks_are_found_by_their_processes(machine: Machine) -> None:
+    compute = f"11:{GIB} 12:{2 * GIB} 21:{3 * GIB} 99:{GIB}"
+    machine.write(DRIVER, "devices 2", gpu(0, compute=compute), gpu(1, compute=f"21:{GIB}"))
+    machine.open()
+    first, second = machine.sample({"worker-0": [11, 12, 13], "worker-1": [21], "ps-0": [31]})
+    assert first["tasks"] == {"worker-0": share(3 * GIB), "worker-1": share(3 * GIB)}
+    assert second["tasks"] == {"worker-1": share(GIB)}
+
+
+def test_a_process_that_computes_and_draws_counts_once(machine: Machine) -> None:
+    machine.write(DRIVER, "devices 1", gpu(0, compute="11:700", graphics="11:700 12:40"))
+    machine.open()
+    assert machine.sample({"a": [11], "b": [12]})[0]["tasks"] == {"a": share(700), "b": share(40)}
+
+
+def test_memory_that_the_driver_hides_is_not_taken_for_none_used(machine: Machine) -> None:
+    machine.write(DRIVER, "devices 1", gpu(0, compute="11:500 12:- 21:-"))
+    machine.open()
+    tasks = machine.sample({"a": [11, 12], "b": [21]})[0]["tasks"]
+    assert tasks == {"a": share(None), "b": share(None)}
+
+
+def test_many_processes_on_one_device(machine: Machine) -> None:
+    pids = range(100, 160)
+    machine.write(DRIVER, "devices 1", gpu(0, compute=" ".join(f"{pid}:1000" for pid in pids)))
+    machine.open()
+    tasks = machine.sample({"even": pids[::2], "odd": pids[1::2]})[0]["tasks"]
+    assert tasks == {"even": share(30_000), "odd": share(30_000)}
+
+
+def test_utilisation_of_tasks_is_since_the_sample_before(machine: Machine) -> None:
+    def busy(what: str) -> None:
+        machine.write(DRIVER, "devices 1", gpu(0, compute="11:1 12:1 21:1", busy=what))
+
+    pids = {"a": [11, 12], "b": [21]}
+    busy("11:90:1000")
+    machine.open(now=0.0)
+    assert machine.sample(pids, now=0.2)[0]["tasks"]["a"] == share(2, 0.0)  # was before
+    busy("11:40:2000 12:25:2001 21:30:2001")
+    first = machine.sample(pids, now=1.2)[0]["tasks"]
+    assert first == {"a": share(2, 0.65), "b": share(1, 0.3)}
+    busy("11:40:2000 12:25:2001 21:10:2500")
+    second = machine.sample(pids, now=1.5)[0]["tasks"]  # sooner than the driver has news of `a`
+    assert second == {"a": share(2, 0.65), "b": share(1, 0.1)}
+    third = machine.sample(pids, now=2.3)[0]["tasks"]  # no news for a second: it does nothing
+    assert third == {"a": share(2, 0.0), "b": share(1, 0.1)}
+
+
+def test_what_drivers_leave_in_the_list_is_no_utilisation(machine: Machine) -> None:
+    machine.write(DRIVER, "devices 1", gpu(0))
+    machine.open()
+    busy = "0:50:9 11:4294967040:9 12:50:0 21:70:9 22:60:9"
+    machine.write(DRIVER, "devices 1", gpu(0, compute="11:1 12:1 21:1 22:1", busy=busy))
+    tasks = machine.sample({"a": [0, 11, 12], "b": [21, 22]})[0]["tasks"]
+    assert tasks == {"a": share(2, 0.0), "b": share(2, 1.0)}
+
+
+def test_instances_have_memory_and_tasks_the_whole_has_the_rest(machine: Machine) -> None:
+    machine.write(MIG)
+    assert machine.open() == {"why_none": "", "lacking": {}}
+    whole, first, second, other = machine.sample({"a": [10, 30], "b": [20]})
+    nothing = dict.fromkeys(COLUMNS)
+    board = {**nothing, "power": 100.0, "temperature": 40.0, "sm_clock": 1000}
+    board |= {"memory_clock": 1200, "ecc_errors": 0}
+    assert whole == row(0, name="NVIDIA A100", **board)
+    part = {**nothing, "memory": 4 * GIB, "memory_total": 20 * GIB}
+    name, tasks = "NVIDIA A100 MIG 3g.20gb", {"a": share(4 * GIB, None)}
+    assert first == row(0, uuid="MIG-a", name=name, tasks=tasks, **part)
+    assert (second["uuid"], second["memory"]) == ("MIG-b", 3 * GIB)
+    assert second["tasks"] == {"b": share(3 * GIB, None)}
+    assert other == row(1, tasks={"a": share(GIB)})
+
+
+def test_an_xid_belongs_to_the_instance_that_the_driver_names(machine: Machine) -> None:
+    machine.write(MIG)
+    machine.open()
+    machine.write(MIG, "0.xid 1:13:5")
+    assert [found["xid"] for found in machine.sample()] == [13, None, 13, None]
+
+
+def test_an_instance_that_is_destroyed_is_lost(machine: Machine) -> None:
+    machine.write(MIG)
+    machine.open()
+    machine.write(MIG, "0.mig.5.lost 2")
+    assert [found["lost"] for found in machine.sample()] == [False, False, True, False]
+
+
+def test_tasks_are_given_instances_in_place_of_a_divided_device(machine: Machine) -> None:
+    machine.write(MIG)
+    found = machine.devices()
+    assert found["ids"] == ["MIG-a", "MIG-b", "GPU-1"]
+    assert [(g["uuid"], g["parent"], g["divided"]) for g in found["gpus"]] == [
+        ("GPU-0", "", True),
+        ("MIG-a", "GPU-0", False),
+        ("MIG-b", "GPU-0", False),
+        ("GPU-1", "", False),
+    ]
+    assert [g["memory"] for g in found["gpus"]] == [40 * GIB, 20 * GIB, 10 * GIB, 80 * GIB]
+
+
+def test_a_device_without_uuid_goes_by_its_number(machine: Machine) -> None:
+    machine.write(TWO, "1.fail.nvmlDeviceGetUUID 999")
+    assert machine.devices()["ids"] == ["GPU-0", "1"]
+
+
+@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """An engine with two running tasks, each a shell and a process that it has started."""
+    docker = request.param == "docker"
+    engine = request.getfixturevalue("docker_engine") if docker else ProcessEngine()
+    run_id, inbox = new_run_id("gpus"), Inbox()
+    folder = tmp_path / run_id
+    folder.mkdir()
+    command = ["sh", "-c", "sleep 600 & echo started; wait"]
+    scenario = Scenario(
+        name="gpus",
+        framework="none",
+        image=request.getfixturevalue("tiny_image") if docker else "none",
+        program=Program(command=command),
+        cluster={"worker": Role(replicas=2)},
+    )
+    plan = make_plan(scenario, run_id, engine.site(run_id, folder))
+    engine.prepare(plan, folder, inbox)
+    for task in plan.tasks:
+        engine.start(task)
+    assert {inbox.get(timeout=60).text for _ in plan.tasks} == {"started"}
+    yield engine
+    engine.tear_down(run_id)
+    engine.close()
+
+
+def test_the_processes_of_real_tasks(machine: Machine, engine: Engine) -> None:
+    pids = engine.pids()
+    # Docker's own init comes before the two.
+    (one, child), (two, other) = (sorted(pids[f"worker-{index}"])[-2:] for index in range(2))
+    used = f"{one}:1000 {child}:200 {two}:- {other}:30 {os.getpid()}:7"
+    machine.write(DRIVER, "devices 1", gpu(0, compute=used))
+    machine.open()
+    busy = f"{child}:50:1 {other}:20:1 {os.getpid()}:30:1"
+    machine.write(DRIVER, "devices 1", gpu(0, compute=used, busy=busy))
+    tasks = machine.sample(pids)[0]["tasks"]
+    assert tasks == {"worker-0": share(1200, 0.5), "worker-1": share(None, 0.2)}
+
+
+def test_doctor_shows_a_sample_of_each_device(
+    emulate: Emulate, library: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "gpus.txt"
+    without_ecc = gpu(2).replace("2.ecc 2\n", "")
+    state.write_text(f"{MIG}{without_ecc}3.uuid x\n".replace("devices 2", "devices 4"))
+    with state.open("a") as file:
+        file.write(f"1.lost {LOST}\n3.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}\n")
+    done = emulate("doctor", "--json", env=environment(library, state))
+    findings = [(f["what"], f["status"], f["found"]) for f in done.json if f["what"][:3] == "GPU"]
+    assert findings == [
+        ("GPU 0", "ok", "NVIDIA A100, 40.0 GiB, driver 580.65.06; in MIG mode, 100 W, 40 degrees"),
+        ("GPU 0: MIG-a", "ok", "NVIDIA A100 MIG 3g.20gb, 20.0 GiB, driver 580.65.06; 4.0 GiB used"),
+        ("GPU 0: MIG-b", "ok", "NVIDIA A100 MIG 2g.10gb, 10.0 GiB, driver 580.65.06; 3.0 GiB used"),
+        ("GPU 1", "warning", "the device is lost: it no longer answers the driver"),
+        (
+            "GPU 2",
+            "ok",
+            "NVIDIA H100, 80.0 GiB, driver 580.65.06; 93% busy, 10.0 GiB used, 212 W, 61 degrees",
+        ),
+        ("GPU 3", "warning", "the driver can't open it (GPU is lost)"),
+        ("GPU columns", "warning", "never told: ecc_errors, Not Supported (GPU 2)"),
+    ]
+
+
+def test_shares_of_a_device() -> None:
+    owners = {1: "a", 2: "a", 3: "b"}
+    assert shares(owners, {}, {}) == {}
+    assert shares(owners, None, None) == {}
+    assert shares(owners, {1: 5, 2: 6, 9: 7}, None) == {"a": GpuShare(11, None)}
+    assert shares(owners, {1: 5, 2: None}, {}) == {"a": GpuShare(None, 0.0)}
+    assert shares(owners, None, {3: 0.25}) == {"b": GpuShare(None, 0.25)}
+    ended = {2: 0.5, 3: 0.1}
+    assert shares(owners, {1: 5}, ended) == {"a": GpuShare(5, 0.0)}

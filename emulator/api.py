@@ -1,5 +1,7 @@
 """A running scenario's door: HTTP on a unix socket in the run folder, for its owner only.
 
+Where it is asked for also on a port, see `loopback.py`.
+
     GET    /v1/run            tasks and faults as they are now
     GET    /v1/history        the history, a line of JSON each, followed until the run is over;
                               `?after=N` leaves out the events up to number N
@@ -8,6 +10,7 @@
     GET    /v1/lines          what the tasks print, `{"task", "text"}` a line, followed as well;
                               `?task=NAME` only that one, `?last=N` without what was printed
                               before the last N lines of each
+    GET    /metrics           the run as it is now, for Prometheus
     POST   /v1/faults         strike now; the body is an entry of `faults:` without `at`
     DELETE /v1/faults/{id}    heal that fault now; `all` for every one
     POST   /v1/stop           end the job as Ctrl-C does; a second time: at once
@@ -36,7 +39,9 @@ from emulator.desk import Desk
 from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, UsageError
 from emulator.events import Asked
+from emulator.loopback import Loopback, guarded
 from emulator.metrics import sample_file
+from emulator.record import Record
 from emulator.strikes import Strike
 from emulator.tail import last_lines, whole_lines
 
@@ -46,6 +51,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from emulator.prometheus import Page
 
 __all__ = ["SOCKET", "Door", "application"]
 
@@ -120,7 +127,10 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
     from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.responses import JSONResponse, StreamingResponse
+    from starlette.responses import Response as Plain
     from starlette.routing import Route
+
+    page: Page | None = None
 
     async def ask(call: Callable[[], Any]) -> Any:  # noqa: ANN401  whatever the call returns
         if growth.refusing:
@@ -190,6 +200,16 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
 
         return StreamingResponse(printed(), media_type="application/x-ndjson")
 
+    async def metrics(request: Request) -> Response:
+        nonlocal page
+        if page is None:
+            from emulator.prometheus import Page
+
+            page = Page(folder, Record(folder).plan)
+        accept = request.headers.get("accept", "")
+        text, kind = await run_in_threadpool(page.text, accept)
+        return Plain(text, headers={"content-type": kind})
+
     async def refuse(request: Request, error: Exception) -> Response:
         code = 422 if isinstance(error, UsageError) else 500
         return JSONResponse({"error": str(error)}, code)
@@ -208,6 +228,7 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
             Route("/v1/history", history),
             Route("/v1/samples", samples),
             Route("/v1/lines", lines),
+            Route("/metrics", metrics),
         ],
         exception_handlers={EmulatorError: refuse, HTTPException: unknown},
     )
@@ -243,8 +264,17 @@ class Door:
     very time when the tasks need it.
     """
 
-    def __init__(self, desk: Desk, inbox: Inbox, folder: Path, opened: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        inbox: Inbox,
+        folder: Path,
+        opened: Callable[[], None],
+        *,
+        loopback: Loopback | None = None,
+    ) -> None:
         self._desk, self._inbox, self._folder, self._opened = desk, inbox, folder, opened
+        self._loopback = loopback
         self._growth = _Growth()
         self._thread: threading.Thread | None = None
         self._server: Any = None
@@ -280,25 +310,33 @@ class Door:
         if self._thread is not None:
             self._thread.join()
         self._wakes.close()
+        if self._loopback is not None:
+            self._loopback.socket.close()  # also where not all tasks ever ran
 
     def _serve(self) -> None:
-        with _listening(self._folder / SOCKET) as sock:
+        with contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(_listening(self._folder / SOCKET))]
+            if self._loopback is not None:
+                stack.enter_context(self._loopback.listening(self._folder))
+                sockets.append(self._loopback.socket)
             self._opened()  # who connects from now on is served, if after a moment
-            select.select([sock, self._wakes], [], [])
+            select.select([*sockets, self._wakes], [], [])
             if self._closing:
                 return
             import uvicorn
 
+            app = application(self._desk, self._inbox, self._folder, self._growth)
             config = uvicorn.Config(
-                application(self._desk, self._inbox, self._folder, self._growth),
+                app if self._loopback is None else guarded(app, self._loopback.token),
                 log_level="error",
                 lifespan="off",
                 access_log=False,
+                ws="none",
                 timeout_graceful_shutdown=5,
             )
             self._server = uvicorn.Server(config)
             if not self._closing:
-                self._server.run(sockets=[sock])
+                self._server.run(sockets=sockets)
 
 
 @contextlib.contextmanager

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emulator.faults import PlannedFault, from_json
+from emulator.history import Entry
 from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
 from emulator.pace import Pace
 from emulator.plan import Plan, Task
-from emulator.record import Entry
 from emulator.strikes import LASTING
 
 __all__ = ["Estimate", "Live", "LiveFault", "LiveTask"]
@@ -223,11 +223,12 @@ class Live:
                 self._exit(task, entry)
 
     def _step(self, task: LiveTask, entry: Entry) -> None:
-        t, step = self._when(entry), int(entry.data["step"])
+        t, reached = self._when(entry), entry.furthest
         each = self.plan.scenario.metrics.examples_per_step
         # The first after a start says where it goes on, not what was done.
         going = task.pace.going and task.step is not None
-        done = max(0, step - (task.step or 0)) if going else 0
+        done = sum(gap * times for gap, times in entry.gaps.items() if gap > 0)
+        done += max(0, entry.first - (task.step or 0)) if going else 0
         task.steps += done
         told = entry.data.get("examples")
         if isinstance(told, int | float):
@@ -235,11 +236,11 @@ class Live:
             task.examples_told = float(told)
         else:
             task.examples += done * (each or 0)
-        task.pace.advance(t, step)
-        if self.step is None or step > self.step:
+        task.pace.advance(t, entry.step)
+        if self.step is None or reached > self.step:
             if self._disturbed:
                 self.front.break_off()
-            self.front.advance(t, step)
+            self.front.advance(t, reached)
 
     def _exit(self, task: LiveTask, entry: Entry) -> None:
         data = entry.data

@@ -18,14 +18,14 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled", "netem", "metrics", "tail"},
+    {"errors", "clock", "units", "steps", "bundled", "netem", "metrics", "tail", "loopback"},
     {"values", "events"},
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
     {"history", "coalesce"},
     {"record"},
     {"analysis", "goodput", "invariants", "throughput", "course", "live", "pace", "base_image"},
-    {"checks", "images", "comparison"},
+    {"checks", "images", "comparison", "prometheus"},
     {"engines"},
     {
         "supervisor",
@@ -55,6 +55,7 @@ ONLY_IN = {
     "starlette": {"api"},
     "uvicorn": {"api"},
     "httpx": {"client"},
+    "prometheus_client": {"prometheus"},
 }
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from emulator.cli.common import (
+    ApiPort,
     Out,
     Plain,
     RunArgument,
@@ -152,6 +153,7 @@ def attach(
         bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
     ] = False,
     plain: Plain = False,
+    api_port: ApiPort = None,
 ) -> None:
     """Take over a run whose emulator was killed, and see it through; its history has the gap.
 
@@ -159,6 +161,7 @@ def attach(
     """
     from emulator.client import Cluster
     from emulator.engines import choose
+    from emulator.loopback import Loopback
     from emulator.report.live import view
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.run import attach as take_over
@@ -170,7 +173,8 @@ def attach(
         wait(run, out)
     with view(plain=plain) as shown:
         engine = choose(record.plan.engine)
-        result = take_over(record, engine, keep=keep, listener=shown.listener())
+        loopback = None if api_port is None else Loopback(api_port)
+        result = take_over(record, engine, keep=keep, loopback=loopback, listener=shown.listener())
     print_result(result, console(), kept=keep)
     raise typer.Exit(result.exit_code)
 

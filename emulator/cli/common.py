@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
+    "ApiPort",
     "Out",
     "Plain",
     "RunArgument",
@@ -74,6 +75,15 @@ Out = Annotated[Path, typer.Option("--out", help="The folder of run folders.")]
 
 Plain = Annotated[
     bool, typer.Option("--plain", help="Lines alone, without the live view below them.")
+]
+
+ApiPort = Annotated[
+    int | None,
+    typer.Option(
+        "--api-port",
+        metavar="PORT",
+        help="The API and /metrics on 127.0.0.1 too, with a token; 0: any port that is free.",
+    ),
 ]
 
 

@@ -12,6 +12,7 @@ import typer
 from emulator import checks
 from emulator.bundled import scenario_path
 from emulator.cli.common import (
+    ApiPort,
     Out,
     Plain,
     RunArgument,
@@ -63,6 +64,7 @@ def up(
         ),
     ] = False,
     plain: Plain = False,
+    api_port: ApiPort = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,6 +84,8 @@ def up(
     """
     if vary and detach:
         raise UsageError("--vary runs in the foreground.", "Leave -d out.")
+    if vary and api_port is not None:
+        raise UsageError("--api-port is for one run, not for --vary.", "Leave it out.")
     if vary:
         code = up_variants(
             scenario_path(scenario),
@@ -95,6 +99,7 @@ def up(
         )
         raise typer.Exit(code)
     from emulator.background import telling
+    from emulator.loopback import Loopback
     from emulator.plan import new_run_id
     from emulator.report.live import view
     from emulator.report.terminal import print_result
@@ -104,6 +109,7 @@ def up(
     if detach:
         run_id = run_id or new_run_id(parsed.name)
         options = [f"--set={one}" for one in overrides(sets, seed)] + ["--keep"] * keep
+        options += [] if api_port is None else [f"--api-port={api_port}"]
         arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
     with view(plain=plain) as shown:
@@ -114,6 +120,7 @@ def up(
             out=out,
             run_id=run_id,
             keep=keep,
+            loopback=None if api_port is None else Loopback(api_port),
             listener=telling(shown.listener()),
         )
     print_result(result, console(stderr=json), kept=keep)

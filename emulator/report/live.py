@@ -100,7 +100,7 @@ class LiveView(LivePrinter):
     def __init__(self, console: Console, stream: IO[str] | None = None) -> None:
         super().__init__(stream)
         self._console = console
-        self._happened: deque[Entry | Sample | tuple[str, str]] = deque()
+        self._happened: deque[Entry | Sample | str | tuple[str, str]] = deque()
         self._left_out = self._told_of = 0
         self._gone = False
         self._wake, self._closing = threading.Event(), threading.Event()
@@ -131,7 +131,13 @@ class LiveView(LivePrinter):
         self._thread = threading.Thread(target=self._run, args=[live], name="view", daemon=True)
         self._thread.start()
 
-    def _take(self, happened: Entry | Sample) -> None:
+    def _say(self, text: str) -> None:
+        if self._thread is None:
+            super()._say(text)
+        else:
+            self._take(text)
+
+    def _take(self, happened: Entry | Sample | str) -> None:
         if not self._gone:
             self._happened.append(happened)
             self._wake_up()
@@ -187,12 +193,14 @@ class LiveView(LivePrinter):
             self._told_of += left_out
             self._own(f"{left_out} lines came too fast to be shown; they are in the logs")
 
-    def _feed(self, live: Live, happened: Entry | Sample | tuple[str, str]) -> None:
+    def _feed(self, live: Live, happened: Entry | Sample | str | tuple[str, str]) -> None:
         if isinstance(happened, Entry):
             self._entry(happened)
             live.entry(happened)
         elif isinstance(happened, Sample):
             live.sample(happened)
+        elif isinstance(happened, str):
+            self._own(happened)
         else:
             live.line(*happened)
             self._line(*happened)

@@ -231,6 +231,16 @@ def queries(node: object) -> list[str]:
     return []
 
 
+def test_each_metric_is_documented_and_each_documented_is_one() -> None:
+    documented = set()
+    for line in (ROOT / "docs" / "prometheus.md").read_text().splitlines():
+        if line.startswith("| `emulator_"):
+            names = re.findall(r"`([a-z_]+)`", line.split("|")[1])
+            documented |= {f"emulator_gpu{n}" if n.startswith("_") else n for n in names}
+    exported = set(values(page(with_everything())))
+    assert documented == exported | {"emulator_job_remaining_seconds"}
+
+
 def test_each_metric_of_the_dashboard_is_exported() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     asked = {name for query in queries(dashboard) for name in re.findall(r"emulator_\w+", query)}

@@ -254,7 +254,7 @@ def _progress(live: Live, width: int, *, ascii_only: bool) -> Text:
         short = [
             f"{live.step}/{estimate.target}",
             f"{share:.0%}",
-            left,
+            left.removeprefix("no estimate: "),
             f"{rate}/s" if rate else "",
         ]
         return _fitting(

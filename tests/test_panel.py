@@ -14,9 +14,7 @@ from emulator.report import panel
 from tests.histories import BEGAN, Told, began_again, ended, fault, happened, history, restart, step
 from tests.test_analysis import a_plan
 
-SIZES = [
-    (width, height) for width in (1, 10, 20, 39, 60, 79, 200) for height in (1, 2, 3, 4, 7, 12, 60)
-]
+WIDTHS, HEIGHTS = (1, 10, 20, 39, 60, 79, 200), (1, 2, 3, 4, 7, 12, 60)
 
 
 def of(told: Sequence[Told], workers: int = 2, extra: str = "") -> Live:

@@ -217,7 +217,7 @@ class Device:
         newest = self._seen
         for one in told:
             # Drivers also give empty places and figures beyond 100 (Syllo/nvtop issue 110).
-            if one.pid and one.timeStamp > self._seen and one.smUtil <= 100:
+            if one.timeStamp > self._seen and one.smUtil <= 100:
                 self._busy[one.pid] = (one.smUtil / 100, now)
                 newest = max(newest, one.timeStamp)
         self._seen = newest

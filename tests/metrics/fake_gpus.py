@@ -59,7 +59,8 @@ class Machine:
         self.write("")
 
     def write(self, *lines: str) -> None:
-        self.state.write_text("".join(f"{line}\n" for text in lines for line in text.splitlines()))
+        text = "".join(f"{line}\n" for text in lines for line in text.splitlines())
+        self.state.write_bytes(text.encode(errors="surrogateescape"))
 
     def open(self, now: float = 0.0) -> Any:
         return self._ask({"do": "open", "now": now})

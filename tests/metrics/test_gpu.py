@@ -130,6 +130,12 @@ def test_an_instance_that_is_destroyed_is_lost(machine: Machine) -> None:
     assert [found["lost"] for found in machine.sample()] == [False, False, True, False]
 
 
+def test_a_name_that_is_no_text_is_left_out(machine: Machine) -> None:
+    machine.write(TWO.replace("0.name NVIDIA H100", "0.name NVIDIA \udce9"))
+    machine.open()
+    assert machine.sample() == [row(0, name=""), row(1)]
+
+
 def test_tasks_are_given_instances_in_place_of_a_divided_device(machine: Machine) -> None:
     machine.write(MIG)
     found = machine.devices()

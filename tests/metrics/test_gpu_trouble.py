@@ -56,6 +56,8 @@ def test_a_device_that_is_lost_before_the_start(machine: Machine) -> None:
     assert machine.devices()["silent"] == {"0": "GPU is lost"}
     machine.write(f"{DRIVER}\ndevices 1\n0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}")
     assert machine.open()["why_none"] == "no GPU can be opened (GPU 0: GPU is lost)"
+    machine.write(TWO, f"0.lost {LOST}")
+    assert machine.open() == {"why_none": "", "lacking": {}}  # being lost says it all
 
 
 def test_the_last_xid_stays_also_when_the_device_is_gone(machine: Machine) -> None:
@@ -112,6 +114,25 @@ def test_a_library_without_younger_or_older_functions(tmp_path: Path) -> None:
         assert machine.open() == {"why_none": "", "lacking": dict.fromkeys(absent, why)}
         first = row(0, ecc_errors=None, memory=11 * GIB, tasks={"a": share(5, None)})
         assert machine.sample({"a": [11]}) == [first]
+        machine.close()
+        machine.write(DRIVER, "devices 1", gpu(0).replace("0.temperature 61\n", ""))
+        assert machine.open()["lacking"]["temperature"] == "Not Supported (GPU 0)"
+
+
+def test_used_memory_is_never_now_one_figure_and_now_another(machine: Machine) -> None:
+    """The two ways to ask differ by what the driver keeps for itself."""
+    machine.write(TWO)
+    machine.open()
+    machine.write(TWO, "0.fail.nvmlDeviceGetMemoryInfo_v2 999")
+    assert machine.sample() == [row(0, memory=None, memory_total=None), row(1)]
+
+
+def test_a_device_that_tells_nothing_is_not_lost(machine: Machine) -> None:
+    machine.write(DRIVER, "devices 1", "0.uuid GPU-0", "0.name NVIDIA H100")
+    lacking = machine.open()["lacking"]
+    assert machine.sample() == [row(0, **dict.fromkeys(COLUMNS))]
+    told = {*COLUMNS, "tasks.memory", "tasks.utilisation", "xid"} - {"memory_total"}
+    assert lacking == dict.fromkeys(told, "Not Supported (GPU 0)")
 
 
 def test_a_driver_that_is_older_than_the_bindings(tmp_path: Path) -> None:
@@ -206,3 +227,10 @@ def test_the_driver_is_opened_once_and_let_go(machine: Machine) -> None:
     assert (calls["nvmlInitWithFlags"], calls["nvmlShutdown"]) == (1, 1)
     assert calls["nvmlEventSetCreate"] == calls["nvmlEventSetFree"] == 2
     assert calls["nvmlDeviceGetUUID"] == 4
+
+
+def test_events_that_a_driver_refuses_are_let_go_as_well(machine: Machine) -> None:
+    machine.write(TWO, "fail.nvmlDeviceRegisterEvents 999")
+    assert machine.open()["lacking"] == {"xid": "Unknown Error (GPU 0, 1)"}
+    calls = Counter(machine.calls())
+    assert calls["nvmlEventSetCreate"] == calls["nvmlEventSetFree"] == 2

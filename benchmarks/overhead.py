@@ -1,0 +1,243 @@
+"""What emulation costs a training, and what `emulate` itself costs.
+
+The training: one job, once by hand with the docker command alone (a network, a volume, `docker
+create`, `docker cp`, `docker start`; the same image, program, environment and limits, and nobody
+who looks) and once under `emulate up`, which samples every second. They alternate over the rounds,
+and each round is a pair; the throughput is taken between the first and the last step, by the stamps
+that the engine gave the lines, in both.
+
+The emulator: ten tasks that print a step some times a second, and the CPU time of the process of
+`emulate up`, between two lines that it printed once all tasks ran. Without sampling too, for the
+part of it that sampling is.
+
+    python benchmarks/overhead.py --rounds 5
+    python benchmarks/overhead.py --rounds 0 --seconds 60    # the emulator's own CPU alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from emulator.bundled import scenario_path
+from emulator.engines.docker import DockerEngine
+from emulator.engines.docker_logs import seconds
+from emulator.engines.docker_requests import SHARED, WORKDIR, cpu_quota, program_archive
+from emulator.plan import Plan, Task
+from emulator.reading import load
+from emulator.record import Record
+from emulator.run import make_ready
+from emulator.steps import StepReader
+
+TASKS = 10
+NEVER = "1d"
+"""An interval that no run here lives to see: no sampling."""
+
+Stamped = tuple[float, int]
+"""Seconds since 1970 by the engine's clock, and the step that a task told of."""
+
+
+def main() -> None:
+    """Run the rounds, then the emulator alone, and print both."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scenario", default="mwms")
+    parser.add_argument(
+        "--set",
+        dest="sets",
+        nargs="*",
+        default=[
+            "program.command=[python, mwms.py, --steps, 3000, --save-every, 500]",
+            "cluster.worker={replicas: 2, cpus: 1, memory: 2g}",
+        ],
+        help="what is changed in the scenario, for both",
+    )
+    parser.add_argument("--seconds", type=int, default=30, help="for the emulator's own CPU")
+    parser.add_argument("--rates", type=int, nargs="*", default=[1, 10], help="steps/s of a task")
+    options = parser.parse_args()
+    if options.rounds:
+        compare(options.scenario, options.sets, options.rounds)
+    for rate in options.rates:
+        for interval in ("1s", NEVER):
+            share = own_cpu(interval, rate, options.seconds)
+            what = "no sampling" if interval == NEVER else f"sampling every {interval}"
+            print(
+                f"{TASKS} tasks, {rate:2} steps/s each, {what}: {share:.2%} of a core", flush=True
+            )
+
+
+# --- The training -------------------------------------------------------------------------------
+
+
+def compare(scenario: str, sets: list[str], rounds: int) -> None:
+    """Alternate the two ways, and print each pair and the medians."""
+    pairs: list[tuple[float, float]] = []
+    for number in range(-1, rounds):
+        ways = [bare, emulated] if number % 2 else [emulated, bare]
+        found = {way: throughput(way(scenario, sets)) for way in ways}
+        print(
+            f"{number:3} bare {found[bare]:.2f} steps/s, emulated {found[emulated]:.2f} steps/s, "
+            f"ratio {found[emulated] / found[bare]:.3f}",
+            flush=True,
+        )
+        if number >= 0:  # round -1 fills the page cache
+            pairs.append((found[bare], found[emulated]))
+    ratio = statistics.median(emulated / bare for bare, emulated in pairs)
+    print(
+        f"medians: bare {statistics.median(bare for bare, _ in pairs):.2f} steps/s, "
+        f"emulated {statistics.median(emulated for _, emulated in pairs):.2f} steps/s, "
+        f"ratio of pairs {ratio:.3f}"
+    )
+
+
+def throughput(steps: list[Stamped]) -> float:
+    """Return steps per second from the first that was told to the furthest."""
+    first, last = min(steps), max(steps, key=lambda stamped: (stamped[1], -stamped[0]))
+    return (last[1] - first[1]) / (last[0] - first[0])
+
+
+def emulated(scenario: str, sets: list[str]) -> list[Stamped]:
+    """Train under `emulate up`, as users call it; sampling every second."""
+    with tempfile.TemporaryDirectory() as out:
+        changes = [f"--set={one}" for one in [*sets, "metrics.interval=1s"]]
+        command = [sys.executable, "-m", "emulator", "up", scenario, "--engine", "docker"]
+        subprocess.run([*command, *changes, "--out", out], check=True, capture_output=True)
+        record = Record.find("last", Path(out))
+        assert record.samples, "it was to be measured with sampling"
+        return [(e.wall, int(e.data["step"])) for e in record.history if e.event == "step"]
+
+
+def bare(scenario: str, sets: list[str]) -> list[Stamped]:
+    """Train by hand: what the plan says, told to docker itself."""
+    engine = DockerEngine()
+    try:
+        parsed = load(scenario_path(Path(scenario)), sets)
+        engine.provide(parsed, lambda text: None)  # the image, if it is not there yet
+        plan, _ = make_ready(parsed, engine, out=Path())
+    finally:
+        engine.close()
+    with made(plan):
+        docker("start", *(container(plan, task) for task in plan.tasks))
+        docker("wait", container(plan, plan.tasks[0]))
+        return [stamped for task in plan.tasks for stamped in told(plan, task)]
+
+
+@contextmanager
+def made(plan: Plan) -> Iterator[None]:
+    """Create network, volume and containers, and remove them whatever happens."""
+    try:
+        docker("network", "create", "--internal", plan.run_id)
+        docker("volume", "create", plan.run_id)
+        for task in plan.tasks:
+            docker("create", *arguments(plan, task), task.image, *task.command)
+            archive = program_archive(task.source)
+            docker("cp", "-", f"{container(plan, task)}:/", stdin=archive)
+        yield
+    finally:
+        names = [container(plan, task) for task in plan.tasks]
+        subprocess.run(["docker", "rm", "-f", *names], capture_output=True)
+        subprocess.run(["docker", "volume", "rm", plan.run_id], capture_output=True)
+        subprocess.run(["docker", "network", "rm", plan.run_id], capture_output=True)
+
+
+def container(plan: Plan, task: Task) -> str:
+    """Return a container's name."""
+    return f"{plan.run_id}-{task.name}"
+
+
+def arguments(plan: Plan, task: Task) -> list[str]:
+    """Return a task's options of `docker create`: what the engine is asked under `emulate`."""
+    limits = [f"--cpu-period=100000 --cpu-quota={cpu_quota(task.cpus)}"] if task.cpus else []
+    limits += [f"--memory={task.memory} --memory-swap={task.memory}"] if task.memory else []
+    return [
+        *("--name", container(plan, task), "--hostname", task.name, "--init"),
+        *("--network", plan.run_id, "--network-alias", task.name),
+        *("--volume", f"{plan.run_id}:{SHARED}", "--workdir", WORKDIR),
+        *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--log-driver", "json-file"),
+        *" ".join(limits).split(),
+        *(f"--env={key}={value}" for key, value in task.env.items()),
+    ]
+
+
+def told(plan: Plan, task: Task) -> Iterator[Stamped]:
+    """Yield the steps in a container's log, read after the end."""
+    reader = StepReader(plan.scenario.metrics.steps)
+    for line in docker("logs", "--timestamps", container(plan, task)).splitlines():
+        stamp, _, text = line.partition(" ")
+        found = reader.read(text)
+        if found is not None and found.event == "step":
+            yield seconds(stamp), int(str(found.data["step"]))
+
+
+def docker(*words: str, stdin: bytes | None = None) -> str:
+    """Run the docker command; return its stdout."""
+    done = subprocess.run(["docker", *words], input=stdin, capture_output=True)
+    if done.returncode:
+        raise SystemExit(f"docker {words[0]}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout.decode(errors="replace")
+
+
+# --- The emulator itself ------------------------------------------------------------------------
+
+
+def own_cpu(interval: str, rate: int, lasting: int) -> float:
+    """Return the share of a core that `emulate up` takes while ten tasks train.
+
+    From the second in which the first task has printed for three seconds, so without the start.
+    """
+    loop = (
+        'i=0; while true; do i=$((i+1)); echo "{\\"emulate\\": \\"step\\", \\"step\\": $i}"; '
+        f"sleep {1 / rate}; done"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        scenario = Path(folder, "scenario.yaml")
+        scenario.write_text(
+            f"name: overhead\nframework: none\nimage: {base_image()}\n"
+            f"program: {{command: [sh, -c, {json.dumps(loop)}]}}\n"
+            f"cluster: {{worker: {TASKS}}}\nmetrics: {{interval: {interval}}}\n"
+        )
+        command = [sys.executable, "-m", "emulator", "up", str(scenario), "--engine", "docker"]
+        process = subprocess.Popen(
+            [*command, "--out", folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            began, before = when_it_prints(process, 3 * rate)
+            ended, after = when_it_prints(process, (3 + lasting) * rate)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate()
+    return (after - before) / (ended - began)
+
+
+def when_it_prints(process: subprocess.Popen[str], step: int) -> tuple[float, float]:
+    """Wait until the first task told of a step; return the time and the CPU seconds by then."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "worker-0 " in line and f'"step": {step}}}' in line:
+            used = psutil.Process(process.pid).cpu_times()
+            return time.perf_counter(), used.user + used.system
+    raise SystemExit("`emulate up` ended before its tasks had made enough steps")
+
+
+def base_image() -> str:
+    """Return a small image with a shell."""
+    engine = DockerEngine()
+    try:
+        return engine.images.base(lambda line: None)
+    finally:
+        engine.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""A run as TensorBoard's event files: one TensorBoard run for the job, and one for each task.
+
+What is measured over time lies at the milliseconds since the run began, so that no two points share
+a step; what tasks tell at a step, at the training's step. `wall_time` is right for both, so are
+TensorBoard's relative and wall axes. Scalars are 32-bit floats: TensorBoard keeps no others.
+
+Of tensorboard only the record writer and the protos are used: its `EventFileWriter` would load
+TensorFlow where that is installed, for seconds and with a page of messages.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+
+from emulator.metrics.samples import GpuUsage, Sample, series
+from emulator.plan import Plan
+from emulator.record import Entry
+from emulator.throughput import Curve, curve
+
+__all__ = ["JOB", "Moment", "moments", "write_event_file"]
+
+JOB = "job"
+"""The TensorBoard run of what belongs to no task."""
+
+MOST = 2**63
+"""Steps that an event file can't hold."""
+
+_USAGE = {
+    "cpu": ("usage/cpu_cores", "cores, since the sample before"),
+    "cpu_share": ("usage/cpu_share", "of the limit, 0 to 1"),
+    "throttled": ("usage/throttled_share", "of the time, held back for the CPU limit, 0 to 1"),
+    "memory": ("usage/memory_bytes", "in use"),
+    "memory_share": ("usage/memory_share", "of the limit, 0 to 1"),
+    "received": ("usage/received_bytes_per_second", "over the network"),
+    "sent": ("usage/sent_bytes_per_second", "over the network"),
+    "read": ("usage/read_bytes_per_second", "from disks"),
+    "written": ("usage/written_bytes_per_second", "to disks"),
+    "processes": ("usage/processes", "processes and threads"),
+}
+"""Field of Rates -> tag, and what it says."""
+_GPU = {
+    "utilisation": ("utilisation", "share of the time in which a kernel ran, 0 to 1"),
+    "memory": ("memory_bytes", "in use"),
+    "power": ("power_watts", ""),
+    "temperature": ("temperature_celsius", ""),
+    "sm_clock": ("sm_clock_mhz", ""),
+    "memory_clock": ("memory_clock_mhz", ""),
+    "ecc_errors": ("ecc_errors", "uncorrected, since the driver was loaded"),
+}
+_ABOUT = {
+    **dict(_USAGE.values()),
+    "throughput/steps_per_second": "over the run; x is milliseconds since it began",
+    "throughput/examples_per_second": "over the run; x is milliseconds since it began",
+}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Scalars that belong to one time and step."""
+
+    step: int
+    wall: float
+    """Seconds since 1970."""
+    scalars: Mapping[str, float]
+
+
+def moments(
+    plan: Plan, history: Sequence[Entry], samples: Sequence[Sample], duration: float
+) -> dict[str, list[Moment]]:
+    """Return what each TensorBoard run shows; those that nothing is known of are left out."""
+    began = history[0].wall - history[0].t if history else 0.0
+    found: dict[str, list[Moment]] = {JOB: [], **{task.name: [] for task in plan.tasks}}
+    for run, of_run in _rates(plan, history, duration, began):
+        found[run].append(of_run)
+    for sample in samples:
+        for run, scalars in _of_gpus(sample.gpus).items():
+            found[run].append(Moment(_milliseconds(sample.t), sample.wall, scalars))
+    walls = {sample.t: sample.wall for sample in samples}
+    for task in plan.tasks:
+        for t, used in series(samples, task.name):
+            scalars = {tag: getattr(used, name) for name, (tag, _) in _USAGE.items()}
+            found[task.name].append(Moment(_milliseconds(t), walls[t], _known(scalars)))
+    for entry in history:
+        step = int(entry.data["step"]) if entry.event == "step" else MOST
+        if abs(step) < MOST and (scalars := _told(entry)):
+            found[entry.task].append(Moment(step, entry.wall, scalars))
+    return {run: of_run for run, of_run in found.items() if of_run}
+
+
+def _rates(
+    plan: Plan, history: Sequence[Entry], duration: float, began: float
+) -> Iterator[tuple[str, Moment]]:
+    """Yield the throughput of the job and of each task, at the end of the time that it is of."""
+    if not any(entry.event == "step" for entry in history):
+        return
+    steps = curve(plan, history, duration)
+    examples, factor = _examples(history), plan.scenario.metrics.examples_per_step
+    told = any(entry.event == "step" for entry in examples)
+    seen = curve(plan, examples, duration) if told else None
+    for run in (JOB, *steps.tasks):
+        of_steps = _of_run(steps, run)
+        if not any(of_steps):
+            continue  # a server, say
+        of_examples = (
+            [rate * factor for rate in of_steps] if factor else _of_run(seen, run) if seen else ()
+        )
+        for number, rate in enumerate(of_steps):
+            t = steps.begin + (number + 1) * steps.width
+            scalars = {"throughput/steps_per_second": rate}
+            if number < len(of_examples):
+                scalars["throughput/examples_per_second"] = of_examples[number]
+            yield run, Moment(_milliseconds(t), began + t, scalars)
+
+
+def _of_run(found: Curve, run: str) -> Sequence[float]:
+    return found.job if run == JOB else found.tasks.get(run, ())
+
+
+def _examples(history: Sequence[Entry]) -> list[Entry]:
+    """Return the history with examples for steps: the rate of both is the same sum."""
+    told = [(entry, _number(entry.data.get("examples"))) for entry in history]
+    return [
+        entry if entry.event != "step" else replace(entry, data={"step": int(seen or 0)})
+        for entry, seen in told
+        if entry.event != "step" or (seen is not None and isfinite(seen))
+    ]
+
+
+def _told(entry: Entry) -> dict[str, float]:
+    numbers = {key: _number(value) for key, value in entry.data.items() if key != "step"}
+    return _known({f"training/{key}": number for key, number in numbers.items()})
+
+
+def _number(value: object) -> float | None:
+    """Return a program's value where it is a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _of_gpus(gpus: Iterable[GpuUsage]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for gpu in gpus:
+        tags = {f"gpu/{gpu.index}/{tag}": getattr(gpu, name) for name, (tag, _) in _GPU.items()}
+        found[JOB].update(_known(tags))
+        for task, share in gpu.tasks.items():
+            of_task = {"memory_bytes": share.memory, "utilisation": share.utilisation}
+            tags = {f"gpu/{gpu.index}/{tag}": value for tag, value in of_task.items()}
+            found[task].update(_known(tags))
+    return found
+
+
+def _known(scalars: Mapping[str, float | None]) -> dict[str, float]:
+    return {tag: float(value) for tag, value in scalars.items() if value is not None}
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def write_event_file(path: Path, found: Sequence[Moment], began: float) -> None:
+    """Write a TensorBoard run's moments; `began` is when it began, in seconds since 1970."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, Summary, SummaryMetadata
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+    from tensorboard.compat.proto.types_pb2 import DT_FLOAT
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    described: set[str] = set()
+
+    def value(tag: str, number: float) -> object:
+        tensor = TensorProto(dtype=DT_FLOAT, tensor_shape=TensorShapeProto(), float_val=[number])
+        if tag in described:  # TensorBoard takes what the first value of a tag says of it
+            return Summary.Value(tag=tag, tensor=tensor)
+        described.add(tag)
+        metadata = SummaryMetadata(
+            plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"),
+            data_class=DATA_CLASS_SCALAR,
+            summary_description=_ABOUT.get(tag, ""),
+        )
+        return Summary.Value(tag=tag, tensor=tensor, metadata=metadata)
+
+    with path.open("wb") as file:
+        writer = RecordWriter(file)
+        writer.write(Event(wall_time=began, file_version="brain.Event:2").SerializeToString())
+        for moment in found:
+            values = [value(tag, number) for tag, number in moment.scalars.items()]
+            event = Event(step=moment.step, wall_time=moment.wall, summary=Summary(value=values))
+            writer.write(event.SerializeToString())

@@ -1,0 +1,151 @@
+"""What `emulate export` does: read a run folder, write what was asked for, say what it was."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.analysis import Analysis, analyse
+from emulator.errors import UsageError
+from emulator.exports.event_files import moments, write_event_file
+from emulator.exports.files import described, write_csv, write_parquet
+from emulator.exports.places import claim, claim_file, saying
+from emulator.exports.tables import Table, tables
+from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace
+from emulator.record import Record
+
+__all__ = ["Wanted", "export"]
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which formats, and where to; None: not that one."""
+
+    tensorboard: Path | None = None
+    csv: Path | None = None
+    parquet: Path | None = None
+    trace: Path | None = None
+
+
+def export(record: Record, wanted: Wanted, say: Say) -> None:
+    """Write a run in the formats that are wanted.
+
+    Raises UsageError where none is, where a library is missing (before anything is written), or
+    where somebody else's file is in the way.
+    """
+    if wanted == Wanted():
+        raise UsageError(
+            "Nothing to export to.",
+            "Say --tensorboard DIR, --csv DIR, --parquet DIR or --trace FILE, or several.",
+        )
+    _require("TensorBoard", "tensorboard", wanted.tensorboard)
+    _require("Parquet", "pyarrow", wanted.parquet)
+    analysis = analyse(record.plan, record.happened)
+    if lacking := _lacking(record):
+        say(f"{record.run_id} {lacking}")
+    if wanted.csv or wanted.parquet:
+        found = tables(record.happened, record.samples, analysis.faults)
+        if wanted.csv:
+            _export_csv(record, found, wanted.csv, say)
+        if wanted.parquet:
+            _export_parquet(record, found, wanted.parquet, say)
+    if wanted.tensorboard:
+        _export_event_files(record, analysis, wanted.tensorboard, say)
+    if wanted.trace:
+        _export_trace(record, analysis, wanted.trace, say)
+
+
+def _require(what: str, library: str, wanted: Path | None) -> None:
+    if wanted is not None and importlib.util.find_spec(library) is None:
+        raise UsageError(
+            f"An export for {what} needs {library}, which is not installed here.",
+            "`pip install 'emulator[export]'` installs it.",
+        )
+
+
+def _lacking(record: Record) -> str:
+    """Say what a reader may look for in vain; empty where all is there."""
+    live = "goes on: this is what there is by now" if record.live else ""
+    none = [
+        what
+        for what, there in (
+            ("steps", any(entry.event == "step" for entry in record.history)),
+            ("samples", record.samples),
+            (
+                "samples of GPUs",
+                any(sample.gpus for sample in record.samples)
+                or not any(task.gpus for task in record.plan.tasks),
+            ),
+        )
+        if not there
+    ]
+    nothing = f"has no {' and no '.join(none)}: what is made of them is empty" if none else ""
+    return ", and ".join(word for word in (live, nothing) if word)
+
+
+def _about(record: Record) -> dict[str, str]:
+    plan = record.plan
+    about = {"run_id": plan.run_id, "scenario": plan.scenario.name, "engine": plan.engine}
+    return {**about, "variant": plan.variant} if plan.variant else about
+
+
+def _replacing(before: str, record: Record) -> str:
+    if not before:
+        return ""
+    whose = "an earlier export" if before == record.run_id else f"that of {before}"
+    return f", in place of {whose}"
+
+
+def _export_csv(record: Record, found: Sequence[Table], folder: Path, say: Say) -> None:
+    columns = {table.name: described(table.columns) for table in found}
+    names = [f"{table.name}.csv" for table in found]
+    before = claim(folder, "csv", names, {**_about(record), "columns": columns})
+    with saying(folder):
+        for name, table in zip(names, found, strict=True):
+            write_csv(table, folder / name)
+    say(f"{_listed(found)} as CSV in {folder}{_replacing(before, record)}")
+
+
+def _export_parquet(record: Record, found: Sequence[Table], folder: Path, say: Say) -> None:
+    about = _about(record)
+    names = [f"{table.name}.parquet" for table in found]
+    before = claim(folder, "parquet", names, about)
+    with saying(folder):
+        for name, table in zip(names, found, strict=True):
+            write_parquet(table, folder / name, about)
+    say(f"{_listed(found)} as Parquet in {folder}{_replacing(before, record)}")
+
+
+def _listed(found: Sequence[Table]) -> str:
+    return ", ".join(f"{table.name} ({len(table.rows)})" for table in found)
+
+
+def _export_event_files(record: Record, analysis: Analysis, folder: Path, say: Say) -> None:
+    history = record.happened
+    found = moments(record.plan, history, record.samples, analysis.duration)
+    # A name of its own each time, in order: a TensorBoard that is looking takes it for the next.
+    file = f"events.out.tfevents.{time.time():.6f}.emulate"
+    before = claim(folder, "tensorboard", [f"{run}/{file}" for run in found], _about(record))
+    began = history[0].wall if history else 0.0
+    with saying(folder):
+        for run, of_run in found.items():
+            write_event_file(folder / run / file, of_run, began)
+    runs = ", ".join(found) or "nothing"
+    say(f"{runs} for `tensorboard --logdir {folder}`{_replacing(before, record)}")
+
+
+def _export_trace(record: Record, analysis: Analysis, path: Path, say: Say) -> None:
+    before = claim_file(path, HEAD)
+    events = trace(record.plan, record.happened, record.samples, analysis.faults, analysis.duration)
+    about = {**_about(record), "outcome": analysis.outcome}
+    with saying(path), path.open("w", encoding="utf-8") as file:
+        file.writelines(as_json(events, about))
+    steps = sum(entry.event == "step" for entry in record.history)
+    left_out = f"; {steps} steps are too many to show each" if steps > MOST_STEPS else ""
+    replaced = ", in place of an earlier export" if before else ""
+    say(f"{len(events)} events for https://ui.perfetto.dev in {path}{replaced}{left_out}")

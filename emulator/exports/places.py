@@ -1,0 +1,101 @@
+"""Where an export goes: our own earlier one is replaced, a file of somebody else never.
+
+A folder that was exported into holds `emulate-<format>.json`, which lists our files and says what
+they are. Exporting again removes those and no others: TensorBoard, for one, would show what an
+earlier export has left beside the new one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from emulator.errors import UsageError
+
+__all__ = ["claim", "claim_file", "saying"]
+
+
+def claim(folder: Path, kind: str, files: Sequence[str], about: Mapping[str, Any]) -> str:
+    """Make room for `files` (relative paths) in a folder, and note that they are ours.
+
+    Returns the id of the run whose export was there, empty where none was. Raises UsageError
+    where a file of that name is not ours, and then has changed nothing.
+    """
+    marker = folder / f"emulate-{kind}.json"
+    before = _read(marker)
+    ours = [name for name in before.get("files", ()) if _is_inside(folder, name)]
+    foreign = [name for name in files if (folder / name).exists() and name not in ours]
+    if foreign:
+        raise UsageError(
+            f"{folder / foreign[0]} is there already, and no export of ours.",
+            "Choose another folder, or move it away.",
+        )
+    with saying(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        # What is to come is noted first: an export that breaks off can be replaced as well.
+        _note(marker, about, [*ours, *files])
+        for name in ours:
+            _remove(folder, name)
+        _note(marker, about, files)
+        for name in files:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    return str(before.get("run_id", ""))
+
+
+def claim_file(path: Path, head: str) -> bool:
+    """Say whether an earlier export of ours is in `path`: a file that begins with `head`.
+
+    Raises UsageError where something else is there.
+    """
+    with saying(path):
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return False
+        if path.is_file():
+            with path.open("rb") as file:
+                if file.read(len(head)) == head.encode():
+                    return True
+    raise UsageError(
+        f"{path} is there already, and no export of ours.", "Choose another name, or move it away."
+    )
+
+
+@contextmanager
+def saying(path: Path) -> Iterator[None]:
+    """Turn what the disk says into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"Can't write {path}: {error.strerror or error}.", "Make room, or choose another place."
+        ) from None
+
+
+def _read(marker: Path) -> dict[str, Any]:
+    try:
+        noted = json.loads(marker.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def _note(marker: Path, about: Mapping[str, Any], files: Sequence[str]) -> None:
+    noted = {**about, "files": list(dict.fromkeys(files))}
+    marker.write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
+
+
+def _is_inside(folder: Path, name: object) -> bool:
+    """Say whether a note names a file below the folder; anything else is not ours to remove."""
+    if not isinstance(name, str):
+        return False
+    return folder.resolve() in (folder / name).resolve().parents
+
+
+def _remove(folder: Path, name: str) -> None:
+    path = folder / name
+    path.unlink(missing_ok=True)
+    if path.parent != folder and path.parent.is_dir() and not any(path.parent.iterdir()):
+        path.parent.rmdir()

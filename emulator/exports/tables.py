@@ -1,0 +1,262 @@
+"""A run as tables: steps, samples, GPUs, events, faults (pure).
+
+Every column has a type and a unit. A value is text, a bool, an int that 64 bits hold, a float, or
+None where nothing is known: CSV and Parquet hold the same. What tasks and events tell beyond the
+fixed columns gets a column under its own name, of the narrowest type that holds all its values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Literal
+
+from emulator.analysis import FaultResult
+from emulator.metrics.samples import Rates, Sample, series
+from emulator.record import Entry
+
+__all__ = ["Cell", "Column", "Table", "tables"]
+
+Type = Literal["text", "bool", "int", "float"]
+Cell = str | bool | int | float | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column holds."""
+
+    name: str
+    type: Type
+    unit: str = ""
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows in the order in which things were written, a cell for each column."""
+
+    name: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+
+
+_T = Column("t", "float", "s", "since the run began, monotonic")
+_WALL = Column("wall", "float", "s", "since 1970; of steps, phases and exits by the engine's clock")
+_N = Column("n", "int", "", "number in the history")
+_TASK = Column("task", "text")
+
+_STEP = {
+    "step": Column("step", "int", "", "global step"),
+    "examples": Column("examples", "int", "examples", "seen by the job so far"),
+    "loss": Column("loss", "float"),
+    "accuracy": Column("accuracy", "float", "0..1"),
+}
+"""What steps have columns for even where no task tells it; the type is the values' own."""
+
+_USED = (
+    Column("cpu", "float", "core-seconds", "used since the task was started"),
+    Column("memory", "int", "bytes", "in use"),
+    Column("throttled", "float", "s", "held back for its CPU limit since the task was started"),
+    Column("received", "int", "bytes", "over the network since the task was started"),
+    Column("sent", "int", "bytes", "likewise"),
+    Column("read", "int", "bytes", "from disks since the task was started"),
+    Column("written", "int", "bytes", "likewise"),
+    Column("processes", "int"),
+    Column("cpus", "float", "cores", "the limit in force"),
+    Column("memory_limit", "int", "bytes", "the limit in force"),
+)
+_RATES = (
+    Column("cpu_cores", "float", "cores", "used since the sample before"),
+    Column("cpu_share", "float", "0..1", "of the limit"),
+    Column("throttled_share", "float", "0..1", "of the time since the sample before"),
+    Column("memory_share", "float", "0..1", "of the limit"),
+    Column("received_per_second", "float", "bytes/s"),
+    Column("sent_per_second", "float", "bytes/s"),
+    Column("read_per_second", "float", "bytes/s"),
+    Column("written_per_second", "float", "bytes/s"),
+)
+_GPU = (
+    Column("index", "int", "", "of the device"),
+    Column("uuid", "text"),
+    Column("name", "text"),
+)
+_DEVICE = (
+    Column("utilisation", "float", "0..1", "share of the time in which a kernel ran"),
+    Column("memory", "int", "bytes", "in use"),
+    Column("memory_total", "int", "bytes"),
+    Column("power", "float", "W"),
+    Column("temperature", "float", "°C"),
+    Column("sm_clock", "float", "MHz"),
+    Column("memory_clock", "float", "MHz"),
+    Column("ecc_errors", "int", "", "uncorrected, since the driver was loaded"),
+    Column("xid", "int", "", "the last critical error that the driver told of"),
+    Column("lost", "bool", "", "the device no longer answers"),
+)
+_OF_TASK = (
+    _TASK,
+    Column("memory", "int", "bytes", "of the device, in use by the task"),
+    Column("utilisation", "float", "0..1", "share of the time in which the task's kernels ran"),
+)
+_FAULT = (
+    Column("id", "text"),
+    Column("kind", "text"),
+    Column("target", "text"),
+    Column("status", "text", "", "applied, skipped, failed, pending"),
+    Column("reason", "text"),
+    Column("triggered", "float", "s", "since the run began"),
+    Column("gone", "float", "s after the trigger", "the task had ended, was frozen or throttled"),
+    Column("noticed", "float", "s after the trigger", "another task failed, or the job stalled"),
+    Column("saved", "float", "s after the trigger", "a checkpoint was saved, before it was gone"),
+    Column("killed", "bool", "", "it was still there when the grace period was over"),
+    Column("exit_code", "int"),
+    Column("back", "float", "s after the trigger", "it ran again"),
+    Column("stepped", "float", "s after the trigger", "the job's first step with the task back"),
+    Column("caught_up", "float", "s after the trigger", "the job was further than ever before"),
+    Column("rate_before", "float", "steps/s", "of the job, in the ten seconds before"),
+    Column("rate_during", "float", "steps/s", "until the task was back"),
+    Column("rate_after", "float", "steps/s", "in the ten seconds after that"),
+)
+
+
+def tables(
+    history: Sequence[Entry], samples: Sequence[Sample], faults: Sequence[FaultResult]
+) -> list[Table]:
+    """Return every table of a run; those that nothing is known for have no rows."""
+    return [
+        _steps([entry for entry in history if entry.event == "step"]),
+        _samples(samples),
+        _gpus(samples),
+        _gpu_tasks(samples),
+        _events([entry for entry in history if entry.event != "step"]),
+        _faults(faults),
+    ]
+
+
+def _steps(steps: Sequence[Entry]) -> Table:
+    told, found = _told([_spread(entry.data) for entry in steps], _STEP)
+    fixed = [(entry.n, entry.t, entry.wall, entry.task) for entry in steps]
+    return _table("steps", (_N, _T, _WALL, _TASK, *told), _joined(fixed, found))
+
+
+def _spread(data: Mapping[str, object]) -> Mapping[str, object]:
+    """Give what a step event says of others that it stands for columns: `coalesced_first`, ..."""
+    others = data.get("coalesced")
+    if not isinstance(others, Mapping):
+        return data
+    rest = {key: value for key, value in data.items() if key != "coalesced"}
+    return {**rest, **{f"coalesced_{key}": value for key, value in others.items()}}
+
+
+def _events(events: Sequence[Entry]) -> Table:
+    told, found = _told([entry.data for entry in events], {})
+    fixed = [(entry.n, entry.t, entry.wall, entry.event, entry.task or None) for entry in events]
+    columns = (_N, _T, _WALL, Column("event", "text"), _TASK, *told)
+    return _table("events", columns, _joined(fixed, found))
+
+
+def _joined(
+    fixed: Iterable[tuple[object, ...]], told: Iterable[tuple[object, ...]]
+) -> Iterator[tuple[object, ...]]:
+    return ((*one, *other) for one, other in zip(fixed, told, strict=True))
+
+
+def _samples(samples: Sequence[Sample]) -> Table:
+    rates = {
+        task: iter(series(samples, task))
+        for task in dict.fromkeys(name for sample in samples for name in sample.tasks)
+    }
+    rows = (
+        (
+            *(sample.t, sample.wall, task),
+            *(getattr(usage, column.name) for column in _USED),
+            *_rates(next(rates[task])[1]),
+        )
+        for sample in samples
+        for task, usage in sample.tasks.items()
+    )
+    return _table("samples", (_T, _WALL, _TASK, *_USED, *_RATES), rows)
+
+
+def _rates(now: Rates) -> tuple[float | None, ...]:
+    shares = (now.cpu, now.cpu_share, now.throttled, now.memory_share)
+    return (*shares, now.received, now.sent, now.read, now.written)
+
+
+def _gpus(samples: Sequence[Sample]) -> Table:
+    rows = (
+        (sample.t, sample.wall, *(getattr(gpu, column.name) for column in (*_GPU, *_DEVICE)))
+        for sample in samples
+        for gpu in sample.gpus
+    )
+    return _table("gpus", (_T, _WALL, *_GPU, *_DEVICE), rows)
+
+
+def _gpu_tasks(samples: Sequence[Sample]) -> Table:
+    rows = (
+        (sample.t, sample.wall, gpu.index, gpu.uuid, gpu.name, task, *astuple(share))
+        for sample in samples
+        for gpu in sample.gpus
+        for task, share in gpu.tasks.items()
+    )
+    return _table("gpu_tasks", (_T, _WALL, *_GPU, *_OF_TASK), rows)
+
+
+def _faults(faults: Sequence[FaultResult]) -> Table:
+    rows = (tuple(getattr(fault, column.name) for column in _FAULT) for fault in faults)
+    return _table("faults", _FAULT, rows)
+
+
+def _table(name: str, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> Table:
+    types = [column.type for column in columns]
+    return Table(name, columns, [tuple(map(_cell, types, row)) for row in rows])
+
+
+def _told(
+    events: Sequence[Mapping[str, object]], known: Mapping[str, Column]
+) -> tuple[list[Column], list[tuple[object, ...]]]:
+    """Return columns for all that was told, the known ones first, and each event's values."""
+    clean = [{_text(key): value for key, value in event.items()} for event in events]
+    names = dict.fromkeys([*known, *(key for event in clean for key in event)])
+    columns = []
+    for name in names:
+        like = known.get(name, Column(name, "float"))
+        found = _type(event.get(name) for event in clean)
+        columns.append(Column(name, found or like.type, like.unit, like.about))
+    return columns, [tuple(map(event.get, names)) for event in clean]
+
+
+def _type(values: Iterable[object]) -> Type | None:
+    """Return the narrowest type that holds all values, None where there are none."""
+    kinds = {_kind(value) for value in values if value is not None}
+    if not kinds:
+        return None
+    if kinds == {"int", "float"}:
+        return "float"
+    return kinds.pop() if len(kinds) == 1 else "text"
+
+
+def _kind(value: object) -> Type:
+    match value:
+        case bool():
+            return "bool"
+        case int() if -(2**63) <= value < 2**63:
+            return "int"
+        case float():
+            return "float"
+    return "text"
+
+
+def _cell(type_: Type, value: object) -> Cell:
+    if value is None:
+        return None
+    if type_ == "text":
+        return _text(value if isinstance(value, str) else json.dumps(value))
+    if type_ == "float":
+        return float(value)  # type: ignore[arg-type]  # `_type` has seen that it is a number
+    return value  # type: ignore[return-value]
+
+
+def _text(value: str) -> str:
+    """Return text that UTF-8 can hold: undecodable bytes of a program as `\\udcff`."""
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")

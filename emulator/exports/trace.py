@@ -1,0 +1,297 @@
+"""A run as a Chrome trace, for Perfetto and chrome://tracing (pure).
+
+The format is Google's "Trace Event Format". Every task is a process with rows for its states, the
+faults that struck it, its phases and its steps, and with counters; the job is the first process.
+Times are microseconds since the run began. Spans are complete events (`X`), which need no partner;
+those of one row lie apart or inside each other, as the format demands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from emulator.analysis import FaultResult
+from emulator.exports.spans import Span, Timed, lanes, phases, states, steps, timed
+from emulator.faults import from_json
+from emulator.metrics.samples import Sample, series
+from emulator.plan import Plan, Task
+from emulator.record import Entry
+from emulator.throughput import curve
+
+__all__ = ["HEAD", "MOST_STEPS", "Event", "as_json", "trace"]
+
+Event = dict[str, Any]
+"""One entry of `traceEvents`."""
+
+MOST_STEPS = 20_000
+"""With more step events than that, steps are shown by their rate alone."""
+
+JOB = 1
+"""The job's process; tasks follow. Perfetto keeps 0 to itself."""
+
+HEAD = '{"otherData": {"writer": "emulate export"'
+"""What every trace of ours begins with."""
+
+_MIB = 2**20
+_ROWS = 1000
+"""Thread ids that each process has for its rows."""
+
+
+def as_json(events: Iterable[Event], about: Mapping[str, str]) -> Iterator[str]:
+    """Yield the file's text, a line for each event."""
+    told = json.dumps(about)
+    yield HEAD + (", " + told[1:] if about else "}") + ', "displayTimeUnit": "ms",\n'
+    yield '"traceEvents": [\n'
+    separator = ""
+    for event in events:
+        yield separator + json.dumps(_finite(event))
+        separator = ",\n"
+    yield "\n]}\n"
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401  whatever JSON can say
+    """Write NaN and infinity, which JSON does not know, as text."""
+    match value:
+        case float() if value != value or value in (float("inf"), float("-inf")):
+            return str(value)
+        case dict():
+            return {key: _finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_finite(inner) for inner in value]
+    return value
+
+
+def trace(
+    plan: Plan,
+    history: Sequence[Entry],
+    samples: Sequence[Sample],
+    faults: Sequence[FaultResult],
+    duration: float,
+) -> list[Event]:
+    """Return the events of a run, names first, then by time."""
+    moments = timed(history)
+    end = max((when for when, _ in moments), default=0.0)
+    told = {fault.id: fault for fault in faults}
+    names: list[Event] = []
+    events = [*_job(moments, end, names), *_job_gpus(samples), *_rates(plan, history, duration)]
+    show_steps = sum(entry.event == "step" for entry in history) <= MOST_STEPS
+    struck = _struck(plan, history)
+    for number, task in enumerate(plan.tasks):
+        process = _Process(JOB + 1 + number, task.name, names, _labels(task))
+        of_task = [(when, entry) for when, entry in moments if entry.task == task.name]
+        hits = [told[id_] for id_, tasks in struck.items() if task.name in tasks and id_ in told]
+        events += _task(process, of_task, hits, end, show_steps=show_steps)
+        events += _usage(process, samples, of_task)
+    return names + sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
+
+
+@dataclass
+class _Process:
+    """A process of the trace; its rows are named as they are first used."""
+
+    pid: int
+    name: str
+    names: list[Event]
+    labels: str = ""
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        self._name("process_name", name=self.name)
+        self._name("process_sort_index", sort_index=self.pid)
+        if self.labels:
+            self._name("process_labels", labels=self.labels)
+
+    def _name(self, what: str, tid: int | None = None, **args: object) -> None:
+        row = {} if tid is None else {"tid": tid}
+        self.names.append({"ph": "M", "name": what, "pid": self.pid, **row, "args": args})
+
+    def row(self, name: str) -> int:
+        """Add a row; return its thread id."""
+        self.rows += 1
+        tid = self.pid * _ROWS + self.rows
+        self._name("thread_name", tid, name=name)
+        self._name("thread_sort_index", tid, sort_index=self.rows)
+        return tid
+
+    def spans(self, name: str, found: Iterable[Span], category: str) -> list[Event]:
+        """Return spans, in as many rows as they need."""
+        events = []
+        for number, lane in enumerate(lanes(found)):
+            tid = self.row(f"{name} {number + 1}" if number else name)
+            events += [self.span(tid, span, category) for span in lane]
+        return events
+
+    def span(self, tid: int, span: Span, category: str) -> Event:
+        begin, end = _micros(span.begin), _micros(span.end)
+        head = {"ph": "X", "name": span.name, "cat": category, "pid": self.pid, "tid": tid}
+        return {**head, "ts": begin, "dur": end - begin, "args": dict(span.told)}
+
+    def instant(
+        self, tid: int, name: str, when: float, told: Mapping[str, Any], *, scope: str = "t"
+    ) -> Event:
+        """Return something that took no time; `scope` is how far its line reaches."""
+        head = {"ph": "i", "name": name, "s": scope, "pid": self.pid, "tid": tid}
+        return {**head, "ts": _micros(when), "args": dict(told)}
+
+    def count(self, name: str, unit: str, when: float, value: float) -> Event:
+        """Return what a counter stood at; Perfetto calls it by name and unit."""
+        ts = _micros(when)
+        return {"ph": "C", "name": name, "pid": self.pid, "ts": ts, "args": {unit: value}}
+
+
+def _micros(seconds: float) -> int:
+    return max(0, round(seconds * 1_000_000))
+
+
+def _labels(task: Task) -> str:
+    limits = (f"{task.cpus:g} cores" if task.cpus else "", _size(task.memory))
+    return ", ".join(word for word in (task.image, *limits) if word)
+
+
+def _size(memory: int | None) -> str:
+    return f"{memory / _MIB:.0f} MiB" if memory else ""
+
+
+# --- The job ------------------------------------------------------------------------------------
+
+_STAGES = {"run": "prepare", "prepared": "start tasks", "all-running": "train", "job": "remove"}
+"""Event -> what begins with it, for the job."""
+_STAGES_SHOWN = (None, "triggered", "skipped", "failed")
+"""Of a fault; what does not happen is told as well."""
+_MARKS = ("fault", "stall", "restart", "attached", "job", "error", "interrupted-again")
+
+
+def _job(moments: Sequence[Timed], end: float, names: list[Event]) -> Iterator[Event]:
+    """Yield what concerns the job as a whole; faults are lines over all tasks."""
+    process = _Process(JOB, "job", names)
+    stage, marks = process.row("stage"), process.row("events")
+    begun: dict[str, float] = {}
+    for when, entry in moments:
+        begun.setdefault(_STAGES.get(entry.event, ""), when)
+    begun.pop("", None)
+    for (name, since), (_, until) in pairwise([*begun.items(), ("", end)]):
+        yield process.span(stage, Span(name, since, max(since, until)), "job")
+    for when, entry in moments:
+        if entry.event in _MARKS and entry.data.get("stage") in _STAGES_SHOWN:
+            what = (entry.data.get("kind", entry.event), entry.task or entry.data.get("target"))
+            ended = entry.data.get("stage") if entry.data.get("stage") != "triggered" else ""
+            name = " ".join(str(word) for word in (*what, ended, entry.data.get("outcome")) if word)
+            scope = "g" if entry.event in ("fault", "job", "error") else "p"
+            yield process.instant(marks, name, when, entry.data, scope=scope)
+
+
+def _job_gpus(samples: Sequence[Sample]) -> Iterator[Event]:
+    process = _Process(JOB, "job", [])
+    for sample in samples:
+        for gpu in sample.gpus:
+            name, t = f"GPU {gpu.index}", sample.t
+            if gpu.utilisation is not None:
+                yield process.count(f"{name} utilisation", "%", t, 100 * gpu.utilisation)
+            if gpu.memory is not None:
+                yield process.count(f"{name} memory", "MiB", t, gpu.memory / _MIB)
+            if gpu.power is not None:
+                yield process.count(f"{name} power", "W", t, gpu.power)
+
+
+def _rates(plan: Plan, history: Sequence[Entry], duration: float) -> Iterator[Event]:
+    """Yield the steps per second of the job and its tasks, from where each bin begins."""
+    if not any(entry.event == "step" for entry in history):
+        return
+    found = curve(plan, history, duration)
+    pids = {"job": JOB, **{task.name: JOB + 1 + n for n, task in enumerate(plan.tasks)}}
+    for name, rates in {"job": found.job, **found.tasks}.items():
+        process = _Process(pids[name], name, [])
+        if any(rates):  # a server makes none
+            for number, rate in enumerate([*rates, 0.0]):
+                when = found.begin + number * found.width
+                yield process.count("throughput", "steps/s", when, rate)
+
+
+# --- Tasks --------------------------------------------------------------------------------------
+
+
+def _task(
+    process: _Process,
+    of_task: Sequence[Timed],
+    hits: Sequence[FaultResult],
+    end: float,
+    *,
+    show_steps: bool,
+) -> list[Event]:
+    """Return a task's rows."""
+    state = process.row("state")
+    shown = [process.span(state, span, "state") for span in states(of_task, end)]
+    strikes = [span for fault in hits if (span := _lasted(fault, end))]
+    struck = process.spans("faults", strikes, "fault")
+    told = process.spans("phases", phases(of_task, end), "phase")
+    made = process.spans("steps", steps(of_task) if show_steps else (), "step")
+    exits = _exits(process, state, of_task)
+    return [*shown, *struck, *told, *made, *exits, *_arrows(struck, shown, made)]
+
+
+def _arrows(
+    struck: Sequence[Event], states: Sequence[Event], steps: Sequence[Event]
+) -> Iterator[Event]:
+    """Yield arrows from faults to the recovery: to the task that runs again, else to its steps."""
+    for number, fault in enumerate(struck):
+        if "back" not in fault["args"]:
+            continue
+        back = fault["ts"] + fault["dur"]
+        again = [s for s in states if s["name"] == "running" and fault["ts"] < s["ts"] <= back]
+        after = again[-1:] or [step for step in steps if step["ts"] >= back][:1]
+        for landing in after:
+            ids = {"name": "recovery", "cat": "fault", "id": fault["pid"] * _ROWS + number}
+            yield {**ids, "ph": "s", **{key: fault[key] for key in ("pid", "tid", "ts")}}
+            where = {key: landing[key] for key in ("pid", "tid", "ts")}
+            yield {**ids, "ph": "f", "bp": "e", **where}
+
+
+def _exits(process: _Process, tid: int, of_task: Sequence[Timed]) -> Iterator[Event]:
+    for when, entry in of_task:
+        if entry.event == "exit":
+            yield process.instant(tid, f"exit {entry.data['exit_code']}", when, entry.data)
+
+
+def _struck(plan: Plan, history: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
+    """Return whom each fault strikes."""
+    by_hand = (
+        from_json(entry.data["plan"])
+        for entry in history
+        if entry.event == "fault" and entry.data["stage"] == "planned"
+    )
+    return {fault.id: fault.tasks for fault in (*plan.faults, *by_hand)}
+
+
+def _lasted(fault: FaultResult, end: float) -> Span | None:
+    """Return from when until when a fault was at work; None where it was not."""
+    if fault.triggered is None:
+        return None
+    told = {key: value for key, value in vars(fault).items() if value not in (None, "")}
+    over = fault.back if fault.back is not None else fault.gone
+    until = end if over is None else fault.triggered + over
+    return Span(f"{fault.kind} ({fault.status})", fault.triggered, until, told)
+
+
+def _usage(
+    process: _Process, samples: Sequence[Sample], of_task: Sequence[Timed]
+) -> Iterator[Event]:
+    """Yield what a task used, from each sample on; nothing, once it has ended."""
+    of_samples = [sample for sample in samples if process.name in sample.tasks]
+    for sample, (_, now) in zip(of_samples, series(samples, process.name), strict=True):
+        if now.cpu is not None:
+            yield process.count("CPU", "cores", sample.t, now.cpu)
+        if now.memory is not None:
+            yield process.count("memory", "MiB", sample.t, now.memory / _MIB)
+    for sample in samples:
+        for gpu in sample.gpus:
+            if (share := gpu.tasks.get(process.name)) and share.memory is not None:
+                name = f"GPU {gpu.index} memory"
+                yield process.count(name, "MiB", sample.t, share.memory / _MIB)
+    ends = [when for when, entry in of_task if entry.event == "exit" and of_samples]
+    for when in ends:
+        yield process.count("CPU", "cores", when, 0.0)
+        yield process.count("memory", "MiB", when, 0.0)

@@ -1,0 +1,236 @@
+"""What TensorBoard is given, and what a real TensorBoard shows of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from emulator.exports.event_files import JOB, Moment, moments, write_event_file
+from tests.exports.runs import DURATION, a_history, a_plan, some_samples
+from tests.histories import BEGAN, history, step
+
+Points = list[tuple[float, int, float]]
+"""Wall time, step, value."""
+
+WITHOUT_STEPS = "name: test\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
+
+
+def points(found: Sequence[Moment], tag: str) -> Points:
+    return [(m.wall, m.step, m.scalars[tag]) for m in found if tag in m.scalars]
+
+
+def tags(found: Sequence[Moment]) -> set[str]:
+    return {tag for moment in found for tag in moment.scalars}
+
+
+@pytest.fixture
+def found() -> Mapping[str, Sequence[Moment]]:
+    return moments(a_plan(), a_history(), some_samples(), DURATION)
+
+
+def test_what_tasks_tell_lies_at_the_training_step(found: dict[str, list[Moment]]) -> None:
+    assert points(found["worker-0"], "training/loss") == [
+        (BEGAN + 2, 10, 2.5),
+        (BEGAN + 3, 20, 1.5),
+        (BEGAN + 8, 20, 1.4),
+        (BEGAN + 9, 30, 1.0),
+    ]
+    assert points(found["worker-0"], "training/accuracy") == [(BEGAN + 9, 30, 0.75)]
+    # Neither truth nor text is a scalar, and a step is the axis.
+    assert not tags(found["worker-0"]) & {"training/converged", "training/note", "training/step"}
+
+
+def test_usage_lies_at_the_milliseconds_of_the_run(found: dict[str, list[Moment]]) -> None:
+    assert points(found["worker-0"], "usage/cpu_cores") == [
+        (BEGAN + 4, 4000, 1.0),
+        (BEGAN + 7, 7000, 1.0),
+    ]
+    assert points(found["worker-0"], "usage/memory_share")[0] == (BEGAN + 2, 2000, 0.5)
+    assert "usage/sent_bytes_per_second" not in tags(found["worker-0"])
+
+
+def test_gpus_are_the_jobs_and_what_a_task_has_of_them_is_the_tasks(
+    found: dict[str, list[Moment]],
+) -> None:
+    assert points(found[JOB], "gpu/0/power_watts") == [(BEGAN + 2, 2000, 212.5)]
+    assert points(found["worker-1"], "gpu/0/memory_bytes") == [(BEGAN + 2, 2000, 2.0**31)]
+    assert "gpu/0/power_watts" not in tags(found["worker-1"])
+
+
+def test_the_throughput_adds_up_to_what_was_done(found: dict[str, list[Moment]]) -> None:
+    """From step 10 to 30 the job made 20 steps and 640 examples."""
+    width = 0.2  # of a bin, in a run of ten seconds
+    steps = points(found[JOB], "throughput/steps_per_second")
+    examples = points(found[JOB], "throughput/examples_per_second")
+    assert sum(rate for _, _, rate in steps) * width == pytest.approx(20)
+    assert sum(rate for _, _, rate in examples) * width == pytest.approx(640)
+    assert steps[0][:2] == (BEGAN + 0.2, 200)
+    assert [n for _, n, _ in steps] == sorted({n for _, n, _ in steps})
+
+
+def test_steps_told_of_together_count_as_each_of_them() -> None:
+    together = {"first": 1, "count": 8}
+    last = step(4, "worker-0", 8, examples=256, coalesced=together)
+    told = history([step(0, "worker-0", 0, examples=0), last])
+    found = moments(a_plan(WITHOUT_STEPS), told, [], 4)
+    assert sum(r for *_, r in points(found[JOB], "throughput/steps_per_second")) == pytest.approx(
+        40
+    )
+    examples = points(found[JOB], "throughput/examples_per_second")
+    assert [rate for *_, rate in examples] == [pytest.approx(64.0)] * 20
+
+
+def test_examples_may_be_known_from_the_scenario() -> None:
+    plan = a_plan(WITHOUT_STEPS + "metrics: {examples_per_step: 32}\n")
+    found = moments(plan, history([step(0, "worker-0", 0), step(4, "worker-0", 8)]), [], 4)
+    rates = [rate for _, _, rate in points(found[JOB], "throughput/examples_per_second")]
+    assert rates == [pytest.approx(64.0)] * 20
+
+
+def test_who_has_nothing_to_show_has_no_run(found: dict[str, list[Moment]]) -> None:
+    assert list(found) == [JOB, "worker-0", "worker-1"]
+    assert moments(a_plan(), [], [], 0.0) == {}
+
+
+LARGE = 10**400
+
+
+@pytest.mark.parametrize(
+    "told", [float("nan"), float("inf"), LARGE, -1, "much", None, [1], {}], ids=lambda t: str(t)[:9]
+)
+def test_no_value_that_a_program_prints_can_break_it(told: object, tmp_path: Path) -> None:
+    said = {"x": told, "examples": 1 if told == LARGE else told}
+    steps = [step(n, "worker-0", number, **said) for n, number in ((1, 1), (2, 9))]
+    found = moments(a_plan(), history([*steps, step(3, "worker-0", 2**70, loss=1.0)]), [], 3)
+    for run, of_run in found.items():
+        write_event_file(tmp_path / f"{run}.tfevents", of_run, BEGAN)
+
+
+# --- In a real TensorBoard ------------------------------------------------------------------------
+
+
+@contextmanager
+def a_tensorboard(logdir: Path, *flags: str) -> Iterator[httpx.Client]:
+    """Start TensorBoard on a free port, wait until it names it, and stop it in the end."""
+    # Both loaders keep every point; a TensorBoard that nobody told draws 1000 of them by chance.
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)]
+    options = ["--host", "127.0.0.1", "--port", "0", "--samples_per_plugin", "scalars=100000"]
+    process = subprocess.Popen(
+        [*command, *options, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    try:
+        said = ""
+        for line in process.stdout:
+            said += line
+            if match := re.search(r"http://127\.0\.0\.1:\d+", line):
+                break
+        else:
+            raise AssertionError(f"TensorBoard ended: {said}")
+        with httpx.Client(base_url=f"{match[0]}/data/plugin/scalars", timeout=60) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def shown(tensorboard: httpx.Client) -> dict[tuple[str, str], Points]:
+    """Return every scalar that it shows, by run and tag."""
+    found = tensorboard.get("/tags").raise_for_status().json()
+    return {(run, tag): _of(tensorboard, run, tag) for run in found for tag in found[run]}
+
+
+def _of(tensorboard: httpx.Client, run: str, tag: str) -> Points:
+    answer = tensorboard.get("/scalars", params={"run": run, "tag": tag}).raise_for_status()
+    # It writes NaN as JSON knows none.
+    return [(wall, number, float(value)) for wall, number, value in answer.json()]
+
+
+def expected(found: Mapping[str, Sequence[Moment]]) -> dict[tuple[str, str], Points]:
+    return {
+        (run, tag): points(of_run, tag) for run, of_run in found.items() for tag in tags(of_run)
+    }
+
+
+def as_it_shows(written: Points) -> Points:
+    """Leave out what a later point at the same or an earlier step takes the place of.
+
+    So TensorBoard's data server shows every training that went back: what was done again, instead
+    of what was lost.
+    """
+    kept: Points = []
+    for wall, number, value in written:
+        kept = [point for point in kept if point[1] < number]
+        kept.append((wall, number, value))
+    return kept
+
+
+def approximately(points: Any) -> Any:
+    return {key: [pytest.approx(point, rel=1e-6) for point in of] for key, of in points.items()}
+
+
+@pytest.fixture
+def logdir(tmp_path: Path, found: dict[str, list[Moment]]) -> Path:
+    for run, of_run in found.items():
+        (tmp_path / run).mkdir()
+        write_event_file(tmp_path / run / "events.out.tfevents.1.emulate", of_run, BEGAN)
+    return tmp_path
+
+
+def test_tensorboard_shows_every_number(logdir: Path, found: dict[str, list[Moment]]) -> None:
+    # Told to read once, and to serve only after that: whoever asks finds all there is.
+    once = ("--load_fast", "false", "--reload_interval", "0", "--reload_task", "blocking")
+    with a_tensorboard(logdir, *once) as tensorboard:
+        assert shown(tensorboard) == approximately(expected(found))
+        about = tensorboard.get("/tags").json()["worker-0"]["usage/cpu_cores"]["description"]
+        assert about == "<p>cores, since the sample before</p>"
+
+
+def test_so_does_its_fast_data_server(logdir: Path, found: dict[str, list[Moment]]) -> None:
+    """As users start it. It reads while it serves and tells nobody when it has read all.
+
+    So it is asked again until it shows what it should, for a minute at most.
+    """
+    right = {key: as_it_shows(of) for key, of in expected(found).items()}
+    wanted = approximately(right)
+    with a_tensorboard(logdir) as tensorboard:
+        deadline = time.monotonic() + 60
+        while (now := shown(tensorboard)) != wanted and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert now == wanted
+    assert [number for _, number, _ in now["worker-0", "training/loss"]] == [10, 20, 30]
+
+
+def test_no_tensorflow_is_loaded_for_it(tmp_path: Path) -> None:
+    """Where TensorFlow is installed, tensorboard's own writer would load it: that takes seconds."""
+    fake = tmp_path / "tensorflow"
+    fake.mkdir()
+    (fake / "__init__.py").write_text("raise SystemExit('TensorFlow was loaded')")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from emulator.exports.event_files import Moment, write_event_file\n"
+        "write_event_file(Path('x'), [Moment(1, 2.0, {'a': 3.0})], 1.0)\n"
+        "print(json.dumps(sorted(name for name in sys.modules if name == 'tensorflow')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import json; " + code],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, [], "")

@@ -1,0 +1,221 @@
+"""`emulate export` as users meet it, with runs of the process engine. Tasks are shell scripts."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from emulator.record import Record
+from tests.conftest import Emulate, end
+from tests.exports.trace_format import problems, read
+
+TEXT = """\
+name: export
+framework: none
+image: none
+program:
+  command:
+    - sh
+    - -c
+    - 'i=0; while [ $i -lt 12 ]; do i=$((i+1)); sleep 0.1;
+      echo "{\\"emulate\\": \\"step\\", \\"step\\": $i,
+      \\"examples\\": $((i*32)), \\"loss\\": 1.$i}"; done'
+cluster: {worker: 2}
+metrics: {interval: 250ms}
+success: all-workers
+"""
+QUIET = """\
+name: quiet
+framework: none
+image: none
+program: {command: ["true"]}
+cluster: {worker: 1}
+"""
+TABLES = {"steps", "samples", "gpus", "gpu_tasks", "events", "faults"}
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
+    """A run that is over, for all who only read it."""
+    folder = tmp_path_factory.mktemp("exports")
+    (folder / "export.yaml").write_text(TEXT)
+    emulate = Emulate(folder / "runs")
+    done = emulate.up(folder / "export.yaml", "--engine", "process", "--run-id", "export-1")
+    assert done.returncode == 0, done.stderr
+    yield Record(emulate.out / "export-1")
+    emulate.reap()
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_format_at_once(emulate: Emulate, record: Record, tmp_path: Path) -> None:
+    done = emulate(
+        *("export", "last", "--out", record.path.parent),
+        *("--csv", tmp_path / "csv", "--parquet", tmp_path / "parquet"),
+        *("--tensorboard", tmp_path / "tb", "--trace", tmp_path / "trace.json"),
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert [line.split(": ")[0] for line in done.stderr.splitlines()] == ["emulate"] * 4
+
+    history, samples = lines(record.path / "history.jsonl"), lines(record.path / "samples.jsonl")
+    steps = [entry for entry in history if entry["event"] == "step"]
+    assert len(steps) == 24
+    assert [
+        (row["task"], float(row["wall"]), int(row["step"]), float(row["loss"]))
+        for row in rows(tmp_path / "csv" / "steps.csv")
+    ] == [(entry["task"], entry["wall"], entry["step"], entry["loss"]) for entry in steps]
+    assert samples
+    assert [(row["task"], float(row["cpu"])) for row in rows(tmp_path / "csv" / "samples.csv")] == [
+        (task, used["cpu"]) for line in samples for task, used in line["tasks"].items()
+    ]
+    for name in TABLES:
+        stored = pq.read_metadata(tmp_path / "parquet" / f"{name}.parquet")
+        assert stored.num_rows == len(rows(tmp_path / "csv" / f"{name}.csv"))
+        assert stored.metadata[b"run_id"] == b"export-1"
+    noted = json.loads((tmp_path / "csv" / "emulate-csv.json").read_text())
+    assert {"name": "cpu_cores", "type": "float", "unit": "cores"}.items() <= next(
+        column for column in noted["columns"]["samples"] if column["name"] == "cpu_cores"
+    ).items()
+
+    runs = {path.parent.name for path in (tmp_path / "tb").glob("*/*tfevents*")}
+    assert runs == {"job", "worker-0", "worker-1"}
+    trace = read((tmp_path / "trace.json").read_text())
+    assert problems(trace["traceEvents"]) == []
+    assert trace["otherData"]["run_id"] == "export-1"
+    assert sum(event.get("cat") == "step" for event in trace["traceEvents"]) == 22
+
+
+def exported(emulate: Emulate, record: Record, folder: Path) -> str:
+    """Export into every format; return what was said."""
+    done = emulate(
+        *("export", record.path, "--csv", folder, "--parquet", folder),
+        *("--tensorboard", folder / "tb", "--trace", folder / "trace.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_again_into_the_same_place(emulate: Emulate, record: Record, tmp_path: Path) -> None:
+    exported(emulate, record, tmp_path)
+    before = {path.name for path in tmp_path.rglob("*") if "tfevents" not in path.name}
+    old = set(tmp_path.rglob("*tfevents*"))
+    said = exported(emulate, record, tmp_path)
+    assert said.count("in place of an earlier export") == 4
+    now = set(tmp_path.rglob("*tfevents*"))
+    assert len(now) == len(old) == 3
+    # A TensorBoard that is looking goes on from a file to the one that comes after it by name.
+    assert min(path.name for path in now) > max(path.name for path in old)
+    assert {path.name for path in tmp_path.rglob("*") if "tfevents" not in path.name} == before
+
+
+@pytest.mark.parametrize(
+    ("option", "target", "foreign"),
+    [
+        ("--csv", "d", "d/steps.csv"),
+        ("--parquet", "d", "d/events.parquet"),
+        ("--trace", "d/trace.json", "d/trace.json"),
+        ("--csv", "d/file", "d/file"),
+    ],
+)
+def test_a_file_of_somebody_else_is_left_alone(
+    emulate: Emulate, record: Record, tmp_path: Path, option: str, target: str, foreign: str
+) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / foreign).write_text("mine")
+    done = emulate("export", record.path, option, tmp_path / target)
+    assert done.returncode == 2
+    assert str(tmp_path / foreign) in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert [path.name for path in (tmp_path / "d").iterdir()] == [Path(foreign).name]
+    assert (tmp_path / foreign).read_text() == "mine"
+
+
+def test_a_format_must_be_asked_for(emulate: Emulate, record: Record) -> None:
+    done = emulate("export", record.path)
+    assert done.returncode == 2
+    assert "Say --tensorboard DIR, --csv DIR, --parquet DIR or --trace FILE" in done.stderr
+    assert emulate("export", "no-such-run", "--csv", "x").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "library"), [("--parquet", "pyarrow"), ("--tensorboard", "tensorboard")]
+)
+def test_a_missing_library_is_one_sentence_and_nothing_is_written(
+    record: Record, tmp_path: Path, option: str, library: str
+) -> None:
+    # What Python's own machinery takes for "not installed".
+    code = f"import sys; sys.modules['{library}'] = None; from emulator.cli import main; main()"
+    arguments = ["export", str(record.path), "--csv", "a", option, "b"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert f"needs {library}, which is not installed here." in done.stderr
+    assert "pip install 'emulator[export]'" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    arguments = ["export", str(record.path), "--csv", "a", "--trace", "t.json"]
+    subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, check=True)
+
+
+def test_a_run_without_steps_and_samples(emulate: Emulate, tmp_path: Path) -> None:
+    (tmp_path / "quiet.yaml").write_text(QUIET)
+    emulate.up(tmp_path / "quiet.yaml", "--engine", "process", "--run-id", "quiet")
+    said = exported(emulate, Record(emulate.out / "quiet"), tmp_path / "out")
+    assert said.startswith(
+        "emulate: quiet has no steps and no samples: what is made of them is empty\n"
+    )
+    assert rows(tmp_path / "out" / "steps.csv") == []
+    assert "emulate: nothing for `tensorboard" in said
+    assert rows(tmp_path / "out" / "events.csv")
+
+
+def test_a_run_that_crashed(emulate: Emulate, record: Record, tmp_path: Path) -> None:
+    """Its history ends in the middle of a line, and it never came to a summary."""
+    crashed = Record(tmp_path / "crashed")
+    shutil.copytree(record.path, crashed.path)
+    (crashed.path / "summary.json").unlink()
+    history = crashed.path / "history.jsonl"
+    whole = history.read_bytes().splitlines(keepends=True)
+    step = next(n for n, line in enumerate(whole) if b'"step": 7' in line)
+    history.write_bytes(b"".join(whole[:step]) + whole[step][:20])
+    exported(emulate, crashed, tmp_path / "out")
+    steps = rows(tmp_path / "out" / "steps.csv")
+    assert max(int(row["step"]) for row in steps) == 6
+    trace = read((tmp_path / "out" / "trace.json").read_text())
+    assert problems(trace["traceEvents"]) == []
+    assert trace["otherData"]["outcome"] == "running"
+
+
+def test_a_run_that_goes_on(emulate: Emulate, tmp_path: Path) -> None:
+    (tmp_path / "live.yaml").write_text(
+        TEXT.replace("; done'", "; done; echo stepped; exec sleep 1000'")
+    )
+    process = emulate.start(
+        *("up", tmp_path / "live.yaml", "--engine", "process", "--out", emulate.out),
+        *("--run-id", "live"),
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "| stepped" in line:
+            break
+    said = exported(emulate, Record(emulate.out / "live"), tmp_path / "out")
+    assert "emulate: live goes on: this is what there is by now\n" in said
+    assert max(int(row["step"]) for row in rows(tmp_path / "out" / "steps.csv")) == 12
+    assert end(process, signal.SIGTERM).returncode == 130

@@ -1,0 +1,95 @@
+"""CSV and Parquet: what was written is read back, and is the same in both."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.exports.files import write_csv, write_parquet
+from emulator.exports.tables import Cell, Column, Table, tables
+from tests.exports.runs import some_samples
+from tests.histories import history, step
+
+TOLD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(),
+    st.lists(st.integers(), max_size=2),
+)
+"""What JSON can say; Python's also has NaN and infinity, and half of a surrogate pair."""
+
+
+def from_csv(path: Path, columns: list[Column]) -> list[list[Cell]]:
+    """Read as a user would who knows the types."""
+    read: dict[str, Callable[[str], Cell]] = {
+        **{"int": int, "float": float, "text": str},
+        "bool": {"true": True, "false": False}.__getitem__,
+    }
+    with path.open(newline="", encoding="utf-8") as file:
+        head, *lines = csv.reader(file)
+    assert head == [column.name for column in columns]
+    return [
+        [read[c.type](cell) if cell else None for c, cell in zip(columns, line, strict=True)]
+        for line in lines
+    ]
+
+
+def same(one: Cell, two: Cell) -> bool:
+    if isinstance(one, float) and isinstance(two, float) and math.isnan(one):
+        return math.isnan(two)
+    return type(one) is type(two) and one == two
+
+
+def check(table: Table) -> None:
+    with TemporaryDirectory() as folder:
+        write_csv(table, Path(folder, "x.csv"))
+        write_parquet(table, Path(folder, "x.parquet"), {"run_id": "run-1"})
+        text = from_csv(Path(folder, "x.csv"), list(table.columns))
+        stored = pq.read_table(Path(folder, "x.parquet"))
+    assert stored.column_names == [column.name for column in table.columns]
+    columns = [column.to_pylist() for column in stored.columns]
+    assert len(text) == stored.num_rows == len(table.rows)
+    for number, row in enumerate(table.rows):
+        for place, cell in enumerate(row):
+            assert same(columns[place][number], cell)
+            # A CSV has no way to tell an empty text from none at all.
+            assert same(text[number][place], None if cell == "" else cell)
+
+
+@settings(deadline=None)  # the disk may be slow
+@given(st.lists(st.dictionaries(st.text(), TOLD, max_size=4), max_size=6))
+def test_csv_and_parquet_hold_the_same_whatever_tasks_tell(told: list[dict[str, object]]) -> None:
+    reserved = {"n", "t", "wall", "event", "task", "step", "late"}  # the history keeps them out
+    steps = [
+        step(n, "worker-0", n, **{k: v for k, v in one.items() if k not in reserved})
+        for n, one in enumerate(told)
+    ]
+    check(tables(history(steps), [], [])[0])
+
+
+def test_samples_too() -> None:
+    for table in tables([], some_samples(), []):
+        check(table)
+
+
+def test_parquet_says_types_units_and_which_run(tmp_path: Path) -> None:
+    table = next(t for t in tables([], some_samples(), []) if t.name == "samples")
+    write_parquet(table, tmp_path / "x.parquet", {"run_id": "run-1", "scenario": "test"})
+    schema = pq.read_schema(tmp_path / "x.parquet")
+    assert str(schema.field("memory").type) == "int64"
+    assert str(schema.field("cpu").type) == "double"
+    assert schema.field("cpu").metadata[b"unit"] == b"core-seconds"
+    stored = pq.ParquetFile(tmp_path / "x.parquet").metadata.metadata
+    assert (stored[b"run_id"], stored[b"scenario"]) == (b"run-1", b"test")
+    units = {column["name"]: column.get("unit") for column in json.loads(stored[b"columns"])}
+    assert units["received_per_second"] == "bytes/s"

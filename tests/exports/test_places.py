@@ -1,0 +1,96 @@
+"""Our own export is replaced, a file of somebody else never."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from emulator.errors import UsageError
+from emulator.exports.places import claim, claim_file, saying
+
+ABOUT = {"run_id": "run-1"}
+
+
+def claimed(folder: Path, *names: str, run: str = "run-1") -> str:
+    """Claim, and write what was claimed for."""
+    before = claim(folder, "csv", names, {"run_id": run})
+    for name in names:
+        (folder / name).write_text(run)
+    return before
+
+
+def there(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_second_export_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    folder = tmp_path / "not" / "there"
+    assert claimed(folder, "job/a", "worker-0/a", "worker-1/a") == ""
+    assert claimed(folder, "job/b", "worker-0/b", run="run-2") == "run-1"
+    assert there(folder) == {"emulate-csv.json", "job/b", "worker-0/b"}
+    assert not (folder / "worker-1").exists()
+    assert json.loads((folder / "emulate-csv.json").read_text()) == {
+        "run_id": "run-2",
+        "files": ["job/b", "worker-0/b"],
+    }
+
+
+def test_files_of_others_stay_as_they_are(tmp_path: Path) -> None:
+    claimed(tmp_path, "steps.csv")
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "faults.csv").write_text("mine")
+    with pytest.raises(UsageError, match=r"faults\.csv is there already") as caught:
+        claim(tmp_path, "csv", ["steps.csv", "faults.csv"], ABOUT)
+    assert caught.value.exit_code == 2
+    assert (tmp_path / "faults.csv").read_text() == "mine"
+    assert (tmp_path / "steps.csv").read_text() == "run-1"  # nothing was touched
+    claimed(tmp_path, "steps.csv")
+    assert there(tmp_path) == {"emulate-csv.json", "steps.csv", "notes.txt", "faults.csv"}
+
+
+def test_formats_share_a_folder(tmp_path: Path) -> None:
+    claim(tmp_path, "csv", ["a.csv"], ABOUT)
+    (tmp_path / "a.csv").touch()
+    claim(tmp_path, "parquet", ["a.parquet"], ABOUT)
+    assert (tmp_path / "a.csv").exists()
+
+
+@pytest.mark.parametrize("listed", ["../precious", "/etc/hostname", 7, "."])
+def test_a_note_that_lists_what_lies_elsewhere_removes_nothing(
+    tmp_path: Path, listed: object
+) -> None:
+    (tmp_path / "precious").write_text("mine")
+    folder = tmp_path / "export"
+    folder.mkdir()
+    (folder / "emulate-csv.json").write_text(json.dumps({"files": [listed]}))
+    claim(folder, "csv", ["a.csv"], ABOUT)
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert folder.is_dir()
+
+
+def test_a_note_that_is_none_is_like_no_note(tmp_path: Path) -> None:
+    for text in ("", "[]", "{"):
+        (tmp_path / "emulate-csv.json").write_text(text)
+        assert claim(tmp_path, "csv", ["a.csv"], ABOUT) == ""
+
+
+def test_a_single_file_is_ours_by_how_it_begins(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "trace.json"
+    assert claim_file(path, '{"a"') is False
+    path.write_text('{"a": 1}')
+    assert claim_file(path, '{"a"') is True
+    path.write_text('{"b": 1}')
+    with pytest.raises(UsageError, match="no export of ours"):
+        claim_file(path, '{"a"')
+    with pytest.raises(UsageError, match="no export of ours"):
+        claim_file(tmp_path, '{"a"')
+
+
+def test_what_the_disk_says_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"Can't write .*file: File exists"):
+        claim(tmp_path / "file", "csv", ["a.csv"], ABOUT)
+    with pytest.raises(UsageError, match=r"Can't write .*: Is a directory"), saying(tmp_path):
+        tmp_path.open("w")

@@ -1,0 +1,159 @@
+"""Which tables a run becomes; every expected number was worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from emulator.analysis import FaultResult, analyse
+from emulator.exports.tables import Cell, Column, Table, tables
+from emulator.metrics.samples import GpuShare, GpuUsage, Usage
+from tests.exports.runs import a_history, a_plan, some_samples
+from tests.histories import BEGAN, happened, history, step
+
+Row = dict[str, Cell]
+
+
+def rows(table: Table) -> list[Row]:
+    names = [column.name for column in table.columns]
+    return [dict(zip(names, row, strict=True)) for row in table.rows]
+
+
+@pytest.fixture
+def found() -> dict[str, Table]:
+    faults = analyse(a_plan(), a_history()).faults
+    return {table.name: table for table in tables(a_history(), some_samples(), faults)}
+
+
+def types(table: Table) -> dict[str, str]:
+    return {column.name: column.type for column in table.columns}
+
+
+def test_steps_have_a_column_for_whatever_a_task_tells(found: dict[str, Table]) -> None:
+    assert list(types(found["steps"]).items()) == [
+        ("n", "int"),
+        ("t", "float"),
+        ("wall", "float"),
+        ("task", "text"),
+        ("step", "int"),
+        ("examples", "int"),
+        ("loss", "float"),
+        ("accuracy", "float"),
+        ("converged", "bool"),
+        ("note", "text"),
+    ]
+    first, *_, last = rows(found["steps"])
+    assert first == {
+        **{"n": 9, "t": 2.0, "wall": BEGAN + 2, "task": "worker-0", "step": 10, "examples": 320},
+        **{"loss": 2.5, "accuracy": None, "converged": None, "note": None},
+    }
+    assert (last["loss"], last["accuracy"], last["note"]) == (1.0, 0.75, "ça va")
+
+
+def test_a_step_event_that_stands_for_several_says_for_which() -> None:
+    coalesced = {"first": 11, "count": 4, "gaps": {"1": 2, "7": 1}}
+    told = history([step(1, "a", 10), step(2, "a", 20, loss=0.5, coalesced=coalesced)])
+    table = tables(told, [], [])[0]
+    assert types(table)["coalesced_count"] == "int"
+    assert [
+        (row["step"], row["coalesced_first"], row["coalesced_count"], row["coalesced_gaps"])
+        for row in rows(table)
+    ] == [(10, None, None, None), (20, 11, 4, '{"1": 2, "7": 1}')]
+
+
+@pytest.mark.parametrize(
+    ("values", "type_", "cells"),
+    [
+        ([1, 2], "int", [1, 2]),
+        ([1, 2.5], "float", [1.0, 2.5]),
+        ([1, None], "int", [1, None]),
+        ([None], "float", [None]),
+        ([True, False], "bool", [True, False]),
+        ([True, 1], "text", ["true", "1"]),
+        ([2**63], "text", [str(2**63)]),
+        ([-(2**63)], "int", [-(2**63)]),
+        (["a", 1], "text", ["a", "1"]),
+        ([[1, {"a": None}]], "text", ['[1, {"a": null}]']),
+        (["\udcff\n"], "text", ["\\udcff\n"]),
+    ],
+)
+def test_a_column_has_the_narrowest_type_that_holds_its_values(
+    values: list[object], type_: str, cells: list[Cell]
+) -> None:
+    told = history([step(n, "worker-0", n, x=value) for n, value in enumerate(values)])
+    table = tables(told, [], [])[0]
+    assert types(table)["x"] == type_
+    assert [row["x"] for row in rows(table)] == cells
+
+
+def test_samples_have_counters_and_the_rates_since_the_sample_before(
+    found: dict[str, Table],
+) -> None:
+    table = rows(found["samples"])
+    assert [(row["t"], row["task"], row["cpu"], row["cpu_cores"]) for row in table] == [
+        (2.0, "worker-0", 1.5, None),
+        (2.0, "worker-1", 1.0, None),
+        (4.0, "worker-0", 3.5, 1.0),
+        (7.0, "worker-0", 6.5, 1.0),
+        (7.0, "worker-1", 0.5, None),
+    ]
+    third = table[2]
+    assert third["wall"] == BEGAN + 4
+    assert third["cpu_share"] == 0.5
+    assert third["memory_share"] == 0.5
+    assert third["throttled_share"] == pytest.approx(0.1)
+    assert third["received_per_second"] == 1000.0
+    assert third["sent"] is None
+    assert third["sent_per_second"] is None
+
+
+def test_nothing_that_is_measured_of_a_task_or_device_is_left_out(found: dict[str, Table]) -> None:
+    used, device = {f.name for f in fields(Usage)}, {f.name for f in fields(GpuUsage)}
+    assert used <= types(found["samples"]).keys()
+    assert device - {"tasks"} <= types(found["gpus"]).keys()
+    assert {f.name for f in fields(GpuShare)} <= types(found["gpu_tasks"]).keys()
+    assert [f.name for f in fields(FaultResult)] == list(types(found["faults"]))
+
+
+def test_a_gpu_has_a_row_of_its_own_and_one_for_each_task(found: dict[str, Table]) -> None:
+    (device,) = rows(found["gpus"])
+    assert (device["index"], device["utilisation"], device["memory"]) == (0, 0.5, 3 * 2**30)
+    assert (device["xid"], device["lost"]) == (None, False)
+    assert [
+        (row["uuid"], row["task"], row["memory"], row["utilisation"])
+        for row in rows(found["gpu_tasks"])
+    ] == [("GPU-0", "worker-0", 2**30, 0.25), ("GPU-0", "worker-1", 2**31, None)]
+
+
+def test_events_are_the_rest_of_the_history(found: dict[str, Table]) -> None:
+    table = rows(found["events"])
+    assert len(table) + len(found["steps"].rows) == len(a_history())
+    exits = [
+        (row["task"], row["exit_code"], row["fault"]) for row in table if row["event"] == "exit"
+    ]
+    assert exits[:2] == [("worker-1", 143, "0"), ("worker-0", 1, None)]
+    assert table[0]["task"] is None
+
+
+def test_faults_are_what_the_analysis_says(found: dict[str, Table]) -> None:
+    (row,) = rows(found["faults"])
+    assert (row["kind"], row["target"], row["triggered"]) == ("preempt", "worker-1", 3.0)
+    assert (row["gone"], row["back"], row["stepped"], row["caught_up"]) == (1.0, 3.6, 5.0, 6.0)
+
+
+def test_every_column_that_has_a_unit_says_it(found: dict[str, Table]) -> None:
+    assert Column("power", "float", "W") in found["gpus"].columns
+    plain = {"count", "processes", "exit_code", "loss", "index", "n", "step", "xid", "ecc_errors"}
+    for name in ("samples", "gpus", "gpu_tasks", "faults"):
+        numbers = [c for c in found[name].columns if c.type in ("int", "float")]
+        assert {c.name for c in numbers if not c.unit} <= plain
+
+
+def test_a_run_of_which_nothing_is_known_has_tables_without_rows() -> None:
+    found = tables([], [], [])
+    assert [(table.name, list(table.rows)) for table in found] == [
+        (name, []) for name in ("steps", "samples", "gpus", "gpu_tasks", "events", "faults")
+    ]
+    assert "loss" in types(found[0])
+    assert tables(history([happened(0, "run")]), [], [])[4].rows == [(0, 0.0, BEGAN, "run", None)]

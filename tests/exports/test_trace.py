@@ -1,0 +1,198 @@
+"""The Chrome trace: its rules, and that it tells what happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from emulator.analysis import analyse
+from emulator.exports import trace as module
+from emulator.exports.trace import HEAD, Event, as_json, trace
+from emulator.metrics.samples import Sample
+from emulator.plan import Plan
+from emulator.record import Entry
+from tests.exports.runs import DURATION, TEXT, a_history, a_plan, some_samples
+from tests.exports.trace_format import problems, read
+from tests.histories import fault, happened, history, step
+
+
+def traced(
+    told: list[Entry], samples: list[Sample] | None = None, plan: Plan | None = None
+) -> list[Event]:
+    """Return a trace as a viewer reads it; that it keeps the format's rules comes along."""
+    plan = plan or a_plan()
+    faults = analyse(plan, told).faults
+    text = "".join(as_json(trace(plan, told, samples or [], faults, DURATION), {"run_id": "run-1"}))
+    assert text.startswith(HEAD)
+    whole = read(text)
+    assert whole["otherData"] == {"writer": "emulate export", "run_id": "run-1"}
+    events: list[Event] = whole["traceEvents"]
+    assert problems(events) == []
+    return events
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return traced(a_history(), some_samples())
+
+
+def named(events: list[Event], what: str) -> dict[int, Any]:
+    key = "pid" if what.startswith("process") else "tid"
+    return {e[key]: e["args"] for e in events if e["ph"] == "M" and e["name"] == what}
+
+
+def row(events: list[Event], process: str, name: str) -> list[tuple[str, int, int]]:
+    """Return the slices of a row: name, begin and end in milliseconds."""
+    (pid,) = [p for p, args in named(events, "process_name").items() if args["name"] == process]
+    rows = named([e for e in events if e["pid"] == pid], "thread_name")
+    tids = [tid for tid, args in rows.items() if args["name"] == name]
+    return [
+        (e["name"], e["ts"] // 1000, (e["ts"] + e["dur"]) // 1000)
+        for e in events
+        if e["ph"] == "X" and e["tid"] in tids
+    ]
+
+
+def test_every_task_is_a_process_below_the_job(events: list[Event]) -> None:
+    names = named(events, "process_name")
+    order = {pid: args["sort_index"] for pid, args in named(events, "process_sort_index").items()}
+    assert [names[pid]["name"] for pid in sorted(names, key=order.__getitem__)] == [
+        "job",
+        "worker-0",
+        "worker-1",
+        "ps-0",
+    ]
+
+
+def test_rows_show_states_phases_and_steps(events: list[Event]) -> None:
+    assert row(events, "worker-0", "state") == [
+        ("starting", 500, 1000),
+        ("running", 1000, 4500),
+        ("backoff", 4500, 5500),
+        ("starting", 5500, 5600),
+        ("running", 5600, 9800),
+    ]
+    assert row(events, "worker-0", "phases") == [("checkpoint", 2200, 2800)]
+    assert row(events, "worker-0", "steps") == [
+        ("steps to 20", 2000, 3000),
+        ("steps to 30", 8000, 9000),
+    ]
+    assert row(events, "job", "stage") == [
+        ("prepare", 0, 500),
+        ("start tasks", 500, 1000),
+        ("train", 1000, 10000),
+        ("remove", 10000, 11000),
+    ]
+
+
+def arrows(events: list[Event]) -> list[tuple[str, int, str, int]]:
+    """Return from which slice to which arrows lead, and where these begin, in milliseconds."""
+    slices = {(e["tid"], e["ts"]): e["name"] for e in events if e["ph"] == "X"}
+    ends = [(slices[e["tid"], e["ts"]], e["ts"] // 1000) for e in events if e["ph"] in "sf"]
+    return [(*one, *two) for one, two in zip(ends[::2], ends[1::2], strict=True)]
+
+
+def test_a_fault_is_a_slice_with_an_arrow_to_the_recovery(events: list[Event]) -> None:
+    assert row(events, "worker-1", "faults") == [("preempt (applied)", 3000, 6600)]
+    assert arrows(events) == [("preempt (applied)", 3000, "running", 6500)]
+    (line,) = [e for e in events if e["name"] == "preempt worker-1"]
+    assert (line["ph"], line["s"], line["ts"]) == ("i", "g", 3_000_000)
+
+
+def counted(events: list[Event], pid: int, name: str) -> list[tuple[int, float]]:
+    return [
+        (e["ts"], *e["args"].values())
+        for e in events
+        if e["ph"] == "C" and (e["pid"], e["name"]) == (pid, name)
+    ]
+
+
+def test_counters_show_what_was_measured(events: list[Event]) -> None:
+    assert counted(events, 2, "CPU") == [(4e6, 1.0), (4.5e6, 0.0), (7e6, 1.0), (9.8e6, 0.0)]
+    # worker-1 was down from 4 s on, and nobody knows of its CPU at 7.
+    assert counted(events, 3, "CPU") == [(4e6, 0.0), (10.5e6, 0.0)]
+    assert counted(events, 3, "memory") == [(2e6, 512.0), (4e6, 0.0), (7e6, 512.0), (10.5e6, 0.0)]
+    assert counted(events, 1, "GPU 0 power") == [(2_000_000, 212.5)]
+    assert counted(events, 3, "GPU 0 memory") == [(2_000_000, 2048.0)]
+    assert max(rate for _, rate in counted(events, 1, "throughput")) == pytest.approx(10)
+    assert counted(events, 4, "throughput") == []  # a server makes none
+
+
+def test_a_network_fault_shows_at_each_task_that_it_strikes() -> None:
+    text = TEXT.replace(
+        "{preempt: worker-1, at: 2s, grace: 1s, down: 2s}",
+        "{partition: [[worker-0], [ps-0]], at: 1s, for: 3s}",
+    )
+    whom = "worker-0 | ps-0"
+    told = [entry for entry in a_history() if entry.event != "fault"]
+    strikes = [
+        fault(t, "", stage, kind="partition", target=whom)
+        for t, stage in ((2, "triggered"), (2.1, "applied"), (2.6, "healed"))
+    ]
+    whole = sorted([*told, *history(strikes)], key=lambda entry: entry.t)
+    events = traced(whole, plan=a_plan(text))
+    for task in ("worker-0", "ps-0"):
+        assert row(events, task, "faults") == [("partition (applied)", 2000, 2600)]
+    assert row(events, "worker-1", "faults") == []
+    # Nobody was started again for it; ps-0 makes no steps.
+    assert arrows(events) == [("partition (applied)", 2000, "steps to 30", 8000)]
+
+
+def test_a_fault_that_was_skipped_is_told_and_has_no_slice() -> None:
+    told = [
+        entry
+        for entry in a_history()
+        if entry.event != "fault" or entry.data["stage"] == "triggered"
+    ] + history([fault(3.1, "worker-1", "skipped", reason="worker-1 was not running")])
+    events = traced(told)
+    assert row(events, "worker-1", "faults") == []
+    assert [e["name"] for e in events if e["ph"] == "i" and "preempt" in e["name"]] == [
+        "preempt worker-1",
+        "preempt worker-1 skipped",
+    ]
+
+
+def test_too_many_steps_are_shown_by_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_STEPS", 3)
+    events = traced(a_history())
+    assert row(events, "worker-0", "steps") == []
+    assert counted(events, 2, "throughput")
+
+
+@pytest.mark.parametrize("length", range(len(a_history())))
+def test_a_record_that_breaks_off_anywhere_is_a_trace(length: int) -> None:
+    traced(a_history()[:length], some_samples())
+
+
+def test_what_json_does_not_know_is_text() -> None:
+    told = [
+        happened(1, "running", "worker-0"),
+        step(1, "worker-0", 1),
+        step(2, "worker-0", 2, loss=float("nan")),
+    ]
+    events = traced(history(told))
+    assert [e["args"]["loss"] for e in events if e["name"] == "steps to 2"] == ["nan"]
+
+
+def test_the_rules_are_rules() -> None:
+    """The validator itself: each of these breaks one."""
+    good = traced(a_history(), some_samples())
+
+    def broken(number: int, **changed: object) -> list[str]:
+        return problems([*good[:number], {**good[number], **changed}, *good[number + 1 :]])
+
+    slice_ = next(n for n, e in enumerate(good) if e["ph"] == "X")
+    arrow = next(n for n, e in enumerate(good) if e["ph"] == "f")
+    counter = next(n for n, e in enumerate(good) if e["ph"] == "C")
+    assert broken(slice_, ts=-1)
+    assert broken(slice_, dur=1.5)
+    assert broken(slice_, pid=77)
+    assert broken(slice_, tid=77)
+    assert broken(slice_, ph="B")
+    assert broken(slice_, dur=600_000)  # into the next of its row
+    assert broken(arrow, ts=0)
+    assert broken(arrow, id="other")
+    assert broken(counter, args={"cores": "1"})
+    with pytest.raises(ValueError, match="NaN is no JSON"):
+        read('{"traceEvents": [NaN]}')

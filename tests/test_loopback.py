@@ -20,7 +20,7 @@ from emulator.client import Cluster
 from emulator.errors import UsageError
 from emulator.loopback import PORT, TOKEN, VARIABLE, Loopback, guarded
 from tests.conftest import Emulate
-from tests.test_live_view import end_of, scenario
+from tests.test_live_view import RUN, end_of, scenario
 from tests.test_prometheus import values
 
 # --- The guard alone ------------------------------------------------------------------------------
@@ -132,12 +132,12 @@ def test_a_token_of_ours_is_for_the_owner_only_and_another_each_time(tmp_path: P
 
 def up(emulate: Emulate, tmp_path: Path, *arguments: str, **env: str) -> Cluster:
     path = scenario(tmp_path, extra="metrics: {interval: 100ms}\n")
-    where = ("--engine", "process", "--run-id", "view", "--out", emulate.out)
+    where = ("--engine", "process", "--run-id", RUN, "--out", emulate.out)
     done = emulate("up", "-d", path, *where, *arguments, env=env)
     assert done.returncode == 0, done.stderr
     if arguments:
         assert "emulate: API and /metrics on http://127.0.0.1:" in done.stderr
-    return emulator.connect("view", emulate.out)
+    return emulator.connect(RUN, emulate.out)
 
 
 def test_prometheus_page_and_api_answer_on_a_port(emulate: Emulate, tmp_path: Path) -> None:

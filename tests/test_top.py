@@ -14,10 +14,12 @@ import emulator
 from emulator.client import Cluster
 from tests.conftest import Emulate, end
 from tests.terminals import Terminal
-from tests.test_live_view import end_of, panel, row, scenario
+from tests.test_live_view import RUN, end_of, panel, row, scenario
 
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 """Into a terminal's other screen, and back to what was on it before."""
+
+GONE = f"Its emulator is gone; `emulate attach {RUN}` takes the run over."
 
 Top = Callable[..., Terminal]
 
@@ -39,10 +41,10 @@ def top(emulate: Emulate) -> Iterator[Top]:
 @pytest.fixture
 def running(emulate: Emulate, tmp_path: Path) -> Iterator[Cluster]:
     """A run in the background."""
-    arguments = ("--engine", "process", "--run-id", "view", "--out", emulate.out)
+    arguments = ("--engine", "process", "--run-id", RUN, "--out", emulate.out)
     done = emulate("up", "-d", scenario(tmp_path), *arguments)
     assert done.returncode == 0, done.stderr
-    with emulator.connect("view", emulate.out) as cluster:
+    with emulator.connect(RUN, emulate.out) as cluster:
         yield cluster
 
 
@@ -74,7 +76,7 @@ def test_it_shows_the_run_with_its_last_lines_and_ends_with_it(
     assert given_back(terminal)
     last = terminal.raw[terminal.raw.rfind(BACK) :].decode()
     assert "succeeded" in last
-    assert last.rstrip().endswith("view is over.")
+    assert last.rstrip().endswith(f"{RUN} is over.")
     assert len(re.findall(r"ended \(0\)", last)) == 2
 
 
@@ -82,7 +84,7 @@ def test_it_shows_the_run_with_its_last_lines_and_ends_with_it(
 def test_who_leaves_does_not_touch_the_run(
     top: Top, running: Cluster, emulate: Emulate, key: str, code: int
 ) -> None:
-    terminal = top("view")
+    terminal = top(RUN)
     terminal.see("q leaves")
     terminal.press(f"x{key}")
     assert terminal.finish() == code
@@ -109,7 +111,7 @@ def test_who_is_told_to_leave_gives_the_terminal_back(
 def test_a_run_in_the_foreground_is_shown_from_another_terminal(
     top: Top, emulate: Emulate, tmp_path: Path
 ) -> None:
-    arguments = ("--engine", "process", "--run-id", "view", "--out", emulate.out)
+    arguments = ("--engine", "process", "--run-id", RUN, "--out", emulate.out)
     process = emulate.start("up", scenario(tmp_path), *arguments)
     assert process.stderr is not None
     for line in process.stderr:
@@ -137,11 +139,11 @@ def test_without_a_terminal_it_is_a_snapshot(top: Top, running: Cluster, emulate
     assert "worker-0" in terminal.shown
     end_of(emulate)
     running.wait()
-    terminal = top("view")  # now on a terminal, of a run that is over
+    terminal = top(RUN)  # now on a terminal, of a run that is over
     assert terminal.finish() == 0
     assert ALTERNATE not in terminal.raw
     assert "succeeded" in terminal.shown
-    assert terminal.shown.endswith("view is over.")
+    assert terminal.shown.endswith(f"{RUN} is over.")
 
 
 def test_a_run_whose_emulator_was_killed_says_so(
@@ -154,7 +156,7 @@ def test_a_run_whose_emulator_was_killed_says_so(
     psutil.wait_procs([supervisor], timeout=60)
     assert terminal.finish() == 0
     assert given_back(terminal)
-    assert "Its emulator is gone; `emulate attach view` takes the run over." in terminal.all
-    done = emulate("top", "view", "--out", emulate.out)
+    assert GONE in terminal.all
+    done = emulate("top", RUN, "--out", emulate.out)
     assert done.returncode == 0
-    assert "Its emulator is gone; `emulate attach view` takes the run over." in done.stdout
+    assert GONE in done.stdout

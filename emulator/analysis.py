@@ -14,7 +14,7 @@ from emulator.course import Course
 from emulator.faults import PlannedFault, from_json
 from emulator.history import Entry
 from emulator.plan import Plan
-from emulator.throughput import Throughput, throughput
+from emulator.throughput import Throughput, Work, follow, rates
 
 __all__ = ["Analysis", "FaultResult", "TaskResult", "analyse"]
 
@@ -73,6 +73,10 @@ class FaultResult:
     """From the moment it was applied until the task was back."""
     rate_after: float | None = None
     """In the WINDOW after that."""
+    target_before: float | None = None
+    """The same of the target alone, where that is a task that tells of steps."""
+    target_during: float | None = None
+    target_after: float | None = None
 
 
 @dataclass(frozen=True)
@@ -111,13 +115,14 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     end = next((e.t for e in history if e.event == "job"), history[-1].t if history else 0.0)
     course = Course(history)
     tasks = _tasks(plan, history)
-    faults = [_fault(fault, course) for fault in (*plan.faults, *_by_hand(history))]
+    work = follow(plan, history)
+    faults = [_fault(fault, course, work) for fault in (*plan.faults, *_by_hand(history))]
     recoveries = list(_recoveries(course)) + [
         fault.stepped
         for fault in faults
         if fault.kind in ("preempt", "restart") and fault.status == "applied"
     ]
-    rates = throughput(plan, history)
+    speed = rates(plan, work)
     time = goodput.split(history, end)
     steps = course.steps
     accuracies = [e.data["accuracy"] for e in steps if _is_number(e.data.get("accuracy"))]
@@ -130,9 +135,9 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
         network=_first(history, "prepared"),
         all_running=_first(history, "all-running"),
         first_step=steps[0].wall - history[0].wall if steps else None,
-        steps_per_second=rates.job.steps_per_second,
-        examples_per_second=rates.job.examples_per_second,
-        throughput=rates,
+        steps_per_second=speed.job.steps_per_second,
+        examples_per_second=speed.job.examples_per_second,
+        throughput=speed,
         accuracy=float(accuracies[-1]) if accuracies else None,
         restarts=sum(e.event == "restart" for e in history),
         lost_steps=max((task.lost_steps for task in tasks.values()), default=0),
@@ -236,7 +241,7 @@ def _by_hand(history: Sequence[Entry]) -> Iterator[PlannedFault]:
             yield from_json(entry.data["plan"])
 
 
-def _fault(planned: PlannedFault, course: Course) -> FaultResult:
+def _fault(planned: PlannedFault, course: Course, work: Mapping[str, Work]) -> FaultResult:
     """Follow one fault through its stages, and the job after it."""
     history, stages = course.history, course.faults.get(planned.id, {})
     ends = [stage for stage in ("failed", "skipped", "applied") if stage in stages]
@@ -261,6 +266,7 @@ def _fault(planned: PlannedFault, course: Course) -> FaultResult:
         return None if entry is None else round(entry.t - trigger.t, 6)
 
     rate_before, rate_during, rate_after = _rates(course, trigger, applied, home)
+    target = _rates_of(work.get(planned.target), history[0], trigger, applied, home)
     return replace(
         result,
         triggered=trigger.t,
@@ -275,6 +281,9 @@ def _fault(planned: PlannedFault, course: Course) -> FaultResult:
         rate_before=rate_before,
         rate_during=rate_during,
         rate_after=rate_after,
+        target_before=target[0],
+        target_during=target[1],
+        target_after=target[2],
     )
 
 
@@ -317,3 +326,21 @@ def _rates(
     if back is None or not front:
         return before, None, None
     return before, rate(applied.t, back.t), rate(back.t, min(back.t + WINDOW, front[-1].t))
+
+
+def _rates_of(
+    target: Work | None, run: Entry, trigger: Entry, applied: Entry, back: Entry | None
+) -> tuple[float | None, float | None, float | None]:
+    """Return the target's own steps per second before, during and after a fault."""
+    if target is None or target.first is None or target.last is None:
+        return None, None, None
+    began = run.wall - run.t
+    first, last = max(target.first - began, trigger.t - WINDOW), target.last - began
+
+    def rate(begin: float, end: float) -> float | None:
+        return target.rate_within(began + begin, began + end)
+
+    before = rate(first, trigger.t)
+    if back is None:
+        return before, None, None
+    return before, rate(applied.t, back.t), rate(back.t, min(back.t + WINDOW, last))

@@ -136,7 +136,7 @@ class Cluster:
         for entry in self.history():
             if task is not None and entry.task != task:
                 continue
-            if step is not None and (entry.event != "step" or entry.data["step"] < step):
+            if step is not None and (entry.event != "step" or entry.furthest < step):
                 continue
             if event is not None and entry.event != event:
                 continue

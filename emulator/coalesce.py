@@ -20,9 +20,9 @@ How much that is. Each interval a task's steps make 1 event as a rule, and 32 at
 At N events per task and interval, T tasks and an interval of 2**k s, EACH events take
 EACH * 2**k / (N * T) seconds, so a run of S seconds has doubled K = log2(1 + S * N * T / EACH)
 times, and has FREE + K * EACH step events. A day of 25 tasks: K = 5.5, 373,000 events; at worst
-K = 10.4, 622,000. A line has about 130 bytes: 50 MB and 80 MB. Twice the time is 50,000 events
-more, however many steps the tasks make a second. What comes on top grows with what else happens:
-any other event makes at most two step events more for each task, a phase two for its task.
+K = 10.4, 622,000. A line has about 160 bytes: 60 MB and 100 MB. Twice the time is 50,000 events
+more, however many steps the tasks make a second. What else happens is not thinned: an event makes
+at most two step events for each task, a phase two for its task, and these count as any others.
 
 A supervisor that is killed loses no more than what it held back; who attaches reads it again from
 the tasks' logs.

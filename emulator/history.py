@@ -32,38 +32,36 @@ class Entry:
     @property
     def first(self) -> int:
         """The first one."""
-        return int(self._coalesced.get("first", self.data["step"]))
+        told = self.data.get("coalesced")
+        return int(self.data["step"] if told is None else told["first"])
 
     @property
     def count(self) -> int:
         """How many times the task told of a step."""
-        return int(self._coalesced.get("count", 1))
+        told = self.data.get("coalesced")
+        return 1 if told is None else int(told["count"])
 
     @property
     def furthest(self) -> int:
         """The greatest one; it is the last, unless the task went back."""
-        return int(self._coalesced.get("furthest", self.data["step"]))
+        told = self.data.get("coalesced")
+        return int(self.data["step"] if told is None else told.get("furthest", self.data["step"]))
 
     @property
     def gaps(self) -> Mapping[int, int]:
         """How much was between a step and the next: how often each difference came."""
         if self.count == 1:
             return {}
-        told = self._coalesced.get("gaps")
+        told = self.data["coalesced"].get("gaps")
         if told is None:
             return {(self.step - self.first) // (self.count - 1): self.count - 1}
         return {int(gap): int(times) for gap, times in told.items()}
 
-    @property
-    def _coalesced(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.data.get("coalesced", {})
-        return found
-
 
 def entry_of(data: dict[str, Any]) -> Entry:
     """Return a line of the history as an entry; raises KeyError where it is none."""
-    known = {key: data.pop(key) for key in ("n", "t", "wall", "event")}
-    return Entry(**known, task=data.pop("task", ""), data=data)
+    n, t, wall, event = data.pop("n"), data.pop("t"), data.pop("wall"), data.pop("event")
+    return Entry(n, t, wall, event, data.pop("task", ""), data)
 
 
 def as_it_happened(history: Sequence[Entry]) -> list[Entry]:

@@ -8,6 +8,7 @@ leaves something to read; a torn last line is left out on reading.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ __all__ = [
     "entry_of",
     "is_live",
     "runs_in",
+    "uncollected",
     "wait_until_over",
 ]
 
@@ -232,7 +234,7 @@ class Record:
     def history(self) -> Sequence[Entry]:
         """Every event that was written completely, in order."""
         try:
-            with (self.path / "history.jsonl").open("rb") as lines:
+            with uncollected(), (self.path / "history.jsonl").open("rb") as lines:
                 return tuple(_entries(lines))
         except FileNotFoundError:
             return ()
@@ -249,7 +251,8 @@ class Record:
     @cached_property
     def samples(self) -> Sequence[Sample]:
         """Everything that was measured, in order."""
-        return tuple(sample_file.read(self.path / sample_file.NAME))
+        with uncollected():
+            return tuple(sample_file.read(self.path / sample_file.NAME))
 
     def log(self, task: str) -> list[str]:
         """Return what the task printed."""
@@ -321,6 +324,21 @@ def _write_json(path: Path, value: object) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
     os.replace(partial, path)
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep Python from looking for cycles meanwhile: a record has none, but a million objects.
+
+    To look through them again and again takes longer than to read and judge them.
+    """
+    was_at_work = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_at_work:
+            gc.enable()
 
 
 @contextlib.contextmanager

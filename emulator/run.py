@@ -24,7 +24,7 @@ from emulator.events import Interrupted, JobEnd
 from emulator.loopback import Loopback
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, make_plan, new_run_id
-from emulator.record import Entry, Record, RunFolder
+from emulator.record import Entry, Record, RunFolder, uncollected
 from emulator.scenario import Scenario
 from emulator.successor import Successor
 from emulator.supervisor import Supervisor
@@ -150,6 +150,11 @@ def attach(
 
 def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
     """Judge a run from its folder alone; return numbers, verdicts and summary."""
+    with uncollected():
+        return _judge(record)
+
+
+def _judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
     plan = record.plan
     history = record.happened
     analysis = analyse(plan, history)

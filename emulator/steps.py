@@ -8,6 +8,7 @@ own regex. docs/protocol.md is the users' page on it.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _REDRAW = re.compile(r"[\r\b]+")
 
 
+_LARGEST = 2**63 - 1
+"""Integers beyond are none to Parquet, TensorBoard or a float."""
 _RESERVED = frozenset({"emulate", "n", "t", "wall", "event", "task", "self", "coalesced"})
 """Fields of the history that are ours to fill; a program's own values under them are left out."""
 
@@ -154,20 +157,37 @@ class StepReader:
                 found = reader(part)
             except ValueError:  # Python reads no integer of thousands of digits
                 continue
-            if found:
+            if found and (seen := _observation("step", found)):
                 self._readers = [reader]  # one program, one way of printing
-                return _observation("step", found)
+                return seen
         return None
 
 
-def _observation(event: str, said: Mapping[str, object]) -> Observation:
-    return Observation(event, {key: said[key] for key in said if key not in _RESERVED})
+def _observation(event: str, said: Mapping[str, object]) -> Observation | None:
+    """Return what was said without what no reader of the history could take; no step: nothing."""
+    data = {key: _tellable(value) for key, value in said.items() if key not in _RESERVED}
+    return Observation(event, data) if data.get(event) is not None else None
+
+
+def _tellable(value: object) -> object:
+    """Return None for a number that JSON has no word for (a loss of NaN), or no machine an int."""
+    if isinstance(value, int):
+        return value if -_LARGEST <= value <= _LARGEST else None
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_DECODER = json.JSONDecoder(
+    parse_constant=lambda name: None,
+    parse_float=lambda text: _tellable(float(text)),
+    parse_int=lambda text: _tellable(int(text)),
+)
+"""Reads our own JSON lines; numbers inside lists and objects are told or not as well."""
 
 
 def _event(line: str) -> Observation | None:
     """Read one of our own JSON lines; anything malformed is just output."""
     try:
-        data = json.loads(line)
+        data = _DECODER.decode(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(data, dict):

@@ -17,20 +17,26 @@ longer one.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 
 from emulator.history import Entry
 from emulator.plan import Plan
 
 __all__ = [
+    "JOB",
     "Curve",
     "Rate",
     "StepTimes",
     "Throughput",
+    "Work",
     "curve",
+    "follow",
+    "rates",
     "scaling_efficiency",
     "throughput",
     "workers",
@@ -89,13 +95,14 @@ def throughput(plan: Plan, history: Sequence[Entry]) -> Throughput:
     which nobody trained. Examples are those that a task tells of, else `examples_per_step` for
     each step; a synchronous step has all workers' examples, so tasks' rates don't add up.
     """
-    followed = _follow(plan, history)
+    return rates(plan, follow(plan, history))
+
+
+def rates(plan: Plan, work: Mapping[str, Work]) -> Throughput:
+    """Return `throughput` of what was followed already."""
     examples = plan.scenario.metrics.examples_per_step
-    job = followed.pop(_JOB)
-    return Throughput(
-        job=job.rate(examples),
-        tasks={name: one.rate(examples) for name, one in followed.items()},
-    )
+    tasks = {name: one.rate(examples) for name, one in work.items() if name != JOB}
+    return Throughput(work[JOB].rate(examples), tasks)
 
 
 def curve(plan: Plan, history: Sequence[Entry], duration: float, *, bins: int = 600) -> Curve:
@@ -106,13 +113,13 @@ def curve(plan: Plan, history: Sequence[Entry], duration: float, *, bins: int = 
     a second wide, in runs of less than a minute less. No more than `bins`, but for steps that were
     told after the job's end.
     """
-    followed = _follow(plan, history)
+    followed = follow(plan, history)
     began = history[0].wall - history[0].t if history else 0.0
     last = max((one.last for one in followed.values() if one.last is not None), default=began)
     width = duration / bins if duration > bins else _fine(duration)
     number = max(1, math.ceil(max(duration, last - began) / width - 1e-9))
     binned = {name: _binned(one.stretches, began, width, number) for name, one in followed.items()}
-    return Curve(0.0, width, binned.pop(_JOB), binned)
+    return Curve(0.0, width, binned.pop(JOB), binned)
 
 
 def scaling_efficiency(
@@ -147,7 +154,8 @@ def workers(plan: Plan) -> int:
 
 # --- Following ----------------------------------------------------------------------------------
 
-_JOB = ""
+JOB = ""
+"""The job's name among the tasks'."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +169,8 @@ class _Stretch:
 
 
 @dataclass
-class _Followed:
-    """What one task did, or the job."""
+class Work:
+    """What one task did, or the job, as it was told; ask only when all is."""
 
     stretches: list[_Stretch] = field(default_factory=list)
     first: float | None = None
@@ -185,12 +193,36 @@ class _Followed:
         self.examples += more or 0.0
 
     def rate(self, examples_per_step: float | None) -> Rate:
+        """Return how fast it was in all."""
         steps = _over(sum(one.steps for one in self.stretches), self.first, self.last)
         if not self.stretches or steps is None:
             return Rate(step_times=_step_times(self.stretches))
         told = _over(self.examples, self.told_since, self.told_until)
         by_step = steps * examples_per_step if examples_per_step else None
         return Rate(steps, by_step if by_step is not None else told, _step_times(self.stretches))
+
+    def rate_within(self, begin: float, end: float) -> float | None:
+        """Return its steps per second in a time (`wall`); None where it told of none around it."""
+        if self.first is None or self.last is None or not self.first <= begin < end <= self.last:
+            return None
+        return (self._done(end) - self._done(begin)) / (end - begin)
+
+    def _done(self, when: float) -> float:
+        number = bisect_right(self._begins, when)
+        if not number:
+            return 0.0
+        one = self.stretches[number - 1]
+        share = min(1.0, (when - one.begin) / (one.end - one.begin)) if one.end > one.begin else 1.0
+        return self._before[number - 1] + share * one.steps
+
+    @cached_property
+    def _begins(self) -> list[float]:
+        return [one.begin for one in self.stretches]
+
+    @cached_property
+    def _before(self) -> list[float]:
+        """The steps before each stretch."""
+        return list(accumulate((one.steps for one in self.stretches), initial=0.0))
 
 
 def _over(count: float, since: float | None, until: float | None) -> float | None:
@@ -210,15 +242,15 @@ class _Life:
     examples: float | None = None
 
 
-def _follow(plan: Plan, history: Sequence[Entry]) -> dict[str, _Followed]:
+def follow(plan: Plan, history: Sequence[Entry]) -> dict[str, Work]:
     """Return what the job (under an empty name) and each task did."""
-    followed = {name: _Followed() for name in (_JOB, *(task.name for task in plan.tasks))}
+    followed = {name: Work() for name in (JOB, *(task.name for task in plan.tasks))}
     lives: dict[str, _Life] = defaultdict(_Life)
     job = _Life()
     for entry in history:
         if entry.event == "step" and entry.task in followed:
             life = lives[entry.task]
-            _advance(followed[_JOB], job, life, entry)
+            _advance(followed[JOB], job, life, entry)
             _step(followed[entry.task], life, entry)
         elif entry.event in ("start", "exit"):
             lives.pop(entry.task, None)
@@ -227,10 +259,9 @@ def _follow(plan: Plan, history: Sequence[Entry]) -> dict[str, _Followed]:
     return followed
 
 
-def _step(task: _Followed, life: _Life, entry: Entry) -> None:
+def _step(task: Work, life: _Life, entry: Entry) -> None:
     """Note what a task did until one of its steps."""
     step, when = entry.step, entry.wall
-    task.stepped(when)
     examples = _number(entry.data.get("examples"))
     if examples is not None:
         more = None if life.examples is None else max(0.0, examples - life.examples)
@@ -241,11 +272,12 @@ def _step(task: _Followed, life: _Life, entry: Entry) -> None:
         before, since = entry.first, since + (when - since) / entry.count
     if before is not None and step > before:
         task.stretches.append(_Stretch(min(since, when), when, step - before))
-    if step != life.step:  # a step that is told again took no time of its own
+    if step != life.step:  # a step that is told again, with an accuracy, took no time of its own
+        task.stepped(when)
         life.step, life.when = step, when
 
 
-def _advance(followed: _Followed, job: _Life, life: _Life, entry: Entry) -> None:
+def _advance(followed: Work, job: _Life, life: _Life, entry: Entry) -> None:
     """Note what brought the job further; `life` is that of the task, before this step of it."""
     step, when = entry.furthest, entry.wall
     furthest = job.step

@@ -369,3 +369,37 @@ def test_what_was_saved_before_a_task_was_gone(
     told.sort(key=lambda one: one[0])
     found = analysed(told, extra=f"faults: [{{{kind}: worker-1, at: {{step: 10}}}}]")
     assert [(one.saved, one.gone) for one in found.faults] == [(saved, 5)]
+
+
+# --- Around a fault -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "gone", "rates"),
+    [
+        ("pause", [], (2, 0.1, 2)),  # the one step that it was at took the ten seconds
+        ("preempt", [ended(20, "worker-1", 137), *began_again(29, "worker-1")], (2, 0, 2)),
+    ],
+)
+def test_the_target_has_its_own_rates_around_a_fault(
+    kind: str, gone: Sequence[Told], rates: tuple[float, float, float]
+) -> None:
+    lasts = ", for: 10s" if kind == "pause" else ""
+    told = [*began_again(0, "worker-0", "worker-1")]
+    told += [step(t, "worker-0", 100 + t) for t in range(5, 46)]
+    told += [step(t / 2, "worker-1", t) for t in range(10, 41)]
+    told += [fault(20, "worker-1", stage, kind) for stage in ("triggered", "applied")]
+    told += [*gone, fault(30, "worker-1", "healed", kind)]
+    told += [step(30 + t / 2, "worker-1", 41 + t) for t in range(30)]
+    told.sort(key=lambda one: one[0])
+    (found,) = analysed(told, extra=f"faults: [{{{kind}: worker-1, at: 20s{lasts}}}]").faults
+    assert (found.target_before, found.target_during, found.target_after) == rates
+    assert (found.rate_before, found.rate_during, found.rate_after) == (1, 1, 1)
+
+
+def test_a_target_that_tells_of_no_step_has_no_rates() -> None:
+    told = [step(t, "worker-0", t) for t in range(40)]
+    told += [fault(20, "worker-1", stage, "pause") for stage in ("triggered", "applied", "healed")]
+    told.sort(key=lambda one: one[0])
+    (found,) = analysed(told, extra="faults: [{pause: worker-1, at: 20s, for: 1s}]").faults
+    assert (found.rate_before, found.target_before, found.target_after) == (1, None, None)

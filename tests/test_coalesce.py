@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,9 +14,14 @@ from hypothesis import strategies as st
 
 from emulator import coalesce
 from emulator.analysis import analyse
+from emulator.clock import ManualClock
 from emulator.coalesce import Coalescer
+from emulator.engines.memory import MemoryEngine, Script
 from emulator.history import Entry, as_it_happened
 from emulator.invariants import INVARIANTS
+from emulator.reading import parse
+from emulator.record import Record
+from emulator.run import Listener, up
 from emulator.throughput import curve
 from tests.histories import (
     Told,
@@ -199,6 +205,33 @@ def test_a_long_run_has_no_more_events_than_is_said(
     bound = 100 + 50 * math.ceil(math.log2(1 + 4000 * most * tasks / 50))
     assert 200 < events <= bound
     assert made * tasks > 3 * events
+
+
+def test_triggers_and_listeners_have_every_step_as_it_is_printed(tmp_path: Path) -> None:
+    text = "name: test\nframework: none\nimage: none\nprogram: {command: [a]}\n"
+    text += "cluster: {worker: 2}\nfaults: [{pause: worker-1, at: {step: 37}, for: 1s}]\n"
+    lines = [(n / 100, f'{{"emulate": "step", "step": {n}}}') for n in range(1, 101)]
+    clock = ManualClock()
+    engine = MemoryEngine(clock, {"*": Script(lines, exits_at=1.5)})
+    seen: list[Entry] = []
+    result = up(
+        parse(text),
+        engine,
+        text=text,
+        out=tmp_path,
+        clock=clock,
+        listener=Listener(entry=seen.append),
+    )
+    (triggered,) = (e for e in seen if e.event == "fault" and e.data["stage"] == "triggered")
+    assert triggered.t == 0.37
+    assert [e.step for e in seen if (e.event, e.task) == ("step", "worker-0")] == [*range(1, 101)]
+    entries = Record(result.folder).history
+    assert [e.n for e in entries] == [*range(len(entries))]
+    told = [e for e in entries if (e.event, e.task) == ("step", "worker-0")]
+    assert sum(e.count for e in told) == 100
+    assert len(told) < 20
+    others = [(e.n, e.event) for e in entries if e.event != "step"]
+    assert [(e.n, e.event) for e in seen if e.event != "step"] == others[:-1]  # and the removal
 
 
 # --- The same said ------------------------------------------------------------------------------

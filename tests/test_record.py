@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
 import queue
@@ -16,7 +18,16 @@ from emulator.clock import ManualClock
 from emulator.errors import RecordError, UsageError
 from emulator.plan import Plan, Site, make_plan
 from emulator.reading import parse
-from emulator.record import LOCK, Entry, Record, RunFolder, is_live, runs_in, wait_until_over
+from emulator.record import (
+    LOCK,
+    Entry,
+    Record,
+    RunFolder,
+    is_live,
+    runs_in,
+    uncollected,
+    wait_until_over,
+)
 
 TEXT = "name: test\nprogram: {command: [a]}\ncluster: {worker: 1}\n# as it was written\n"
 SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
@@ -316,3 +327,15 @@ def test_runs_are_listed_oldest_first_without_other_folders(tmp_path: Path) -> N
 
 def _inbox() -> queue.SimpleQueue[object]:
     return queue.SimpleQueue()
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+def test_reading_leaves_the_collector_as_it_was(at_work: bool) -> None:
+    (gc.enable if at_work else gc.disable)()
+    try:
+        with contextlib.suppress(KeyError), uncollected():
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() == at_work
+    finally:
+        gc.enable()

@@ -16,6 +16,7 @@ import pytest
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from tests.conftest import Emulate
+from tests.test_recount import agrees
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["quickstart", "single", "mwms", "parameter-server"]
@@ -31,6 +32,7 @@ def trained(emulate: Emulate, name: str, engine: str) -> dict[str, Any]:
     assert summary["throughput"]["steps_per_second"] > 0
     assert sum(summary["time"].values()) == pytest.approx(summary["duration"], abs=1e-4)
     assert 0 < summary["time"]["productive"] < summary["duration"]
+    agrees(emulate.out / summary["run_id"], summary)
     engines = {"docker": DockerEngine, "process": ProcessEngine}
     assert engines[engine]().find(summary["run_id"]) == []
     left = sorted(path.name for path in (emulate.out / summary["run_id"]).iterdir())
@@ -38,6 +40,7 @@ def trained(emulate: Emulate, name: str, engine: str) -> dict[str, Any]:
         "history.jsonl",
         "logs",
         "plan.json",
+        "samples.jsonl",
         "scenario.yaml",
         "summary.json",
         "verdicts.json",

@@ -167,6 +167,15 @@ def test_a_regex_whose_step_is_no_whole_number_says_nothing(caught: str) -> None
         ("Train Epoch: " + "1" * 5000 + " [640/60000 (1%)]", None),
         ("global step: " + "1" * 5000, None),
         ('{"emulate": "step", "step": ' + "1" * 5000 + "}", None),
+        ('{"emulate": "step", "step": ' + "1" * 400 + "}", None),
+        (
+            '{"emulate": "step", "step": 1, "loss": NaN, "examples": ' + "1" * 400 + "}",
+            step(step=1, loss=None, examples=None),
+        ),
+        (
+            '{"emulate": "step", "step": 1, "norms": [1e999, -Infinity, 0.5]}',
+            step(step=1, norms=[None, None, 0.5]),
+        ),
         ('{"a":' * 100_000, None),
     ],
     ids=lambda value: str(value)[:30],

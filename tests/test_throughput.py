@@ -105,6 +105,7 @@ def test_a_step_that_is_told_again_took_no_time_of_its_own() -> None:
     told = [step(1, "worker-0", 1), step(2, "worker-0", 2), step(5, "worker-0", 2)]
     times = measured([*told, step(6, "worker-0", 3)]).tasks["worker-0"].step_times
     assert times == StepTimes(2, 2.5, 1, 4, 4, 4)
+    assert measured(told).tasks["worker-0"].steps_per_second == 1
 
 
 def test_the_job_steps_at_the_pace_of_who_brings_it_on() -> None:

@@ -1,0 +1,142 @@
+"""The numbers of a run against a recount from its logs; see `tests/recount.py`.
+
+`agrees` looks at a finished run; the scenarios' tests call it for each of theirs. Here it is put to
+a small run of shells with two restarts, and to the same with false numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.record import Record
+from emulator.throughput import curve
+from tests.conftest import Emulate
+from tests.recount import Recount, percentile, recount
+
+TEXT = """\
+name: recounted
+framework: none
+image: none
+program:
+  command:
+    - sh
+    - -c
+    - |
+      last=$(cat saved 2>/dev/null || echo 0)
+      echo '{"emulate": "phase", "phase": "restore", "state": "end", "step": '$last'}'
+      for n in $(seq $((last + 1)) 60); do
+        echo '{"emulate": "step", "step": '$n', "examples": '$((n * 8))'}'
+        test $((n % 10)) = 0 && echo $n > saved
+        test $n = $FAILS_AT && test ! -e failed && touch failed && exit 3
+        sleep 0.01
+      done
+      echo '{"emulate": "step", "step": 60, "accuracy": 0.5}'
+      echo >> $EMULATOR_SHARED/done
+      until test $(wc -l < $EMULATOR_SHARED/done) = 3; do sleep 0.05; done
+cluster:
+  worker: {replicas: 2, env: {FAILS_AT: 25}}
+  chief: {replicas: 1, env: {FAILS_AT: 47}}
+restart: {policy: on-failure, backoff: 0.1s}
+"""
+
+
+def near(value: float | None) -> Any:
+    """Return what equals a number of a summary: it has four digits after the point."""
+    return None if value is None else pytest.approx(value, abs=2e-4, rel=1e-3)
+
+
+def agrees(folder: Path, summary: dict[str, Any]) -> Recount:
+    """Look whether a summary, and the curve of a report, say what the logs say."""
+    logs = recount(folder)
+    assert summary["steps"]["final"] == logs.final_step
+    assert summary["steps"]["lost"] == max(logs.lost(task) for task in logs.tasks)
+    rates = summary["throughput"]
+    assert rates["steps_per_second"] == near(logs.job_rate())
+    if each := summary_of_examples(folder):
+        assert rates["examples_per_second"] == near(logs.job_rate() * each)
+    elif any("examples" in one.said for one, _ in logs.advances):
+        assert rates["examples_per_second"] == near(logs.job_rate("examples"))
+    else:
+        assert rates["examples_per_second"] is None
+    same_times(rates["step_time"], logs.job_step_times())
+    for task in logs.tasks:
+        printed = logs.printed(task)
+        assert summary["tasks"][task]["last_step"] == (printed[-1].step if printed else None)
+        assert rates["tasks"][task]["steps_per_second"] == near(
+            logs.task_rate(task) if printed else None
+        )
+        same_times(rates["tasks"][task]["step_time"], logs.task_step_times(task))
+    same_curve(folder, summary, logs)
+    return logs
+
+
+def summary_of_examples(folder: Path) -> float | None:
+    metrics = json.loads((folder / "plan.json").read_text())["scenario"]["metrics"]
+    each: float | None = metrics["examples_per_step"]
+    return each
+
+
+def same_times(told: dict[str, Any] | None, times: list[float]) -> None:
+    if told is None:
+        assert times == []
+        return
+    assert told["count"] == len(times)
+    assert told["mean"] == pytest.approx(sum(times) / len(times), abs=1e-5)
+    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)):
+        assert told[name] == pytest.approx(percentile(times, share), abs=1e-5), name
+
+
+def same_curve(folder: Path, summary: dict[str, Any], logs: Recount) -> None:
+    """Look at each bin of each task: what was done until its end, from what was done before."""
+    record = Record(folder)
+    found = curve(record.plan, record.happened, summary["duration"])
+    made = logs.final_step - logs.advances[0][0].step
+    assert sum(found.job) * found.width == pytest.approx(made)
+    began = record.history[0].wall - record.history[0].t
+    for task in logs.tasks:
+        done = 0.0
+        for number, rate in enumerate(found.tasks[task]):
+            done += rate * found.width
+            until = began + (number + 1) * found.width
+            assert done == pytest.approx(logs.done_until(task, until), abs=1e-3), (task, number)
+
+
+@pytest.fixture
+def finished(emulate: Emulate, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    path = tmp_path / "recounted.yaml"
+    path.write_text(TEXT)
+    done = emulate.up(path, "--engine", "process")
+    assert done.returncode == 0, done.stderr
+    return emulate.out / done.json["run_id"], done.json
+
+
+def test_the_numbers_are_those_of_the_logs(finished: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = finished
+    logs = agrees(folder, summary)
+    assert [logs.lost(task) for task in ("chief-0", "worker-0", "worker-1")] == [7, 5, 5]
+    assert len(logs.printed("chief-0")) == 60 + 7
+    assert summary["throughput"]["examples_per_second"] > 0
+    false = [
+        ("steps", "final"),
+        ("steps", "lost"),
+        ("throughput", "steps_per_second"),
+        ("throughput", "examples_per_second"),
+        ("throughput", "step_time", "p99"),
+        ("throughput", "step_time", "count"),
+        ("throughput", "tasks", "worker-1", "steps_per_second"),
+        ("throughput", "tasks", "chief-0", "step_time", "p50"),
+        ("tasks", "worker-0", "last_step"),
+    ]
+    for *where, key in false:
+        wrong = copy.deepcopy(summary)
+        place = wrong
+        for name in where:
+            place = place[name]
+        place[key] = place[key] * 1.01 + 0.01
+        with pytest.raises(AssertionError):
+            agrees(folder, wrong)

@@ -128,7 +128,8 @@ class LiveView(LivePrinter):
         live = Live(plan)
         for entry in Record(folder).history:  # of a run that is taken over
             live.entry(entry)
-        self._thread = threading.Thread(target=self._run, args=[live], name="view", daemon=True)
+        # No daemon: whatever ends this process, the terminal is given back before.
+        self._thread = threading.Thread(target=self._run, args=[live], name="view")
         self._thread.start()
 
     def _say(self, text: str) -> None:

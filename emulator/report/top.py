@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import NoReturn
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live as RichLive
@@ -45,8 +44,8 @@ class _End:
     error: EmulatorError | None
 
 
-Told = Entry | Sample | tuple[str, str] | str | _End
-"""An event, a sample, a line, a key, or the end."""
+Told = Entry | Sample | tuple[str, str] | str | signal.Signals | _End
+"""An event, a sample, a line, a key, a signal, or the end."""
 
 
 def look_back(record: Record) -> Live:
@@ -85,7 +84,7 @@ def watch(record: Record, console: Console) -> bool:
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(Cluster(record))
         stack.callback(left.set)
-        stack.enter_context(_leaving_on_sigterm())
+        stack.enter_context(_signals(told))
         _in_background(_pump, cluster.history, told, left)
         _in_background(_pump, lambda: cluster.samples(last=2), told, left)
         _in_background(_pump, lambda: cluster.lines(last=LINES), told, left)
@@ -121,6 +120,10 @@ def _take(live: Live, event: Told) -> bool | None:
             if live.began is None:
                 raise error
             return True  # it was killed, or is just ending: its record says which
+        case signal.SIGINT:
+            raise KeyboardInterrupt
+        case signal.Signals():
+            raise SystemExit(128 + event)
         case str():
             return False if event in LEAVE else None
         case Entry():
@@ -198,14 +201,15 @@ def _keys(told: SimpleQueue[Told]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _leaving_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind like Ctrl-C does, so that the terminal is given back."""
+def _signals(told: SimpleQueue[Told]) -> Iterator[None]:
+    """Put Ctrl-C and SIGTERM into the queue: raised in the middle of a paint they would tear it."""
 
-    def leave(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
+    def put(number: int, frame: FrameType | None) -> None:
+        told.put(signal.Signals(number))
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = {n: signal.signal(n, put) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, old in before.items():
+            signal.signal(number, old)

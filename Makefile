@@ -3,7 +3,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PYTHON  ?= python3
 
-.PHONY: help demo test check format docker clean
+.PHONY: help demo test check format docker browser clean
 
 help:            ## Show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -12,7 +12,7 @@ demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Doc
 	@docker version >/dev/null 2>&1 || $(MAKE) --no-print-directory $(VENV)/.tensorflow
 	$(BIN)/emulate up scenarios/quickstart.yaml
 
-test: $(VENV)/.tensorflow  ## The whole suite; without a Docker engine its Docker tests are skipped
+test: $(VENV)/.tensorflow  ## The whole suite; what needs Docker or Chromium is skipped where there is none
 	$(BIN)/pytest
 
 check: $(VENV)/.installed  ## Format, lint and types
@@ -26,6 +26,9 @@ format: $(VENV)/.installed ## Put the code in order
 
 docker:          ## A Docker engine for a Debian or Ubuntu machine where none answers
 	scripts/ensure-docker
+
+browser:         ## A Chromium for the tests that look at reports, on Debian or Ubuntu
+	scripts/ensure-browser
 
 clean:           ## Remove the environment and caches, and what crashed runs have left
 	-$(BIN)/emulate clean

@@ -21,7 +21,8 @@ from emulator.bundled import scenario_path
 from emulator.engines.docker import DockerEngine
 from emulator.reading import load
 from emulator.record import Entry
-from emulator.run import Listener, up
+from emulator.results import Listener
+from emulator.run import up
 from emulator.scenario import Role, Scenario
 
 CGROUPS = Path("/sys/fs/cgroup")

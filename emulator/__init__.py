@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from emulator.errors import EmulatorError
     from emulator.reading import load
     from emulator.record import Record
-    from emulator.run import Result, judge, up
+    from emulator.results import Result, judge
+    from emulator.run import up
     from emulator.scenario import Scenario
 
 __all__ = [
@@ -37,10 +38,10 @@ _HOMES = {
     "connect": "client",
     "EmulatorError": "errors",
     "Record": "record",
-    "Result": "run",
+    "Result": "results",
     "Scenario": "scenario",
     "choose": "engines",
-    "judge": "run",
+    "judge": "results",
     "load": "reading",
     "up": "run",
 }

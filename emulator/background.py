@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from emulator.errors import RecordError
-from emulator.run import Listener
+from emulator.results import Listener
 
 __all__ = ["LOG", "start", "telling"]
 

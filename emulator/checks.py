@@ -36,6 +36,11 @@ ABOUT_FAULTS = (
 )
 """Expectations that say how faults are survived, by the beginning of their names."""
 
+CUT_OFF = ("running", "error", "interrupted")
+"""Outcomes that say nothing of the job: it was not let come to its end."""
+REACHED = ("final_step", "accuracy", "min_goodput", "throughput.min", "recovers_within")
+"""Expectations that a job meets in the course of time, by the beginning of their names."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -57,9 +62,19 @@ def judge(expect: Expectations, analysis: Analysis, history: Sequence[Entry] = (
             verdicts += check(expect, analysis)
         except Exception as error:  # a check of ours that crashes must not pass for ok
             verdicts.append(Verdict(name, "unknown", "", f"the check crashed: {error!r}"))
+    if analysis.outcome in CUT_OFF:
+        verdicts = [_cut_off(verdict) for verdict in verdicts]
     if any(fault.status != "applied" for fault in analysis.faults):
         return [_without_faults(verdict) for verdict in verdicts]
     return verdicts
+
+
+def _cut_off(verdict: Verdict) -> Verdict:
+    """Take back a failure to reach what the job might have reached, had it been let."""
+    might_have = verdict.expectation.startswith(REACHED)
+    if not might_have or verdict.status != "failed":
+        return verdict
+    return replace(verdict, status="unknown", got=f"{verdict.got}, when the run was cut off")
 
 
 def _without_faults(verdict: Verdict) -> Verdict:
@@ -151,7 +166,7 @@ Check = Callable[[Expectations, Analysis], Iterator[Verdict]]
 def _outcome(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     got = f"{found.outcome}: {found.reason}"
     status: Status = "ok" if found.outcome == expect.outcome else "failed"
-    if found.outcome in ("running", "interrupted", "error"):
+    if found.outcome in CUT_OFF:
         status = "unknown"
     yield Verdict("outcome", status, expect.outcome, got)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +13,7 @@ from emulator.checks import Status, Verdict, overall, rounded
 from emulator.plan import Plan
 from emulator.throughput import scaling_efficiency, workers
 
-__all__ = ["Judged", "Row", "differences", "rows"]
+__all__ = ["Judged", "Row", "beside", "called", "differences", "rows", "written"]
 
 _SAYS_NOTHING = "description"
 """Of all keys the one that changes nothing of what runs."""
@@ -131,3 +133,33 @@ def _line_up(values: Sequence[Sequence[Any]]) -> bool:
     """
     of_mappings = all(isinstance(entry, Mapping) for value in values for entry in value)
     return of_mappings or len({len(value) for value in values}) == 1
+
+
+def called(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what each run is called: its variant, with its id where two are of the same."""
+    count = Counter(row.variant for row in rows)
+    for row in rows:
+        known = row.variant and count[row.variant] == 1
+        yield row.variant if known else f"{row.run_id} {row.variant}".strip()
+
+
+def beside(row: Row, reference: Row, what: str, form: Callable[[float], str]) -> str:
+    """Return a number, and how many times the reference's it is."""
+    value, first = getattr(row, what), getattr(reference, what)
+    if value is None:
+        return ""
+    ratio = f" x{value / first:.2f}" if first and row is not reference else ""
+    return f"{form(value)}{ratio}"
+
+
+def written(value: object) -> str:
+    """Return a value of a scenario as short as it can be said."""
+    return value if isinstance(value, str) and value else json.dumps(_without_defaults(value))
+
+
+def _without_defaults(value: object) -> object:
+    """Drop what a fault or a role of the other scenario says by default: nothing."""
+    if isinstance(value, Mapping):
+        kept = {key: _without_defaults(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in kept.items() if inner not in (None, {}, [])}
+    return value

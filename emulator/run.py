@@ -6,17 +6,14 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from emulator import checks
-from emulator.analysis import Analysis, analyse
 from emulator.api import Door
-from emulator.checks import Verdict
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
@@ -24,7 +21,8 @@ from emulator.events import Interrupted, JobEnd
 from emulator.loopback import Loopback
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, make_plan, new_run_id
-from emulator.record import Entry, Record, RunFolder, uncollected
+from emulator.record import Entry, Record, RunFolder
+from emulator.results import Listener, Result, exit_code, judge
 from emulator.scenario import Scenario
 from emulator.successor import Successor
 from emulator.supervisor import Supervisor
@@ -33,41 +31,6 @@ CALLS_AT_ONCE = 32
 """Engine calls that are under way at the same time."""
 
 __all__ = ["Listener", "Result", "attach", "exit_code", "judge", "make_ready", "up"]
-
-
-@dataclass(frozen=True)
-class Listener:
-    """Who wants to know, while it happens."""
-
-    say: Callable[[str], None] = lambda text: None
-    """Progress of our own work, such as building an image."""
-    planned: Callable[[Plan, Path], None] = lambda plan, folder: None
-    entry: Callable[[Entry], None] = lambda entry: None
-    line: Callable[[str, str], None] = lambda task, text: None
-    sample: Callable[[Sample], None] = lambda sample: None
-    reachable: Callable[[], None] = lambda: None
-    """The API answers; called on a thread of its own."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run."""
-
-    folder: Path
-    end: JobEnd
-    analysis: Analysis
-    verdicts: Sequence[Verdict]
-    summary: dict[str, Any]
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of `emulate up`; docs/results.md lists them."""
-        return exit_code(self.end.outcome, self.verdicts)
-
-
-def exit_code(outcome: str, verdicts: Sequence[Verdict]) -> int:
-    """Return the exit code that a run's outcome and verdicts stand for."""
-    return 130 if outcome == "interrupted" else checks.EXIT_CODES[checks.overall(verdicts)]
 
 
 def make_ready(
@@ -148,29 +111,6 @@ def attach(
     )
 
 
-def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
-    """Judge a run from its folder alone; return numbers, verdicts and summary."""
-    with uncollected():
-        return _judge(record)
-
-
-def _judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
-    plan = record.plan
-    history = record.happened
-    analysis = analyse(plan, history)
-    verdicts = checks.judge(plan.scenario.expect, analysis, history)
-    summary = checks.summary(
-        run_id=plan.run_id,
-        scenario=plan.scenario.name,
-        variant=plan.variant,
-        engine=plan.engine,
-        analysis=analysis,
-        verdicts=verdicts,
-        samples=record.samples,
-    )
-    return analysis, verdicts, summary
-
-
 def _see_through(
     kind: type[Supervisor],
     plan: Plan,
@@ -191,8 +131,21 @@ def _see_through(
         record.finish("summary.json", summary)
         record.finish("verdicts.json", [asdict(verdict) for verdict in verdicts])
     finally:
-        record.close()
+        try:
+            _write_reports(record.path, listener)
+        finally:
+            record.close()
     return Result(record.path, end, analysis, verdicts, summary)
+
+
+def _write_reports(folder: Path, listener: Listener) -> None:
+    """Write what people look at; where that fails, say so: verdict and exit code stand without."""
+    try:
+        from emulator.report.files import write  # only now: a run need not wait for it to load
+
+        write(Record(folder))
+    except Exception as error:
+        listener.say(f"the report is missing: {error}")
 
 
 def _supervise(

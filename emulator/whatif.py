@@ -13,7 +13,8 @@ from emulator.errors import EmulatorError, ScenarioError, UsageError
 from emulator.plan import new_run_id
 from emulator.reading import load
 from emulator.record import Record
-from emulator.run import Result, judge, make_ready
+from emulator.results import Result, judge
+from emulator.run import make_ready
 from emulator.scenario import Scenario
 from emulator.variants import Variant
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineMissing
@@ -22,6 +24,10 @@ from emulator.record import Record
 
 REQUIRE = "EMULATOR_REQUIRE_DOCKER"
 NO_ENGINE = "no Docker engine answers; `make docker` starts one"
+REQUIRE_BROWSER = "EMULATOR_REQUIRE_BROWSER"
+NO_BROWSER = "no Chromium is installed; `make browser` installs one"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+"""What Debian, Ubuntu and Google call it."""
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +68,21 @@ def host_tensorflow() -> None:
     """Tasks of the process engine need TensorFlow in this environment."""
     if importlib.util.find_spec("tensorflow") is None:
         pytest.skip("TensorFlow is not installed here; `make test` installs it")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """The machine's Chromium, headless: it looks at the reports as people do."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        if os.environ.get(REQUIRE_BROWSER) == "1":
+            pytest.fail(f"{REQUIRE_BROWSER}=1, but: {NO_BROWSER}")
+        pytest.skip(NO_BROWSER)
+    with sync_playwright() as playwright:
+        # Its own sandbox refuses to run as root, and the pages are our own.
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
 
 
 @dataclass(frozen=True)
@@ -158,11 +179,17 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> Finished:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly what was skipped for want of an engine."""
-    skipped = [r for r in terminalreporter.stats.get("skipped", []) if NO_ENGINE in str(r.longrepr)]
-    if skipped:
+    """Say loudly what was skipped for want of an engine or a browser."""
+    reports = terminalreporter.stats.get("skipped", [])
+    if skipped := sum(NO_ENGINE in str(report.longrepr) for report in reports):
         terminalreporter.section("DOCKER TESTS SKIPPED", red=True, bold=True)
         terminalreporter.write_line(
-            f"{len(skipped)} tests need a Docker engine and none answers. "
+            f"{skipped} tests need a Docker engine and none answers. "
             f"`make docker` starts one (Debian, Ubuntu); {REQUIRE}=1 turns this into a failure."
+        )
+    if skipped := sum(NO_BROWSER in str(report.longrepr) for report in reports):
+        terminalreporter.section("BROWSER TESTS SKIPPED", red=True, bold=True)
+        terminalreporter.write_line(
+            f"{skipped} tests look at reports in Chromium and there is none. `make browser` "
+            f"installs it (Debian, Ubuntu); {REQUIRE_BROWSER}=1 turns this into a failure."
         )

@@ -380,3 +380,15 @@ def test_what_is_said_about_faults_is_unknown_unless_all_happened(status: str) -
         "recovers_within": "unknown",
     }
     assert judged["max_lost_steps"].got == "10, but not all faults happened"
+
+
+@pytest.mark.parametrize("outcome", ["running", "error", "interrupted"])
+def test_what_a_run_that_was_cut_off_did_not_reach_is_unknown(outcome: str) -> None:
+    expect = {"final_step": 51, "accuracy": 0.5, "max_restarts": 0}
+    cut_off = replace(RAN, outcome=outcome, restarts=2)
+    found = {v.expectation: v for v in verdicts(expect, cut_off)}
+    assert found["final_step"].status == "unknown"
+    assert found["final_step"].got == "50, when the run was cut off"
+    assert found["accuracy"].status == "ok"
+    assert found["max_restarts"].status == "failed"  # that will not become less
+    assert {v.expectation: v.status for v in verdicts(expect, RAN)}["final_step"] == "failed"

@@ -17,7 +17,8 @@ from emulator.events import Asked
 from emulator.plan import Plan
 from emulator.reading import parse
 from emulator.record import Entry, Record, RunFolder
-from emulator.run import judge, make_ready
+from emulator.results import judge
+from emulator.run import make_ready
 from emulator.strikes import Strike
 from emulator.supervisor import Supervisor
 

@@ -15,7 +15,8 @@ from emulator.netem import Link
 from emulator.plan import Task
 from emulator.reading import parse
 from emulator.record import Entry, Record
-from emulator.run import Result, up
+from emulator.results import Result
+from emulator.run import up
 
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 

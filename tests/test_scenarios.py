@@ -212,6 +212,7 @@ def test_an_installed_wheel_has_the_same_images_and_runs_the_bundled_scenarios(
     assert "building" not in done.stderr  # the checkout's image is the wheel's
     plan = json.loads(next((tmp_path / "runs").glob("*/plan.json")).read_text())
     assert plan["tasks"][0]["source"].startswith(str(site))
+    assert len(list((tmp_path / "runs").glob("*/report.html"))) == 1
 
 
 @pytest.mark.docker

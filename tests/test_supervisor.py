@@ -15,7 +15,8 @@ from emulator.errors import EngineError
 from emulator.events import Interrupted
 from emulator.reading import parse
 from emulator.record import Entry, Record
-from emulator.run import Listener, Result, up
+from emulator.results import Listener, Result
+from emulator.run import up
 from emulator.supervisor import STOP_GRACE
 
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"

@@ -13,7 +13,8 @@ from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineLost, UsageError
 from emulator.report.terminal import print_runs
-from emulator.run import Result, up
+from emulator.results import Result
+from emulator.run import up
 from emulator.variants import variants
 from emulator.whatif import Planned, Sweep, compare, plan_all, read_all, up_all
 

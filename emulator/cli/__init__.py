@@ -6,7 +6,16 @@ import sys
 
 import typer
 
-from emulator.cli import by_hand, comparing, exporting, running, setting_up, tidying, watching
+from emulator.cli import (
+    by_hand,
+    comparing,
+    exporting,
+    reporting,
+    running,
+    setting_up,
+    tidying,
+    watching,
+)
 from emulator.errors import EmulatorError
 
 __all__ = ["app", "main"]
@@ -21,6 +30,7 @@ app = typer.Typer(
 
 running.add_to(app)
 comparing.add_to(app)
+reporting.add_to(app)
 exporting.add_to(app)
 by_hand.add_to(app)
 watching.add_to(app)

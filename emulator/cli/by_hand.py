@@ -134,7 +134,7 @@ def wait(
     """Wait until a run is over, and print its summary. Exit codes are those of `up`."""
     from emulator.record import wait_until_over
     from emulator.report.terminal import print_summary
-    from emulator.run import exit_code, judge
+    from emulator.results import exit_code, judge
 
     record = find_run(run, out)
     wait_until_over(record.path)

@@ -39,6 +39,10 @@ def compare(
         ),
     ],
     out: Out = Path("runs"),
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also as a page, with their curves."),
+    ] = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -62,7 +66,12 @@ def compare(
     if len(runs) + (baseline is not None) < 2:
         raise UsageError("A comparison takes two runs or more.", "`emulate ps --all` lists them.")
     reference = None if baseline is None else find_run(baseline, out)
-    rows = compare_records([find_run(name, out) for name in runs], reference)
+    records = [find_run(name, out) for name in runs]
+    rows = compare_records(records, reference)
+    if html is not None:
+        from emulator.report.files import write_comparison
+
+        note(f"wrote {write_comparison(rows, records, html)}")
     if json:
         print_json([asdict(row) for row in rows])
     else:
@@ -83,7 +92,8 @@ def up_variants(
     """Run every variant, print each result and the comparison; return the exit code of all."""
     from emulator.report.comparison import print_comparison
     from emulator.report.terminal import LivePrinter, print_result
-    from emulator.run import Result, judge, up
+    from emulator.results import Result, judge
+    from emulator.run import up
     from emulator.variants import variants
     from emulator.whatif import Planned, plan_all, read_all, up_all
     from emulator.whatif import compare as compare_records

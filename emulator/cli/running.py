@@ -184,7 +184,7 @@ def check(
 ) -> None:
     """Judge a run again from its folder, without a cluster. Exit codes are those of `up`."""
     from emulator.report.terminal import print_summary
-    from emulator.run import judge
+    from emulator.results import judge
 
     _, verdicts, summary = judge(find_run(run, out))
     if json:

@@ -70,7 +70,7 @@ def ps(
 def _status(record: Record) -> dict[str, Any]:
     """Return tasks and faults of a run, asked of its supervisor or read from its folder."""
     from emulator.client import Cluster
-    from emulator.run import judge
+    from emulator.results import judge
 
     if record.live:
         # Its API answers once all tasks run, and until the last has ended.

@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import Any
 
 from emulator.analysis import FaultResult
-from emulator.exports.spans import Span, Timed, lanes, phases, states, steps, timed
 from emulator.faults import from_json
 from emulator.metrics.samples import Sample, series
 from emulator.plan import Plan, Task
 from emulator.record import Entry
+from emulator.spans import Span, Timed, lanes, phases, states, steps, timed
 from emulator.throughput import curve
 
 __all__ = ["HEAD", "MOST_STEPS", "Event", "as_json", "trace"]

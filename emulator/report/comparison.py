@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from emulator.comparison import Row
+from emulator.comparison import Row, beside, called, written
 from emulator.report.terminal import STATUS_COLOURS
 from emulator.units import format_duration
 
@@ -45,9 +42,9 @@ _BY_STEPS = (
 def print_comparison(rows: Sequence[Row], console: Console) -> None:
     """Print what was varied, and a row for each run with its ratios to the first."""
     for key in rows[0].differs:
-        values = " | ".join(_written(row.differs[key]) for row in rows)
+        values = " | ".join(written(row.differs[key]) for row in rows)
         console.print(f"{key}: {values}", markup=False, highlight=False, soft_wrap=True)
-    names = list(_names(rows))
+    names = list(called(rows))
     room = console.width - _NUMBERS
     narrow = max(len(word) for name in names for word in name.split()) > room
     if narrow:
@@ -74,14 +71,6 @@ def _efficiency(row: Row) -> str:
     return f"{row.efficiency:.2f}" + ("*" if row.efficiency_by == "steps" else "")
 
 
-def _names(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what each run is called: its variant, with its id where two are of the same."""
-    count = Counter(row.variant for row in rows)
-    for row in rows:
-        known = row.variant and count[row.variant] == 1
-        yield row.variant if known else f"{row.run_id} {row.variant}".strip()
-
-
 def _cells(row: Row, reference: Row) -> Iterator[str]:
     colour = STATUS_COLOURS[row.verdict]
     yield row.outcome
@@ -92,29 +81,7 @@ def _cells(row: Row, reference: Row) -> Iterator[str]:
     if row.unrecovered:
         yield "never"
     else:
-        yield _beside(row, reference, "worst_recovery", format_duration)
-    yield _beside(row, reference, "goodput", "{:.0%}".format)
-    yield _beside(row, reference, "steps_per_second", "{:.1f}".format)
-    yield _beside(row, reference, "duration", format_duration)
-
-
-def _beside(row: Row, reference: Row, what: str, form: Any) -> str:  # noqa: ANN401
-    """Return a number, and how many times the reference's it is."""
-    value, first = getattr(row, what), getattr(reference, what)
-    if value is None:
-        return ""
-    ratio = f" x{value / first:.2f}" if first and row is not reference else ""
-    return f"{form(value)}{ratio}"
-
-
-def _written(value: object) -> str:
-    """Return a value of a scenario as short as it can be said."""
-    return value if isinstance(value, str) and value else json.dumps(_without_defaults(value))
-
-
-def _without_defaults(value: object) -> object:
-    """Drop what a fault or a role of the other scenario says by default: nothing."""
-    if isinstance(value, Mapping):
-        kept = {key: _without_defaults(inner) for key, inner in value.items()}
-        return {key: inner for key, inner in kept.items() if inner not in (None, {}, [])}
-    return value
+        yield beside(row, reference, "worst_recovery", format_duration)
+    yield beside(row, reference, "goodput", "{:.0%}".format)
+    yield beside(row, reference, "steps_per_second", "{:.1f}".format)
+    yield beside(row, reference, "duration", format_duration)

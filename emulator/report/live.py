@@ -27,7 +27,7 @@ from emulator.plan import Plan
 from emulator.record import Entry, Record
 from emulator.report.panel import lines as panel_lines
 from emulator.report.terminal import LivePrinter
-from emulator.run import Listener
+from emulator.results import Listener
 
 __all__ = ["LiveView", "Panel", "now", "still", "view"]
 

@@ -18,8 +18,9 @@ from rich.table import Table
 from emulator.doctor import Finding
 from emulator.plan import Plan, Task
 from emulator.record import Entry, Record
+from emulator.report import HTML
 from emulator.report.panel import in_words
-from emulator.run import Listener, Result
+from emulator.results import Listener, Result
 from emulator.units import format_duration, format_size
 
 __all__ = ["STATUS_COLOURS", "LivePrinter", "print_plan", "print_result", "print_runs"]
@@ -175,6 +176,8 @@ def print_result(result: Result, console: Console, *, kept: bool = False) -> Non
             console.print(f"  {line}", markup=False, highlight=False)
     print_summary(result.summary, console)
     console.print(f"Record: {result.folder}", highlight=False, soft_wrap=True)
+    if (page := result.folder / HTML).is_file():
+        console.print(f"Report: {page}", highlight=False, soft_wrap=True)
     if kept:
         console.print(f"Kept; `emulate down {result.folder}` removes it.")
 

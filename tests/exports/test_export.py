@@ -50,9 +50,9 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
     folder = tmp_path_factory.mktemp("exports")
     (folder / "export.yaml").write_text(TEXT)
     emulate = Emulate(folder / "runs")
-    done = emulate.up(folder / "export.yaml", "--engine", "process", "--run-id", "export-1")
+    done = emulate.up(folder / "export.yaml", "--engine", "process")
     assert done.returncode == 0, done.stderr
-    yield Record(emulate.out / "export-1")
+    yield Record(emulate.out / done.json["run_id"])
     emulate.reap()
 
 
@@ -88,7 +88,7 @@ def test_every_format_at_once(emulate: Emulate, record: Record, tmp_path: Path) 
     for name in TABLES:
         stored = pq.read_metadata(tmp_path / "parquet" / f"{name}.parquet")
         assert stored.num_rows == len(rows(tmp_path / "csv" / f"{name}.csv"))
-        assert stored.metadata[b"run_id"] == b"export-1"
+        assert stored.metadata[b"run_id"] == record.run_id.encode()
     noted = json.loads((tmp_path / "csv" / "emulate-csv.json").read_text())
     assert {"name": "cpu_cores", "type": "float", "unit": "cores"}.items() <= next(
         column for column in noted["columns"]["samples"] if column["name"] == "cpu_cores"
@@ -98,7 +98,7 @@ def test_every_format_at_once(emulate: Emulate, record: Record, tmp_path: Path) 
     assert runs == {"job", "worker-0", "worker-1"}
     trace = read((tmp_path / "trace.json").read_text())
     assert problems(trace["traceEvents"]) == []
-    assert trace["otherData"]["run_id"] == "export-1"
+    assert trace["otherData"]["run_id"] == record.run_id
     assert sum(event.get("cat") == "step" for event in trace["traceEvents"]) == 22
 
 

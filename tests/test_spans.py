@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.exports.spans import Span, Timed, lanes, phases, states, steps, timed
+from emulator.spans import Span, Timed, lanes, phases, states, steps, timed
 from tests.exports.runs import a_history
 from tests.histories import Told, ended, happened, history, phase, restart, step
 

@@ -39,7 +39,8 @@ def timed(history: Sequence[Entry]) -> list[Timed]:
     found = []
     for entry in history:
         stamped = entry.event in _STAMPED
-        when = round(entry.wall - began, 6) if stamped else entry.t  # microseconds, as written
+        # Microseconds, as written. The engine's clock may be ahead; nothing is heard of early.
+        when = min(round(entry.wall - began, 6), entry.t) if stamped else entry.t
         latest[entry.task] = max(when, latest.get(entry.task, 0.0))
         found.append((latest[entry.task], entry))
     return found

@@ -1,0 +1,96 @@
+"""junit.xml: a test suite for each run, a test case for each expectation (pure).
+
+The format is that of Ant's JUnit task as Jenkins, GitLab and GitHub's actions read it. What
+could not be judged is an `error`, JUnit's word for a test that came to no result: a `skipped` would
+be green, and `emulate up` exits with 3 on it.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Sequence
+
+from emulator.checks import Verdict
+from emulator.report.facts import Facts, printable
+
+__all__ = ["render"]
+
+
+def render(runs: Sequence[Facts]) -> str:
+    """Return the test suites of some runs."""
+    suites = ET.Element("testsuites")
+    for facts in runs:
+        suites.append(_suite(facts))
+    for count in ("tests", "failures", "errors", "skipped"):
+        suites.set(count, str(sum(int(suite.attrib[count]) for suite in suites)))
+    suites.set("time", f"{sum(facts.analysis.duration for facts in runs):.3f}")
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, "unicode") + "\n"
+
+
+def _suite(facts: Facts) -> ET.Element:
+    name = f"{facts.summary['scenario']} {facts.summary['variant']}".strip()
+    statuses = [verdict.status for verdict in facts.verdicts]
+    suite = ET.Element(
+        "testsuite",
+        name=printable(name),
+        tests=str(len(statuses)),
+        failures=str(statuses.count("failed")),
+        errors=str(statuses.count("unknown")),
+        skipped="0",
+        time=f"{facts.analysis.duration:.3f}",
+    )
+    if facts.began:
+        suite.set("timestamp", f"{facts.began:%Y-%m-%dT%H:%M:%S}")  # UTC; a zone is not allowed
+    properties = ET.SubElement(suite, "properties")
+    for key, value in _properties(facts):
+        ET.SubElement(properties, "property", name=key, value=value)
+    for number, verdict in enumerate(facts.verdicts):
+        # The run's time stands with its outcome: expectations take none of their own.
+        seconds = facts.analysis.duration if number == 0 else 0.0
+        suite.append(_case(name, verdict, seconds))
+    if said := "\n".join(_last_words(facts)):
+        ET.SubElement(suite, "system-err").text = said
+    return suite
+
+
+def _case(suite: str, verdict: Verdict, seconds: float) -> ET.Element:
+    case = ET.Element(
+        "testcase",
+        name=printable(verdict.expectation),
+        classname=f"emulate.{printable(suite)}",
+        time=f"{seconds:.3f}",
+    )
+    if verdict.status != "ok":
+        kind = "failure" if verdict.status == "failed" else "error"
+        wanted, got = printable(verdict.wanted), printable(verdict.got)
+        sign = ET.SubElement(case, kind, type=verdict.status, message=f"wanted {wanted}, got {got}")
+        sign.text = f"wanted: {wanted}\ngot:    {got}"
+    return case
+
+
+def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the numbers that a CI may draw over time; those that are not known are left out."""
+    found, summary = facts.analysis, facts.summary
+    known = {
+        "run_id": summary["run_id"],
+        "engine": summary["engine"],
+        "outcome": facts.state,
+        "steps_per_second": found.steps_per_second,
+        "examples_per_second": found.examples_per_second,
+        "final_step": found.final_step,
+        "lost_steps": None if found.final_step is None else found.lost_steps,
+        "goodput": found.goodput,
+        "restarts": found.restarts,
+        "recovery": max(found.recoveries) if found.recoveries and not found.unrecovered else None,
+        "accuracy": found.accuracy,
+    }
+    for key, value in known.items():
+        if value is not None:
+            yield key, f"{value:.4f}" if isinstance(value, float) else printable(str(value))
+
+
+def _last_words(facts: Facts) -> Iterator[str]:
+    for task, lines in facts.logs.items():
+        for line in lines:
+            yield f"{task} | {line}"

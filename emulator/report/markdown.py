@@ -1,0 +1,95 @@
+"""report.md: what a run came to, for a comment on a change or a job's summary in CI (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from emulator.analysis import FaultResult
+from emulator.report.facts import Facts, key_figures, printable
+from emulator.units import format_duration
+
+__all__ = ["render"]
+
+_MARKS = {"ok": "✅ ok", "failed": "❌ failed", "unknown": "❓ unknown"}
+# What GitHub's Markdown would take for more than text.
+_ACTIVE = re.compile(r"([\\`*_{}\[\]<>|#~!@])")
+
+
+def render(facts: Facts) -> str:
+    """Return the report in GitHub's Markdown."""
+    return "\n".join(_lines(facts)) + "\n"
+
+
+def _lines(facts: Facts) -> Iterator[str]:
+    found, summary = facts.analysis, facts.summary
+    name = f"{summary['scenario']} {summary['variant']}".strip()
+    yield f"## {_MARKS[summary['verdict']]}: {_text(name)}"
+    yield ""
+    reason = "" if found.outcome == "running" else f": {found.reason}"
+    began = f" on {facts.began:%Y-%m-%d %H:%M} UTC" if facts.began else ""
+    yield (
+        f"{_text(facts.state + reason)}; {format_duration(found.duration)} "
+        f"on the {summary['engine']} engine{began}, run `{summary['run_id']}`."
+    )
+    yield from _table(
+        ("expectation", "verdict", "wanted", "got"),
+        ((v.expectation, _MARKS[v.status], v.wanted, v.got) for v in facts.verdicts),
+    )
+    yield from _table(("figure", ""), ((f.name, f.value) for f in key_figures(facts)))
+    yield from _table(
+        ("time", "seconds", "share"),
+        (
+            (cause, f"{seconds:.2f}", f"{seconds / found.duration:.1%}")
+            for cause, seconds in found.time.items()
+            if seconds
+        ),
+    )
+    yield from _table(
+        ("fault", "status", "at", "gone", "back", "stepped", "caught up", "steps/s"),
+        (tuple(_fault(fault)) for fault in found.faults),
+    )
+    yield from _table(
+        ("task", "state", "exit", "restarts", "last step"),
+        (
+            (name, task.state, _said(task.exit_code), str(task.restarts), _said(task.last_step))
+            for name, task in found.tasks.items()
+        ),
+    )
+    for task, lines in facts.logs.items():
+        if lines:
+            yield from ("", f"The last words of {_text(task)}:", "", *_fenced(lines))
+
+
+def _fault(fault: FaultResult) -> Iterator[str]:
+    yield f"{fault.id}: {fault.kind} {fault.target}"
+    yield f"{fault.status}: {fault.reason}" if fault.reason else fault.status
+    for seconds in (fault.triggered, fault.gone, fault.back, fault.stepped, fault.caught_up):
+        yield "" if seconds is None else format_duration(seconds)
+    rates = (fault.rate_before, fault.rate_during, fault.rate_after)
+    yield " → ".join("?" if rate is None else f"{rate:.3g}" for rate in rates)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield a table; nothing of one without rows."""
+    cells = [[_text(cell) for cell in row] for row in rows]
+    if cells:
+        yield ""
+        for row in (head, ["---"] * len(head), *cells):
+            yield f"| {' | '.join(row)} |"
+
+
+def _text(said: str) -> str:
+    """Return what is nothing but text in Markdown, in one line."""
+    return _ACTIVE.sub(r"\\\1", " ".join(printable(said).split()))
+
+
+def _said(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _fenced(lines: Sequence[str]) -> Iterator[str]:
+    """Yield lines as they are: between fences longer than any in them (CommonMark 4.5)."""
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield from (f"{fence}text", *lines, fence)

@@ -1,0 +1,90 @@
+"""Several runs over each other, as one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from emulator.comparison import Row, beside, called, written
+from emulator.report import HTML
+from emulator.report.facts import Facts
+from emulator.report.figures import Chart, axis, layout, line, short, thinned
+from emulator.report.page import Cause, causes, linker, page, series
+from emulator.units import format_duration
+
+__all__ = ["curves", "render"]
+
+HEIGHT = 300
+"""Pixels of the curves."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    name: str
+    row: Row
+    cells: Sequence[tuple[str, str]]
+    """Column and number, with its ratio to the first run's."""
+    causes: Sequence[Cause]
+    link: str
+    """To the run's own page; empty where there is none."""
+
+
+def render(rows: Sequence[Row], facts: Sequence[Facts], *, place: Path) -> str:
+    """Return the page of some runs, which lies in the folder `place`."""
+    names = list(called(rows))
+    return page(
+        "compare.html.j2",
+        {"curves": curves(names, facts)},
+        runs=[
+            _Run(name, row, list(_cells(row, rows[0])), list(causes(one.analysis.time)), link)
+            for name, row, one in zip(names, rows, facts, strict=True)
+            for link in [linker(one.folder, place)(HTML) if HTML in one.files else ""]
+        ],
+        differs=[(key, [written(row.differs[key]) for row in rows]) for key in rows[0].differs],
+        series=list(series(names, names)),
+    )
+
+
+def curves(names: Sequence[str], facts: Sequence[Facts]) -> Chart:
+    """Return the throughput of every run over the seconds since each began."""
+    data: list[dict[str, Any]] = []
+    for number, (name, one) in enumerate(zip(names, facts, strict=True)):
+        speed = one.speed
+        points = thinned(
+            [(speed.begin + (n + 0.5) * speed.width, rate) for n, rate in enumerate(speed.job)]
+        )
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": escape(name),
+                "x": [short(t) for t, _ in points],
+                "y": [short(rate) for _, rate in points],
+                "line": line(number),
+                "hovertemplate": f"{escape(name)}: %{{y:.3~g}} steps/s at %{{x:.1f}} s"
+                "<extra></extra>",
+            }
+        )
+    shape = layout(
+        HEIGHT,
+        margin={"l": 8, "r": 10, "t": 8, "b": 34},
+        xaxis=axis(range=[0, max(one.end for one in facts)], ticksuffix=" s", fixedrange=False),
+        yaxis=axis(rangemode="tozero", automargin=True, nticks=6),
+    )
+    return {"height": HEIGHT, "data": data, "layout": shape}
+
+
+def _cells(row: Row, reference: Row) -> Iterator[tuple[str, str]]:
+    yield "Steps", "" if row.final_step is None else str(row.final_step)
+    yield "Lost", "" if row.lost_steps is None else str(row.lost_steps)
+    yield "Restarts", str(row.restarts)
+    worst = beside(row, reference, "worst_recovery", format_duration)
+    yield "Worst recovery", "never" if row.unrecovered else worst
+    yield "Goodput", beside(row, reference, "goodput", "{:.0%}".format)
+    yield "Steps/s", beside(row, reference, "steps_per_second", "{:.1f}".format)
+    yield "Took", beside(row, reference, "duration", format_duration)
+    if row.efficiency is not None:
+        yield f"Scaling efficiency, by {row.efficiency_by}", f"{row.efficiency:.2f}"

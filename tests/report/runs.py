@@ -1,0 +1,85 @@
+"""Runs for the tests of reports: facts written by hand, and folders that real runs have left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from emulator import checks
+from emulator.analysis import analyse
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine
+from emulator.metrics.samples import Sample
+from emulator.reading import parse
+from emulator.record import Record
+from emulator.report.facts import Facts
+from emulator.run import up
+from tests.histories import Told, began_again, ended, fault, happened, history, job, phase, step
+from tests.test_analysis import a_plan
+
+BASE = "name: test\nframework: tensorflow\nimage: none\nprogram: {command: [train]}\n"
+PREEMPT = "faults: [{preempt: worker-1, at: 5s, grace: 2s, down: 3s}]\n"
+
+
+def preempted() -> list[Told]:
+    """Worker 1 is preempted at 7 s, gone at 9 and back at 13; it fails at 20."""
+    gone = {"exit_code": 143, "told_to_stop": False, "oom_killed": False, "fault": "0"}
+    return [
+        happened(0, "run"),
+        *began_again(1, "worker-0", "worker-1"),
+        happened(2, "all-running"),
+        step(3, "worker-0", 1),
+        *phase(4, 5, "worker-0", "checkpoint"),
+        step(6, "worker-0", 31),
+        fault(7, "worker-1", "triggered"),
+        happened(9, "exit", "worker-1", **gone),
+        fault(9, "worker-1", "applied", exit_code=143, killed=True),
+        *began_again(12, "worker-1"),
+        fault(13, "worker-1", "healed"),
+        step(14, "worker-1", 32),
+        ended(20, "worker-0", 0),
+        ended(20, "worker-1", 1),
+        job(20),
+    ]
+
+
+def facts_of(
+    told: Sequence[Told],
+    cluster: str = "{worker: 2}",
+    extra: str = PREEMPT,
+    samples: Sequence[Sample] = (),
+    **more: Any,
+) -> Facts:
+    """Return what a record with this history says."""
+    plan, happening = a_plan(cluster, extra), history(told)
+    analysis = analyse(plan, happening)
+    verdicts = checks.judge(plan.scenario.expect, analysis, happening)
+    summary = checks.summary(
+        run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=verdicts
+    )
+    known: dict[str, Any] = {
+        "folder": Path("/runs/r"),
+        "scenario": "name: s\n",
+        "logs": {},
+        "files": frozenset(),
+        "running": False,
+        "summary": summary,
+        "verdicts": verdicts,
+    }
+    return Facts(
+        plan=plan, history=happening, analysis=analysis, samples=samples, **{**known, **more}
+    )
+
+
+def a_run(out: Path, extra: str, scripts: dict[str, Any], run_id: str = "run") -> Record:
+    """Return the record of a run on the memory engine, with samples."""
+    clock = ManualClock(wall=1_700_000_000.0)
+    text = BASE + extra
+    engine = MemoryEngine(clock, scripts, measured=True)
+    return Record(up(parse(text), engine, text=text, out=out, run_id=run_id, clock=clock).folder)
+
+
+def told_step(number: int) -> str:
+    """Return a line that a program prints."""
+    return f'{{"emulate": "step", "step": {number}, "examples": {number * 64}}}'

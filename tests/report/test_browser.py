@@ -1,0 +1,359 @@
+"""The pages in a real browser: what people see, in every light, on a phone and on paper."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from emulator.engines.memory import Script
+from emulator.record import Record
+from emulator.report.files import write, write_comparison
+from emulator.whatif import compare
+from tests.conftest import Emulate
+from tests.report.runs import a_run, told_step
+
+Open = Callable[..., Page]
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+DARK = {"color_scheme": "dark"}
+LOOKS: dict[str, dict[str, Any]] = {"light": {}, "dark": DARK, "phone": PHONE}
+
+# Tells of a step each tenth of a second, of a checkpoint now and then, and shows what a page must
+# not run.
+PROGRAM = """\
+echo '<img src=x onerror="document.title=1"><b>not bold</b>'
+for i in $(seq 1 60); do
+  echo '{"emulate": "step", "step": '$i', "examples": '$((i * 64))'}'
+  [ $((i % 20)) = 0 ] && echo '{"emulate": "phase", "phase": "checkpoint", "state": "begin"}'
+  sleep 0.1
+  [ $((i % 20)) = 0 ] && echo '{"emulate": "phase", "phase": "checkpoint", "state": "end"}'
+done
+exit 0
+"""
+SCENARIO = """\
+name: seen
+description: Two tasks, one of them preempted. <b>Not bold.</b>
+framework: tensorflow
+image: none
+program: {source: train.sh, command: [sh, train.sh]}
+cluster: {worker: 2}
+metrics: {interval: 200ms}
+faults: [{preempt: worker-1, at: {step: 20}, grace: 1s, down: 1s}]
+expect: {final_step: 60, max_lost_steps: 40, min_goodput: 0.1}
+"""
+
+# The least contrast of a text with what lies behind it (WCAG 2.2, relative luminance).
+CONTRASTS = """() => {
+  const parse = (c) => c.match(/[\\d.]+/g).map(Number);
+  const lum = ([r, g, b]) => [r, g, b]
+    .map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const [r, g, b, a = 1] = parse(getComputedStyle(e).backgroundColor);
+      if (a === 1) return [r, g, b];
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.getClientRects().length || e.closest("script")) continue;
+    const style = getComputedStyle(e);
+    const color = e instanceof SVGElement ? style.fill : style.color;
+    const [one, two] = [lum(parse(color)), lum(behind(e))].sort((a, b) => b - a);
+    found.push([(one + 0.05) / (two + 0.05), e.textContent.trim().slice(0, 40)]);
+  }
+  return found;
+}"""
+OVERLAPS = """(selector) => {
+  const boxes = [...document.querySelectorAll(selector)]
+    .map((e) => [e.textContent.trim().slice(0, 30), e.getBoundingClientRect()])
+    .filter(([, box]) => box.width && box.height);
+  const found = [];
+  for (const [i, [a, one]] of boxes.entries()) for (const [b, two] of boxes.slice(i + 1)) {
+    const across = Math.min(one.right, two.right) - Math.max(one.left, two.left);
+    const down = Math.min(one.bottom, two.bottom) - Math.max(one.top, two.top);
+    if (across > 1 && down > 1) found.push([a, b, across, down]);
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """A real run: processes that were really preempted."""
+    folder = tmp_path_factory.mktemp("seen")
+    (folder / "train.sh").write_text(PROGRAM)
+    (folder / "seen.yaml").write_text(SCENARIO)
+    emulate = Emulate(folder / "runs")
+    done = emulate.up(folder / "seen.yaml", "--engine", "process")
+    assert done.returncode == 0, done.stderr
+    record = Record.find("last", emulate.out)
+    assert f"Report: {record.path / 'report.html'}" in done.stderr
+    return record
+
+
+@pytest.fixture
+def open_(browser: Browser) -> Iterator[Open]:
+    """Opens pages from their files; nothing may be wrong with them, nor may they load anything."""
+    contexts, wrong, asked = [], [], []
+
+    def opened(path: Path, **options: Any) -> Page:
+        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda told: wrong.append(told.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-charts=drawn]")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+@pytest.fixture
+def page(finished: Record, open_: Open) -> Page:
+    return open_(finished.path / "report.html")
+
+
+def test_the_verdict_is_what_one_sees_first(page: Page) -> None:
+    assert page.title() == "seen: ok"
+    verdict = page.locator("#verdict").bounding_box()
+    assert verdict is not None
+    assert page.locator("#verdict").inner_text().split() == ["✓", "ok"]
+    texts = page.evaluate(
+        """() => [...document.querySelectorAll("body *")]
+        .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()))
+        .map((e) => e.getBoundingClientRect().top).filter((top) => top > 0)"""
+    )
+    assert verdict["y"] <= min(texts)
+    assert verdict["y"] + verdict["height"] < 300
+
+
+def test_what_was_expected_says_in_words_what_came_of_it(page: Page, finished: Record) -> None:
+    rows = page.locator("#expectations tbody tr").all_inner_texts()
+    verdicts = json.loads((finished.path / "verdicts.json").read_text())
+    assert [re.sub(r"\s+", " ", row).strip() for row in rows] == [
+        f"{v['expectation']} ✓ {v['status']} {v['wanted']} {v['got']}" for v in verdicts
+    ]
+
+
+def test_the_numbers_are_those_of_the_summary(page: Page, finished: Record) -> None:
+    summary = finished.result("summary.json")
+    assert summary is not None
+    names = page.locator("#figures dt").all_inner_texts()
+    found = dict(zip(names, page.locator("#figures dd").all_inner_texts(), strict=True))
+    assert float(found["Steps/s"]) == pytest.approx(
+        summary["throughput"]["steps_per_second"], abs=0.05
+    )
+    assert found["Final step"] == str(summary["steps"]["final"])
+    assert found["Steps lost"] == str(summary["steps"]["lost"])
+    assert found["Goodput"] == f"{summary['goodput']:.0%}"
+    shares = page.locator("#goodput tbody tr").all_inner_texts()
+    told = {row.split()[0]: float(row.split()[1]) for row in shares}
+    assert told == {
+        cause: pytest.approx(seconds, abs=0.005)
+        for cause, seconds in summary["time"].items()
+        if seconds
+    }
+    (fault,) = summary["faults"]
+    row = page.locator("#recoveries tbody tr").inner_text()
+    assert f"{fault['back']:.2f}s" in row
+    assert f"{fault['stepped']:.2f}s" in row
+
+
+def test_the_timeline_is_drawn_with_a_lane_for_each_task(page: Page) -> None:
+    chart = page.locator('[data-chart="timeline"]')
+    assert chart.locator(".y2tick text").all_text_contents() == ["worker-0", "worker-1"]
+    assert chart.locator(".scatterlayer .trace .js-line").count() >= 1
+    drawn = page.evaluate("document.querySelector('[data-chart=timeline]').data")
+    bars = sum(len(trace["x"]) for trace in drawn if trace["type"] == "bar")
+    assert chart.locator(".bars .point").count() == bars
+    assert {t["name"] for t in drawn} >= {"running", "down", "checkpoint", "succeeded", "faults"}
+
+
+def test_usage_is_drawn_for_every_task(page: Page) -> None:
+    titles = page.locator("#usage figcaption strong").all_inner_texts()
+    assert {"CPU", "Memory"} <= set(titles)
+    for index in range(len(titles)):
+        chart = page.locator(f'[data-chart="usage-{index}"]')
+        assert chart.locator(".scatterlayer .trace").count() == 2
+
+
+def test_pointing_at_a_fault_tells_which_it_was(page: Page) -> None:
+    page.locator('[data-chart="timeline"]').scroll_into_view_if_needed()
+    box = page.evaluate(
+        """() => {
+        const bar = document.querySelector("[data-chart=timeline] .bars .point path");
+        const box = bar.getBoundingClientRect();
+        return [box.left + box.width / 2, box.top + 8];
+        }"""
+    )
+    page.mouse.move(*box)
+    hover = page.locator('[data-chart="timeline"] .hoverlayer .hovertext')
+    hover.first.wait_for()
+    told = hover.first.text_content() or ""
+    assert "0: preempt worker-1" in told
+    assert "triggered at" in told
+
+
+def test_a_click_on_a_task_takes_its_lines_away_and_brings_them_back(page: Page) -> None:
+    traces = page.locator('[data-chart="usage-0"] .scatterlayer .trace')
+    button = page.locator('button[data-series="worker-0"]')
+    button.click()
+    assert (traces.count(), button.get_attribute("aria-pressed")) == (1, "false")
+    button.click()
+    assert (traces.count(), button.get_attribute("aria-pressed")) == (2, "true")
+
+
+def test_what_programs_print_is_shown_and_not_run(page: Page, finished: Record) -> None:
+    assert page.locator(".lead").inner_text().endswith("<b>Not bold.</b>")
+    assert page.locator("main img, .lead b").count() == 0
+    assert "<b>not bold</b>" in finished.log("worker-0")[0]
+
+
+def test_a_tasks_environment_opens_on_a_click(page: Page) -> None:
+    task = page.locator("#plan .tasks details").first
+    config = task.locator("dt", has_text="TF_CONFIG").locator("xpath=following-sibling::dd[1]")
+    assert not config.is_visible()
+    task.locator("summary").click()
+    assert json.loads(config.inner_text())["task"] == {"type": "worker", "index": 0}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_nothing_is_wider_than_the_screen_and_nothing_overlaps(
+    finished: Record, open_: Open, look: str
+) -> None:
+    page = open_(finished.path / "report.html", **LOOKS[look])
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for selector in (
+        "header > *, section",
+        "#expectations td, #expectations tbody th",
+        ".figures dt, .figures dd",
+        "[data-chart=timeline] .y2tick text",
+        "[data-chart=timeline] .xtick text",
+        "[data-chart=timeline] .annotation-text, [data-chart=timeline] .ytick text",
+        ".legend li",
+    ):
+        assert page.evaluate(OVERLAPS, selector) == []
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_text_can_be_read(finished: Record, open_: Open, look: str) -> None:
+    page = open_(finished.path / "report.html", **LOOKS[look])
+    found = page.evaluate(CONTRASTS)
+    assert len(found) > 100
+    assert [(round(ratio, 2), text) for ratio, text in found if ratio < 4.5] == []
+
+
+def test_a_change_of_scheme_changes_page_and_charts_at_once(page: Page) -> None:
+    def colours() -> list[str]:
+        found: list[str] = page.evaluate(
+            """() => [getComputedStyle(document.body).backgroundColor,
+            getComputedStyle(document.querySelector(".bars .point path")).fill,
+            getComputedStyle(document.querySelector(".xtick text")).fill]"""
+        )
+        return found
+
+    light = colours()
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(
+        "before => getComputedStyle(document.querySelector('.xtick text')).fill != before",
+        arg=light[2],
+    )
+    dark = colours()
+    assert all(one != two for one, two in zip(light, dark, strict=True))
+    assert sum(map(int, re.findall(r"\d+", dark[0]))) < 120
+    assert sum(map(int, re.findall(r"\d+", light[0]))) > 600
+
+
+def test_on_paper_it_is_light_and_nothing_is_cut_off(finished: Record, open_: Open) -> None:
+    page = open_(finished.path / "report.html", **DARK)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    widths = page.locator(".chart .main-svg:first-child").evaluate_all(
+        "all => all.map((svg) => svg.getBoundingClientRect().width)"
+    )
+    assert widths[0] == 690
+    assert set(widths[1:]) == {337}
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert min(ratio for ratio, _ in page.evaluate(CONTRASTS)) >= 4.5
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.querySelector('.main-svg').getBoundingClientRect().width") > 900
+    pdf = page.pdf(format="A4", print_background=True)
+    assert pdf.startswith(b"%PDF")
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 8
+
+
+def test_twenty_five_tasks_can_be_told_apart(tmp_path: Path, open_: Open) -> None:
+    """For most of a day, so that the marks on the axis have many digits."""
+    steps = Script(lines=[(n * 1000, told_step(n)) for n in range(1, 60)], exits_at=60_000.0)
+    faults = "".join(f"  - {{preempt: worker-{n}, at: {50 + n}m, down: 4m}}\n" for n in range(12))
+    many = "cluster: {chief: 1, worker: 16, ps: 8}\nmetrics: {interval: 10m}\n"
+    many += f"faults:\n{faults}"
+    record = a_run(tmp_path, many, {"*": steps, "ps-*": Script(exits_at=None)})
+    page = open_(record.path / "report.html", **PHONE)
+    lanes = page.locator("[data-chart=timeline] .y2tick text")
+    assert lanes.count() == 25
+    assert page.evaluate(OVERLAPS, "[data-chart=timeline] .y2tick text") == []
+    assert page.evaluate(OVERLAPS, "[data-chart=timeline] .annotation-text") == []
+    assert page.locator("[data-chart=timeline] .xtick text").count() >= 3
+    assert page.evaluate(OVERLAPS, "[data-chart=timeline] .xtick text") == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.locator("#recoveries tbody tr").count() == 12
+
+
+def test_without_scripts_all_words_and_numbers_are_there(
+    browser: Browser, finished: Record
+) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((finished.path / "report.html").as_uri())
+    assert page.locator("#goodput tbody tr").count() >= 3
+    assert page.locator("noscript").first.is_visible()
+    context.close()
+
+
+def test_failed_and_crashed_runs_have_pages_too(tmp_path: Path, open_: Open) -> None:
+    fails = Script(lines=[(1, "no <memory> left")], exits_at=3, exit_code=9)
+    failed = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": fails}, "failed")
+    page = open_(failed.path / "report.html")
+    assert page.locator("#verdict").inner_text().split() == ["✗", "failed"]
+    assert page.locator("pre.log").inner_text() == "no <memory> left"
+
+    crashed = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": fails}, "crashed")
+    whole = (crashed.path / "history.jsonl").read_bytes().splitlines(keepends=True)
+    (crashed.path / "history.jsonl").write_bytes(b"".join(whole[:6]) + b'{"n": 6, "t"')
+    (crashed.path / "samples.jsonl").unlink()
+    page = open_(write(Record(crashed.path)))
+    assert page.locator("#verdict").inner_text().split() == ["?", "unknown"]
+    assert "the emulator was killed" in page.locator(".notice").first.inner_text()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_runs_over_each_other(finished: Record, tmp_path: Path, open_: Open, look: str) -> None:
+    steps = Script(lines=[(n, told_step(n)) for n in range(1, 20)], exits_at=25.0)
+    other = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": steps})
+    records = [finished, other]
+    path = write_comparison(compare(records), records, tmp_path / "compared.html")
+    page = open_(path, **LOOKS[look])
+    assert page.locator("[data-chart=curves] .scatterlayer .trace").count() == 2
+    assert page.locator("#runs tbody tr").count() == 2
+    assert page.locator(".timebar").count() == 2
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert [r for r, _ in page.evaluate(CONTRASTS) if r < 4.5] == []
+    link = page.locator("#runs a").nth(1).get_attribute("href")
+    assert link == "run/report.html"

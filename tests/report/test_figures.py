@@ -1,0 +1,262 @@
+"""Charts as data."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import emulator.report
+from emulator.lanes import Span
+from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
+from emulator.report.facts import Facts
+from emulator.report.figures import POINTS, coalesced, thinned, timeline
+from emulator.report.usage import gpu_panels, no_gpus, task_panels
+from tests.histories import began_again, fault, happened, job, phase
+from tests.report.runs import facts_of, preempted
+
+STYLE = Path(emulator.report.__file__).parent / "templates" / "style.css"
+
+
+def traces(facts: Facts, **wanted: str) -> list[dict[str, Any]]:
+    return [
+        trace
+        for trace in timeline(facts)["data"]
+        if all(trace.get(key) == value for key, value in wanted.items())
+    ]
+
+
+def test_lanes_curve_faults_and_endings_share_one_axis() -> None:
+    facts = facts_of(preempted())
+    chart = timeline(facts)
+    assert [trace["name"] for trace in chart["data"]] == [
+        "job",
+        "faults",
+        "starting",
+        "running",
+        "down",
+        "checkpoint",
+        "failed",
+        "succeeded",
+    ]
+    (down,) = traces(facts, name="down")
+    assert (down["base"], down["x"], down["y"]) == ([9], [3], [1])
+    assert chart["layout"]["xaxis"]["range"] == [0, 20]
+    assert chart["layout"]["yaxis2"]["ticktext"] == ["worker-0", "worker-1"]
+    assert {trace.get("xaxis") for trace in chart["data"]} == {None}  # the one and only
+
+
+def test_a_faults_band_goes_from_its_trigger_until_its_target_is_back_and_tells_all() -> None:
+    (bands,) = traces(facts_of(preempted()), name="faults")
+    (middle,), (width,) = bands["x"], bands["width"]
+    assert (middle - width / 2, middle + width / 2) == (7, 13)
+    assert bands["hovertext"] == [
+        "<b>0: preempt worker-1</b> (applied)<br>triggered at 7.00s<br>"
+        "in effect after 2.00s, exit code 143 (had to be killed)<br>"
+        "back after 6.00s<br>stepped after 7.00s<br>caught up after 7.00s"
+    ]
+
+
+def test_a_fault_that_nothing_came_back_from_lasts_to_the_end() -> None:
+    told = [*preempted()[:13], job(18, "failed")]
+    (bands,) = traces(facts_of(told), name="faults")
+    assert bands["x"][0] + bands["width"][0] / 2 == 18
+
+
+def test_a_fault_over_in_no_time_has_a_band_that_can_be_hit() -> None:
+    told = [
+        happened(0, "run"),
+        *began_again(0, "worker-0"),
+        fault(5, "worker-0", "triggered", "pause"),
+        fault(5, "worker-0", "applied", "pause"),
+        fault(5, "worker-0", "healed", "pause"),
+        job(1000),
+    ]
+    extra = "faults: [{pause: worker-0, at: 3s, for: 1s}]\n"
+    (bands,) = traces(facts_of(told, extra=extra), name="faults")
+    assert bands["width"] == [5]
+
+
+def test_where_nobody_tells_of_steps_there_is_no_curve_and_the_lanes_stay() -> None:
+    told = [happened(0, "run"), *began_again(0, "worker-0"), job(9)]
+    names = [trace["name"] for trace in timeline(facts_of(told, extra=""))["data"]]
+    assert names == ["starting", "running"]
+
+
+def test_an_empty_record_has_a_chart_too() -> None:
+    assert timeline(facts_of([], extra=""))["data"] == []
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 25])
+def test_every_task_has_a_lane_of_its_own_height(tasks: int) -> None:
+    chart = timeline(facts_of([happened(0, "run"), job(1)], f"{{worker: {tasks}}}", extra=""))
+    bottom, top = chart["layout"]["yaxis2"]["domain"]
+    assert len(chart["layout"]["yaxis2"]["tickvals"]) == tasks
+    inner = chart["height"] - chart["layout"]["margin"]["t"] - chart["layout"]["margin"]["b"]
+    assert (top - bottom) * inner / tasks >= 15  # pixels: a line of small text
+
+
+def test_every_colour_that_a_chart_names_is_defined_for_light_and_dark() -> None:
+    kinds = {"pause": 5, "throttle": 6}
+    told = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
+    for number, what in enumerate(("startup", "data", "compile", "restore", "eval")):
+        told += phase(2 + number, 2.5 + number, "worker-0", what)
+    for kind, when in kinds.items():
+        told += [fault(when, "worker-1", stage, kind) for stage in ("triggered", "applied")]
+    drawn = [timeline(facts_of(preempted())), timeline(facts_of([*told, job(30)]))]
+    drawn += [panel.chart for panel in task_panels(facts_of(preempted(), samples=SAMPLES))]
+    named = set(re.findall(r'"(--[a-z0-9-]+)"', json.dumps(drawn)))
+    light, _, dark = STYLE.read_text().partition("@media (prefers-color-scheme: dark)")
+    assert len(named) > 15
+    fonts = {"--font"}
+    assert {name for name in named if f"{name}:" not in light} == set()
+    assert {name for name in named - fonts if f"{name}:" not in dark.split("* {")[0]} == set()
+
+
+def test_what_a_program_prints_is_no_html_in_a_hover() -> None:
+    told = preempted()
+    told += phase(15, 16, "worker-0", "<img src=x>")
+    assert "<img" not in json.dumps(timeline(facts_of(told)))
+
+
+def test_spans_closer_than_a_pixel_are_drawn_together_and_counted() -> None:
+    spans = [Span("a", "save", t, t + 0.1) for t in (1.0, 1.15, 5.0)] + [Span("b", "save", 1.2, 2)]
+    assert coalesced(spans, 0.1) == [
+        Span("a", "save", 1.0, 1.25, 2),
+        Span("a", "save", 5.0, 5.1),
+        Span("b", "save", 1.2, 2),
+    ]
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1e6)), max_size=5000))
+def test_thinning_keeps_peaks_order_and_the_limit(values: list[float | None]) -> None:
+    points = [(float(n), value) for n, value in enumerate(values)]
+    kept = thinned(points)
+    assert len(kept) <= POINTS
+    times = [t for t, _ in kept]
+    assert times == sorted(times)
+    known = [value for value in values if value is not None]
+    if known:
+        shown = [value for _, value in kept if value is not None]
+        assert (min(shown), max(shown)) == (min(known), max(known))
+    assert (None in values) == (None in [value for _, value in kept])
+
+
+def test_a_gap_in_a_long_line_stays_one() -> None:
+    points = [(float(n), None if 2000 <= n < 2010 else 1.0) for n in range(5000)]
+    gaps = [t for t, value in thinned(points) if value is None]
+    assert gaps
+    assert all(2000 <= t < 2020 for t in gaps)
+
+
+# --- Usage --------------------------------------------------------------------------------------
+
+
+def used(cpu: float, **more: Any) -> Usage:
+    return Usage(cpu=cpu, memory=2**29, memory_limit=2**30, throttled=0.0, **more)
+
+
+SAMPLES = [
+    Sample(1, 1, {"worker-0": used(1, cpus=2.0), "worker-1": used(1)}),
+    Sample(2, 2, {"worker-0": used(2, cpus=2.0), "worker-1": used(3)}),
+    Sample(3, 3, {"worker-0": used(3, cpus=2.0)}),
+    Sample(4, 4, {"worker-0": used(4, cpus=2.0), "worker-1": used(0.5)}),
+]
+
+
+def panels(facts: Facts) -> dict[str, Any]:
+    return {f"{p.title}, {p.note}": p for p in task_panels(facts)}
+
+
+def test_cpu_is_a_share_where_there_is_a_limit_and_cores_where_there_is_none() -> None:
+    found = panels(facts_of(preempted(), samples=SAMPLES))
+    (share,) = found["CPU, % of the limit"].chart["data"]
+    assert (share["name"], share["y"]) == ("worker-0", [None, 50, 50, 50])
+    (cores,) = found["CPU, cores"].chart["data"]
+    # A gap where it was not there; after its restart nothing is known before the next sample.
+    assert (cores["name"], cores["y"]) == ("worker-1", [None, 2, None, None])
+    assert found["Memory, % of the limit"].chart["data"][1]["y"] == [50, 50, None, 50]
+
+
+def test_what_the_engine_cant_tell_has_no_chart_and_what_is_zero_is_quiet() -> None:
+    found = panels(facts_of(preempted(), samples=SAMPLES))
+    assert not [title for title in found if title.startswith(("Network", "Disk", "Processes"))]
+    assert {title for title, panel in found.items() if panel.quiet} == {
+        "Held back, % of the time, for its limit"
+    }
+
+
+def test_a_task_has_the_same_colour_in_every_chart() -> None:
+    colours: dict[str, set[str]] = {}
+    for panel in panels(facts_of(preempted(), samples=SAMPLES)).values():
+        for trace in panel.chart["data"]:
+            colours.setdefault(trace["name"], set()).add(trace["line"]["color"])
+    assert all(len(found) == 1 for found in colours.values())
+    assert not set.intersection(*colours.values())
+
+
+def test_many_tasks_share_the_points_of_a_chart() -> None:
+    names = [f"worker-{n}" for n in range(25)]
+    samples = [Sample(t, t, dict.fromkeys(names, used(float(t)))) for t in range(2000)]
+    told = [happened(0, "run"), job(2000)]
+    facts = facts_of(told, "{worker: 25}", extra="", samples=samples)
+    for panel in task_panels(facts):
+        assert sum(len(trace["x"]) for trace in panel.chart["data"]) <= 6 * POINTS + 25 * 60
+        lines = {(t["line"]["color"], t["line"]["dash"]) for t in panel.chart["data"]}
+        assert len(lines) == 25  # none looks like another's
+
+
+def test_gpus_have_charts_by_device_and_by_task() -> None:
+    def gpu(index: int, share: float | None) -> GpuUsage:
+        held = {"worker-0": GpuShare(memory=2**30)}
+        return GpuUsage(index, f"GPU-{index}", utilisation=share, memory=2**31, tasks=held)
+
+    samples = [Sample(t, t, {}, [gpu(0, 0.5), gpu(1, None)]) for t in (1, 2)]
+    facts = facts_of(preempted(), samples=samples)
+    found = {panel.title: panel for panel in gpu_panels(facts)}
+    assert found.keys() == {"GPU utilisation", "GPU memory", "GPU memory by task"}
+    assert found["GPU utilisation"].lines == ["GPU 0"]
+    assert found["GPU memory by task"].chart["data"][0]["y"] == [2, 2]
+    assert no_gpus(facts) == ""
+
+
+def test_one_line_says_why_there_are_no_gpus() -> None:
+    sampled = [happened(0, "run"), happened(0, "sampling", why_no_gpus="no NVIDIA driver"), job(1)]
+    assert no_gpus(facts_of(sampled, extra="")) == "No GPU was watched: no NVIDIA driver"
+    assert no_gpus(facts_of(preempted())) == "The record says nothing about GPUs."
+
+
+def test_numbers_in_a_chart_are_all_finite() -> None:
+    def numbers(value: object) -> list[float]:
+        if isinstance(value, dict):
+            return [n for inner in value.values() for n in numbers(inner)]
+        if isinstance(value, list):
+            return [n for inner in value for n in numbers(inner)]
+        return [float(value)] if isinstance(value, int | float) else []
+
+    found = numbers(timeline(facts_of(preempted())))
+    assert len(found) > 50
+    assert all(math.isfinite(number) for number in found)
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "note", "shown"),
+    [
+        (100, "B/s received and sent", 200),
+        (1024, "KiB/s received and sent", 2),
+        (3 * 2**30, "GiB/s received and sent", 6),
+        (0, "B/s received and sent", 0),
+    ],
+)
+def test_bytes_a_second_are_in_the_unit_that_fits(bytes_: int, note: str, shown: float) -> None:
+    samples = [
+        Sample(t, t, {"worker-0": used(t, received=bytes_ * t, sent=bytes_ * t)}) for t in (1, 2)
+    ]
+    found = panels(facts_of(preempted(), samples=samples))
+    assert found[f"Network, {note}"].chart["data"][0]["y"] == [None, shown]

@@ -1,0 +1,283 @@
+"""The page as text, report.md and junit.xml; test_browser.py looks at it in a browser."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import xml.etree.ElementTree as ET
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.checks import Verdict
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.errors import RecordError
+from emulator.reading import parse
+from emulator.record import Record
+from emulator.report import junit, markdown, page
+from emulator.report.facts import Facts, key_figures, printable, read
+from emulator.report.files import put, write, write_page
+from emulator.results import Listener
+from emulator.run import up
+from tests.histories import happened, job
+from tests.report.runs import BASE, a_run, facts_of, preempted, told_step
+
+NASTY = "<script>alert(1)</script>"
+STEPS = Script(lines=[(n, told_step(n)) for n in range(1, 20)], exits_at=25.0)
+FAILS = Script(lines=[(1, f"\x1b[31m{NASTY}\x1b[0m | `x` ``` \x00\x07")], exits_at=3, exit_code=7)
+
+
+def text_of(html: str) -> str:
+    """Return what is outside of tags and scripts."""
+    return re.sub(r"<[^>]+>", " ", re.sub(r"(?s)<(script|style).*?</\1>", "", html))
+
+
+def embedded(html: str, name: str) -> str:
+    found = re.search(rf'(?s)<script type="[^"]+" id="{name}">(.*?)</script>', html)
+    assert found
+    return found[1]
+
+
+# --- The page -----------------------------------------------------------------------------------
+
+
+def test_nothing_in_the_page_leads_to_the_network() -> None:
+    html = page.render(facts_of(preempted()))
+    outside = re.sub(r'(?s)<script type="text/plain".*?</script>', "", html)
+    assert re.findall(r"https?:|//[a-z]|@import|url\(", outside) == []
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)
+    assert policy.startswith("default-src &#39;none&#39;")
+
+
+def test_only_our_script_and_plotlys_may_run() -> None:
+    html = page.render(facts_of(preempted()))
+    plotly = gzip.decompress(base64.b64decode(embedded(html, "plotly")))
+    bundled = resources.files("plotly") / "package_data" / "plotly.min.js"
+    assert plotly == bundled.read_bytes()
+    scripts = [s.encode() for s in re.findall(r"(?s)<script>(.*?)</script>", html)]
+    assert len(scripts) == 1
+    allowed = re.findall(r"sha256-([A-Za-z0-9+/=]+)", html)
+    wanted = [base64.b64encode(hashlib.sha256(s).digest()).decode() for s in (*scripts, plotly)]
+    assert allowed == wanted
+    assert "unsafe-inline" not in html[html.index("script-src") : html.index("base-uri")]
+
+
+def test_the_page_has_the_size_that_the_docs_say() -> None:
+    assert len(page.render(facts_of(preempted()))) == pytest.approx(2.0e6, rel=0.05)
+
+
+def test_what_tasks_and_users_write_is_text(tmp_path: Path) -> None:
+    extra = f'description: "{NASTY}"\ncluster: {{worker: 1}}\n'
+    html = page.render(read(a_run(tmp_path, extra, {"worker-0": FAILS})))
+    assert html.count("<script") == 3
+    assert text_of(html).count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3  # + scenario, log
+    assert "\x1b" not in html
+    assert "\x00" not in html
+
+
+def test_charts_cannot_close_their_script_element() -> None:
+    value = {"name": "</script><!--\u2028&"}
+    text = str(page.embedded(value))
+    assert json.loads(text) == value
+    assert not set(text) & set("<>&\u2028")
+    told = [*preempted(), *[happened(21, "phase", "worker-0", phase=NASTY, state="begin")]]
+    told += [happened(22, "phase", "worker-0", phase=NASTY, state="end")]
+    charts = json.loads(embedded(page.render(facts_of(told)), "charts"))
+    assert charts.keys() == {"timeline"}
+
+
+def test_every_number_of_the_summary_is_there_without_scripts(tmp_path: Path) -> None:
+    text = text_of(page.render(read(a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": STEPS}))))
+    assert {"1.00", "64.0", "19"} <= set(text.split())  # a step of 64 examples each second
+
+
+@pytest.mark.parametrize(
+    ("running", "says"),
+    [(True, "This run goes on"), (False, "the emulator was killed")],
+)
+def test_a_record_that_just_ends_is_said_to(running: bool, says: str) -> None:
+    facts = facts_of(preempted()[:8], running=running)
+    assert says in page.render(facts)
+    assert facts.state == ("running" if running else "crashed")
+
+
+@pytest.mark.parametrize("told", [[], [happened(0, "run")], [happened(0, "run"), job(0)]])
+def test_a_record_with_next_to_nothing_has_reports(told: list[Any]) -> None:
+    facts = facts_of(told, extra="")
+    assert "The record has no samples" in page.render(facts)
+    assert markdown.render(facts)
+    ET.fromstring(junit.render([facts]))
+
+
+def test_links_lead_from_where_the_page_is_to_the_run(tmp_path: Path) -> None:
+    record = a_run(tmp_path / "a b", "cluster: {worker: 1}", {"worker-0": STEPS})
+    inside = (record.path / "report.html").read_text()
+    assert 'href="logs/worker-0.log"' in inside
+    outside = write_page(record, tmp_path / "elsewhere" / "page.html").read_text()
+    assert 'href="../a%20b/run/logs/worker-0.log"' in outside
+
+
+def test_a_task_that_failed_has_its_last_words(tmp_path: Path) -> None:
+    lines = Script(lines=[(1, f"line {n}") for n in range(60)], exits_at=3, exit_code=7)
+    record = a_run(tmp_path, "cluster: {worker: 2}", {"worker-0": lines, "worker-1": STEPS})
+    facts = read(record)
+    assert facts.logs["worker-0"] == tuple(f"line {n}" for n in range(35, 60))
+    assert facts.logs["worker-1"] == ()
+
+
+# --- Every run writes them ----------------------------------------------------------------------
+
+
+def test_a_run_leaves_its_reports_beside_its_summary(tmp_path: Path) -> None:
+    record = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": STEPS})
+    names = {path.name for path in record.path.iterdir()}
+    assert {"summary.json", "report.html", "report.md", "junit.xml"} <= names
+    before = (record.path / "report.html").read_text()
+    write(record)
+    assert (record.path / "report.html").read_text() == before
+
+
+def test_a_report_that_cant_be_written_changes_neither_verdict_nor_exit_code(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "run" / "report.html").mkdir(parents=True)
+    said: list[str] = []
+    text = BASE + "cluster: {worker: 1}\n"
+    clock = ManualClock()
+    result = up(
+        parse(text),
+        MemoryEngine(clock, {"worker-0": STEPS}),
+        text=text,
+        out=tmp_path,
+        run_id="run",
+        clock=clock,
+        listener=Listener(say=said.append),
+    )
+    assert result.exit_code == 0
+    assert Record(result.folder).result("summary.json") is not None
+    (sentence,) = [one for one in said if "report" in one]
+    assert sentence.startswith("the report is missing: Can't write")
+    assert not list(result.folder.glob("*.partial"))
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(RecordError, match="Can't write"):
+        put(tmp_path / "there", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    with pytest.raises(RecordError, match="choose another place"):
+        put(Path("/proc/nobody/report.html"), "text")
+
+
+# --- Words and numbers --------------------------------------------------------------------------
+
+
+def figures(facts: Facts) -> dict[str, str]:
+    return {figure.name: figure.value for figure in key_figures(facts)}
+
+
+def test_key_figures_have_a_dash_where_the_record_does_not_say() -> None:
+    found = figures(facts_of([happened(0, "run"), job(5)], extra=""))
+    assert found == {
+        "Steps/s": "—",
+        "Final step": "—",
+        "Steps lost": "—",
+        "Goodput": "—",
+        "Worst recovery": "—",
+        "Restarts": "0",
+    }
+
+
+def test_key_figures_are_those_of_the_summary() -> None:
+    facts = facts_of(preempted())
+    found = figures(facts)
+    assert found["Steps/s"] == f"{facts.summary['throughput']['steps_per_second']:.2f}"
+    assert found["Final step"] == str(facts.summary["steps"]["final"])
+    assert found["Goodput"] == f"{facts.summary['goodput']:.0%}"
+    assert found["Worst recovery"] == "7.00s"
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("a\x00b\x08c\rd", "abcd"),
+        ("lone \ud800 surrogate", "lone  surrogate"),
+        ("tab\tand\nline", "tab\tand\nline"),
+        ("füße 步", "füße 步"),
+    ],
+)
+def test_what_is_no_character_to_look_at_is_left_out(printed: str, shown: str) -> None:
+    assert printable(printed) == shown
+
+
+# --- report.md ----------------------------------------------------------------------------------
+
+
+def test_markdown_says_the_verdict_first_and_has_every_table() -> None:
+    text = markdown.render(facts_of(preempted()))
+    assert text.startswith("## ✅ ok: s\n")
+    for head in ("| expectation |", "| figure |", "| time |", "| fault |", "| task |"):
+        assert head in text
+
+
+def test_what_tasks_print_is_text_in_markdown(tmp_path: Path) -> None:
+    text = markdown.render(read(a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": FAILS})))
+    assert "\n````text\n<script>alert(1)</script> | `x` ``` \n````\n" in text
+    verdict = Verdict("a|b", "failed", "<b>", "*x*\nnew line")
+    cell = markdown.render(facts_of(preempted(), verdicts=[verdict]))
+    assert "| a\\|b | ❌ failed | \\<b\\> | \\*x\\* new line |" in cell
+
+
+# --- junit.xml ----------------------------------------------------------------------------------
+
+
+def suite_of(facts: Facts) -> ET.Element:
+    root = ET.fromstring(junit.render([facts]))
+    assert root.tag == "testsuites"
+    (suite,) = root
+    return suite
+
+
+def test_junit_has_a_case_for_each_expectation_and_says_which_failed() -> None:
+    verdicts = [
+        Verdict("outcome", "ok", "succeeded", "succeeded"),
+        Verdict("final_step", "failed", "at least 5", "3"),
+        Verdict("accuracy", "unknown", "at least 0.9", "the output does not say \x00 <&>"),
+    ]
+    suite = suite_of(facts_of(preempted(), verdicts=verdicts))
+    counts = {key: suite.get(key) for key in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": "3", "failures": "1", "errors": "1", "skipped": "0"}
+    found = {
+        str(case.get("name")): [(sign.tag, sign.get("message")) for sign in case]
+        for case in suite.iter("testcase")
+    }
+    assert found == {
+        "outcome": [],
+        "final_step": [("failure", "wanted at least 5, got 3")],
+        "accuracy": [("error", "wanted at least 0.9, got the output does not say  <&>")],
+    }
+
+
+def test_junit_has_the_numbers_as_properties(tmp_path: Path) -> None:
+    record = a_run(tmp_path, "cluster: {worker: 1}\n" + "expect: {final_step: 19}\n", {"*": STEPS})
+    suite = suite_of(read(record))
+    found = {p.get("name"): p.get("value") for p in suite.iter("property")}
+    assert found["steps_per_second"] == "1.0000"
+    assert found["lost_steps"] == "0"
+    assert found["goodput"] == f"{read(record).summary['goodput']:.4f}"
+    assert "recovery" not in found  # there was nothing to recover from
+    assert suite.get("timestamp") == "2023-11-14T22:13:20"
+    assert suite.get("time") == f"{read(record).analysis.duration:.3f}"
+
+
+def test_junit_has_the_last_words_of_who_failed(tmp_path: Path) -> None:
+    suite = suite_of(read(a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": FAILS})))
+    assert suite.findtext("system-err") == "worker-0 | <script>alert(1)</script> | `x` ``` "

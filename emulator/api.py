@@ -1,11 +1,16 @@
 """A running scenario's door: HTTP on a unix socket in the run folder, for its owner only.
 
+Where it is asked for also on a port, see `loopback.py`.
+
     GET    /v1/run            tasks and faults as they are now
     GET    /v1/history        the history, a line of JSON each, followed until the run is over;
                               `?after=N` leaves out the events up to number N
-    GET    /v1/samples        what tasks and GPUs use, a line of JSON each moment, followed as well
+    GET    /v1/samples        what tasks and GPUs use, a line of JSON each moment, followed as well;
+                              `?last=N` only the last N that there are, and those to come
     GET    /v1/lines          what the tasks print, `{"task", "text"}` a line, followed as well;
-                              `?task=NAME` only that one
+                              `?task=NAME` only that one, `?last=N` without what was printed
+                              before the last N lines of each
+    GET    /metrics           the run as it is now, for Prometheus
     POST   /v1/faults         strike now; the body is an entry of `faults:` without `at`
     DELETE /v1/faults/{id}    heal that fault now; `all` for every one
     POST   /v1/stop           end the job as Ctrl-C does; a second time: at once
@@ -34,8 +39,11 @@ from emulator.desk import Desk
 from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, UsageError
 from emulator.events import Asked
+from emulator.loopback import Loopback, guarded
 from emulator.metrics import sample_file
+from emulator.record import Record
 from emulator.strikes import Strike
+from emulator.tail import last_lines, whole_lines
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,6 +51,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from emulator.prometheus import Page
 
 __all__ = ["SOCKET", "Door", "application"]
 
@@ -83,42 +93,32 @@ class _Growth:
             event.set()
 
     async def lines(
-        self, files: Callable[[], Mapping[str, Path]]
+        self, files: Callable[[], Mapping[str, Path]], last: int | None = None
     ) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the whole lines of growing files, each with its file's name, until it is over."""
+        """Yield the whole lines of growing files, each with its file's name, until it is over.
+
+        `last`: of each file that is there only so many lines, and what comes after them.
+        """
         import asyncio  # 30 ms of CPU that a run which nobody asks is spared
 
         self._loop = asyncio.get_running_loop()
         grown = asyncio.Event()
         self._waiting.add(grown)
         offsets: dict[str, int] = {}
+        if last is not None:
+            offsets = {name: last_lines(path, last) for name, path in files().items()}
         try:
             while True:
-                last = self.over
+                over = self.over
                 grown.clear()
                 for name, path in files().items():
-                    for line in _whole_lines(path, name, offsets):
+                    for line in whole_lines(path, name, offsets):
                         yield name, line
-                if last:
+                if over:
                     return
                 await grown.wait()
         finally:
             self._waiting.discard(grown)
-
-
-def _whole_lines(path: Path, name: str, offsets: dict[str, int]) -> list[bytes]:
-    """Return the complete lines of a file beyond its offset, and move that."""
-    try:
-        with path.open("rb") as file:
-            if offsets.get(name, 0) > os.fstat(file.fileno()).st_size:
-                offsets[name] = 0  # thinned meanwhile: another file
-            file.seek(offsets.get(name, 0))
-            new = file.read()
-    except FileNotFoundError:
-        return []
-    whole = new[: new.rfind(b"\n") + 1]
-    offsets[name] = offsets.get(name, 0) + len(whole)
-    return [line + b"\n" for line in whole.split(b"\n")[:-1]]  # a carriage return ends none
 
 
 def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Starlette:
@@ -127,7 +127,10 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
     from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.responses import JSONResponse, StreamingResponse
+    from starlette.responses import Response as Plain
     from starlette.routing import Route
+
+    page: Page | None = None
 
     async def ask(call: Callable[[], Any]) -> Any:  # noqa: ANN401  whatever the call returns
         if growth.refusing:
@@ -165,9 +168,14 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
         return StreamingResponse(entries(), media_type="application/x-ndjson")
 
     async def samples(request: Request) -> Response:
+        last = request.query_params.get("last")
+        begin = None if last is None else _number(last)
+
         async def measured() -> AsyncIterator[bytes]:
             latest = -1.0
-            async for _, line in growth.lines(lambda: {"samples": folder / sample_file.NAME}):
+            async for _, line in growth.lines(
+                lambda: {"samples": folder / sample_file.NAME}, begin
+            ):
                 if (t := float(json.loads(line)["t"])) > latest:  # else thinned, and seen before
                     latest = t
                     yield line
@@ -175,20 +183,32 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
         return StreamingResponse(measured(), media_type="application/x-ndjson")
 
     async def lines(request: Request) -> Response:
-        only = request.query_params.get("task")
+        only, last = request.query_params.get("task"), request.query_params.get("last")
         if only is not None and only not in desk.tasks:
             raise UsageError(f"No task is called {only!r}.", f"There are {', '.join(desk.tasks)}.")
+
+        begin = None if last is None else _number(last)
 
         def files() -> dict[str, Path]:
             found = {path.stem: path for path in sorted((folder / "logs").glob("*.log"))}
             return {name: path for name, path in found.items() if only in (None, name)}
 
         async def printed() -> AsyncIterator[str]:
-            async for task, line in growth.lines(files):
+            async for task, line in growth.lines(files, begin):
                 text = line.decode("utf-8", "replace").removesuffix("\n")
                 yield json.dumps({"task": task, "text": text}) + "\n"
 
         return StreamingResponse(printed(), media_type="application/x-ndjson")
+
+    async def metrics(request: Request) -> Response:
+        nonlocal page
+        if page is None:
+            from emulator.prometheus import Page
+
+            page = Page(folder, Record(folder).plan)
+        accept = request.headers.get("accept", "")
+        text, kind = await run_in_threadpool(page.text, accept)
+        return Plain(text, headers={"content-type": kind})
 
     async def refuse(request: Request, error: Exception) -> Response:
         code = 422 if isinstance(error, UsageError) else 500
@@ -208,6 +228,7 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
             Route("/v1/history", history),
             Route("/v1/samples", samples),
             Route("/v1/lines", lines),
+            Route("/metrics", metrics),
         ],
         exception_handlers={EmulatorError: refuse, HTTPException: unknown},
     )
@@ -217,7 +238,7 @@ def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no number of an event.") from None
+        raise UsageError(f"{text!r} is no number.") from None
 
 
 def _strike(body: bytes) -> Strike:
@@ -243,8 +264,17 @@ class Door:
     very time when the tasks need it.
     """
 
-    def __init__(self, desk: Desk, inbox: Inbox, folder: Path, opened: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        inbox: Inbox,
+        folder: Path,
+        opened: Callable[[], None],
+        *,
+        loopback: Loopback | None = None,
+    ) -> None:
         self._desk, self._inbox, self._folder, self._opened = desk, inbox, folder, opened
+        self._loopback = loopback
         self._growth = _Growth()
         self._thread: threading.Thread | None = None
         self._server: Any = None
@@ -280,25 +310,33 @@ class Door:
         if self._thread is not None:
             self._thread.join()
         self._wakes.close()
+        if self._loopback is not None:
+            self._loopback.socket.close()  # also where not all tasks ever ran
 
     def _serve(self) -> None:
-        with _listening(self._folder / SOCKET) as sock:
+        with contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(_listening(self._folder / SOCKET))]
+            if self._loopback is not None:
+                stack.enter_context(self._loopback.listening(self._folder))
+                sockets.append(self._loopback.socket)
             self._opened()  # who connects from now on is served, if after a moment
-            select.select([sock, self._wakes], [], [])
+            select.select([*sockets, self._wakes], [], [])
             if self._closing:
                 return
             import uvicorn
 
+            app = application(self._desk, self._inbox, self._folder, self._growth)
             config = uvicorn.Config(
-                application(self._desk, self._inbox, self._folder, self._growth),
+                app if self._loopback is None else guarded(app, self._loopback.token),
                 log_level="error",
                 lifespan="off",
                 access_log=False,
+                ws="none",
                 timeout_graceful_shutdown=5,
             )
             self._server = uvicorn.Server(config)
             if not self._closing:
-                self._server.run(sockets=[sock])
+                self._server.run(sockets=sockets)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from emulator.api import SOCKET
 from emulator.errors import EngineLost, UsageError
+from emulator.metrics.samples import Sample, from_json
 from emulator.record import Entry, Record, entry_of, wait_until_over
 
 if TYPE_CHECKING:
@@ -107,9 +108,22 @@ class Cluster:
         for line in self._stream("/history", after=after):
             yield entry_of(line)
 
-    def lines(self, task: str | None = None) -> Iterator[tuple[str, str]]:
-        """Yield (task, line) as it is printed, from the beginning, until the run is over."""
-        for line in self._stream("/lines", **({"task": task} if task else {})):
+    def samples(self, *, last: int | None = None) -> Iterator[Sample]:
+        """Yield what tasks and GPUs use as it is measured, until the run is over.
+
+        From the beginning, or from the last so many that there are.
+        """
+        for line in self._stream("/samples", last=last):
+            yield from_json(line)
+
+    def lines(
+        self, task: str | None = None, *, last: int | None = None
+    ) -> Iterator[tuple[str, str]]:
+        """Yield (task, line) as it is printed, until the run is over.
+
+        From the beginning, or from the last so many lines of each task.
+        """
+        for line in self._stream("/lines", task=task, last=last):
             yield line["task"], line["text"]
 
     def wait_for(
@@ -159,9 +173,10 @@ class Cluster:
         return dict(answer.json())
 
     def _stream(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+        said = {key: value for key, value in query.items() if value is not None}
         with (
             _reaching(self.record),
-            self._http.stream("GET", _BASE + path, params=query, timeout=None) as answer,
+            self._http.stream("GET", _BASE + path, params=said, timeout=None) as answer,
         ):
             if answer.is_error:
                 answer.read()

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emulator.faults import PlannedFault, from_json
+from emulator.history import Entry
 from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
 from emulator.pace import Pace
 from emulator.plan import Plan, Task
-from emulator.record import Entry
 from emulator.strikes import LASTING
 
 __all__ = ["Estimate", "Live", "LiveFault", "LiveTask"]
@@ -78,10 +78,7 @@ class LiveTask:
 class LiveFault:
     """One fault now."""
 
-    id: str
-    kind: str
-    target: str
-    tasks: tuple[str, ...] = ()
+    planned: PlannedFault
     stage: str = "waiting"
     """waiting, triggered, applied, healed, skipped, failed."""
     since: float | None = None
@@ -89,6 +86,16 @@ class LiveFault:
     triggered: float | None = None
     reason: str = ""
     """Why it was skipped or failed."""
+
+    @property
+    def id(self) -> str:
+        """As in the plan; `hand-1` by hand."""
+        return self.planned.id
+
+    @property
+    def kind(self) -> str:
+        """What is done."""
+        return self.planned.kind
 
     @property
     def in_force(self) -> bool:
@@ -120,7 +127,7 @@ class Live:
             task.name: LiveTask(task, now=self._now) for task in plan.tasks
         }
         self.faults: dict[str, LiveFault] = {
-            fault.id: _waiting(fault) for fault in plan.faults
+            fault.id: LiveFault(fault) for fault in plan.faults
         }  # by id, in the order of the plan; by hand after it
         self.front = Pace()
         """The job's furthest step."""
@@ -176,7 +183,8 @@ class Live:
         seconds = 0.0 if self.sampled is None else sample.t - self.sampled
         self.gpus, self.sampled = sample.gpus, sample.t
         for name, task in self.tasks.items():
-            usage = sample.tasks.get(name)
+            # Of one that has just ended the engine may still tell something: nothing of use.
+            usage = sample.tasks.get(name) if task.state == "running" else None
             task.rates = None if usage is None else rates(task.usage, usage, seconds)
             task.usage = usage
             task.gpus = {g.index: g.tasks[name] for g in sample.gpus if name in g.tasks}
@@ -215,11 +223,12 @@ class Live:
                 self._exit(task, entry)
 
     def _step(self, task: LiveTask, entry: Entry) -> None:
-        t, step = self._when(entry), int(entry.data["step"])
+        t, reached = self._when(entry), entry.furthest
         each = self.plan.scenario.metrics.examples_per_step
         # The first after a start says where it goes on, not what was done.
         going = task.pace.going and task.step is not None
-        done = max(0, step - (task.step or 0)) if going else 0
+        done = sum(gap * times for gap, times in entry.gaps.items() if gap > 0)
+        done += max(0, entry.first - (task.step or 0)) if going else 0
         task.steps += done
         told = entry.data.get("examples")
         if isinstance(told, int | float):
@@ -227,11 +236,11 @@ class Live:
             task.examples_told = float(told)
         else:
             task.examples += done * (each or 0)
-        task.pace.advance(t, step)
-        if self.step is None or step > self.step:
+        task.pace.advance(t, entry.step)
+        if self.step is None or reached > self.step:
             if self._disturbed:
                 self.front.break_off()
-            self.front.advance(t, step)
+            self.front.advance(t, reached)
 
     def _exit(self, task: LiveTask, entry: Entry) -> None:
         data = entry.data
@@ -263,7 +272,7 @@ class Live:
     def _fault(self, entry: Entry) -> None:
         if entry.data["stage"] == "planned":
             planned = from_json(entry.data["plan"])
-            self.faults[planned.id] = _waiting(planned)
+            self.faults[planned.id] = LiveFault(planned)
         elif fault := self.faults.get(str(entry.data["id"])):
             fault.stage, fault.since = str(entry.data["stage"]), entry.t
             fault.reason = str(entry.data.get("reason", ""))
@@ -299,7 +308,7 @@ class Live:
 
     def impairments(self, task: str) -> list[LiveFault]:
         """Return the faults that a task is under now."""
-        return [f for f in self.faults.values() if f.in_force and task in f.tasks]
+        return [f for f in self.faults.values() if f.in_force and task in f.planned.tasks]
 
     def eta(self) -> Estimate:
         """Estimate when the job reaches the final step that the scenario expects.
@@ -326,7 +335,3 @@ class Live:
             return Estimate(target, why_not="too early to say")
         left = (target - self.step) / rate - (self.t - self.front.at)
         return Estimate(target, max(0.0, left))
-
-
-def _waiting(fault: PlannedFault) -> LiveFault:
-    return LiveFault(fault.id, fault.kind, fault.target, fault.tasks)

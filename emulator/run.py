@@ -18,6 +18,7 @@ from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.events import Interrupted, JobEnd
+from emulator.loopback import Loopback
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, make_plan, new_run_id
 from emulator.record import Entry, Record, RunFolder
@@ -59,20 +60,24 @@ def up(
     run_id: str | None = None,
     variant: str = "",
     keep: bool = False,
+    loopback: Loopback | None = None,
     listener: Listener = Listener(),
     clock: Clock | None = None,
 ) -> Result:
     """Run a scenario to its end, remove what it made unless told to `keep` it, and judge it.
 
     `text` is the scenario as it was written and `variant` what makes this run differ from others
-    of it, for the record. Raises EmulatorError; what the run made is removed then as well.
+    of it, for the record; `loopback` is a port that the API answers on as well. Raises
+    EmulatorError; what the run made is removed then as well.
     """
     clock = clock or RealClock()
     plan, folder = make_ready(scenario, engine, out=out, run_id=run_id, variant=variant)
     engine.provide(scenario, listener.say)
     listener.planned(plan, folder)
     record = RunFolder(folder, plan, text, clock)
-    return _see_through(Supervisor, plan, engine, record, clock, keep=keep, listener=listener)
+    return _see_through(
+        Supervisor, plan, engine, record, clock, keep=keep, loopback=loopback, listener=listener
+    )
 
 
 def attach(
@@ -80,6 +85,7 @@ def attach(
     engine: Engine,
     *,
     keep: bool = False,
+    loopback: Loopback | None = None,
     listener: Listener = Listener(),
     clock: Clock | None = None,
 ) -> Result:
@@ -100,7 +106,9 @@ def attach(
         )
     folder = RunFolder.reopen(record, clock)
     listener.planned(plan, record.path)
-    return _see_through(Successor, plan, engine, folder, clock, keep=keep, listener=listener)
+    return _see_through(
+        Successor, plan, engine, folder, clock, keep=keep, loopback=loopback, listener=listener
+    )
 
 
 def _see_through(
@@ -111,11 +119,14 @@ def _see_through(
     clock: Clock,
     *,
     keep: bool,
+    loopback: Loopback | None,
     listener: Listener,
 ) -> Result:
     """Supervise a run to its end, judge it, and close its folder whatever happens."""
     try:
-        end = _supervise(kind, plan, engine, record, clock, keep=keep, listener=listener)
+        end = _supervise(
+            kind, plan, engine, record, clock, keep=keep, loopback=loopback, listener=listener
+        )
         analysis, verdicts, summary = judge(Record(record.path))
         record.finish("summary.json", summary)
         record.finish("verdicts.json", [asdict(verdict) for verdict in verdicts])
@@ -145,6 +156,7 @@ def _supervise(
     clock: Clock,
     *,
     keep: bool,
+    loopback: Loopback | None,
     listener: Listener,
 ) -> JobEnd:
     """Run the supervisor, and clean up after it whatever happens."""
@@ -179,7 +191,10 @@ def _supervise(
         on_sample=on_sample,
     )
     if not isinstance(clock, ManualClock):
-        door = Door(supervisor.desk, supervisor.inbox, record.path, listener.reachable)
+        desk, inbox = supervisor.desk, supervisor.inbox
+        door = Door(desk, inbox, record.path, listener.reachable, loopback=loopback)
+        if loopback is not None:
+            listener.say(loopback.said(record.path))
     with _signals_into(supervisor.inbox):
         try:
             return supervisor.run()

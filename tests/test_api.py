@@ -134,6 +134,22 @@ def test_streams_have_everything_and_end_with_the_run(running: Running) -> None:
     assert running.wait().returncode == 130
 
 
+def test_who_wants_the_last_lines_alone_gets_them_and_what_comes(processes: Running) -> None:
+    with processes.cluster() as cluster:
+        cluster.wait_for(step=5, task="worker-0")
+        last = Reader(cluster.lines("worker-0", last=2))
+        usage = Reader(cluster.samples(last=1))
+        assert last.begun.wait(60)
+        assert usage.begun.wait(60)
+        cluster.stop()
+        cluster.wait()
+    log = cluster.record.log("worker-0")
+    lines = [text for _, text in last.all()]
+    assert "progress" not in lines[0]
+    assert log[len(log) - len(lines) :] == lines
+    assert list(cluster.record.samples)[-len(usage.all()) :] == usage.all()
+
+
 def test_a_fault_by_hand_is_recorded_and_healed(running: Running) -> None:
     with running.cluster() as cluster:
         cluster.wait_for(step=1)
@@ -163,7 +179,9 @@ def test_what_makes_no_sense_is_one_sentence_and_changes_nothing(processes: Runn
         ("GET", "/v1/nothing", None, 404, "GET /v1/nothing: Not Found."),
         ("GET", "/", None, 404, "GET /: Not Found."),
         ("POST", "/v1/run", None, 405, "POST /v1/run: Method Not Allowed."),
-        ("GET", "/v1/history?after=soon", None, 422, "'soon' is no number of an event."),
+        ("GET", "/v1/history?after=soon", None, 422, "'soon' is no number."),
+        ("GET", "/v1/lines?last=few", None, 422, "'few' is no number."),
+        ("GET", "/v1/samples?last=few", None, 422, "'few' is no number."),
         ("GET", "/v1/lines?task=nobody", None, 422, "No task is called 'nobody'. There are"),
         ("POST", "/v1/faults", b"", 422, "That is no fault: Invalid JSON"),
         ("POST", "/v1/faults", b"\xff{", 422, "That is no fault: Invalid JSON"),

@@ -117,7 +117,9 @@ def test_nonsense_by_hand_is_one_sentence_and_the_run_goes_on(
     assert left("process", cluster.run_id) == []
 
 
-@pytest.mark.parametrize("command", ["preempt worker-0", "heal", "wait", "attach", "logs -f last"])
+@pytest.mark.parametrize(
+    "command", ["preempt worker-0", "heal", "wait", "attach", "logs -f last", "top"]
+)
 def test_where_there_is_no_run_that_is_said(emulate: Emulate, command: str) -> None:
     done = emulate(*command.split(), "--out", emulate.out)
     assert done.returncode == 2

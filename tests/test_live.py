@@ -150,7 +150,7 @@ def test_a_fault_by_hand_comes_in_with_its_plan() -> None:
         happened(5, "fault", "worker-0", stage="applied", **about),
     ]
     run = live(told)
-    assert [(f.id, f.kind, f.target) for f in run.impairments("worker-0")] == [
+    assert [(f.id, f.kind, f.planned.target) for f in run.impairments("worker-0")] == [
         ("hand-1", "pause", "worker-0")
     ]
 
@@ -177,6 +177,14 @@ def test_examples_that_a_task_tells_of_are_taken_at_its_word() -> None:
     run = live([*UP, *told, *again, *more], "metrics: {examples_per_step: 7}\n")
     assert run.tasks["worker-0"].examples == 500  # what was done again counts again
     assert run.tasks["worker-0"].steps == 5
+
+
+def test_steps_that_are_told_of_together_count_each() -> None:
+    together = {"first": 11, "count": 4, "gaps": {"10": 2, "-15": 1}, "furthest": 31}
+    told = [step(3, "worker-0", 1), step(4, "worker-0", 16, coalesced=together)]
+    run = live([*UP, *told])
+    assert (run.step, run.tasks["worker-0"].step) == (31, 16)
+    assert run.tasks["worker-0"].steps == 10 + 10 + 10
 
 
 def test_without_a_final_step_there_is_no_estimate() -> None:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled", "netem", "metrics"},
+    {"errors", "clock", "units", "steps", "bundled", "netem", "metrics", "tail", "loopback"},
     {"values", "events"},
     {"strikes", "scenario", "rendezvous"},
     {"reading", "plan", "policy", "faults", "variants"},
@@ -36,7 +36,7 @@ LAYERS = [
         "pace",
         "base_image",
     },
-    {"checks", "images", "comparison", "results", "listing"},
+    {"checks", "images", "comparison", "prometheus", "results", "listing"},
     {"engines"},
     {
         "supervisor",
@@ -50,9 +50,9 @@ LAYERS = [
         "leftovers",
         "doctor",
     },
-    {"api"},
+    {"api", "client"},
     {"report"},
-    {"run", "whatif", "client", "background"},
+    {"run", "whatif", "background"},
     {"exports"},
     {"cli", "__init__", "__main__"},
 ]
@@ -67,6 +67,7 @@ ONLY_IN = {
     "starlette": {"api"},
     "uvicorn": {"api"},
     "httpx": {"client"},
+    "prometheus_client": {"prometheus"},
     "pyarrow": {"exports"},
     "tensorboard": {"exports"},
 }

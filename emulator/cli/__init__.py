@@ -14,6 +14,7 @@ from emulator.cli import (
     running,
     setting_up,
     tidying,
+    watching,
 )
 from emulator.errors import EmulatorError
 
@@ -32,6 +33,7 @@ comparing.add_to(app)
 reporting.add_to(app)
 exporting.add_to(app)
 by_hand.add_to(app)
+watching.add_to(app)
 tidying.add_to(app)
 setting_up.add_to(app)
 

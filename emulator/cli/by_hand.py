@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from emulator.cli.common import (
+    ApiPort,
     Out,
+    Plain,
     RunArgument,
     complete_runs,
     console,
@@ -150,6 +152,8 @@ def attach(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
     ] = False,
+    plain: Plain = False,
+    api_port: ApiPort = None,
 ) -> None:
     """Take over a run whose emulator was killed, and see it through; its history has the gap.
 
@@ -157,16 +161,20 @@ def attach(
     """
     from emulator.client import Cluster
     from emulator.engines import choose
+    from emulator.loopback import Loopback
+    from emulator.report.live import view
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.run import attach as take_over
 
     record = find_run(run, out)
-    printer = LivePrinter()
     if record.live:
         with Cluster(record) as cluster:
-            printer.follow(record.plan, cluster.lines())
+            LivePrinter().follow(record.plan, cluster.lines())
         wait(run, out)
-    result = take_over(record, choose(record.plan.engine), keep=keep, listener=printer.listener())
+    with view(plain=plain) as shown:
+        engine = choose(record.plan.engine)
+        loopback = None if api_port is None else Loopback(api_port)
+        result = take_over(record, engine, keep=keep, loopback=loopback, listener=shown.listener())
     print_result(result, console(), kept=keep)
     raise typer.Exit(result.exit_code)
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
+    "ApiPort",
     "Out",
+    "Plain",
     "RunArgument",
     "ScenarioArgument",
     "Sets",
@@ -70,6 +72,19 @@ WhichEngine = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="The folder of run folders.")]
+
+Plain = Annotated[
+    bool, typer.Option("--plain", help="Lines alone, without the live view below them.")
+]
+
+ApiPort = Annotated[
+    int | None,
+    typer.Option(
+        "--api-port",
+        metavar="PORT",
+        help="The API and /metrics on 127.0.0.1 too, with a token; 0: any port that is free.",
+    ),
+]
 
 
 def read(path: Path, sets: list[str] | None, seed: int | None = None) -> tuple[Scenario, str, Path]:

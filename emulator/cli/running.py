@@ -12,7 +12,9 @@ import typer
 from emulator import checks
 from emulator.bundled import scenario_path
 from emulator.cli.common import (
+    ApiPort,
     Out,
+    Plain,
     RunArgument,
     ScenarioArgument,
     Sets,
@@ -61,6 +63,8 @@ def up(
             help="Put summary.json on stdout (with --vary a list of them), all else on stderr.",
         ),
     ] = False,
+    plain: Plain = False,
+    api_port: ApiPort = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(
@@ -80,6 +84,8 @@ def up(
     """
     if vary and detach:
         raise UsageError("--vary runs in the foreground.", "Leave -d out.")
+    if vary and api_port is not None:
+        raise UsageError("--api-port is for one run, not for --vary.", "Leave it out.")
     if vary:
         code = up_variants(
             scenario_path(scenario),
@@ -93,26 +99,30 @@ def up(
         )
         raise typer.Exit(code)
     from emulator.background import telling
+    from emulator.loopback import Loopback
     from emulator.plan import new_run_id
-    from emulator.report.terminal import LivePrinter, print_result
+    from emulator.report.live import view
+    from emulator.report.terminal import print_result
     from emulator.run import up as run_up
 
     parsed, text, found = read(scenario, sets, seed)
     if detach:
         run_id = run_id or new_run_id(parsed.name)
         options = [f"--set={one}" for one in overrides(sets, seed)] + ["--keep"] * keep
+        options += [] if api_port is None else [f"--api-port={api_port}"]
         arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
-    printer = LivePrinter()
-    result = run_up(
-        parsed,
-        choose_engine(engine),
-        text=text,
-        out=out,
-        run_id=run_id,
-        keep=keep,
-        listener=telling(printer.listener()),
-    )
+    with view(plain=plain) as shown:
+        result = run_up(
+            parsed,
+            choose_engine(engine),
+            text=text,
+            out=out,
+            run_id=run_id,
+            keep=keep,
+            loopback=None if api_port is None else Loopback(api_port),
+            listener=telling(shown.listener()),
+        )
     print_result(result, console(stderr=json), kept=keep)
     if json:
         print_json(result.summary)

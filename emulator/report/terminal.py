@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import IO, Any
 
 from rich.box import SIMPLE_HEAD
@@ -17,6 +19,7 @@ from emulator.doctor import Finding
 from emulator.plan import Plan, Task
 from emulator.record import Entry, Record
 from emulator.report import HTML
+from emulator.report.panel import in_words
 from emulator.results import Listener, Result
 from emulator.units import format_duration, format_size
 
@@ -32,12 +35,18 @@ _IMPAIRED = {
 STATUS_COLOURS = {"ok": "green", "failed": "red", "unknown": "yellow"}
 
 
+def _no_colours() -> bool:
+    """Say whether the environment asks for no colours (no-color.org), or the terminal has none."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
+
+
 class LivePrinter:
     """Prints what happens as it happens, one line each, task names in colour on a terminal."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
         self._tty = self._stream.isatty()
+        self._coloured = self._tty and not _no_colours()
         self._charset = getattr(self._stream, "encoding", None) or "utf-8"
         self._width = 8
         self._colour: dict[str, int] = {}
@@ -45,6 +54,20 @@ class LivePrinter:
     def listener(self) -> Listener:
         """Return what `up` tells."""
         return Listener(self._say, self._planned, self._entry, self._line)
+
+    def close(self) -> None:
+        """Give the terminal back; of plain lines nothing has to be taken away."""
+
+    def __enter__(self) -> LivePrinter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def follow(self, plan: Plan, lines: Iterable[tuple[str, str]]) -> None:
         """Print what the tasks of a run print that somebody else is at work on."""
@@ -80,11 +103,13 @@ class LivePrinter:
         self._put("emulate", 1, text)
 
     def _put(self, name: str, colour: int, text: str) -> None:
+        print(self._laid_out(name, colour, text), file=self._stream, flush=True)
+
+    def _laid_out(self, name: str, colour: int, text: str) -> str:
         head = f"{name:<{self._width}} |"
-        head = f"\x1b[{colour}m{head}\x1b[0m" if self._tty else head
+        head = f"\x1b[{colour}m{head}\x1b[0m" if self._coloured else head
         # Never fails on what a program prints, whatever this terminal can show.
-        shown = text.encode(self._charset, "replace").decode(self._charset)
-        print(head, shown, file=self._stream, flush=True)
+        return f"{head} {text.encode(self._charset, 'replace').decode(self._charset)}"
 
 
 def _counted(role: str, replicas: int) -> str:
@@ -298,8 +323,7 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
         f"restart: {rule}\nsuccess: {scenario.success}\ntimeout: {timeout}", highlight=False
     )
     for fault in plan.faults:
-        when = fault.trigger.model_dump(mode="json", exclude_defaults=True)
-        words = " ".join(f"{key} {value}" for key, value in when.items())
+        words = in_words(fault.trigger)
         console.print(f"fault {fault.id}: {fault.kind} {fault.target} at {words}", highlight=False)
     for task in plan.tasks:
         if task.index == 0:

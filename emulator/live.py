@@ -50,8 +50,8 @@ class LiveTask:
     """As last sampled; None where it does not run or nobody samples."""
     rates: Rates | None = None
     """Between the last two samples."""
-    gpus: Mapping[int, GpuShare] = field(default_factory=dict)
-    """By the device's index."""
+    gpus: Mapping[str, GpuShare] = field(default_factory=dict)
+    """By the device's uuid: instances of a divided device have the same index."""
     pace: Pace = field(default_factory=Pace)
     examples_told: float | None = None
     """The last count of examples that it told of itself."""
@@ -187,7 +187,7 @@ class Live:
             usage = sample.tasks.get(name) if task.state == "running" else None
             task.rates = None if usage is None else rates(task.usage, usage, seconds)
             task.usage = usage
-            task.gpus = {g.index: g.tasks[name] for g in sample.gpus if name in g.tasks}
+            task.gpus = {g.uuid: g.tasks[name] for g in sample.gpus if name in g.tasks}
 
     def entry(self, entry: Entry) -> None:
         """Take an event of the history."""

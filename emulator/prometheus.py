@@ -258,11 +258,11 @@ def _of_gpus(gpus: Sequence[tuple[Labels, GpuUsage]]) -> Iterator[Metric]:
 
 
 def _of_gpu_shares(live: Live, tasks: Sequence[tuple[Labels, LiveTask]]) -> Iterator[Metric]:
-    uuids = {gpu.index: gpu.uuid for gpu in live.gpus}
+    indexes = {gpu.uuid: str(gpu.index) for gpu in live.gpus}
     shares = [
-        ({**labels, "gpu": str(index), "uuid": uuids[index]}, share)
+        ({**labels, "gpu": indexes[uuid], "uuid": uuid}, share)
         for labels, task in tasks
-        for index, share in task.gpus.items()
+        for uuid, share in task.gpus.items()
     ]
     yield from _gauge(
         "task_gpu_utilization_ratio",

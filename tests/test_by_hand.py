@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -402,13 +403,13 @@ def _attached(cluster: Cluster) -> Cluster:
     """Connect to the supervisor that takes a run over, once its API answers."""
     deadline = time.monotonic() + 60
     while True:
-        try:
-            again = emulator.connect(cluster.folder)
+        with contextlib.suppress(UsageError), contextlib.ExitStack() as stack:
+            again = stack.enter_context(emulator.connect(cluster.folder))
             again.status()
+            stack.pop_all()
             return again
-        except UsageError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.mark.docker

@@ -302,7 +302,7 @@ def test_a_task_has_its_share_of_each_device() -> None:
     run = live(UP)
     one = GpuUsage(0, "GPU-a", tasks={"worker-0": GpuShare(100, 0.4)})
     run.sample(sampled(3, 1.0, [one, GpuUsage(1, "GPU-b")]))
-    assert run.tasks["worker-0"].gpus == {0: GpuShare(100, 0.4)}
+    assert run.tasks["worker-0"].gpus == {"GPU-a": GpuShare(100, 0.4)}
     assert run.tasks["worker-1"].gpus == {}
     assert [gpu.uuid for gpu in run.gpus] == ["GPU-a", "GPU-b"]
 

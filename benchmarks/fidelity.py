@@ -17,9 +17,9 @@ from typing import Any
 
 from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
-from emulator.reading import parse
-from emulator.record import Entry, Record
+from emulator.record.folder import Entry, Record
 from emulator.run import up
+from emulator.scenario.reading import parse
 
 TASKS, FAULTS = 4, 100
 GRACE, DOWN = 0.3, 0.5

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from emulator.bundled import scenario_path
 from emulator.engines.docker import DockerEngine
-from emulator.reading import load
-from emulator.record import Entry
+from emulator.record.folder import Entry
 from emulator.results import Listener
 from emulator.run import up
-from emulator.scenario import Role, Scenario
+from emulator.scenario.model import Role, Scenario
+from emulator.scenario.reading import load
 
 CGROUPS = Path("/sys/fs/cgroup")
 

@@ -21,15 +21,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+from emulator.analysis.throughput import curve
 from emulator.clock import ManualClock
 from emulator.engines.base import Inbox
-from emulator.faults import PlannedFault
 from emulator.metrics.samples import Usage
 from emulator.plan import Plan, Site, make_plan
-from emulator.reading import parse
-from emulator.record import Record, RunFolder
+from emulator.record.folder import Record, RunFolder
 from emulator.run import judge
-from emulator.throughput import curve
+from emulator.scenario.faults import PlannedFault
+from emulator.scenario.reading import parse
 
 SCENARIO = """\
 name: long

@@ -35,9 +35,9 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.docker_logs import seconds
 from emulator.engines.docker_requests import SHARED, WORKDIR, cpu_quota, program_archive
 from emulator.plan import Plan, Task
-from emulator.reading import load
-from emulator.record import Record
+from emulator.record.folder import Record
 from emulator.run import make_ready
+from emulator.scenario.reading import load
 from emulator.steps import StepReader
 
 TASKS = 10

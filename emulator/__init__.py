@@ -6,14 +6,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emulator.client import Cluster, connect
+    from emulator.api.client import Cluster, connect
     from emulator.engines import choose
     from emulator.errors import EmulatorError
-    from emulator.reading import load
-    from emulator.record import Record
+    from emulator.record.folder import Record
     from emulator.results import Result, judge
     from emulator.run import up
-    from emulator.scenario import Scenario
+    from emulator.scenario.model import Scenario
+    from emulator.scenario.reading import load
 
 __all__ = [
     "Cluster",
@@ -34,15 +34,15 @@ except PackageNotFoundError:  # a checkout that was never installed
     __version__ = "0"
 
 _HOMES = {
-    "Cluster": "client",
-    "connect": "client",
+    "Cluster": "api.client",
+    "connect": "api.client",
     "EmulatorError": "errors",
-    "Record": "record",
+    "Record": "record.folder",
     "Result": "results",
-    "Scenario": "scenario",
+    "Scenario": "scenario.model",
     "choose": "engines",
     "judge": "results",
-    "load": "reading",
+    "load": "scenario.reading",
     "up": "run",
 }
 

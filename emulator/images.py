@@ -30,7 +30,7 @@ from urllib3.exceptions import HTTPError
 from emulator import base_image
 from emulator.bundled import ROOT
 from emulator.errors import EngineLost, ImageError, UsageError
-from emulator.scenario import Dockerfile
+from emulator.scenario.model import Dockerfile
 
 __all__ = ["KINDS", "BuildOptions", "Images", "builder_lines", "recipe_tag"]
 

@@ -21,7 +21,7 @@ from emulator.engines import choose
 from emulator.engines.base import Engine, Found
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineMissing
-from emulator.record import Record, is_live, runs_in, wait_until_over
+from emulator.record.folder import Record, is_live, runs_in, wait_until_over
 
 __all__ = ["abandoned", "clean", "find_all", "stop_or_remove"]
 

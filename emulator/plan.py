@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict
 
 from emulator import rendezvous
 from emulator.errors import Unsupported
-from emulator.faults import PlannedFault, timeline
 from emulator.netem import Link, between_all
-from emulator.scenario import Dockerfile, Role, Scenario
+from emulator.scenario.faults import PlannedFault, timeline
+from emulator.scenario.model import Dockerfile, Role, Scenario
 
 __all__ = ["Plan", "Site", "Task", "make_plan", "new_run_id"]
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator import checks
-from emulator.analysis import Analysis, analyse
-from emulator.checks import Verdict
-from emulator.events import JobEnd
+from emulator.analysis import checks
+from emulator.analysis.analyse import Analysis, analyse
+from emulator.analysis.checks import Verdict
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record import Entry, Record, uncollected
+from emulator.record.folder import Entry, Record, uncollected
+from emulator.supervisor.events import JobEnd
 
 __all__ = ["Listener", "Result", "exit_code", "judge"]
 

@@ -13,19 +13,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from emulator.api import Door
+from emulator.api.door import Door
+from emulator.api.loopback import Loopback
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
-from emulator.events import Interrupted, JobEnd
-from emulator.loopback import Loopback
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, make_plan, new_run_id
-from emulator.record import Entry, Record, RunFolder
+from emulator.record.folder import Entry, Record, RunFolder
 from emulator.results import Listener, Result, exit_code, judge
-from emulator.scenario import Scenario
-from emulator.successor import Successor
-from emulator.supervisor import Supervisor
+from emulator.scenario.model import Scenario
+from emulator.supervisor.events import Interrupted, JobEnd
+from emulator.supervisor.loop import Supervisor
+from emulator.supervisor.successor import Successor
 
 CALLS_AT_ONCE = 32
 """Engine calls that are under way at the same time."""

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from emulator.comparison import Judged, Row, rows
+from emulator.analysis.comparison import Judged, Row, rows
 from emulator.engines.base import Engine
 from emulator.errors import EmulatorError, ScenarioError, UsageError
 from emulator.plan import new_run_id
-from emulator.reading import load
-from emulator.record import Record
+from emulator.record.folder import Record
 from emulator.results import Result, judge
 from emulator.run import make_ready
-from emulator.scenario import Scenario
-from emulator.variants import Variant
+from emulator.scenario.model import Scenario
+from emulator.scenario.reading import load
+from emulator.scenario.variants import Variant
 
 __all__ = ["Planned", "Sweep", "compare", "plan_all", "read_all", "up_all"]
 

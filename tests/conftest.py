@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineMissing
 from emulator.leftovers import stop_or_remove
-from emulator.record import Record
+from emulator.record.folder import Record
 
 REQUIRE = "EMULATOR_REQUIRE_DOCKER"
 NO_ENGINE = "no Docker engine answers; `make docker` starts one"

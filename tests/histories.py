@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from emulator.record import Entry
+from emulator.plan import Plan, Site, make_plan
+from emulator.record.history import Entry
+from emulator.scenario.reading import parse
 
 BEGAN = 1000.0
+SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
 
 Told = tuple[float, str, str, dict[str, Any]]
 """Seconds, event, task, data."""
+
+
+def a_plan(cluster: str, extra: str = "") -> Plan:
+    text = f"name: test\nprogram: {{command: [a]}}\ncluster: {cluster}\n{extra}"
+    return make_plan(parse(text), "run-1", SITE)
 
 
 def history(told: Sequence[Told]) -> list[Entry]:

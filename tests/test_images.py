@@ -15,7 +15,7 @@ from emulator.base_image import AptSource, apt_source
 from emulator.bundled import ROOT
 from emulator.errors import ImageError, UsageError
 from emulator.images import KINDS, BuildOptions, builder_lines, recipe_context, recipe_tag
-from emulator.scenario import Dockerfile
+from emulator.scenario.model import Dockerfile
 
 
 def unpacked(context: bytes) -> dict[str, bytes]:

@@ -12,8 +12,8 @@ import pytest
 
 from emulator.errors import Unsupported
 from emulator.plan import Plan, Site, Task, make_plan, new_run_id
-from emulator.reading import parse
-from emulator.scenario import Dockerfile, Scenario
+from emulator.scenario.model import Dockerfile, Scenario
+from emulator.scenario.reading import parse
 
 BASE = "name: test\nprogram: {command: [python, t.py]}\n"
 

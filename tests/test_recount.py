@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from emulator.record import Record
-from emulator.throughput import curve
+from emulator.analysis.throughput import curve
+from emulator.record.folder import Record
 from tests.conftest import Emulate
 from tests.recount import Recount, percentile, recount
 

@@ -15,7 +15,7 @@ from emulator.errors import EngineLost, UsageError
 from emulator.report.terminal import print_runs
 from emulator.results import Result
 from emulator.run import up
-from emulator.variants import variants
+from emulator.scenario.variants import variants
 from emulator.whatif import Planned, Sweep, compare, plan_all, read_all, up_all
 
 TEXT = "name: s\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"

@@ -20,7 +20,7 @@ from emulator.cli.common import (
     print_json,
 )
 from emulator.errors import UsageError
-from emulator.strikes import STRIKES
+from emulator.scenario.strikes import STRIKES
 
 __all__ = ["add_to"]
 
@@ -119,7 +119,7 @@ def heal(
     out: Out = Path("runs"),
 ) -> None:
     """Heal a fault that lasts, or bring back now what was preempted."""
-    from emulator.client import Cluster
+    from emulator.api.client import Cluster
 
     with Cluster(find_live_run(run, out)) as cluster:
         healed = cluster.heal(fault)
@@ -132,7 +132,7 @@ def wait(
     json: Annotated[bool, typer.Option("--json", help="The summary as data.")] = False,
 ) -> None:
     """Wait until a run is over, and print its summary. Exit codes are those of `up`."""
-    from emulator.record import wait_until_over
+    from emulator.record.folder import wait_until_over
     from emulator.report.terminal import print_summary
     from emulator.results import exit_code, judge
 
@@ -159,9 +159,9 @@ def attach(
 
     A run that somebody is at work on is only followed: what its tasks print, until it is over.
     """
-    from emulator.client import Cluster
+    from emulator.api.client import Cluster
+    from emulator.api.loopback import Loopback
     from emulator.engines import choose
-    from emulator.loopback import Loopback
     from emulator.report.live import view
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.run import attach as take_over
@@ -180,7 +180,7 @@ def attach(
 
 
 def _strike(run: str, out: Path, said: dict[str, object]) -> None:
-    from emulator.client import Cluster
+    from emulator.api.client import Cluster
 
     with Cluster(find_live_run(run, out)) as cluster:
         struck = cluster.fault(**said)

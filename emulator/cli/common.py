@@ -11,9 +11,9 @@ import typer
 
 from emulator.bundled import scenario_path, scenarios
 from emulator.engines import NAMES, Engine, choose
-from emulator.reading import load
-from emulator.record import Record, runs_in
-from emulator.scenario import Scenario
+from emulator.record.folder import Record, runs_in
+from emulator.scenario.model import Scenario
+from emulator.scenario.reading import load
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -94,7 +94,7 @@ def up_variants(
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.results import Result, judge
     from emulator.run import up
-    from emulator.variants import variants
+    from emulator.scenario.variants import variants
     from emulator.whatif import Planned, plan_all, read_all, up_all
     from emulator.whatif import compare as compare_records
 

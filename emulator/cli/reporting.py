@@ -12,7 +12,7 @@ import typer
 
 from emulator.cli.common import Out, RunArgument, console, find_run, note, print_json
 from emulator.errors import UsageError
-from emulator.record import runs_in
+from emulator.record.folder import runs_in
 from emulator.units import parse_duration
 
 __all__ = ["add_to"]
@@ -76,7 +76,7 @@ def runs(
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
     """List runs with what they came to, the latest last. `emulate ps` has those that go on."""
-    from emulator.listing import chosen, listed
+    from emulator.analysis.listing import chosen, listed
     from emulator.report.listing import print_listing
 
     rows = chosen(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from emulator import checks
+from emulator.analysis import checks
 from emulator.bundled import scenario_path
 from emulator.cli.common import (
     ApiPort,
@@ -98,8 +98,8 @@ def up(
             json=json,
         )
         raise typer.Exit(code)
+    from emulator.api.loopback import Loopback
     from emulator.background import telling
-    from emulator.loopback import Loopback
     from emulator.plan import new_run_id
     from emulator.report.live import view
     from emulator.report.terminal import print_result

@@ -79,7 +79,7 @@ def doctor(
 
 def schema() -> None:
     """Print the JSON Schema of a scenario, for your editor."""
-    from emulator.scenario import json_schema
+    from emulator.scenario.model import json_schema
 
     print_json(json_schema())
 

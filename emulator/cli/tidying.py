@@ -12,7 +12,7 @@ import typer
 
 from emulator.cli.common import Out, RunArgument, WhichEngine, console, find_run, note, print_json
 from emulator.errors import UsageError
-from emulator.record import Record
+from emulator.record.folder import Record
 
 __all__ = ["add_to"]
 
@@ -37,7 +37,7 @@ def ps(
 ) -> None:
     """List runs: those that go on, and those that have left something on an engine."""
     from emulator.leftovers import find_all
-    from emulator.record import runs_in
+    from emulator.record.folder import runs_in
     from emulator.report.terminal import print_runs, print_status
 
     if run is not None:
@@ -69,7 +69,7 @@ def ps(
 
 def _status(record: Record) -> dict[str, Any]:
     """Return tasks and faults of a run, asked of its supervisor or read from its folder."""
-    from emulator.client import Cluster
+    from emulator.api.client import Cluster
     from emulator.results import judge
 
     if record.live:
@@ -98,7 +98,7 @@ def logs(
     if task is not None and task not in names:
         raise UsageError(f"{record.run_id} has no task {task}.", f"It has {', '.join(names)}.")
     if follow and record.live:
-        from emulator.client import Cluster
+        from emulator.api.client import Cluster
         from emulator.report.terminal import LivePrinter
 
         with Cluster(record) as cluster:
@@ -112,9 +112,9 @@ def logs(
 
 def down(run: RunArgument, out: Out = Path("runs")) -> None:
     """Stop a run that goes on, or remove what a kept or crashed one has left."""
-    from emulator.client import Cluster
+    from emulator.api.client import Cluster
     from emulator.leftovers import stop_or_remove
-    from emulator.record import wait_until_over
+    from emulator.record.folder import wait_until_over
 
     record = find_run(run, out)
     # Before its API answers, and after, it is told by a signal.

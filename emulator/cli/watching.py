@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from emulator.cli.common import Out, RunArgument, console, find_live_run
-from emulator.record import Record, wait_until_over
+from emulator.record.folder import Record, wait_until_over
 
 __all__ = ["add_to"]
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from emulator import faults
 from emulator.errors import EngineError, Unsupported
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
-from emulator.scenario import Scenario
+from emulator.scenario import faults
+from emulator.scenario.model import Scenario
 
 __all__ = [
     "CAPABILITIES",

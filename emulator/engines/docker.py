@@ -20,7 +20,6 @@ from typing import Any
 import docker
 from docker.errors import APIError
 
-from emulator import faults
 from emulator.engines.base import CAPABILITIES, Exited, Found, Inbox, Life, Line, Lost
 from emulator.engines.docker_addresses import Addresses, make_network
 from emulator.engines.docker_addresses import found as found_addresses
@@ -49,7 +48,8 @@ from emulator.metrics import gpu
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
-from emulator.scenario import Scenario
+from emulator.scenario import faults
+from emulator.scenario.model import Scenario
 
 __all__ = ["DockerEngine", "connect"]
 

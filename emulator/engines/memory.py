@@ -20,7 +20,7 @@ from emulator.errors import EngineError
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
-from emulator.scenario import Dockerfile, Scenario
+from emulator.scenario.model import Dockerfile, Scenario
 
 __all__ = ["MemoryEngine", "Script"]
 

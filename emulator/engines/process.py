@@ -31,7 +31,7 @@ from emulator.errors import EngineError, EngineLost
 from emulator.metrics.processes import Sessions
 from emulator.metrics.samples import Usage
 from emulator.plan import Plan, Site, Task
-from emulator.scenario import Dockerfile, Scenario
+from emulator.scenario.model import Dockerfile, Scenario
 
 __all__ = ["ProcessEngine", "exit_code"]
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
+from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import GpuUsage, Sample, series
 from emulator.plan import Plan
-from emulator.record import Entry
-from emulator.throughput import Curve, curve
+from emulator.record.folder import Entry
 
 __all__ = ["JOB", "Moment", "moments", "write_event_file"]
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.analysis import Analysis, analyse
+from emulator.analysis.analyse import Analysis, analyse
 from emulator.errors import UsageError
 from emulator.exports.event_files import moments, write_event_file
 from emulator.exports.files import described, write_csv, write_parquet
 from emulator.exports.places import claim, claim_file, saying
 from emulator.exports.tables import Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace
-from emulator.record import Record
+from emulator.record.folder import Record
 
 __all__ = ["Wanted", "export"]
 

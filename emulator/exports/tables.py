@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Literal
 
-from emulator.analysis import FaultResult
+from emulator.analysis.analyse import FaultResult
 from emulator.metrics.samples import Rates, Sample, series
-from emulator.record import Entry
+from emulator.record.folder import Entry
 
 __all__ = ["Cell", "Column", "Table", "tables"]
 

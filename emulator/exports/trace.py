@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from emulator.analysis import FaultResult
-from emulator.faults import from_json
+from emulator.analysis.analyse import FaultResult
+from emulator.analysis.spans import Span, Timed, lanes, phases, states, steps, timed
+from emulator.analysis.throughput import curve
 from emulator.metrics.samples import Sample, series
 from emulator.plan import Plan, Task
-from emulator.record import Entry
-from emulator.spans import Span, Timed, lanes, phases, states, steps, timed
-from emulator.throughput import curve
+from emulator.record.folder import Entry
+from emulator.scenario.faults import from_json
 
 __all__ = ["HEAD", "MOST_STEPS", "Event", "as_json", "trace"]
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from emulator.comparison import Row, beside, called, written
+from emulator.analysis.comparison import Row, beside, called, written
 from emulator.report.terminal import STATUS_COLOURS
 from emulator.units import format_duration
 

@@ -10,14 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from emulator.analysis import Analysis, FaultResult
-from emulator.checks import Verdict
-from emulator.lanes import Ending, Span, endings, over_at, phases, states
+from emulator.analysis.analyse import Analysis, FaultResult
+from emulator.analysis.checks import Verdict
+from emulator.analysis.lanes import Ending, Span, endings, over_at, phases, states
+from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record import Entry, Record
+from emulator.record.folder import Entry, Record
 from emulator.results import judge
-from emulator.throughput import Curve, curve
 from emulator.units import format_duration
 
 __all__ = ["Facts", "Figure", "key_figures", "printable", "read"]

@@ -14,11 +14,11 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-from emulator.analysis import FaultResult
-from emulator.goodput import CAUSES
-from emulator.lanes import STATES, Span
+from emulator.analysis.analyse import FaultResult
+from emulator.analysis.goodput import CAUSES
+from emulator.analysis.lanes import STATES, Span
+from emulator.analysis.throughput import Curve
 from emulator.report.facts import Facts
-from emulator.throughput import Curve
 from emulator.units import format_duration
 
 __all__ = ["POINTS", "Chart", "axis", "colour", "layout", "line", "short", "thinned", "timeline"]

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator.comparison import Row
+from emulator.analysis.comparison import Row
 from emulator.errors import RecordError
-from emulator.record import Record
+from emulator.record.folder import Record
 from emulator.report import HTML, junit, markdown, overlay, page
 from emulator.report.facts import read
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 
-from emulator.checks import Verdict
+from emulator.analysis.checks import Verdict
 from emulator.report.facts import Facts, printable
 
 __all__ = ["render"]

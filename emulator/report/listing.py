@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from emulator.listing import Listed
+from emulator.analysis.listing import Listed
 from emulator.report.terminal import STATUS_COLOURS
 from emulator.units import format_duration
 

@@ -21,10 +21,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live as RichLive
 from rich.segment import Segment
 
-from emulator.live import Live
+from emulator.analysis.live import Live
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record import Entry, Record
+from emulator.record.folder import Entry, Record
 from emulator.report.panel import lines as panel_lines
 from emulator.report.terminal import LivePrinter
 from emulator.results import Listener

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from emulator.analysis import FaultResult
+from emulator.analysis.analyse import FaultResult
 from emulator.report.facts import Facts, key_figures, printable
 from emulator.units import format_duration
 

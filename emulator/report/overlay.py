@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from emulator.comparison import Row, beside, called, written
+from emulator.analysis.comparison import Row, beside, called, written
 from emulator.report import HTML
 from emulator.report.facts import Facts
 from emulator.report.figures import Chart, axis, layout, line, short, thinned

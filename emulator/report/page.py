@@ -26,12 +26,12 @@ import jinja2
 from markupsafe import Markup
 
 import emulator
-from emulator.goodput import CAUSES
+from emulator.analysis.goodput import CAUSES
+from emulator.analysis.throughput import throughput
 from emulator.plan import Task
 from emulator.report.facts import Facts, key_figures, printable
 from emulator.report.figures import Chart, colour, line, timeline
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
-from emulator.throughput import throughput
 from emulator.units import format_duration, format_size
 
 __all__ = ["WORDS", "Cause", "causes", "embedded", "linker", "page", "render", "series"]

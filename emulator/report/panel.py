@@ -13,9 +13,9 @@ from statistics import fmean
 from rich.cells import cell_len
 from rich.text import Text
 
-from emulator.live import Estimate, Live, LiveFault, LiveTask
+from emulator.analysis.live import Estimate, Live, LiveFault, LiveTask
 from emulator.metrics.samples import GpuShare, GpuUsage
-from emulator.strikes import Trigger
+from emulator.scenario.strikes import Trigger
 from emulator.units import format_duration, format_size
 
 __all__ = ["in_words", "lines"]

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from emulator.doctor import Finding
 from emulator.plan import Plan, Task
-from emulator.record import Entry, Record
+from emulator.record.folder import Entry, Record
 from emulator.report import HTML
 from emulator.report.panel import in_words
 from emulator.results import Listener, Result

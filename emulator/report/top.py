@@ -23,11 +23,11 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live as RichLive
 from rich.text import Text
 
-from emulator.client import Cluster
+from emulator.analysis.live import LINES, Live
+from emulator.api.client import Cluster
 from emulator.errors import EmulatorError
-from emulator.live import LINES, Live
 from emulator.metrics.samples import Sample
-from emulator.record import Entry, Record
+from emulator.record.folder import Entry, Record
 from emulator.report.live import IDLE, PAINTS, now, still
 from emulator.report.panel import lines as panel_lines
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
+from emulator.analysis.throughput import Curve
 from emulator.metrics.samples import GpuUsage, Rates, Sample, Usage, series
 from emulator.report.facts import Facts
 from emulator.report.figures import POINTS, Chart, axis, layout, line, short, thinned
-from emulator.throughput import Curve
 
 __all__ = ["Panel", "gpu_panels", "no_gpus", "task_panels"]
 

@@ -21,7 +21,7 @@ from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError
 from emulator.plan import Plan, make_plan, new_run_id
-from emulator.scenario import Program, Role, Scenario
+from emulator.scenario.model import Program, Role, Scenario
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from emulator.engines.docker_network import missing_parts
 from emulator.errors import EngineError, Unsupported
 from emulator.netem import Link
 from emulator.plan import make_plan, new_run_id
-from emulator.scenario import Program, Scenario
+from emulator.scenario.model import Program, Scenario
 from tests.conftest import Emulate, Finished
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]

@@ -14,7 +14,7 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.docker_usage import ContainerUsage, usage_of
 from emulator.metrics.samples import Usage
 from emulator.plan import Plan, make_plan, new_run_id
-from emulator.scenario import Program, Role, Scenario
+from emulator.scenario.model import Program, Role, Scenario
 
 
 def stats(inactive: str) -> dict[str, Any]:

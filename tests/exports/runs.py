@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from emulator.plan import Plan, Site, make_plan
-from emulator.reading import parse
-from emulator.record import Entry
+from emulator.record.folder import Entry
+from emulator.scenario.reading import parse
 from tests.histories import BEGAN, ended, fault, happened, history, job, phase, restart, step
 
 TEXT = """\

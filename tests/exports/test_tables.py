@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from emulator.analysis import FaultResult, analyse
+from emulator.analysis.analyse import FaultResult, analyse
 from emulator.exports.tables import Cell, Column, Table, tables
 from emulator.metrics.samples import GpuShare, GpuUsage, Usage
 from tests.exports.runs import a_history, a_plan, some_samples

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from emulator.analysis import analyse
+from emulator.analysis.analyse import analyse
 from emulator.exports import trace as module
 from emulator.exports.trace import HEAD, Event, as_json, trace
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record import Entry
+from emulator.record.folder import Entry
 from tests.exports.runs import DURATION, TEXT, a_history, a_plan, some_samples
 from tests.exports.trace_format import problems, read
 from tests.histories import fault, happened, history, step

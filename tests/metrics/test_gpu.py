@@ -13,7 +13,7 @@ from emulator.engines.process import ProcessEngine
 from emulator.metrics.gpu_device import shares
 from emulator.metrics.samples import GpuShare
 from emulator.plan import make_plan, new_run_id
-from emulator.scenario import Program, Role, Scenario
+from emulator.scenario.model import Program, Role, Scenario
 from tests.conftest import Emulate
 from tests.metrics.fake_gpus import (
     COLUMNS,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from emulator.metrics.samples import GpuShare
-from emulator.record import Record
+from emulator.record.folder import Record
 from tests.conftest import Emulate
 from tests.metrics.fake_gpus import GIB, LOST, TWO, environment
 

@@ -6,17 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator import checks
-from emulator.analysis import analyse
+from emulator.analysis import checks
+from emulator.analysis.analyse import analyse
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine
 from emulator.metrics.samples import Sample
-from emulator.reading import parse
-from emulator.record import Record
+from emulator.record.folder import Record
 from emulator.report.facts import Facts
 from emulator.run import up
-from tests.histories import Told, began_again, ended, fault, happened, history, job, phase, step
-from tests.test_analysis import a_plan
+from emulator.scenario.reading import parse
+from tests.histories import (
+    Told,
+    a_plan,
+    began_again,
+    ended,
+    fault,
+    happened,
+    history,
+    job,
+    phase,
+    step,
+)
 
 BASE = "name: test\nframework: tensorflow\nimage: none\nprogram: {command: [train]}\n"
 PREEMPT = "faults: [{preempt: worker-1, at: 5s, grace: 2s, down: 3s}]\n"

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from emulator.engines.memory import Script
-from emulator.record import Record
+from emulator.record.folder import Record
 from emulator.report.files import write, write_comparison
 from emulator.whatif import compare
 from tests.conftest import Emulate

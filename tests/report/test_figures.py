@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import emulator.report
-from emulator.lanes import Span
+from emulator.analysis.lanes import Span
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from emulator.report.facts import Facts
 from emulator.report.figures import POINTS, coalesced, thinned, timeline

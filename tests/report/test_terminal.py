@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from emulator.analysis import Analysis, FaultResult, TaskResult
-from emulator.checks import summary
+from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
+from emulator.analysis.checks import summary
+from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.report.terminal import print_summary
-from emulator.throughput import Rate, StepTimes, Throughput
 
 
 def printed(

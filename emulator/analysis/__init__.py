@@ -1,0 +1,1 @@
+"""What a record says: numbers, verdicts, and what it looks like now (pure)."""

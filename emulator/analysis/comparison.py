@@ -1,0 +1,165 @@
+"""Runs side by side: one row of numbers each, and what their scenarios have set apart (pure)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from emulator.analysis.analyse import Analysis
+from emulator.analysis.checks import Status, Verdict, overall, rounded
+from emulator.analysis.throughput import scaling_efficiency, workers
+from emulator.plan import Plan
+
+__all__ = ["Judged", "Row", "beside", "called", "differences", "rows", "written"]
+
+_SAYS_NOTHING = "description"
+"""Of all keys the one that changes nothing of what runs."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run. Times are seconds; None: the record does not say."""
+
+    run_id: str
+    variant: str
+    outcome: str
+    verdict: Status
+    final_step: int | None
+    lost_steps: int | None
+    restarts: int
+    worst_recovery: float | None
+    """The longest of all recoveries; None as well where one of them never came, see below."""
+    unrecovered: int
+    """Failures that no step followed."""
+    goodput: float | None
+    steps_per_second: float | None
+    duration: float
+    differs: Mapping[str, Any]
+    """The keys in which the scenarios of all compared runs differ, as this one has them."""
+    efficiency: float | None = None
+    """Of scaling, against the baseline; None as well where none is named."""
+    efficiency_by: str | None = None
+    """What the work was counted in: `examples` or `steps`."""
+
+
+Judged = tuple[Plan, Analysis, Sequence[Verdict]]
+"""A run with what it came to."""
+
+
+def rows(judged: Sequence[Judged], baseline: Judged | None = None) -> list[Row]:
+    """Return a row for each run, in the order given, with its efficiency against a baseline."""
+    scenarios = [plan.scenario.model_dump(mode="json") for plan, _, _ in judged]
+    differing = differences(scenarios)
+    found = [
+        _row(*run, {key: values[number] for key, values in differing.items()})
+        for number, run in enumerate(judged)
+    ]
+    if baseline is None:
+        return found
+    return [_scaled(row, run, baseline) for row, run in zip(found, judged, strict=True)]
+
+
+def _scaled(row: Row, run: Judged, baseline: Judged) -> Row:
+    """Return a row with its efficiency, see `throughput.scaling_efficiency`."""
+    found = scaling_efficiency(
+        run[1].throughput.job, workers(run[0]), baseline[1].throughput.job, workers(baseline[0])
+    )
+    if found is None:
+        return row
+    return replace(row, efficiency=rounded(found[0]), efficiency_by=found[1])
+
+
+def _row(
+    plan: Plan, analysis: Analysis, verdicts: Sequence[Verdict], differs: Mapping[str, Any]
+) -> Row:
+    recovered = analysis.recoveries and not analysis.unrecovered
+    return Row(
+        run_id=plan.run_id,
+        variant=plan.variant,
+        outcome=analysis.outcome,
+        verdict=overall(verdicts),
+        final_step=analysis.final_step,
+        # Who told of no step has lost none that we would know of.
+        lost_steps=None if analysis.final_step is None else analysis.lost_steps,
+        restarts=analysis.restarts,
+        worst_recovery=rounded(max(analysis.recoveries)) if recovered else None,
+        unrecovered=analysis.unrecovered,
+        goodput=rounded(analysis.goodput),
+        steps_per_second=rounded(analysis.steps_per_second),
+        duration=round(analysis.duration, 4),
+        differs=differs,
+    )
+
+
+def differences(scenarios: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the keys in which scenarios differ, dotted as `--set` takes them, with each's value.
+
+    The scenarios are as JSON; None stands for a key that one of them lacks.
+    """
+    return {
+        key: values
+        for key, values in _differing("", list(scenarios))
+        if key.partition(".")[0] != _SAYS_NOTHING
+    }
+
+
+def _differing(path: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the deepest places where not all values are the same."""
+    if all(value == values[0] for value in values):
+        return
+    if all(isinstance(value, Mapping) for value in values):
+        # A dict keeps the order in which the keys were written; a set would not.
+        for key in dict.fromkeys(key for value in values for key in value):
+            yield from _differing(_below(path, key), [value.get(key) for value in values])
+    elif all(isinstance(value, list) for value in values) and _line_up(values):
+        for index in range(max(map(len, values))):
+            entries = [value[index] if index < len(value) else None for value in values]
+            yield from _differing(_below(path, index), entries)
+    else:
+        yield path, values
+
+
+def _below(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _line_up(values: Sequence[Sequence[Any]]) -> bool:
+    """Say whether entry N of one list is to be compared with entry N of another.
+
+    Faults are, and so are commands of the same length; else one more word would shift all others.
+    """
+    of_mappings = all(isinstance(entry, Mapping) for value in values for entry in value)
+    return of_mappings or len({len(value) for value in values}) == 1
+
+
+def called(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what each run is called: its variant, with its id where two are of the same."""
+    count = Counter(row.variant for row in rows)
+    for row in rows:
+        known = row.variant and count[row.variant] == 1
+        yield row.variant if known else f"{row.run_id} {row.variant}".strip()
+
+
+def beside(row: Row, reference: Row, what: str, form: Callable[[float], str]) -> str:
+    """Return a number, and how many times the reference's it is."""
+    value, first = getattr(row, what), getattr(reference, what)
+    if value is None:
+        return ""
+    ratio = f" x{value / first:.2f}" if first and row is not reference else ""
+    return f"{form(value)}{ratio}"
+
+
+def written(value: object) -> str:
+    """Return a value of a scenario as short as it can be said."""
+    return value if isinstance(value, str) and value else json.dumps(_without_defaults(value))
+
+
+def _without_defaults(value: object) -> object:
+    """Drop what a fault or a role of the other scenario says by default: nothing."""
+    if isinstance(value, Mapping):
+        kept = {key: _without_defaults(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in kept.items() if inner not in (None, {}, [])}
+    return value

@@ -1,0 +1,170 @@
+"""What must hold at every moment of a run, looked for in its history (pure).
+
+These promise more than numbers do: a job may reach its last step and have had two chiefs on the
+way. Each function says what it looked at and what broke the promise; `checks.py` makes a
+verdict of it, which is `unknown` where there was nothing to look at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from emulator.record.history import Entry
+
+__all__ = ["INVARIANTS", "Observed", "monotone_checkpoints", "single_chief", "steps_exactly_once"]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one promise came to."""
+
+    wanted: str
+    seen: int
+    """How many things could have broken it."""
+    of: str
+    """What these are, in the plural."""
+    broken: Sequence[str] = ()
+    """What broke it, a sentence each."""
+
+
+def monotone_checkpoints(history: Sequence[Entry]) -> Observed:
+    """Look whether the steps that a task saves grow, and what is restored had been saved.
+
+    After a restore a task saves on from there. What is restored may be step 0, or any that some
+    task had said it saves: one that is killed before it says that it has may be done all the same.
+    """
+    ended, broken = 0, []
+    saved, latest = {0}, dict[str, int]()
+    for entry in sorted(history, key=lambda entry: entry.wall):
+        step = entry.data.get("step")
+        if entry.event != "phase" or not isinstance(step, int):
+            continue
+        match entry.data["phase"], entry.data["state"]:
+            case "checkpoint", "begin":
+                saved.add(step)
+            case "checkpoint", "end":
+                if step < latest.get(entry.task, step):
+                    broken.append(f"{entry.task} saved step {step} after {latest[entry.task]}")
+                ended += 1
+                saved.add(step)
+                latest[entry.task] = step
+            case "restore", "end":
+                if step not in saved:
+                    broken.append(f"{entry.task} restored step {step}, which nobody had saved")
+                latest[entry.task] = step
+    return Observed("saved steps never go back", ended, "checkpoints that tell a step", broken)
+
+
+def single_chief(history: Sequence[Entry]) -> Observed:
+    """Look whether each life of the chief was over before the next, and told no step after it.
+
+    The chief is chief-0 or master-0; without these worker-0, as in TensorFlow 2.
+    """
+    chief = _chief({entry.task for entry in history})
+    broken = list(_overlaps(chief, [entry for entry in history if entry.task == chief]))
+    lives = sum(entry.event == "running" and entry.task == chief for entry in history)
+    return Observed("one chief at a time", lives, f"lives of {chief or 'a chief'}", broken)
+
+
+def steps_exactly_once(history: Sequence[Entry]) -> Observed:
+    """Look whether the task that leads told of every step once: none again, and none left out.
+
+    It is the chief where that tells of steps, else the first that does. Steps are left out where
+    the gap is wider than the most common one. A step that is told twice in a row by one life was
+    not done twice: programs tell the last one again with the accuracy. Of steps that were told of
+    together and done again the first alone is named.
+    """
+    tellers = [entry.task for entry in history if entry.event == "step"]
+    leader = _chief(tellers) or next(iter(tellers), "")
+    steps = list(_told([entry for entry in history if entry.task == leader]))
+    seen = sum(told.entry.count - told.entry.gaps.get(0, 0) - told.again for told in steps)
+    broken = list(_gaps(leader, steps)) if seen > 1 else []
+    return Observed("each step once", seen if seen > 1 else 0, "steps", broken)
+
+
+INVARIANTS: Mapping[str, Callable[[Sequence[Entry]], Observed]] = {
+    "monotone_checkpoints": monotone_checkpoints,
+    "single_chief": single_chief,
+    "steps_exactly_once": steps_exactly_once,
+}
+"""By the key of `expect:` that asks for it."""
+
+
+def _chief(tasks: Collection[str]) -> str:
+    return next((name for name in ("chief-0", "master-0", "worker-0") if name in tasks), "")
+
+
+def _overlaps(chief: str, entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield where two lives of a task overlap, from what its history says of it."""
+    state, ended = "pending", float("-inf")
+    for entry in entries:
+        match entry.event:
+            case "start" | "running" if state == "running":
+                yield f"{chief} was started at {entry.t:.1f} s while it ran"
+                state = "starting"
+            case "start":
+                state = "starting"
+            case "running":
+                state = "running"
+            case "exit":
+                state, ended = "ended", entry.wall
+            case "step" if state == "ended":
+                yield f"{chief} told of step {entry.data['step']} after it had ended"
+            case "step" if entry.wall < ended:  # both are the engine's stamps
+                yield f"{chief} told of step {entry.data['step']} before its last life had ended"
+
+
+class _Told(NamedTuple):
+    """One step event; see `emulator/record/coalesce.py` for those of many steps."""
+
+    entry: Entry
+    again: bool
+    """This life had just told of its first step."""
+
+
+def _told(entries: Sequence[Entry]) -> Iterator[_Told]:
+    """Yield the steps that a task told of, without those that one life told twice in a row."""
+    before: int | None = None
+    for entry in entries:
+        if entry.event == "start":
+            before = None
+        elif entry.event == "step":
+            again = entry.first == before
+            if not again or entry.count > 1:
+                yield _Told(entry, again)
+            before = entry.step
+
+
+def _gaps(leader: str, steps: Sequence[_Told]) -> Iterator[str]:
+    """Yield where steps go back, or leave out more than they usually do."""
+    gaps = Counter(two.first - one.step for (one, _), (two, _) in pairwise(steps))
+    for entry, _ in steps:
+        gaps.update(entry.gaps)
+    forward = [gap for gap in gaps if gap > 0]
+    furthest = steps[0].entry.first
+    usual = min(forward, key=lambda gap: (-gaps[gap], gap), default=furthest)
+    if furthest > usual:
+        yield f"{leader} began with step {furthest}"
+    yield from _within(leader, steps[0].entry, usual)
+    furthest = steps[0].entry.furthest
+    for entry, again in steps[1:]:
+        if entry.first > furthest + usual:
+            yield f"{leader} told of nothing between {furthest} and {entry.first}"
+        elif entry.first <= furthest and not again:
+            yield f"{leader} told of step {entry.first} when it had been at {furthest}"
+        yield from _within(leader, entry, usual)
+        furthest = max(furthest, entry.furthest)
+
+
+def _within(leader: str, entry: Entry, usual: int) -> Iterator[str]:
+    """Yield what broke the promise between steps that were told of together."""
+    between = f"between {entry.first} and {entry.furthest}"
+    for gap, times in entry.gaps.items():
+        if gap > usual:
+            yield from [f"{leader} left out {gap - 1} steps {between}"] * times
+        elif gap < 0:
+            yield from [f"{leader} went back by {-gap} {between}"] * times

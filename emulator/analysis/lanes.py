@@ -1,0 +1,154 @@
+"""The lanes of a timeline: what every task was doing, with the faults that lay over it (pure).
+
+Exits and phases lie where the engine's stamp says, everything else where the supervisor heard of
+it; times are seconds since the run began.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from emulator.analysis import spans
+from emulator.plan import Plan
+from emulator.record.folder import Entry
+from emulator.scenario.faults import PlannedFault, from_json
+
+__all__ = ["STATES", "Ending", "Span", "endings", "faults_of", "over_at", "phases", "states"]
+
+STATES = (
+    "starting",
+    "running",
+    "paused",
+    "throttled",
+    "cut off",
+    "impaired",
+    "backoff",
+    "down",
+)
+_IMPAIRED = {"pause": "paused", "throttle": "throttled", "partition": "cut off"}
+"""What a running task is while a fault of this kind lasts; `impaired` under any other."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A task was in one state, or in one phase, from `begin` until `end`."""
+
+    task: str
+    what: str
+    """One of STATES, or the name of a phase."""
+    begin: float
+    end: float
+    count: int = 1
+    """How many it stands for, where neighbours were drawn together."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a task's last process ended."""
+
+    task: str
+    t: float
+    exit_code: int
+    state: str
+    """succeeded, failed, stopped (by us)."""
+
+
+def over_at(history: Sequence[Entry]) -> float:
+    """Return when the last thing of a run happened: all of it fits between 0 and that."""
+    return max((entry.t for entry in history), default=0.0)
+
+
+def faults_of(plan: Plan, history: Sequence[Entry]) -> list[PlannedFault]:
+    """Return the planned faults, and those that were asked for by hand."""
+    told = (e for e in history if e.event == "fault" and e.data["stage"] == "planned")
+    return [*plan.faults, *(from_json(entry.data["plan"]) for entry in told)]
+
+
+def states(plan: Plan, history: Sequence[Entry]) -> list[Span]:
+    """Return the states of every task, each task's in order and without overlap.
+
+    Before its first start and after its last exit a task is in none; see `endings`.
+    """
+    end, impaired = over_at(history), _impairments(plan, history)
+    found = [
+        span
+        for task, moments in _moments(history).items()
+        for state in spans.states(moments, end)
+        for whole in [Span(task, state.name, state.begin, state.end)]
+        for span in (_split(whole, impaired[task]) if whole.what == "running" else [whole])
+    ]
+    return [span for span in found if span.begin < span.end]
+
+
+def _moments(history: Sequence[Entry]) -> Mapping[str, list[spans.Timed]]:
+    """Return what happened to each task, in order."""
+    found: dict[str, list[spans.Timed]] = defaultdict(list)
+    for when, entry in spans.timed(history):
+        if entry.task and entry.event != "step":
+            found[entry.task].append((when, entry))
+    return found
+
+
+def _impairments(plan: Plan, history: Sequence[Entry]) -> Mapping[str, list[Span]]:
+    """Return when each task was not itself though it ran."""
+    found: dict[str, list[Span]] = defaultdict(list)
+    by_id = {fault.id: fault for fault in faults_of(plan, history)}
+    for entry in history:
+        if entry.event != "fault" or entry.data["stage"] != "applied":
+            continue
+        fault = by_id.get(str(entry.data["id"]))
+        if fault is None or "exit_code" in entry.data:
+            continue  # it is gone, and that is a state of its own
+        until = _healed(fault.id, history)
+        what = _IMPAIRED.get(fault.kind, "impaired")
+        for task in fault.tasks:
+            found[task].append(Span(task, what, entry.t, until))
+    return found
+
+
+def _healed(fault: str, history: Sequence[Entry]) -> float:
+    ends = (
+        entry.t
+        for entry in history
+        if entry.event == "fault" and entry.data["id"] == fault and entry.data["stage"] == "healed"
+    )
+    return next(ends, over_at(history))
+
+
+def _split(whole: Span, over: Sequence[Span]) -> Iterator[Span]:
+    """Yield a span with others laid over it; where two of them overlap, the first counts."""
+    since = whole.begin
+    for upper in sorted(over, key=lambda span: span.begin):
+        begin, end = max(upper.begin, since), min(upper.end, whole.end)
+        if begin >= end:
+            continue
+        yield replace(whole, begin=since, end=begin)
+        yield replace(upper, begin=begin, end=end)
+        since = end
+    yield replace(whole, begin=since)
+
+
+def phases(history: Sequence[Entry]) -> list[Span]:
+    """Return the phases that tasks told of; one that never ended lasts as long as its task."""
+    end = over_at(history)
+    return [
+        Span(task, phase.name, phase.begin, phase.end)
+        for task, moments in _moments(history).items()
+        for phase in spans.phases(moments, end)
+    ]
+
+
+def endings(history: Sequence[Entry]) -> list[Ending]:
+    """Return the exit of every task that was not started again after it."""
+    found: dict[str, Ending] = {}
+    for task, moments in _moments(history).items():
+        for when, entry in moments:
+            if entry.event == "start":
+                found.pop(task, None)
+            elif entry.event == "exit" and not entry.data.get("fault"):
+                code = int(entry.data["exit_code"])
+                ended = "stopped" if entry.data["told_to_stop"] else "failed"
+                found[task] = Ending(task, when, code, "succeeded" if code == 0 else ended)
+    return list(found.values())

@@ -1,0 +1,101 @@
+"""Runs in a folder, one row each: what `emulate runs` lists, from their summaries."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.analysis.checks import Status
+from emulator.errors import RecordError
+from emulator.record.folder import Record
+
+__all__ = ["Listed", "chosen", "listed"]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One run; None: its record does not say."""
+
+    run_id: str
+    scenario: str
+    variant: str
+    engine: str
+    began: float | None
+    """Seconds since 1970."""
+    outcome: str
+    """Also `running`, and `crashed` where the record just ends."""
+    verdict: Status | None
+    """A run that goes on has none yet; what crashed can't be judged."""
+    steps_per_second: float | None = None
+    goodput: float | None = None
+    lost_steps: int | None = None
+    duration: float | None = None
+
+
+def listed(record: Record) -> Listed:
+    """Return the row of a run. A record that this version can't read is listed by what it can."""
+    done = record.result("summary.json") or {}
+    live = record.live
+    scenario, variant, engine = _what(record, done)
+    steps = done.get("steps", {})
+    return Listed(
+        run_id=record.run_id,
+        scenario=scenario,
+        variant=variant,
+        engine=engine,
+        began=_began(record),
+        outcome="running" if live else str(done.get("outcome", "crashed")),
+        verdict=None if live else done.get("verdict", "unknown"),
+        steps_per_second=done.get("throughput", {}).get("steps_per_second"),
+        goodput=done.get("goodput"),
+        # Who told of no step has lost none that we would know of.
+        lost_steps=None if steps.get("final") is None else steps.get("lost"),
+        duration=done.get("duration"),
+    )
+
+
+def chosen(
+    rows: Iterable[Listed],
+    *,
+    scenario: str = "*",
+    verdict: str | None = None,
+    since: float | None = None,
+    limit: int | None = None,
+) -> list[Listed]:
+    """Return the rows that are asked for, oldest first; of more than `limit` the latest.
+
+    `scenario` is a glob, `since` seconds since 1970.
+    """
+    kept = [
+        row
+        for row in rows
+        if fnmatch.fnmatchcase(row.scenario, scenario)
+        and verdict in (None, row.verdict)
+        and (since is None or (row.began is not None and row.began >= since))
+    ]
+    kept.sort(key=lambda row: row.began or 0.0)
+    return kept if limit is None else kept[max(0, len(kept) - limit) :]
+
+
+def _what(record: Record, done: dict[str, Any]) -> tuple[str, str, str]:
+    """Return scenario, variant and engine, from the summary or else the plan."""
+    if done:
+        return str(done["scenario"]), str(done.get("variant", "")), str(done["engine"])
+    try:
+        plan = record.plan
+    except RecordError:  # of another version
+        return "?", "", "?"
+    return plan.scenario.name, plan.variant, plan.engine
+
+
+def _began(record: Record) -> float | None:
+    """Return when a run began; of a long history only the first line is read."""
+    try:
+        with (record.path / "history.jsonl").open("rb") as lines:
+            first = json.loads(lines.readline())
+            return float(first["wall"]) - float(first["t"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

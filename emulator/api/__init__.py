@@ -1,0 +1,1 @@
+"""A running scenario from outside: its HTTP API, the client, and `/metrics`."""

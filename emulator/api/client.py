@@ -1,0 +1,235 @@
+"""A run that goes on, as an object: what `emulate preempt`, `fault`, `wait` stand on.
+
+    with emulator.connect("last") as cluster:
+        cluster.wait_for(step=100)
+        cluster.preempt("worker-1", grace=5, down=10)
+        print(cluster.wait()["verdict"])
+
+Times are seconds, or texts such as "5s".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from emulator.api.door import SOCKET
+from emulator.errors import EngineLost, UsageError
+from emulator.metrics.samples import Sample, from_json
+from emulator.record.folder import Entry, Record, entry_of, wait_until_over
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["Cluster", "connect"]
+
+Time = float | str
+TIMES = frozenset({"grace", "down", "for", "delay", "jitter"})
+_BASE = "http://run/v1"
+
+
+def connect(run: str | Path = "last", out: str | Path = "runs") -> Cluster:
+    """Return the running scenario that `run` means: an id, its beginning, a folder, or `last`.
+
+    Raises UsageError where there is none, or where it is over.
+    """
+    return Cluster(Record.find(str(run), Path(out)))
+
+
+class Cluster:
+    """A run that goes on. Its methods raise UsageError where a request makes no sense."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.folder, self.run_id = record.path, record.run_id
+        if not (self.folder / SOCKET).exists():
+            raise UsageError(_why_not(record))
+        import httpx
+
+        transport = httpx.HTTPTransport(uds=_door(record))
+        self._http = httpx.Client(transport=transport, timeout=90.0)
+
+    def status(self) -> dict[str, Any]:
+        """Return tasks and faults as they are now."""
+        return self._ask("GET", "/run")
+
+    def preempt(
+        self,
+        target: str,
+        *,
+        grace: Time | None = None,
+        down: Time | None = None,
+        address: str | None = None,
+    ) -> list[str]:
+        """SIGTERM, `grace`, SIGKILL, `down` ("forever": for good), back on a fresh disk."""
+        return self.fault(preempt=target, grace=grace, down=down, address=address)
+
+    def kill(self, target: str) -> list[str]:
+        """SIGKILL; the restart policy decides."""
+        return self.fault(kill=target)
+
+    def terminate(self, target: str) -> list[str]:
+        """SIGTERM; the restart policy decides."""
+        return self.fault(terminate=target)
+
+    def pause(self, target: str, *, for_: Time = "forever") -> list[str]:
+        """Freeze a task, for a time or until it is healed."""
+        return self.fault(pause=target, for_=for_)
+
+    def partition(
+        self, *groups: list[str], for_: Time = "forever", oneway: bool = False
+    ) -> list[str]:
+        """Cut groups of tasks off from each other, for a time or until it is healed."""
+        return self.fault(partition=groups, for_=for_, oneway=oneway or None)
+
+    def fault(self, **strike: object) -> list[str]:
+        """Strike now, with the keys of an entry of `faults:`; return the ids of what was struck."""
+        said = {key.removesuffix("_"): v for key, v in strike.items() if v is not None}
+        body = {key: _written(key, value) for key, value in said.items()}
+        return list(self._ask("POST", "/faults", json=body)["faults"])
+
+    def heal(self, fault: str = "all") -> list[str]:
+        """Heal a fault, by its id or name, or all; return which were healed."""
+        return list(self._ask("DELETE", f"/faults/{quote(fault, safe='')}")["healed"])
+
+    def stop(self) -> None:
+        """End the job as Ctrl-C does; a second time: at once."""
+        self._ask("POST", "/stop")
+
+    def history(self, after: int = -1) -> Iterator[Entry]:
+        """Yield events as they happen, from number `after` + 1 on, until the run is over."""
+        for line in self._stream("/history", after=after):
+            yield entry_of(line)
+
+    def samples(self, *, last: int | None = None) -> Iterator[Sample]:
+        """Yield what tasks and GPUs use as it is measured, until the run is over.
+
+        From the beginning, or from the last so many that there are.
+        """
+        for line in self._stream("/samples", last=last):
+            yield from_json(line)
+
+    def lines(
+        self, task: str | None = None, *, last: int | None = None
+    ) -> Iterator[tuple[str, str]]:
+        """Yield (task, line) as it is printed, until the run is over.
+
+        From the beginning, or from the last so many lines of each task.
+        """
+        for line in self._stream("/lines", task=task, last=last):
+            yield line["task"], line["text"]
+
+    def wait_for(
+        self, *, step: int | None = None, event: str | None = None, task: str | None = None
+    ) -> Entry:
+        """Return the first event that fits: at least this step, or of this name, of this task.
+
+        Raises UsageError where the run is over before.
+        """
+        for entry in self.history():
+            if task is not None and entry.task != task:
+                continue
+            if step is not None and (entry.event != "step" or entry.furthest < step):
+                continue
+            if event is not None and entry.event != event:
+                continue
+            return entry
+        raise UsageError(f"{self.run_id} was over before that happened.")
+
+    def wait(self) -> dict[str, Any]:
+        """Wait until the run is over and judged; return its summary."""
+        wait_until_over(self.folder)
+        summary = self.record.result("summary.json")
+        if summary is None:
+            raise EngineLost(f"{self.run_id} ended without a summary.", "Try `emulate check`.")
+        return summary
+
+    def close(self) -> None:
+        """Close the connection; the run goes on."""
+        self._http.close()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
+        with _reaching(self.record):
+            answer = self._http.request(method, _BASE + path, **request)
+        _raise_for(answer)
+        return dict(answer.json())
+
+    def _stream(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+        said = {key: value for key, value in query.items() if value is not None}
+        with (
+            _reaching(self.record),
+            self._http.stream("GET", _BASE + path, params=said, timeout=None) as answer,
+        ):
+            if answer.is_error:
+                answer.read()
+            _raise_for(answer)
+            for line in answer.iter_lines():
+                yield json.loads(line)
+
+
+def _raise_for(answer: httpx.Response) -> None:
+    """Raise what an answer says has gone wrong, in its words."""
+    if not answer.is_error:
+        return
+    try:
+        said = str(answer.json()["error"])
+    except (ValueError, KeyError):
+        said = f"The API failed: {answer.text}."
+    raise UsageError(said) if answer.status_code == 422 else EngineLost(said)
+
+
+@contextmanager
+def _reaching(record: Record) -> Iterator[None]:
+    """Turn a connection that breaks, or is not to be had, into a sentence."""
+    import httpx
+
+    # Not left to httpx: it does not close a socket that nobody answers.
+    with socket.socket(socket.AF_UNIX) as door:
+        try:
+            door.connect(_door(record))
+        except OSError:
+            raise UsageError(_why_not(record)) from None
+    try:
+        yield
+    except httpx.TransportError:
+        raise UsageError(_why_not(record)) from None
+
+
+def _door(record: Record) -> str:
+    """Return the path of a run's socket: it may be long, what it is a link to is not."""
+    return os.path.realpath(record.path / SOCKET)
+
+
+def _why_not(record: Record) -> str:
+    """Say why a run can't be reached."""
+    if record.live:
+        return f"{record.run_id} is not up yet, or just ending; its API answers once all tasks run."
+    if record.result("summary.json") is None:
+        return (
+            f"The emulator of {record.run_id} is gone; `emulate attach {record.run_id}` takes the "
+            "run over."
+        )
+    return f"{record.run_id} is over."
+
+
+def _written(key: str, value: object) -> object:
+    """Write times as scenarios do."""
+    return f"{value}s" if key in TIMES and isinstance(value, int | float) else value

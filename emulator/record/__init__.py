@@ -1,0 +1,1 @@
+"""The run folder: one writer, the history, and how both stay small."""

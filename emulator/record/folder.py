@@ -1,0 +1,355 @@
+"""The run folder: one writer while it runs, readable at any moment after.
+
+`scenario.yaml` and `plan.json` are written before the first task starts, `history.jsonl`,
+`samples.jsonl` and `logs/` during, `summary.json` and `verdicts.json` last. A crash at any stage
+leaves something to read; a torn last line is left out on reading.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from emulator.clock import Clock
+from emulator.errors import RecordError, UsageError
+from emulator.metrics import sample_file
+from emulator.metrics.samples import GpuUsage, Sample, Usage
+from emulator.plan import Plan
+from emulator.record.coalesce import Coalescer
+from emulator.record.history import Entry, as_it_happened, entry_of
+
+__all__ = [
+    "Entry",
+    "Record",
+    "RunFolder",
+    "as_it_happened",
+    "entry_of",
+    "is_live",
+    "runs_in",
+    "uncollected",
+    "wait_until_over",
+]
+
+LOCK = "supervisor.lock"
+
+
+class RunFolder:
+    """The writing side; holds the run's lock as long as it is open, even if it is killed."""
+
+    def __init__(self, path: Path, plan: Plan, scenario_text: str, clock: Clock) -> None:
+        self.path = path
+        self._clock = clock
+        self._began = clock.now()
+        self._n = 0
+        self._coalescer = Coalescer()
+        self._logs: dict[str, IO[bytes]] = {}
+        with _saying(path):
+            path.mkdir(parents=True, exist_ok=True)
+            (path / "logs").mkdir(exist_ok=True)
+        if (path / "plan.json").exists():
+            raise UsageError(
+                f"There is a run in {path} already.", "Leave --run-id out, or choose another."
+            )
+        self._take()
+        with _saying(path):
+            (path / "scenario.yaml").write_text(scenario_text, encoding="utf-8")
+            _write_json(path / "plan.json", plan.model_dump(mode="json"))
+
+    def _take(self) -> None:
+        self._lock = FileLock(self.path / LOCK, thread_local=False)
+        with _saying(self.path):
+            self._lock.acquire(timeout=0)
+            # Unbuffered: what was written before a kill -9 is there after it.
+            self._history = (self.path / "history.jsonl").open("ab", buffering=0)
+        self._samples = sample_file.SampleFile(self.path / sample_file.NAME)
+
+    @classmethod
+    def reopen(cls, record: Record, clock: Clock) -> RunFolder:
+        """Go on writing a run whose writer was killed; its time goes on as well.
+
+        What was torn by the kill is cut off. Raises UsageError where somebody is writing it.
+        """
+        folder = cls.__new__(cls)
+        folder.path, folder._clock, folder._logs = record.path, clock, {}
+        folder._take()
+        history = Record(record.path).history  # `record` may have been read before
+        with _saying(record.path):
+            _cut(record.path / "history.jsonl", len(history))
+            for path in (record.path / "logs").glob("*.log"):
+                _cut(path)
+            if (samples := record.path / sample_file.NAME).exists():
+                _cut(samples)
+        last = history[-1] if history else None
+        folder._n = last.n + 1 if last else 0
+        folder._coalescer = Coalescer(sum(entry.event == "step" for entry in history))
+        since = max(0.0, clock.wall() - last.wall) if last else 0.0
+        folder._began = clock.now() - (last.t + since if last else 0.0)
+        return folder
+
+    @property
+    def t(self) -> float:
+        """Seconds since the run began."""
+        return self._clock.now() - self._began
+
+    def write(
+        self, event: str, task: str = "", *, wall: float | None = None, **data: object
+    ) -> Entry:
+        """Append to the history; the only place where events get their number and time.
+
+        Of many steps some are told of together, see `coalesce.py`. A step that waits for
+        others has the number of what will tell of it.
+        """
+        entry = Entry(
+            n=self._n,
+            t=round(self._clock.now() - self._began, 6),
+            wall=round(self._clock.wall() if wall is None else wall, 6),
+            event=event,
+            task=task,
+            data=data,
+        )
+        for one in self._coalescer.take(entry):
+            entry = replace(entry, n=self._n)
+            self._append(replace(one, n=self._n))
+        return entry
+
+    def _append(self, entry: Entry) -> None:
+        self._n += 1
+        fields = {"n": entry.n, "t": entry.t, "wall": entry.wall, "event": entry.event}
+        line = json.dumps({**fields, **({"task": entry.task} if entry.task else {}), **entry.data})
+        with _saying(self.path):
+            self._history.write(line.encode() + b"\n")
+
+    def log(self, task: str, text: str) -> None:
+        """Append a line to the task's log, as it was printed."""
+        with _saying(self.path):
+            if task not in self._logs:
+                self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
+            self._logs[task].write(text.encode("utf-8", "surrogateescape") + b"\n")
+
+    def sample(
+        self, at: float, wall: float, tasks: Mapping[str, Usage], gpus: Sequence[GpuUsage] = ()
+    ) -> Sample:
+        """Append what was measured at the time `at` of the run's clock."""
+        sample = Sample(round(at - self._began, 6), round(wall, 6), tasks, gpus)
+        with _saying(self.path):
+            self._samples.append(sample)
+        return sample
+
+    def printed(self, task: str) -> list[str]:
+        """Return the lines in the task's log as an engine tells them."""
+        try:
+            text = (self.path / "logs" / f"{task}.log").read_bytes()
+        except FileNotFoundError:
+            return []
+        return text.decode("utf-8", "surrogateescape").split("\n")[:-1]
+
+    def printed_until(self, task: str) -> float:
+        """Return when the task printed its last line, in seconds since 1970."""
+        return min((self.path / "logs" / f"{task}.log").stat().st_mtime, self._clock.wall())
+
+    def finish(self, name: str, value: object) -> None:
+        """Write a result file: `summary.json`, `verdicts.json`."""
+        with _saying(self.path):
+            _write_json(self.path / name, value)
+
+    def close(self) -> None:
+        """Close the files and give the lock back."""
+        with contextlib.suppress(OSError):  # a full disk was told of before
+            self._samples.close()
+        for log in self._logs.values():
+            log.close()
+        self._history.close()
+        self._lock.release()
+
+
+@dataclass(frozen=True)
+class Record:
+    """The reading side: a run folder, finished or not."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path) -> Record:
+        """Return the record in `path`; raises UsageError where there is none."""
+        if not (path / "plan.json").is_file():
+            raise UsageError(
+                f"{path} is no run folder: it has no plan.json.", "`emulate ps --all` lists runs."
+            )
+        return cls(path)
+
+    @classmethod
+    def find(cls, name: str, out: Path) -> Record:
+        """Return the run that `name` means: an id, the beginning of one, a folder, or `last`.
+
+        Raises UsageError where there is none in the folder `out`.
+        """
+        if Path(name, "plan.json").is_file():
+            return cls(Path(name).resolve())
+        runs = runs_in(out)
+        if name == "last" and runs:
+            return runs[-1]
+        matching = [run for run in runs if run.run_id == name] or [
+            run for run in runs if run.run_id.startswith(name)
+        ]
+        if len(matching) == 1:
+            return matching[0]
+        why = "fits several runs" if matching else f"is no run in {out}"
+        raise UsageError(
+            f"{name} {why}.", "`emulate ps --all` lists them; --out names another folder."
+        )
+
+    @property
+    def run_id(self) -> str:
+        """The folder's name is the run's."""
+        return self.path.name
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan as it was when the run began; raises RecordError where it can't be read."""
+        try:
+            text = (self.path / "plan.json").read_bytes()
+            # Paths in it are absolute and may be gone by now: that is no mistake any more.
+            return Plan.model_validate_json(text, context={"stored": True})
+        except OSError as error:
+            raise RecordError(f"Can't read the plan in {self.path}: {error.strerror}.") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(step) for step in first["loc"]) or "plan.json"
+            raise RecordError(
+                f"The plan in {self.path} is none of this version: {where}: {first['msg']}.",
+                "Judge it with the version that ran it.",
+            ) from None
+
+    @cached_property
+    def history(self) -> Sequence[Entry]:
+        """Every event that was written completely, in order."""
+        try:
+            with uncollected(), (self.path / "history.jsonl").open("rb") as lines:
+                return tuple(_entries(lines))
+        except FileNotFoundError:
+            return ()
+
+    @cached_property
+    def happened(self) -> Sequence[Entry]:
+        """The history in the order in which things happened.
+
+        What tasks did while no emulator was there is told at once when one takes over; it is put
+        where the engine's stamps say that it belongs.
+        """
+        return tuple(as_it_happened(self.history))
+
+    @cached_property
+    def samples(self) -> Sequence[Sample]:
+        """Everything that was measured, in order."""
+        with uncollected():
+            return tuple(sample_file.read(self.path / sample_file.NAME))
+
+    def log(self, task: str) -> list[str]:
+        """Return what the task printed."""
+        try:
+            text = (self.path / "logs" / f"{task}.log").read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return []
+        return text.splitlines()
+
+    def result(self, name: str) -> dict[str, Any] | None:
+        """Return a result file, None where the run has not come that far."""
+        try:
+            value: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return value
+
+    @property
+    def live(self) -> bool:
+        """Whether a supervisor is at work on it now."""
+        return is_live(self.path)
+
+
+def is_live(folder: Path) -> bool:
+    """Say whether a supervisor holds the run's lock; the kernel drops it with its holder."""
+    lock = folder / LOCK
+    if not lock.exists():
+        return False
+    probe = FileLock(lock, thread_local=False)
+    try:
+        probe.acquire(timeout=0)
+    except (Timeout, OSError):
+        return True
+    probe.release()
+    return False
+
+
+def wait_until_over(folder: Path) -> None:
+    """Wait until no supervisor holds the run's lock."""
+    with FileLock(folder / LOCK, thread_local=False):
+        pass
+
+
+def runs_in(folder: Path) -> list[Record]:
+    """Return the runs in a folder, oldest first."""
+    plans = folder.glob("*/plan.json")
+    return [Record(plan.parent) for plan in sorted(plans, key=lambda p: p.stat().st_mtime)]
+
+
+def _entries(lines: IO[bytes]) -> Iterator[Entry]:
+    for line in lines:
+        if not line.endswith(b"\n"):
+            return  # torn by a crash or a full disk
+        try:
+            yield entry_of(json.loads(line))
+        except (ValueError, KeyError):
+            return  # a torn line and what was written after it, once there was room again
+
+
+def _cut(path: Path, lines: int | None = None) -> None:
+    """Cut off a torn line, or all after so many lines."""
+    with path.open("r+b") as file:
+        whole = [line for line in file if line.endswith(b"\n")]
+        file.truncate(sum(map(len, whole[:lines])))
+
+
+def _write_json(path: Path, value: object) -> None:
+    """Write whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep Python from looking for cycles meanwhile: a record has none, but a million objects.
+
+    To look through them again and again takes longer than to read and judge them.
+    """
+    was_at_work = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_at_work:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _saying(path: Path) -> Iterator[None]:
+    """Turn what the disk says into a sentence."""
+    try:
+        yield
+    except Timeout:
+        raise UsageError(f"Another emulate is at work on {path}.") from None
+    except OSError as error:
+        raise RecordError(
+            f"Can't write the run folder {path}: {error.strerror or error}.",
+            "Make room, or choose another place with --out.",
+        ) from None

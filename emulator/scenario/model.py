@@ -1,0 +1,270 @@
+"""What users write: the scenario and its schema. `reading.py` reads it from a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+)
+
+from emulator.scenario.strikes import Fault
+from emulator.scenario.values import Command, Duration, Env, Model, Rate, Size
+from emulator.steps import PATTERNS
+
+__all__ = [
+    "Cluster",
+    "Dockerfile",
+    "Expectations",
+    "Gpus",
+    "Metrics",
+    "Network",
+    "Program",
+    "Restart",
+    "Role",
+    "Scenario",
+    "json_schema",
+]
+
+Framework = Literal["tensorflow", "pytorch", "none"]
+RestartPolicy = Literal["never", "on-failure", "always", "exit-code"]
+RestartScope = Literal["task", "job"]
+SuccessRule = Literal["auto", "chief", "all-workers"]
+JobOutcome = Literal["succeeded", "failed", "timeout"]
+
+ROLES: Mapping[Framework, tuple[str, ...]] = {
+    "tensorflow": ("chief", "worker", "ps", "evaluator"),
+    "pytorch": ("master", "worker"),
+}
+"""Roles by framework; `none` takes any name that can be part of a host name."""
+
+
+def _existing(path: Path | None, info: ValidationInfo) -> Path | None:
+    """Return `path` made absolute, from the scenario's folder; it must exist to be planned."""
+    context = info.context or {}
+    if path is None or context.get("stored"):
+        return path
+    try:
+        resolved = (Path(context.get("folder", ".")) / path.expanduser()).resolve()
+        there = resolved.exists()
+    except (OSError, RuntimeError) as error:  # a name too long, a `~user` that nobody is
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path} can't be looked for: {why}") from None
+    if not there:
+        raise ValueError(f"there is no {resolved}; paths start at the scenario's own folder")
+    return resolved
+
+
+class Program(Model):
+    """What every task runs, unless its role says otherwise."""
+
+    source: Path | None = None
+    """A file or folder, copied into each task's working directory."""
+    command: Command
+    env: Env = {}
+
+    @field_validator("source")
+    @classmethod
+    def _resolve(cls, source: Path | None, info: ValidationInfo) -> Path | None:
+        return _existing(source, info)
+
+
+class Dockerfile(Model):
+    """An image that is built from the user's own Dockerfile."""
+
+    dockerfile: Path
+    context: Path | None = None
+    """The build context; the Dockerfile's folder where nothing is said."""
+    args: dict[str, str] = {}
+
+    @field_validator("dockerfile", "context")
+    @classmethod
+    def _resolve(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        return _existing(path, info)
+
+
+def _image(value: object) -> object:
+    if isinstance(value, str | Mapping | Dockerfile):
+        return value
+    raise ValueError("an image is 'cpu', 'gpu', 'auto', 'pytorch', a reference or a dockerfile:")
+
+
+Image = Annotated[
+    Annotated[str, Tag("Reference")] | Annotated[Dockerfile, Tag("Dockerfile")],
+    # One kind of image, one list of mistakes: a union would add those of the other kind.
+    Discriminator(lambda value: "Reference" if isinstance(value, str) else "Dockerfile"),
+    BeforeValidator(_image),
+]
+
+
+class Gpus(Model):
+    """GPUs of one task."""
+
+    count: int = Field(strict=True, default=1, ge=0)
+    shared: bool = False
+    """Take devices that other tasks use as well, where too few are free."""
+
+
+def _counted(key: str) -> BeforeValidator:
+    def read(value: object) -> object:
+        return {key: value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+    return BeforeValidator(read)
+
+
+class Role(Model):
+    """The tasks of one role; a bare number is the number of replicas."""
+
+    replicas: int = Field(strict=True, default=1, ge=1, le=1000)
+    cpus: float | None = Field(strict=True, default=None, gt=0)
+    """CPU limit in cores."""
+    memory: Size | None = None
+    """Memory limit in bytes."""
+    gpus: Annotated[Gpus, _counted("count")] = Gpus(count=0)
+    command: Command | None = None
+    env: Env = {}
+    image: Image | None = None
+
+
+Cluster = dict[str, Annotated[Role, _counted("replicas")]]
+
+
+class Restart(Model):
+    """When a task that ended is started again. The rules are in `emulator/supervisor/policy.py`."""
+
+    policy: RestartPolicy = "never"
+    scope: RestartScope = "task"
+    limit: int = Field(strict=True, default=5, ge=0)
+    backoff: Duration = 1.0
+    """Seconds before the first restart; doubled with each further one, up to five minutes."""
+    stall: Duration | None = None
+    """Seconds without a step after which the tasks that should step count as failed."""
+
+
+class Network(Model):
+    """The cluster's network."""
+
+    internet: bool = True
+    delay: Duration = 0.0
+    """Seconds added to each packet."""
+    bandwidth: Rate | None = None
+    """Bits per second of each task."""
+
+
+class Metrics(Model):
+    """How steps are recognised in what tasks print."""
+
+    steps: str = "auto"
+    """`auto`, the name of a pattern (see docs/protocol.md), or a regex with `(?P<step>...)`."""
+    examples_per_step: int | None = Field(strict=True, default=None, ge=1)
+    interval: Duration = Field(default=1.0, ge=0.1)
+    """Seconds between two samples of usage."""
+
+    @field_validator("steps")
+    @classmethod
+    def _known(cls, steps: str) -> str:
+        if steps in {"auto", "json", *PATTERNS}:
+            return steps
+        try:
+            groups = re.compile(steps).groupindex
+        except re.error as error:
+            raise ValueError(f"{steps!r} is not a regular expression: {error}") from None
+        if "step" not in groups:
+            names = ", ".join(["auto", "json", *PATTERNS])
+            raise ValueError(f"a regex needs a group (?P<step>\\d+); named patterns: {names}")
+        return steps
+
+
+class Share(Model):
+    """Bounds on a rate as a share of the rate before the fault."""
+
+    min: float | None = Field(strict=True, default=None, ge=0)
+    max: float | None = Field(strict=True, default=None, ge=0)
+
+
+class Throughput(Model):
+    """Bounds on the job's rate over the whole training, in steps per second, and around faults."""
+
+    min: float | None = Field(strict=True, default=None, gt=0)
+    max: float | None = Field(strict=True, default=None, gt=0)
+    during: Share = Share()
+    """From a fault until its target is back, as a share of the ten seconds before it."""
+    after: Share = Share()
+    """In the ten seconds after that."""
+
+
+class Expectations(Model):
+    """What must hold for the verdict to be ok; judged from the record alone."""
+
+    outcome: JobOutcome = "succeeded"
+    final_step: int | None = Field(strict=True, default=None, ge=0)
+    """The job reached at least this step."""
+    accuracy: float | None = Field(strict=True, default=None, ge=0, le=1)
+    """The last step event of the job that carries `accuracy` has at least this much."""
+    throughput: Throughput | None = None
+    max_restarts: int | None = Field(strict=True, default=None, ge=0)
+    max_lost_steps: int | None = Field(strict=True, default=None, ge=0)
+    """Steps that were done again after restarts, all together."""
+    recovers_within: Duration | None = None
+    """Seconds from a failure to the next step, at worst."""
+    min_goodput: float | None = Field(strict=True, default=None, ge=0, le=1)
+    saved_within_grace: bool = Field(strict=True, default=False)
+    """Every preempted task left a checkpoint, saved between the notice and its end."""
+    monotone_checkpoints: bool = Field(strict=True, default=False)
+    """Saved steps never go back, and what is restored had been saved."""
+    single_chief: bool = Field(strict=True, default=False)
+    """Never two lives of the chief at once, nor a step told by one that had ended."""
+    steps_exactly_once: bool = Field(strict=True, default=False)
+    """The task that leads tells of every step once: none again, none left out."""
+
+
+class Scenario(Model):
+    """One emulated training job."""
+
+    name: str = Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$", examples=["mwms-two-workers"])
+    description: str = ""
+    framework: Framework = "tensorflow"
+    image: Image = "auto"
+    program: Program
+    cluster: Cluster = Field(min_length=1, examples=[{"worker": 2}])
+    restart: Annotated[
+        Restart, BeforeValidator(lambda v: {"policy": v} if isinstance(v, str) else v)
+    ] = Restart()
+    success: SuccessRule = "auto"
+    faults: list[Fault] = []
+    timeout: Duration | None = None
+    """Seconds from the start of the first task; none where nothing is said."""
+    seed: int = Field(default=0, strict=True)
+    network: Network = Network()
+    metrics: Metrics = Metrics()
+    expect: Expectations = Expectations()
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a scenario file, for editors."""
+    schema = Scenario.model_json_schema()
+    role = {"$ref": "#/$defs/Role"}
+    schema["properties"]["cluster"]["additionalProperties"] = {
+        "anyOf": [role, {"type": "integer", "minimum": 1, "maximum": 1000}]
+    }
+    schema["properties"]["restart"] = {
+        "anyOf": [{"$ref": "#/$defs/Restart"}, {"enum": list(get_args(RestartPolicy))}]
+    }
+    schema["$defs"]["Role"]["properties"]["gpus"] = {
+        "anyOf": [{"$ref": "#/$defs/Gpus"}, {"type": "integer", "minimum": 0}]
+    }
+    trace = schema["$defs"]["Fault"]["properties"]["trace"]
+    trace["anyOf"].append({"type": "string", "examples": ["trace.csv"]})
+    trigger = schema["$defs"]["Trigger"]
+    schema["$defs"]["Fault"]["properties"]["at"] = {
+        "anyOf": [{"$ref": "#/$defs/Trigger"}, *trigger["properties"]["time"]["anyOf"]]
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,0 +1,94 @@
+"""The engine's calls, each made on another thread: the loop never waits for one task.
+
+What comes of a call arrives in the inbox as `Called`. Network links are the exception that needs
+order: the engine is told all of them each time, as they were last asked for on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from emulator.engines.base import Engine, Inbox
+from emulator.errors import EmulatorError, EngineLost
+from emulator.netem import Link
+from emulator.plan import Plan, Task
+from emulator.scenario.faults import PlannedFault
+from emulator.supervisor.events import Called, Operation
+
+__all__ = ["Calls"]
+
+BASE = ""
+"""In place of a fault's id: the links that a scenario has all the time."""
+
+
+class Calls:
+    """What the supervisor asks of the engine."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        engine: Engine,
+        inbox: Inbox,
+        submit: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._plan, self._engine, self._inbox, self._submit = plan, engine, inbox, submit
+        self._links: dict[str, Sequence[Link]] = {BASE: plan.links} if plan.links else {}
+        self._links_lock = threading.Lock()
+
+    def start(self, task: Task, *, fresh: bool = False, same_address: bool = False) -> None:
+        """Start a task, on a fresh disk if asked to."""
+
+        def start() -> str:
+            if fresh:
+                self._engine.remove(task.name)
+            return self._engine.start(task, same_address=same_address)
+
+        self._call("start", task.name, start)
+
+    def signal(self, task: str, number: int) -> None:
+        """Signal a task."""
+        self._call("signal", task, lambda: self._engine.signal(task, number))
+
+    def impair(self, fault: PlannedFault, *, on: bool) -> None:
+        """Pause, throttle, squeeze, cut off or shape, or let go on as before."""
+        engine, name = self._engine, fault.target
+        if fault.links:
+            self._links = {**self._links, fault.id: fault.links if on else ()}
+
+        def act() -> None:
+            match fault.kind:
+                case "throttle":
+                    engine.throttle(name, fault.cpus if on else self._plan.task(name).cpus)
+                case "pause" if on:
+                    engine.pause(name)
+                case "pause":
+                    engine.resume(name)
+                case "oom":
+                    engine.squeeze(name)
+                case _:
+                    self.link()
+
+        self._call("impair" if on else "restore", name, act, answer=fault.id)
+
+    def link(self) -> None:
+        """Tell the engine every link that there is now; blocks."""
+        with self._links_lock:
+            if links := self._links:
+                self._engine.shape([link for of_fault in links.values() for link in of_fault])
+
+    def _call(
+        self, operation: Operation, task: str, call: Callable[[], str | None], answer: str = ""
+    ) -> None:
+        """Make an engine call elsewhere."""
+
+        def perform() -> None:
+            try:
+                self._inbox.put(Called(operation, task, answer=call() or answer))
+            except EmulatorError as error:
+                self._inbox.put(Called(operation, task, answer=answer, error=error))
+            except Exception as error:  # a defect must end the run, not hang it
+                failure = EngineLost(f"Calling the engine to {operation} {task} failed: {error!r}")
+                self._inbox.put(Called(operation, task, error=failure))
+
+        self._submit(perform)

@@ -1,0 +1,397 @@
+"""What histories say in numbers; every expected number here was worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from emulator.analysis.analyse import Analysis, TaskResult, analyse
+from emulator.analysis.goodput import CAUSES
+from emulator.analysis.throughput import Rate, StepTimes, Throughput
+from emulator.clock import ManualClock
+from emulator.record.folder import Record, RunFolder
+from tests.histories import (
+    BEGAN,
+    Told,
+    a_plan,
+    began_again,
+    ended,
+    fault,
+    happened,
+    history,
+    job,
+    phase,
+    restart,
+    step,
+)
+
+NO_TIME = dict.fromkeys(CAUSES, 0.0)
+
+
+def analysed(told: Sequence[Told], cluster: str = "{worker: 2}", extra: str = "") -> Analysis:
+    return analyse(a_plan(cluster, extra), history(told))
+
+
+PLAIN = [
+    happened(0, "run"),
+    happened(0.5, "prepared"),
+    *began_again(1, "worker-0", "worker-1"),
+    happened(3, "all-running"),
+    step(5, "worker-0", 10),
+    step(5.1, "worker-1", 10),
+    step(7, "worker-0", 30, accuracy=0.5),
+    step(9, "worker-0", 50, accuracy=0.9),
+    ended(10, "worker-0", 0),
+    job(10),
+    happened(10, "stop", "worker-1"),
+    ended(11, "worker-1", 143, told=True),
+    happened(12, "removed"),
+]
+
+
+def test_a_plain_run() -> None:
+    found = analysed(PLAIN, extra="metrics: {examples_per_step: 32}")
+    assert found == Analysis(
+        outcome="succeeded",
+        reason="worker-0 finished",
+        duration=10,
+        tasks={
+            "worker-0": TaskResult("succeeded", exit_code=0, first_step=10, last_step=50),
+            "worker-1": TaskResult("stopped", exit_code=143, first_step=10, last_step=10),
+        },
+        final_step=50,
+        network=0.5,
+        all_running=3,
+        first_step=5,
+        steps_per_second=10,  # 40 steps in 4 s
+        examples_per_second=320,  # 32 a step
+        throughput=Throughput(
+            Rate(10, 320, StepTimes(40, 0.1, 0.1, 0.1, 0.1, 0.1)),
+            {"worker-0": Rate(10, 320, StepTimes(40, 0.1, 0.1, 0.1, 0.1, 0.1)), "worker-1": Rate()},
+        ),
+        accuracy=0.9,
+        restarts=0,
+        lost_steps=0,
+        recoveries=[],
+        faults=[],
+        unrecovered=0,
+        time={**NO_TIME, "productive": 4, "startup": 5, "other": 1},
+        goodput=0.4,  # 4 s of 10
+    )
+
+
+def test_a_restart_of_the_job() -> None:
+    """Worker 1 is killed at 8 s, all start again from a checkpoint of step 20."""
+    found = analysed(
+        [
+            happened(0, "run"),
+            *began_again(1, "worker-0", "worker-1"),
+            *[step(t, "worker-0", n) for t, n in ((5, 10), (6, 20), (7, 30))],
+            step(7.5, "worker-1", 30),
+            ended(8, "worker-1", 137),
+            restart(8, "worker-1", "job"),
+            ended(8.5, "worker-0", 143, told=True),
+            *began_again(10, "worker-0", "worker-1"),
+            happened(11.5, "phase", "worker-0", phase="restore", state="end", step=20),
+            *[step(t, "worker-0", n) for t, n in ((13, 25), (14, 35), (15, 45))],
+            step(15.5, "worker-1", 45),
+            ended(16, "worker-0", 0),
+            job(16),
+        ]
+    )
+    assert found.restarts == 1
+    assert [task.restarts for task in found.tasks.values()] == [1, 1]
+    assert found.recoveries == [5]  # from the exit at 8 s to the step at 13 s
+    assert found.unrecovered == 0
+    assert found.tasks["worker-0"].lost_steps == 10  # 21 to 30
+    assert found.tasks["worker-1"].lost_steps == 0
+    assert found.lost_steps == 10
+    assert found.steps_per_second == 3.5  # 10 to 45 between 5 s and 15 s
+    assert found.goodput == 3 / 16  # 5 to 7 s and 14 to 15 s; step 25 was done before
+
+
+def test_restarts_of_a_task_while_the_others_go_on() -> None:
+    found = analysed(
+        [
+            happened(0, "run"),
+            *began_again(0, "chief-0", "ps-0", "worker-0"),
+            step(2, "chief-0", 2),
+            step(3, "chief-0", 3),
+            ended(4, "worker-0", 1),
+            restart(4, "worker-0"),
+            step(5, "chief-0", 4),
+            *began_again(6, "worker-0"),
+            step(8, "chief-0", 6),
+            step(10, "chief-0", 8),
+            ended(11, "worker-0", 137, oom=True),
+            restart(11, "worker-0", number=2),
+            happened(12, "start", "worker-0"),
+            job(20, "timeout", "too late"),
+            ended(21, "chief-0", 1),
+            ended(21, "worker-0", 0),
+        ],
+        cluster="{chief: 1, ps: 1, worker: 1}",
+    )
+    assert (found.outcome, found.duration) == ("timeout", 20)
+    assert found.recoveries == [4]  # at 8 s; the step at 5 s came while the worker was away
+    assert found.unrecovered == 1
+    assert found.restarts == found.tasks["worker-0"].restarts == 2
+    assert found.tasks["chief-0"] == TaskResult("failed", 1, first_step=2, last_step=8)
+    assert found.tasks["ps-0"].state == "running"
+    assert found.tasks["worker-0"].oom_killed  # a later good end does not undo it
+    assert found.lost_steps == 0
+    assert found.goodput == 6 / 20  # 2 to 3 s, 5 to 8 s, 8 to 10 s; not around the exit at 4 s
+
+
+@pytest.mark.parametrize(
+    ("said", "lost"),
+    [
+        ([step(9, "worker-0", 21)], 10),  # 21 to 30
+        ([step(9, "worker-0", 30)], 1),
+        ([step(9, "worker-0", 31)], 0),
+        ([step(9, "worker-0", 90)], 0),
+        ([step(9, "worker-0", 1), step(10, "worker-0", 2)], 30),
+        ([happened(9, "phase", "worker-0", phase="restore", state="begin")], 0),
+        ([happened(9, "phase", "worker-0", phase="data", state="begin", step=2)], 0),
+        ([], 0),
+    ],
+)
+def test_lost_steps_are_those_told_of_again(said: Sequence[Told], lost: int) -> None:
+    found = analysed(
+        [
+            *began_again(0, "worker-0"),
+            step(5, "worker-0", 30),
+            ended(6, "worker-0", 1),
+            restart(6, "worker-0"),
+            *began_again(7, "worker-0"),
+            *said,
+        ]
+    )
+    assert found.tasks["worker-0"].lost_steps == lost
+
+
+def test_steps_lost_in_several_restarts_add_up() -> None:
+    told = [*began_again(0, "worker-0"), step(2, "worker-0", 10)]
+    for t in (10, 20):
+        told += [ended(t, "worker-0", 1), restart(t, "worker-0")]
+        told += [*began_again(t + 1, "worker-0"), step(t + 5, "worker-0", 6)]
+        told += [step(t + 6, "worker-0", 10)]
+    found = analysed(told)
+    assert found.lost_steps == 5 + 5
+    assert found.recoveries == [5, 5]
+    assert found.goodput is not None
+    assert found.final_step == 10
+
+
+def test_the_job_loses_what_its_hardest_hit_task_loses() -> None:
+    told = [*began_again(0, "worker-0", "worker-1")]
+    told += [step(3, "worker-0", 10), step(3, "worker-1", 10)]
+    told += [ended(4, "worker-1", 1), restart(4, "worker-1", "job")]
+    told += [ended(5, "worker-0", 143, told=True), *began_again(6, "worker-0", "worker-1")]
+    told += [step(8, "worker-0", 5), step(8, "worker-1", 8)]
+    found = analysed(told)
+    assert [task.lost_steps for task in found.tasks.values()] == [6, 3]
+    assert found.lost_steps == 6
+
+
+def test_steps_and_exits_are_timed_by_the_engine() -> None:
+    """Their lines came in a bunch; when they were printed counts."""
+    found = analysed(
+        [
+            happened(0, "run"),
+            *began_again(0, "worker-0"),
+            step(9, "worker-0", 1, late=-7),
+            step(9, "worker-0", 5, late=-5),
+            ended(9, "worker-0", 1, late=-4),
+            restart(9, "worker-0"),
+            *began_again(10, "worker-0"),
+            step(16, "worker-0", 9, late=-1),
+            job(20),
+        ]
+    )
+    assert found.first_step == 2
+    assert found.steps_per_second == pytest.approx(8 / 13)  # from 2 s to 15 s
+    assert found.recoveries == [10]  # from 5 s to 15 s
+    assert found.goodput == 2 / 20  # from 2 s to 4 s
+
+
+# --- What may be missing ------------------------------------------------------------------------
+
+
+def test_a_record_that_just_ends_is_still_running() -> None:
+    found = analysed(PLAIN[:8])
+    assert (found.outcome, found.reason) == ("running", "the record ends before the job does")
+    assert found.duration == 5
+    assert found.tasks["worker-0"].state == "running"
+    assert found.steps_per_second is None  # one step is no rate
+    assert found.goodput == 0
+
+
+def test_a_torn_record_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
+    for number in (1, 2):
+        folder.write("step", "worker-0", wall=BEGAN + number, step=number)
+    folder.close()
+    with (folder.path / "history.jsonl").open("ab") as lines:
+        lines.write(b'{"n": 2, "t": 0, "wall": 1003, "event": "step", "task": "worker-0", "st')
+    record = Record(folder.path)
+    found = analyse(record.plan, record.history)
+    assert (found.outcome, found.final_step, found.steps_per_second) == ("running", 2, 1.0)
+
+
+def test_an_empty_history_says_nothing() -> None:
+    assert analysed([]) == Analysis(
+        outcome="running",
+        reason="the record ends before the job does",
+        duration=0,
+        tasks={"worker-0": TaskResult(), "worker-1": TaskResult()},
+        throughput=Throughput(tasks={"worker-0": Rate(), "worker-1": Rate()}),
+        recoveries=[],
+        faults=[],
+        time=NO_TIME,
+    )
+
+
+def test_an_error_of_ours_is_the_outcome_even_after_the_job() -> None:
+    found = analysed([job(3), happened(4, "error", message="the engine went away")])
+    assert (found.outcome, found.reason) == ("error", "the engine went away")
+    assert found.duration == 3
+
+
+def test_a_job_without_steps_has_no_goodput() -> None:
+    found = analysed([happened(0, "run"), job(5, "failed", "worker-0 failed")])
+    assert (found.goodput, found.final_step, found.first_step) == (None, None, None)
+
+
+def test_a_job_whose_only_step_is_the_first_has_a_goodput_of_nothing() -> None:
+    assert analysed([happened(0, "run"), step(1, "worker-0", 0), job(5)]).goodput == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "state"),
+    [
+        ([], "pending"),
+        ([happened(0, "start", "worker-0")], "starting"),
+        (began_again(0, "worker-0"), "running"),
+        ([ended(1, "worker-0", 0)], "succeeded"),
+        ([ended(1, "worker-0", 0, told=True)], "succeeded"),
+        ([ended(1, "worker-0", 1)], "failed"),
+        ([ended(1, "worker-0", 143, told=True)], "stopped"),
+        ([ended(1, "worker-0", 1), restart(1, "worker-0")], "backoff"),
+        ([ended(1, "worker-1", 1)], "pending"),
+    ],
+)
+def test_the_state_of_a_task_follows_its_events(told: Sequence[Told], state: str) -> None:
+    assert analysed(told).tasks["worker-0"].state == state
+
+
+# --- Rates --------------------------------------------------------------------------------------
+
+
+def test_only_what_brings_the_job_further_counts_for_its_rate() -> None:
+    told = [step(1, "worker-0", 10), step(2, "worker-1", 10), step(3, "worker-0", 20)]
+    told += [step(9, "worker-1", 20), step(10, "worker-1", 15)]
+    assert analysed([happened(0, "run"), *told]).steps_per_second == 5  # 10 in 2 s
+
+
+def test_steps_that_all_come_at_once_have_no_rate() -> None:
+    assert analysed([step(1, "worker-0", 1), step(1, "worker-0", 9)]).steps_per_second is None
+
+
+def test_examples_are_counted_where_the_program_tells_them() -> None:
+    told = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
+    assert analysed(told).examples_per_second == 64
+    without = [step(1, "worker-0", 1), step(3, "worker-0", 2)]
+    assert analysed(without).examples_per_second is None
+
+
+@pytest.mark.parametrize("nonsense", ["many", None, [1], {"a": 1}])
+def test_values_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
+    told = [
+        step(1, "worker-0", 1, examples=10, accuracy=0.5),
+        step(2, "worker-0", 2, examples=nonsense, accuracy=nonsense),
+        step(3, "worker-0", 3, examples=30),
+    ]
+    found = analysed(told)
+    assert (found.accuracy, found.examples_per_second) == (0.5, 10)
+
+
+# --- What a grace period was used for -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "saves", "saved"),
+    [
+        ("preempt", phase(21, 23, "worker-1", "checkpoint"), 3),
+        ("terminate", phase(21, 23, "worker-1", "checkpoint"), 3),
+        ("kill", phase(21, 23, "worker-1", "checkpoint"), None),  # it had no notice
+        ("preempt", phase(19, 21, "worker-1", "checkpoint"), 1),  # was at it when told
+        ("preempt", phase(18, 19, "worker-1", "checkpoint"), None),
+        ("preempt", phase(24, 26, "worker-1", "checkpoint"), None),  # killed while at it
+        ("preempt", phase(21, 22, "worker-1", "eval"), None),
+        ("preempt", phase(21, 22, "worker-0", "checkpoint"), 2),
+        ("preempt", phase(26, 27, "worker-0", "checkpoint"), None),
+        (
+            "preempt",
+            phase(21, 22, "worker-0", "checkpoint") + phase(22, 24, "worker-1", "checkpoint"),
+            4,  # the target's own counts first
+        ),
+        (
+            "preempt",
+            phase(21, 22, "worker-1", "checkpoint") + phase(23, 24, "worker-1", "checkpoint"),
+            2,
+        ),
+        ("preempt", [], None),
+    ],
+)
+def test_what_was_saved_before_a_task_was_gone(
+    kind: str, saves: Sequence[Told], saved: float | None
+) -> None:
+    told = [
+        *began_again(0, "worker-0", "worker-1"),
+        step(10, "worker-0", 10),
+        fault(20, "worker-1", "triggered", kind),
+        *saves,
+        fault(25, "worker-1", "applied", kind, exit_code=137, seconds=5, killed=True),
+        ended(25, "worker-1", 137),
+        job(40),
+    ]
+    told.sort(key=lambda one: one[0])
+    found = analysed(told, extra=f"faults: [{{{kind}: worker-1, at: {{step: 10}}}}]")
+    assert [(one.saved, one.gone) for one in found.faults] == [(saved, 5)]
+
+
+# --- Around a fault -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "gone", "rates"),
+    [
+        ("pause", [], (2, 0.1, 2)),  # the one step that it was at took the ten seconds
+        ("preempt", [ended(20, "worker-1", 137), *began_again(29, "worker-1")], (2, 0, 2)),
+    ],
+)
+def test_the_target_has_its_own_rates_around_a_fault(
+    kind: str, gone: Sequence[Told], rates: tuple[float, float, float]
+) -> None:
+    lasts = ", for: 10s" if kind == "pause" else ""
+    told = [*began_again(0, "worker-0", "worker-1")]
+    told += [step(t, "worker-0", 100 + t) for t in range(5, 46)]
+    told += [step(t / 2, "worker-1", t) for t in range(10, 41)]
+    told += [fault(20, "worker-1", stage, kind) for stage in ("triggered", "applied")]
+    told += [*gone, fault(30, "worker-1", "healed", kind)]
+    told += [step(30 + t / 2, "worker-1", 41 + t) for t in range(30)]
+    told.sort(key=lambda one: one[0])
+    (found,) = analysed(told, extra=f"faults: [{{{kind}: worker-1, at: 20s{lasts}}}]").faults
+    assert (found.target_before, found.target_during, found.target_after) == rates
+    assert (found.rate_before, found.rate_during, found.rate_after) == (1, 1, 1)
+
+
+def test_a_target_that_tells_of_no_step_has_no_rates() -> None:
+    told = [step(t, "worker-0", t) for t in range(40)]
+    told += [fault(20, "worker-1", stage, "pause") for stage in ("triggered", "applied", "healed")]
+    told.sort(key=lambda one: one[0])
+    (found,) = analysed(told, extra="faults: [{pause: worker-1, at: 20s, for: 1s}]").faults
+    assert (found.rate_before, found.target_before, found.target_after) == (1, None, None)

@@ -1,0 +1,394 @@
+"""Verdicts: every expectation ok, failed and unknown, and what they make together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from emulator.analysis import checks
+from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
+from emulator.analysis.checks import EXIT_CODES, Status, Verdict, judge, overall, summary
+from emulator.analysis.throughput import Rate, StepTimes, Throughput
+from emulator.metrics.samples import Sample, Usage
+from emulator.scenario.model import Expectations
+from tests.histories import began_again, ended, history, phase, step
+
+RAN = Analysis(
+    outcome="succeeded",
+    reason="worker-0 finished",
+    duration=10.00004,
+    tasks={"worker-0": TaskResult("succeeded", 0, first_step=1, last_step=50, lost_steps=3)},
+    final_step=50,
+    network=0.5,
+    all_running=3.0,
+    first_step=5.0,
+    steps_per_second=10.0,
+    examples_per_second=320.0,
+    throughput=Throughput(
+        Rate(10.0, 320.0, StepTimes(40, 0.1, 0.1, 0.1234567, 0.2, 0.3)), {"worker-0": Rate(9.87654)}
+    ),
+    accuracy=0.9,
+    restarts=2,
+    lost_steps=10,
+    recoveries=[5.0, 7.5],
+    faults=[FaultResult("0", "preempt", "worker-0", "applied", gone=2.0, saved=1.0)],
+    time={"productive": 4.0, "startup": 6.00004},
+    goodput=0.4,
+)
+HISTORY = history(
+    [
+        *began_again(0, "worker-0"),
+        step(2, "worker-0", 10),
+        *phase(3, 4, "worker-0", "checkpoint", step=10),
+        step(5, "worker-0", 20),
+        ended(6, "worker-0", 0),
+    ]
+)
+SILENT = Analysis("succeeded", "worker-0 finished", 10.0, {})
+
+
+def verdicts(expect: dict[str, Any], analysis: Analysis) -> list[Verdict]:
+    return judge(Expectations.model_validate(expect), analysis)
+
+
+@pytest.mark.parametrize(
+    ("expect", "analysis", "verdict"),
+    [
+        ({"final_step": 50}, RAN, Verdict("final_step", "ok", "at least 50", "50")),
+        ({"final_step": 51}, RAN, Verdict("final_step", "failed", "at least 51", "50")),
+        ({"accuracy": 0.9}, RAN, Verdict("accuracy", "ok", "at least 0.900", "0.900")),
+        ({"accuracy": 0.91}, RAN, Verdict("accuracy", "failed", "at least 0.910", "0.900")),
+        (
+            {"throughput": {"min": 10}},
+            RAN,
+            Verdict("throughput.min", "ok", "at least 10.00 steps/s", "10.00 steps/s"),
+        ),
+        (
+            {"throughput": {"min": 10.5}},
+            RAN,
+            Verdict("throughput.min", "failed", "at least 10.50 steps/s", "10.00 steps/s"),
+        ),
+        (
+            {"throughput": {"max": 10}},
+            RAN,
+            Verdict("throughput.max", "ok", "at most 10.00 steps/s", "10.00 steps/s"),
+        ),
+        (
+            {"throughput": {"max": 9}},
+            RAN,
+            Verdict("throughput.max", "failed", "at most 9.00 steps/s", "10.00 steps/s"),
+        ),
+        ({"max_restarts": 2}, RAN, Verdict("max_restarts", "ok", "at most 2", "2")),
+        ({"max_restarts": 1}, RAN, Verdict("max_restarts", "failed", "at most 1", "2")),
+        ({"max_restarts": 0}, SILENT, Verdict("max_restarts", "ok", "at most 0", "0")),
+        ({"max_lost_steps": 10}, RAN, Verdict("max_lost_steps", "ok", "at most 10", "10")),
+        ({"max_lost_steps": 9}, RAN, Verdict("max_lost_steps", "failed", "at most 9", "10")),
+        (
+            {"recovers_within": "7500ms"},
+            RAN,
+            Verdict("recovers_within", "ok", "at most 7.50s", "7.50s"),
+        ),
+        (
+            {"recovers_within": "7s"},
+            RAN,
+            Verdict("recovers_within", "failed", "at most 7.00s", "7.50s"),
+        ),
+        (
+            {"recovers_within": "1h"},
+            replace(RAN, unrecovered=1),
+            Verdict(
+                "recovers_within", "failed", "at most 1h 00m", "no step came after the last failure"
+            ),
+        ),
+        (
+            {"recovers_within": "1h"},
+            SILENT,
+            Verdict(
+                "recovers_within", "unknown", "at most 1h 00m", "there was nothing to recover from"
+            ),
+        ),
+        ({"min_goodput": 0.4}, RAN, Verdict("min_goodput", "ok", "at least 0.400", "0.400")),
+        ({"min_goodput": 0.5}, RAN, Verdict("min_goodput", "failed", "at least 0.500", "0.400")),
+    ],
+)
+def test_an_expectation_is_judged_by_the_numbers(
+    expect: dict[str, Any], analysis: Analysis, verdict: Verdict
+) -> None:
+    told = {found.expectation: found for found in verdicts(expect, analysis)}
+    assert told[verdict.expectation] == verdict
+    assert told.keys() <= {"outcome", "faults", verdict.expectation}
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        {"final_step": 0},
+        {"accuracy": 0},
+        {"throughput": {"min": 1}},
+        {"throughput": {"max": 1}},
+        {"max_lost_steps": 0},
+        {"min_goodput": 0},
+    ],
+    ids=str,
+)
+def test_what_the_record_does_not_say_is_unknown(expect: dict[str, Any]) -> None:
+    verdict = verdicts(expect, SILENT)[1]
+    assert (verdict.status, verdict.got) == ("unknown", "the tasks' output does not say")
+
+
+@pytest.mark.parametrize(
+    ("expected", "outcome", "status"),
+    [
+        ("succeeded", "succeeded", "ok"),
+        ("succeeded", "failed", "failed"),
+        ("succeeded", "timeout", "failed"),
+        ("failed", "failed", "ok"),
+        ("failed", "succeeded", "failed"),
+        ("timeout", "timeout", "ok"),
+        ("succeeded", "running", "unknown"),
+        ("succeeded", "interrupted", "unknown"),
+        ("failed", "error", "unknown"),
+    ],
+)
+def test_the_outcome_is_always_judged(expected: str, outcome: str, status: Status) -> None:
+    (verdict,) = verdicts({"outcome": expected}, replace(SILENT, outcome=outcome, reason="why"))
+    assert verdict == Verdict("outcome", status, expected, f"{outcome}: why")
+
+
+def test_every_expectation_that_can_be_written_is_judged() -> None:
+    everything = {
+        "outcome": "succeeded",
+        "final_step": 1,
+        "accuracy": 0.5,
+        "throughput": {"min": 1, "max": 20},
+        "max_restarts": 9,
+        "max_lost_steps": 99,
+        "recovers_within": "1m",
+        "min_goodput": 0.1,
+        "saved_within_grace": True,
+        "monotone_checkpoints": True,
+        "single_chief": True,
+        "steps_exactly_once": True,
+    }
+    assert everything.keys() == Expectations.model_fields.keys()
+    found = judge(Expectations.model_validate(everything), RAN, HISTORY)
+    judged = {verdict.expectation.partition(".")[0] for verdict in found}
+    assert judged == everything.keys() | {"faults"}
+    assert len(found) == len(judged) + 1  # throughput twice
+    assert overall(found) == "ok"
+
+
+def preempted(target: str, saved: float | None, status: str = "applied") -> FaultResult:
+    return FaultResult("0", "preempt", target, status, saved=saved, killed=True)
+
+
+KILLED = FaultResult("1", "kill", "worker-0", "applied")
+TERMINATED = FaultResult("2", "terminate", "worker-0", "applied")
+
+
+@pytest.mark.parametrize(
+    ("faults", "status", "got"),
+    [
+        ([preempted("ps-0", 1.0), KILLED], "ok", "1 of 1 preemptions"),
+        (
+            [preempted("ps-0", 1.0), preempted("worker-1", None)],
+            "failed",
+            "worker-1 had saved nothing when it was gone",
+        ),
+        ([KILLED, TERMINATED], "unknown", "the record has no preemptions"),
+        ([preempted("ps-0", None, "skipped")], "unknown", "the record has no preemptions"),
+        ([], "unknown", "the record has no preemptions"),
+    ],
+)
+def test_a_grace_period_is_there_to_save(
+    faults: list[FaultResult], status: Status, got: str
+) -> None:
+    found = verdicts({"saved_within_grace": True}, replace(SILENT, faults=faults))[-1]
+    wanted = "a checkpoint before each end"
+    assert found == Verdict("saved_within_grace", status, wanted, got)
+
+
+def test_a_promise_is_judged_from_the_history() -> None:
+    broken = [*began_again(0, "worker-0"), *(step(n, "worker-0", 9 - n) for n in range(2, 8))]
+    expect = Expectations(steps_exactly_once=True)
+    statuses = []
+    for told in (HISTORY, history(broken), []):
+        *_, found = judge(expect, SILENT, told)
+        assert (found.expectation, found.wanted) == ("steps_exactly_once", "each step once")
+        statuses.append((found.status, found.got))
+    first = "worker-0 told of step 6 when it had been at 7"
+    assert statuses == [
+        ("ok", "2 of 2 steps"),
+        ("failed", f"{first}; {first.replace('6', '5')}; {first.replace('6', '4')}; and 2 more"),
+        ("unknown", "the record has no steps"),
+    ]
+
+
+def test_a_promise_whose_check_crashes_is_unknown() -> None:
+    nonsense = history([(1, "phase", "worker-0", {"step": 3})])  # no event that we would write
+    *_, found = judge(Expectations(monotone_checkpoints=True), SILENT, nonsense)
+    assert (found.status, found.got) == ("unknown", "the check crashed: KeyError('phase')")
+
+
+def test_what_is_false_is_not_judged() -> None:
+    expect = {"saved_within_grace": False, "single_chief": False, "steps_exactly_once": False}
+    assert [found.expectation for found in verdicts(expect, SILENT)] == ["outcome"]
+
+
+def test_a_check_that_crashes_is_unknown_and_the_others_are_judged() -> None:
+    broken = replace(RAN, accuracy="high")  # type: ignore[arg-type]
+    found = {v.expectation: v for v in verdicts({"accuracy": 0.5, "final_step": 5}, broken)}
+    assert found["accuracy"].status == "unknown"
+    assert found["accuracy"].got.startswith("the check crashed: TypeError(")
+    assert (found["outcome"].status, found["final_step"].status) == ("ok", "ok")
+
+
+def test_a_check_that_crashes_midway_is_unknown_whatever_it_said_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+        yield Verdict("mine.min", "ok", "", "")
+        raise RuntimeError("at work")
+
+    monkeypatch.setattr(checks, "_CHECKS", {"mine": broken})
+    found = verdicts({}, RAN)
+    crash = Verdict("mine", "unknown", "", "the check crashed: RuntimeError('at work')")
+    assert found[-1] == crash
+    assert overall(found) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "together", "exit_code"),
+    [
+        (["ok", "ok"], "ok", 0),
+        ([], "ok", 0),
+        (["ok", "failed", "unknown"], "failed", 1),
+        (["unknown", "failed"], "failed", 1),
+        (["unknown", "ok"], "unknown", 3),
+    ],
+)
+def test_the_worst_verdict_decides(
+    statuses: list[Status], together: Status, exit_code: int
+) -> None:
+    assert overall([Verdict("x", status, "", "") for status in statuses]) == together
+    assert EXIT_CODES[together] == exit_code
+
+
+def test_the_summary_holds_the_numbers_and_is_json() -> None:
+    found = verdicts({"final_step": 51}, RAN)
+    told = summary(
+        run_id="r-1",
+        scenario="s",
+        variant="a=1",
+        engine="fake",
+        analysis=RAN,
+        verdicts=found,
+        samples=[Sample(1.0, 1.0, {"worker-0": Usage(2.5, memory=7)})],
+    )
+    assert json.loads(json.dumps(told)) == {
+        "run_id": "r-1",
+        "scenario": "s",
+        "variant": "a=1",
+        "engine": "fake",
+        "outcome": "succeeded",
+        "reason": "worker-0 finished",
+        "verdict": "failed",
+        "verdicts": [
+            {
+                "expectation": "outcome",
+                "status": "ok",
+                "wanted": "succeeded",
+                "got": "succeeded: worker-0 finished",
+            },
+            {"expectation": "faults", "status": "ok", "wanted": "1 applied", "got": "1 applied"},
+            {
+                "expectation": "final_step",
+                "status": "failed",
+                "wanted": "at least 51",
+                "got": "50",
+            },
+        ],
+        "duration": 10.0,
+        "tasks": {
+            "worker-0": {
+                "state": "succeeded",
+                "exit_code": 0,
+                "restarts": 0,
+                "oom_killed": False,
+                "last_step": 50,
+            }
+        },
+        "steps": {"final": 50, "lost": 10},
+        "startup": {"network": 0.5, "all_running": 3.0, "first_step": 5.0},
+        "throughput": {
+            "steps_per_second": 10.0,
+            "examples_per_second": 320.0,
+            "step_time": {
+                "count": 40,
+                "mean": 0.1,
+                "p50": 0.1,
+                "p90": 0.123457,
+                "p99": 0.2,
+                "max": 0.3,
+            },
+            "tasks": {
+                "worker-0": {
+                    "steps_per_second": 9.8765,
+                    "examples_per_second": None,
+                    "step_time": None,
+                }
+            },
+        },
+        "usage": {
+            "worker-0": {
+                "cpu_seconds": 2.5,
+                "cpu": None,
+                "memory_peak": 7,
+                "throttled": None,
+                "received": None,
+                "sent": None,
+                "read": None,
+                "written": None,
+            }
+        },
+        "gpus": {},
+        "accuracy": 0.9,
+        "restarts": 2,
+        "faults": [asdict(RAN.faults[0])],
+        "recoveries": [5.0, 7.5],
+        "time": {"productive": 4.0, "startup": 6.00004},
+        "goodput": 0.4,
+    }
+
+
+@pytest.mark.parametrize("status", ["skipped", "failed", "pending"])
+def test_what_is_said_about_faults_is_unknown_unless_all_happened(status: str) -> None:
+    missed = FaultResult("1", "kill", "worker-1", status, reason="it was not running")
+    found = replace(RAN, faults=[*RAN.faults, missed])
+    expect = {"final_step": 50, "max_lost_steps": 20, "max_restarts": 1, "recovers_within": "9s"}
+    judged = {verdict.expectation: verdict for verdict in verdicts(expect, found)}
+    assert {name: verdict.status for name, verdict in judged.items()} == {
+        "outcome": "ok",
+        "faults": "unknown",
+        "final_step": "ok",  # reached whatever happened
+        "max_restarts": "failed",  # two are too many in any case
+        "max_lost_steps": "unknown",
+        "recovers_within": "unknown",
+    }
+    assert judged["max_lost_steps"].got == "10, but not all faults happened"
+
+
+@pytest.mark.parametrize("outcome", ["running", "error", "interrupted"])
+def test_what_a_run_that_was_cut_off_did_not_reach_is_unknown(outcome: str) -> None:
+    expect = {"final_step": 51, "accuracy": 0.5, "max_restarts": 0}
+    cut_off = replace(RAN, outcome=outcome, restarts=2)
+    found = {v.expectation: v for v in verdicts(expect, cut_off)}
+    assert found["final_step"].status == "unknown"
+    assert found["final_step"].got == "50, when the run was cut off"
+    assert found["accuracy"].status == "ok"
+    assert found["max_restarts"].status == "failed"  # that will not become less
+    assert {v.expectation: v.status for v in verdicts(expect, RAN)}["final_step"] == "failed"

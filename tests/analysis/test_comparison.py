@@ -1,0 +1,223 @@
+"""Runs side by side: what differs between scenarios, a row for each run, and the table."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from emulator.analysis.analyse import Analysis
+from emulator.analysis.checks import Verdict
+from emulator.analysis.comparison import Row, differences, rows
+from emulator.analysis.throughput import Rate, Throughput
+from emulator.plan import Plan, Site, make_plan
+from emulator.report.comparison import print_comparison
+from emulator.scenario.reading import parse
+
+TEXT = """\
+name: base
+framework: none
+program: {command: [train, --steps, 10]}
+cluster: {worker: 2}
+faults:
+  - {preempt: worker-1, at: {step: 300}, grace: 2s}
+"""
+SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
+RAN = Analysis(
+    outcome="succeeded",
+    reason="worker-0 finished",
+    duration=10.00004,
+    tasks={},
+    final_step=50,
+    steps_per_second=20.0,
+    restarts=2,
+    lost_steps=10,
+    recoveries=[5.0, 7.50001],
+    goodput=0.4,
+)
+OK = [Verdict("outcome", "ok", "succeeded", "succeeded")]
+FAILED = [Verdict("outcome", "failed", "succeeded", "failed")]
+
+
+def plan(*sets: str, variant: str = "", run_id: str = "run-1") -> Plan:
+    return make_plan(parse(TEXT, sets=sets), run_id, SITE, variant=variant)
+
+
+def differing(*sets: Sequence[str]) -> dict[str, list[Any]]:
+    return differences([plan(*one).scenario.model_dump(mode="json") for one in sets])
+
+
+@pytest.mark.parametrize(
+    ("sets", "found"),
+    [
+        ([[], []], {}),
+        ([["restart.policy=never"], []], {}),  # said or left out, it is the same
+        ([["description=other words"], []], {}),
+        (
+            [["restart.policy=never"], ["restart.policy=on-failure"]],
+            {"restart.policy": ["never", "on-failure"]},
+        ),
+        (
+            [["cluster.worker=2"], ["cluster.worker=4"], []],
+            {"cluster.worker.replicas": [2, 4, 2]},
+        ),
+        ([["faults.0.grace=1s"], ["faults.0.grace=5s"]], {"faults.0.grace": ["1s", "5s"]}),
+        (
+            [["faults.0.at={step: 10}"], ["faults.0.at=40s"]],
+            {"faults.0.at.time": [None, "40s"], "faults.0.at.step": [10, None]},
+        ),
+        ([["program.command.2=5"], []], {"program.command.2": ["5", "10"]}),
+        (
+            [["program.command=[train]"], []],
+            {"program.command": [["train"], ["train", "--steps", "10"]]},
+        ),
+        ([["program.env.A=1"], []], {"program.env.A": ["1", None]}),
+        ([["timeout=5s"], []], {"timeout": ["5s", None]}),
+    ],
+)
+def test_keys_that_differ_are_named_as_set_takes_them(
+    sets: list[list[str]], found: dict[str, list[Any]]
+) -> None:
+    assert differing(*sets) == found
+
+
+def test_a_fault_that_only_one_has_is_shown_whole() -> None:
+    found = differing([], ["faults=[]"])
+    assert found.keys() == {"faults.0"}
+    assert found["faults.0"][0]["preempt"] == "worker-1"
+    assert found["faults.0"][1] is None
+
+
+def test_a_row_says_what_the_numbers_say() -> None:
+    first, second = rows([(plan(), RAN, OK), (plan("seed=5", variant="seed=5"), RAN, FAILED)])
+    assert first == Row(
+        run_id="run-1",
+        variant="",
+        outcome="succeeded",
+        verdict="ok",
+        final_step=50,
+        lost_steps=10,
+        restarts=2,
+        worst_recovery=7.5,
+        unrecovered=0,
+        goodput=0.4,
+        steps_per_second=20.0,
+        duration=10.0,
+        differs={"seed": 0},
+    )
+    assert (second.variant, second.verdict, second.differs) == ("seed=5", "failed", {"seed": 5})
+
+
+def test_what_is_not_known_is_not_nought() -> None:
+    (silent,) = rows([(plan(), Analysis("succeeded", "done", 3.0, {}), OK)])
+    assert silent.lost_steps is None
+    assert silent.worst_recovery is None
+
+
+def test_a_recovery_that_never_came_is_the_worst() -> None:
+    (row,) = rows([(plan(), replace(RAN, unrecovered=1), OK)])
+    assert row.worst_recovery is None
+    assert row.unrecovered == 1
+
+
+# --- The table ----------------------------------------------------------------------------------
+
+
+def table(*compared: Row, width: int = 140) -> list[str]:
+    out = io.StringIO()
+    print_comparison(compared, Console(file=out, width=width))
+    return [" ".join(line.split()) for line in out.getvalue().splitlines() if line.strip()]
+
+
+def two(**second: Any) -> tuple[Row, Row]:
+    first, other = rows(
+        [
+            (plan("seed=1", run_id="run-1"), RAN, OK),
+            (plan("seed=2", run_id="run-2"), replace(RAN, **second), FAILED),
+        ]
+    )
+    return first, other
+
+
+def test_the_first_is_the_reference_and_others_have_their_ratio() -> None:
+    lines = table(*two(duration=25.0, steps_per_second=10.0, goodput=0.8, recoveries=[15.0]))
+    assert lines[0] == "seed: 1 | 2"
+    assert lines[-2:] == [
+        "run-1 succeeded ok 50 10 2 7.50s 40% 20.0 10.0s",
+        "run-2 succeeded failed 50 10 2 15.0s x2.00 80% x2.00 10.0 x0.50 25.0s x2.50",
+    ]
+
+
+def test_no_ratio_to_nothing() -> None:
+    first, second = two()
+    lines = table(replace(first, steps_per_second=None, goodput=0.0), second)
+    assert lines[-1] == "run-2 succeeded failed 50 10 2 7.50s x1.00 40% 20.0 10.0s x1.00"
+
+
+def test_a_run_that_never_came_back_says_so() -> None:
+    assert "never" in table(*two(unrecovered=1))[-1].split()
+
+
+def test_a_variant_is_called_by_its_label_and_by_its_id_where_two_have_it() -> None:
+    first, second = two()
+    named = table(replace(first, variant="seed=1"), replace(second, variant="seed=2"))
+    assert [line.split()[0] for line in named[-2:]] == ["seed=1", "seed=2"]
+    twice = table(replace(first, variant="seed=1"), replace(second, variant="seed=1"))
+    assert [line.split()[:2] for line in twice[-2:]] == [["run-1", "seed=1"], ["run-2", "seed=1"]]
+
+
+def test_what_stands_in_a_fault_by_default_is_not_shown() -> None:
+    first, second = rows([(plan(), RAN, OK), (plan("faults=[]"), RAN, OK)])
+    (line,) = (line for line in table(first, second) if line.startswith("faults.0: "))
+    assert '"grace": "2s"' in line
+    assert line.endswith("} | null")
+    assert "null," not in line
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 140])
+def test_no_word_is_broken_on_any_terminal(width: int) -> None:
+    first, second = two(goodput=0.8, outcome="interrupted")
+    labels = ("restart.policy=never", "restart.policy=on-failure [a]")
+    lines = table(
+        replace(first, variant=labels[0]), replace(second, variant=labels[1]), width=width
+    )
+    for word in [*labels[1].split(), "succeeded", "interrupted", "restarts", "x2.00"]:
+        assert any(word in line.split() for line in lines), word
+
+
+# --- Scaling ------------------------------------------------------------------------------------
+
+
+def scaled(rate: Rate) -> list[Row]:
+    """Return the row of a run of two workers, against one worker with 10 steps a second."""
+    first = plan("cluster.worker=1", "faults=[]")
+    baseline = replace(RAN, throughput=Throughput(Rate(10, 320)))
+    run = replace(RAN, throughput=Throughput(rate))
+    return rows([(plan("cluster.worker=2"), run, OK)], (first, baseline, OK))
+
+
+def test_a_baseline_gives_each_run_its_efficiency() -> None:
+    (row,) = scaled(Rate(9, 576))
+    assert (row.efficiency, row.efficiency_by) == (0.9, "examples")
+    lines = table(row)
+    assert lines[0].endswith(" took efficiency")
+    assert lines[-1].endswith(" 10.0s 0.90")
+
+
+def test_an_efficiency_by_steps_says_when_it_holds() -> None:
+    (row,) = scaled(Rate(18, None))
+    assert (row.efficiency, row.efficiency_by) == (0.9, "steps")
+    lines = table(row)
+    assert lines[-2].endswith(" 10.0s 0.90*")
+    assert lines[-1].startswith("* by steps, which holds where a step is the same work")
+
+
+def test_without_a_rate_there_is_no_efficiency() -> None:
+    (row,) = scaled(Rate())
+    assert (row.efficiency, row.efficiency_by) == (None, None)
+    assert "efficiency" not in table(row)[0]
+    assert "efficiency" in table(row, scaled(Rate(18))[0])[0]

@@ -1,0 +1,199 @@
+"""What must hold at every moment of a run: kept, broken, and nothing to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from emulator.analysis.invariants import (
+    INVARIANTS,
+    Observed,
+    monotone_checkpoints,
+    single_chief,
+    steps_exactly_once,
+)
+from emulator.record.folder import Entry
+from emulator.scenario.model import Expectations
+from tests.histories import Told, began_again, ended, happened, history, phase, step
+
+
+def test_each_is_asked_for_by_a_key_of_its_name() -> None:
+    assert INVARIANTS.keys() <= Expectations.model_fields.keys()
+    assert all(name == function.__name__ for name, function in INVARIANTS.items())
+
+
+@pytest.mark.parametrize("look", INVARIANTS.values())
+def test_a_history_that_says_nothing_keeps_no_promise(
+    look: Callable[[Sequence[Entry]], Observed],
+) -> None:
+    assert look([]).seen == look(history([happened(0, "run")])).seen == 0
+
+
+# --- Checkpoints --------------------------------------------------------------------------------
+
+
+def save(t: float, task: str, number: int) -> list[Told]:
+    return phase(t, t + 0.5, task, "checkpoint", step=number)
+
+
+def restore(t: float, task: str, number: int) -> list[Told]:
+    return phase(t, t + 0.5, task, "restore", step=number)
+
+
+@pytest.mark.parametrize(
+    ("told", "count", "broken"),
+    [
+        (save(1, "a-0", 10) + save(2, "a-0", 10) + save(3, "a-0", 20), 3, []),
+        (save(1, "a-0", 20) + save(2, "a-0", 10), 2, ["a-0 saved step 10 after 20"]),
+        (save(1, "a-0", 20) + save(2, "b-0", 10), 2, []),
+        (save(1, "a-0", 20) + save(2, "b-0", 9) + restore(3, "a-0", 9) + save(4, "a-0", 15), 3, []),
+        (
+            save(1, "a-0", 20) + restore(3, "a-0", 20) + save(4, "a-0", 15),
+            2,
+            ["a-0 saved step 15 after 20"],
+        ),
+        (save(1, "a-0", 10) + restore(3, "b-0", 10) + save(4, "b-0", 20), 2, []),
+        (save(1, "a-0", 10) + restore(3, "a-0", 0) + save(4, "a-0", 5), 2, []),
+        (
+            save(1, "a-0", 10) + restore(3, "a-0", 9),
+            1,
+            ["a-0 restored step 9, which nobody had saved"],
+        ),
+        (
+            restore(1, "a-0", 10) + save(3, "a-0", 10),
+            1,
+            ["a-0 restored step 10, which nobody had saved"],
+        ),
+        (restore(1, "a-0", 0), 0, []),
+        (phase(1, 2, "a-0", "checkpoint") + phase(3, 4, "a-0", "eval", step=5), 0, []),
+        (phase(1, 2, "a-0", "checkpoint", step="five"), 0, []),
+    ],
+)  # fmt: skip
+def test_saved_steps(told: Sequence[Told], count: int, broken: Sequence[str]) -> None:
+    found = monotone_checkpoints(history(told))
+    assert (found.seen, found.broken) == (count, broken)
+
+
+def test_a_save_that_was_begun_may_have_been_done_untold() -> None:
+    told = [*save(1, "a-0", 10), *restore(5, "a-0", 20)]
+    begun = happened(3, "phase", "a-0", phase="checkpoint", state="begin", step=20)
+    assert monotone_checkpoints(history(told)).broken
+    assert not monotone_checkpoints(history([*told[:2], begun, *told[2:]])).broken
+
+
+def test_who_saved_first_is_told_by_the_engines_stamps() -> None:
+    """The restore of one task was heard of before the save of another that it came from."""
+    told = [*restore(1, "b-0", 10), happened(2, "phase", "a-0", phase="checkpoint", state="end")]
+    told[-1][3].update(step=10, late=-1.5)
+    assert not monotone_checkpoints(history(told)).broken
+
+
+# --- The chief ----------------------------------------------------------------------------------
+
+TWO_LIVES = [
+    *began_again(0, "chief-0", "worker-0"),
+    step(3, "chief-0", 1),
+    ended(4, "chief-0", 137),
+    *began_again(5, "chief-0"),
+    step(7, "chief-0", 1),
+    ended(8, "chief-0", 0),
+]
+
+
+def test_a_chief_that_is_started_again_is_one_at_a_time() -> None:
+    assert single_chief(history(TWO_LIVES)) == Observed(
+        "one chief at a time", seen=2, of="lives of chief-0", broken=[]
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "broken"),
+    [
+        (
+            [entry for entry in TWO_LIVES if entry[1:3] != ("exit", "chief-0") or entry[0] == 8],
+            ["chief-0 was started at 5.0 s while it ran"],
+        ),
+        (
+            [
+                happened(1, "running", "chief-0"),
+                happened(2, "running", "chief-0"),
+                ended(3, "chief-0", 0),
+            ],
+            ["chief-0 was started at 2.0 s while it ran"],
+        ),
+        (
+            [*TWO_LIVES, step(9, "chief-0", 2)],
+            ["chief-0 told of step 2 after it had ended"],
+        ),
+        (
+            [*TWO_LIVES[:-1], step(7.5, "chief-0", 2, late=-4)],
+            ["chief-0 told of step 2 before its last life had ended"],
+        ),
+        ([*TWO_LIVES, step(9, "worker-0", 2), happened(10, "running", "worker-0")], []),
+    ],
+)
+def test_two_chiefs_at_once(told: Sequence[Told], broken: Sequence[str]) -> None:
+    assert single_chief(history(told)).broken == broken
+
+
+@pytest.mark.parametrize(
+    ("tasks", "chief"),
+    [
+        (("worker-0", "chief-0", "worker-1"), "chief-0"),
+        (("worker-0", "master-0"), "master-0"),
+        (("worker-1", "worker-0", "ps-0"), "worker-0"),
+        (("ps-0", "boss-0"), "a chief"),
+    ],
+)
+def test_who_is_the_chief(tasks: Sequence[str], chief: str) -> None:
+    found = single_chief(history(began_again(0, *tasks)))
+    assert (found.of, found.seen) == (f"lives of {chief}", int(chief != "a chief"))
+
+
+# --- Steps --------------------------------------------------------------------------------------
+
+
+def lives(*steps: Sequence[int]) -> list[Entry]:
+    """Return the history of a worker that was started for each of `steps`."""
+    told: list[Told] = []
+    for life in steps:
+        told += [happened(len(told), "start", "worker-0"), happened(len(told), "run")]
+        told += [step(len(told) + n, "worker-0", number) for n, number in enumerate(life)]
+    return history(told)
+
+
+@pytest.mark.parametrize(
+    ("entries", "count", "broken"),
+    [
+        (lives([10, 20, 30]), 3, []),
+        (lives([0, 100, 200, 250]), 4, []),  # the last may come sooner
+        (lives([1, 101, 201]), 3, []),
+        (lives([10, 20, 30, 30]), 3, []),  # again, with the accuracy
+        (lives([10, 20], [30, 40]), 4, []),
+        (lives([10, 20], [20, 30]), 4, ["worker-0 told of step 20 when it had been at 20"]),
+        (lives([10, 20, 10, 20, 30]), 5, [
+            "worker-0 told of step 10 when it had been at 20",
+            "worker-0 told of step 20 when it had been at 20",
+        ]),
+        (lives([10, 20], [40, 50, 60]), 5, ["worker-0 told of nothing between 20 and 40"]),
+        (lives([30, 40, 50]), 3, ["worker-0 began with step 30"]),
+        (lives([5], [5]), 2, ["worker-0 told of step 5 when it had been at 5"]),
+        (lives([10]), 0, []),
+        (lives([10, 10]), 0, []),
+    ],
+)  # fmt: skip
+def test_each_step_once(entries: Sequence[Entry], count: int, broken: Sequence[str]) -> None:
+    found = steps_exactly_once(entries)
+    assert (found.seen, found.broken) == (count, broken)
+
+
+def test_the_steps_are_those_of_the_task_that_leads() -> None:
+    def of(*tellers: str) -> str:
+        told = [step(n + 2, task, number) for n, task in enumerate(tellers) for number in (2, 1)]
+        (sentence,) = steps_exactly_once(history([*began_again(0, "chief-0"), *told])).broken
+        return sentence.split()[0]
+
+    assert of("worker-1", "worker-0", "chief-0") == "chief-0"
+    assert of("worker-1", "worker-0") == "worker-0"
+    assert of("ps-0", "worker-1") == "ps-0"

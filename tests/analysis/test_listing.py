@@ -1,0 +1,95 @@
+"""What `emulate runs` lists."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from emulator.analysis.listing import Listed, chosen, listed
+from emulator.clock import ManualClock
+from emulator.engines.memory import Script
+from emulator.record.folder import Record, RunFolder
+from tests.record.test_folder import TEXT, a_plan
+from tests.report.runs import a_run, told_step
+
+STEPS = Script(lines=[(n, told_step(n)) for n in range(1, 11)], exits_at=12.0)
+
+
+def row(run_id: str, scenario: str = "s", began: float | None = 0.0, verdict: str = "ok") -> Listed:
+    return Listed(run_id, scenario, "", "docker", began, "succeeded", verdict)  # type: ignore[arg-type]
+
+
+ROWS = [row("c", "ps-loss", 30), row("a", "ps-kill", 10, "failed"), row("b", "mwms", 20)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, "abc"),
+        ({"scenario": "ps-*"}, "ac"),
+        ({"scenario": "PS-*"}, ""),
+        ({"verdict": "failed"}, "a"),
+        ({"since": 20.0}, "bc"),
+        ({"limit": 1}, "c"),
+        ({"limit": 9}, "abc"),
+        ({"scenario": "ps-*", "limit": 1, "verdict": "failed"}, "a"),
+    ],
+)
+def test_rows_are_chosen_and_the_latest_is_last(wanted: dict[str, object], found: str) -> None:
+    assert [one.run_id for one in chosen(ROWS, **wanted)] == list(found)  # type: ignore[arg-type]
+
+
+def test_who_does_not_say_when_it_began_is_not_since_anything() -> None:
+    assert chosen([row("x", began=None)], since=0.0) == []
+    assert len(chosen([row("x", began=None)])) == 1
+
+
+def test_a_finished_run_has_the_numbers_of_its_summary(tmp_path: Path) -> None:
+    record = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": STEPS})
+    assert listed(record) == Listed(
+        run_id="run",
+        scenario="test",
+        variant="",
+        engine="memory",
+        began=1_700_000_000.0,
+        outcome="succeeded",
+        verdict="ok",
+        steps_per_second=1.0,
+        goodput=0.75,
+        lost_steps=0,
+        duration=12.0,
+    )
+
+
+def test_a_run_that_goes_on_has_no_verdict_and_one_that_crashed_cant_be_judged(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder(tmp_path / "run-1", a_plan(), TEXT, ManualClock(wall=50.0))
+    folder.write("run")
+    live = listed(Record(folder.path))
+    assert (live.outcome, live.verdict, live.scenario) == ("running", None, "test")
+    folder.close()
+    crashed = listed(Record(folder.path))
+    assert (crashed.outcome, crashed.verdict, crashed.began) == ("crashed", "unknown", 50.0)
+
+
+def test_a_record_of_another_version_is_listed_by_what_can_be_read(tmp_path: Path) -> None:
+    record = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": STEPS})
+    (record.path / "plan.json").write_text('{"of": "another time"}')
+    assert listed(Record(record.path)).scenario == "test"
+    (record.path / "summary.json").unlink()
+    (record.path / "history.jsonl").write_text("torn")
+    found = listed(Record(record.path))
+    assert (found.scenario, found.began, found.outcome) == ("?", None, "crashed")
+
+
+def test_a_summary_of_an_older_version_may_lack_keys(tmp_path: Path) -> None:
+    record = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": STEPS})
+    old = {"scenario": "test", "engine": "docker", "outcome": "failed", "verdict": "failed"}
+    (record.path / "summary.json").write_text(json.dumps(old))
+    found = listed(record)
+    assert (found.verdict, found.steps_per_second, found.lost_steps) == ("failed", None, None)
+    shutil.rmtree(record.path)

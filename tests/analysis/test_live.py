@@ -1,0 +1,356 @@
+"""What a run looks like now, told event by event; numbers were worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from emulator.analysis.analyse import analyse
+from emulator.analysis.live import LINES, Live
+from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
+from emulator.plan import make_plan
+from emulator.record.folder import Entry, entry_of
+from emulator.scenario.faults import by_hand, to_json
+from emulator.scenario.reading import load
+from emulator.scenario.strikes import Strike, Trigger
+from tests.histories import (
+    BEGAN,
+    SITE,
+    Told,
+    a_plan,
+    began_again,
+    ended,
+    fault,
+    happened,
+    history,
+    job,
+    restart,
+    step,
+)
+
+ROOT = Path(__file__).parents[2]
+RECORDED = Path(__file__).parent / "recordings" / "mwms-preemption.jsonl"
+TARGET = "expect: {final_step: 100}\n"
+PREEMPT = "faults: [{preempt: worker-1, at: {step: 10}}]\n"
+
+UP = [
+    happened(0, "run"),
+    *began_again(1, "worker-0", "worker-1"),
+    happened(2, "all-running"),
+]
+
+
+def steps(begin: int, end: int, first: int, *, each: int = 1) -> list[Told]:
+    """One event a second of both workers."""
+    told = []
+    for n, t in enumerate(range(begin, end + 1)):
+        told += [step(t, f"worker-{w}", first + n * each) for w in (0, 1)]
+    return told
+
+
+def live(told: Sequence[Told], extra: str = "") -> Live:
+    run = Live(a_plan("{worker: 2}", extra))
+    for entry in history(told):
+        run.entry(entry)
+    return run
+
+
+def states(run: Live) -> list[str]:
+    return [task.state for task in run.tasks.values()]
+
+
+# --- States -------------------------------------------------------------------------------------
+
+
+def test_before_anything_happened_nothing_is_known() -> None:
+    run = live([], TARGET)
+    assert states(run) == ["pending", "pending"]
+    assert (run.state, run.t, run.began, run.step, run.steps_per_second) == (
+        "starting", 0.0, None, None, None,
+    )  # fmt: skip
+    assert run.eta().why_not == "no step yet"
+
+
+def test_tasks_start_run_and_end() -> None:
+    run = live([happened(0, "run"), happened(1, "start", "worker-0")])
+    assert states(run) == ["starting", "pending"]
+    run = live(UP)
+    assert (states(run), run.state) == (["running", "running"], "running")
+    assert run.began == pytest.approx(BEGAN)
+    run = live([*UP, ended(5, "worker-0", 0), job(5), ended(6, "worker-1", 143, told=True)])
+    assert (states(run), run.state) == (["ended", "ended"], "ending")
+    assert [task.exit_code for task in run.tasks.values()] == [0, 143]
+    assert (run.outcome, run.reason) == ("succeeded", "worker-0 finished")
+
+
+def test_a_restart_of_one_task_counts_for_it_alone() -> None:
+    told = [*UP, ended(5, "worker-1", 1, oom=True), restart(5, "worker-1")]
+    run = live(told)
+    assert states(run) == ["running", "backoff"]
+    assert [task.restarts for task in run.tasks.values()] == [0, 1]
+    assert [task.oom_kills for task in run.tasks.values()] == [0, 1]
+    run = live([*told, *began_again(6, "worker-1")])
+    assert states(run) == ["running", "running"]
+    assert [task.starts for task in run.tasks.values()] == [1, 2]
+
+
+def test_a_restart_of_the_job_waits_until_all_have_ended() -> None:
+    told = [*UP, ended(5, "worker-1", 1), restart(5, "worker-1", "job")]
+    assert states(live(told)) == ["running", "ended"]
+    run = live([*told, ended(6, "worker-0", 143, told=True)])
+    assert states(run) == ["backoff", "backoff"]
+    assert [task.restarts for task in run.tasks.values()] == [1, 1]
+    assert run.restarts == 1
+
+
+def test_what_was_down_when_the_job_ended_stays_away() -> None:
+    down = happened(5, "exit", "worker-1", exit_code=137, told_to_stop=False, oom_killed=False,
+                    fault="0")  # fmt: skip
+    run = live([*UP, fault(4, "worker-1", "triggered"), down], PREEMPT)
+    assert states(run) == ["running", "down"]
+    assert [f.id for f in run.impairments("worker-1")] == ["0"]
+    assert run.impairments("worker-0") == []
+    run = live([*UP, down, job(6, "failed", "too late")], PREEMPT)
+    assert states(run) == ["running", "ended"]
+    assert run.outcome == "failed"
+
+
+def test_an_error_of_ours_is_an_outcome() -> None:
+    run = live([*UP, happened(5, "error", message="Docker went away.")])
+    assert (run.outcome, run.reason) == ("error", "Docker went away.")
+
+
+# --- Faults -------------------------------------------------------------------------------------
+
+
+def test_faults_go_through_their_stages() -> None:
+    run = live(UP, PREEMPT)
+    (planned,) = run.faults.values()
+    assert (planned.stage, planned.since, planned.in_force) == ("waiting", None, False)
+    for stage, in_force in [("triggered", True), ("applied", True), ("healed", False)]:
+        run = live([*UP, fault(7, "worker-1", "triggered"), fault(9, "worker-1", stage)], PREEMPT)
+        (one,) = run.faults.values()
+        assert (one.stage, one.since, one.in_force) == (stage, 9, in_force)
+    assert one.triggered == 7
+    run = live([*UP, fault(9, "worker-1", "skipped", reason="it had ended")], PREEMPT)
+    assert next(iter(run.faults.values())).reason == "it had ended"
+
+
+def test_a_fault_by_hand_comes_in_with_its_plan() -> None:
+    strike = Strike.model_validate({"pause": "worker-0", "for": "forever"})
+    trigger = Trigger.model_construct(time=0.0)
+    (planned,) = by_hand("hand-1", strike, ["worker-0", "worker-1"], trigger)
+    about = {"id": "hand-1", "kind": "pause"}
+    told = [
+        *UP,
+        happened(5, "fault", "worker-0", stage="planned", plan=to_json(planned), **about),
+        happened(5, "fault", "worker-0", stage="triggered", **about),
+        happened(5, "fault", "worker-0", stage="applied", **about),
+    ]
+    run = live(told)
+    assert [(f.id, f.kind, f.planned.target) for f in run.impairments("worker-0")] == [
+        ("hand-1", "pause", "worker-0")
+    ]
+
+
+# --- Steps and the estimate ---------------------------------------------------------------------
+
+
+def test_steps_of_tasks_and_of_the_job() -> None:
+    run = live([*UP, *steps(3, 13, 0, each=5), step(13.5, "worker-0", 55)])
+    assert (run.step, run.tasks["worker-1"].step) == (55, 50)
+    assert run.tasks["worker-1"].steps_per_second == pytest.approx(5.0)
+    assert run.steps_per_second == pytest.approx(55 / 10.5, rel=0.1)
+    assert [task.steps for task in run.tasks.values()] == [55, 50]
+    assert run.examples_per_second is None
+    run = live([*UP, *steps(3, 13, 0, each=5)], "metrics: {examples_per_step: 64}\n")
+    assert run.examples_per_second == pytest.approx(320.0)
+    assert run.tasks["worker-0"].examples == 50 * 64
+
+
+def test_examples_that_a_task_tells_of_are_taken_at_its_word() -> None:
+    told = [step(3 + n, "worker-0", n, examples=100 * n) for n in range(5)]
+    again = [ended(8, "worker-0", 1), restart(8, "worker-0"), *began_again(9, "worker-0")]
+    more = [step(11, "worker-0", 2, examples=200), step(12, "worker-0", 3, examples=300)]
+    run = live([*UP, *told, *again, *more], "metrics: {examples_per_step: 7}\n")
+    assert run.tasks["worker-0"].examples == 500  # what was done again counts again
+    assert run.tasks["worker-0"].steps == 5
+
+
+def test_steps_that_are_told_of_together_count_each() -> None:
+    together = {"first": 11, "count": 4, "gaps": {"10": 2, "-15": 1}, "furthest": 31}
+    told = [step(3, "worker-0", 1), step(4, "worker-0", 16, coalesced=together)]
+    run = live([*UP, *told])
+    assert (run.step, run.tasks["worker-0"].step) == (31, 16)
+    assert run.tasks["worker-0"].steps == 10 + 10 + 10
+
+
+def test_without_a_final_step_there_is_no_estimate() -> None:
+    estimate = live([*UP, *steps(3, 13, 0)]).eta()
+    assert (estimate.target, estimate.seconds) == (None, None)
+    assert estimate.why_not == "no final step is expected"
+
+
+def test_the_estimate_is_what_is_left_at_the_rate_without_disturbances() -> None:
+    run = live([*UP, *steps(3, 13, 0, each=5)], TARGET)
+    assert run.eta().seconds == pytest.approx((100 - 50) / 5)
+    run.tick(13.8)
+    assert run.eta().seconds == pytest.approx((100 - 50) / 5 - 0.8)
+    assert (run.eta().target, run.eta().why_not) == (100, "")
+
+
+def test_of_three_seconds_there_is_no_estimate_yet() -> None:
+    assert live([*UP, *steps(3, 5, 0)], TARGET).eta().why_not == "too early to say"
+    assert live([*UP, *steps(3, 6, 0)], TARGET).eta().seconds is not None
+
+
+def test_while_it_recovers_there_is_no_estimate_and_no_nonsense_after() -> None:
+    before = [*UP, *steps(3, 13, 0, each=5)]
+    failure = [*before, ended(14, "worker-1", 1), restart(14, "worker-1")]
+    run = live(failure, TARGET)
+    assert (run.recovering, run.eta().why_not) == (True, "recovering")
+    again = [*failure, *began_again(40, "worker-1"), step(45, "worker-1", 30)]
+    run = live(again, TARGET)
+    assert run.eta().why_not == "recovering"  # 30 had been done before
+    run = live([*again, step(60, "worker-1", 55)], TARGET)
+    assert not run.recovering
+    # 46 s without an advance are not in the rate.
+    assert run.eta().seconds == pytest.approx((100 - 55) / 5)
+
+
+def test_others_that_go_on_do_not_recover() -> None:
+    run = live(
+        [*UP, *steps(3, 13, 0, each=5), ended(14, "worker-1", 1), step(15, "worker-0", 60)], TARGET
+    )
+    assert not run.recovering
+
+
+def test_a_task_that_was_told_to_stop_is_no_failure() -> None:
+    run = live([*UP, *steps(3, 13, 0, each=5), ended(14, "worker-1", 143, told=True)], TARGET)
+    assert not run.recovering
+
+
+def test_where_it_hangs_that_is_said() -> None:
+    run = live([*UP, *steps(3, 13, 0, each=5)], TARGET)
+    run.tick(30)
+    assert run.eta().why_not == "no step for 17s"
+    assert run.steps_per_second == 0.0
+    run.tick(29)  # time does not go back
+    assert run.t == 30
+
+
+def test_a_partition_holds_the_job_up_until_the_next_step() -> None:
+    text = "faults: [{partition: [[worker-0], [worker-1]], at: {step: 10}, for: 9s}]\n" + TARGET
+    struck = happened(13.5, "fault", id="0", kind="partition", stage="applied", target="w | w")
+    run = live([*UP, *steps(3, 13, 0, each=5), struck], text)
+    assert run.eta().why_not == "recovering"
+    assert [f.id for f in run.impairments("worker-1")] == ["0"]
+    run = live([*UP, *steps(3, 13, 0, each=5), struck, step(14, "worker-0", 55)], text)
+    assert run.eta().seconds is not None
+
+
+def test_when_the_final_step_is_reached_nothing_is_left() -> None:
+    run = live([*UP, *steps(3, 13, 90, each=1)], TARGET)
+    assert run.eta().seconds == 0.0
+    run = live([*UP, *steps(3, 13, 0), job(20, "failed")], TARGET)
+    assert run.eta().why_not == "failed"
+    assert run.steps_per_second is None
+
+
+def test_what_went_on_while_nobody_was_there_is_put_in_its_time() -> None:
+    """Steps of 10 s without an emulator are told in one moment, with the engine's stamps."""
+    gap = [step(28 + 0.001 * n, "worker-0", 50 + 5 * n, late=-10.0 + n) for n in range(11)]
+    told = [*UP, *steps(3, 13, 0, each=5), happened(28, "attached", gap=15.0, pid=1), *gap]
+    run = live(told)
+    assert run.tasks["worker-0"].steps == 100
+    assert run.tasks["worker-0"].steps_per_second == pytest.approx(5.0, rel=0.05)
+
+
+# --- Usage, GPUs, lines -------------------------------------------------------------------------
+
+
+def sampled(t: float, cpu: float, gpus: Sequence[GpuUsage] = ()) -> Sample:
+    usage = Usage(cpu=cpu, memory=512, cpus=2.0, memory_limit=1024, received=10)
+    return Sample(t, BEGAN + t, {"worker-0": usage}, gpus)
+
+
+def test_rates_are_between_the_last_two_samples() -> None:
+    run = live(UP)
+    run.sample(sampled(3, 1.0))
+    first = run.tasks["worker-0"].rates
+    assert first is not None
+    assert (first.cpu, first.memory, first.memory_share) == (None, 512, 0.5)
+    run.sample(sampled(5, 3.0))
+    second = run.tasks["worker-0"].rates
+    assert second is not None
+    assert (second.cpu, second.cpu_share) == (1.0, 0.5)
+    assert (run.tasks["worker-1"].rates, run.tasks["worker-1"].usage) == (None, None)
+    assert run.t == 5
+
+
+def test_what_has_ended_uses_nothing() -> None:
+    run = live(UP)
+    run.sample(sampled(3, 1.0))
+    for entry in history([ended(4, "worker-0", 1)]):
+        run.entry(entry)
+    assert (run.tasks["worker-0"].usage, run.tasks["worker-0"].rates) == (None, None)
+
+
+def test_a_task_has_its_share_of_each_device() -> None:
+    run = live(UP)
+    one = GpuUsage(0, "GPU-a", tasks={"worker-0": GpuShare(100, 0.4)})
+    run.sample(sampled(3, 1.0, [one, GpuUsage(1, "GPU-b")]))
+    assert run.tasks["worker-0"].gpus == {"GPU-a": GpuShare(100, 0.4)}
+    assert run.tasks["worker-1"].gpus == {}
+    assert [gpu.uuid for gpu in run.gpus] == ["GPU-a", "GPU-b"]
+
+
+def test_of_what_tasks_print_the_last_lines_are_kept() -> None:
+    run = live(UP)
+    for n in range(LINES + 5):
+        run.line("worker-0", str(n))
+    assert list(run.lines)[:2] == [("worker-0", "5"), ("worker-0", "6")]
+    assert len(run.lines) == LINES
+
+
+# --- A recording --------------------------------------------------------------------------------
+
+
+def recorded() -> list[Entry]:
+    """The history of a real run: two workers, TensorFlow in Docker, one preempted at step 300."""
+    return [entry_of(json.loads(line)) for line in RECORDED.read_text().splitlines()]
+
+
+def test_a_recorded_run_ends_as_its_analysis_says() -> None:
+    plan = make_plan(load(ROOT / "scenarios" / "mwms-preemption.yaml", []), "recorded", SITE)
+    run, analysis = Live(plan), analyse(plan, recorded())
+    for entry in recorded():
+        run.entry(entry)
+    assert (run.outcome, run.step) == (analysis.outcome, analysis.final_step) == ("succeeded", 2000)
+    for name, result in analysis.tasks.items():
+        task = run.tasks[name]
+        assert (task.restarts, task.step, task.exit_code) == (
+            result.restarts, result.last_step, result.exit_code,
+        )  # fmt: skip
+    assert [(f.id, f.stage) for f in run.faults.values()] == [("0", "healed")]
+
+
+def test_the_estimates_in_a_recorded_run_were_right() -> None:
+    """From the moment when it had recovered, each was within a second of the truth, or 15 %."""
+    plan = make_plan(load(ROOT / "scenarios" / "mwms-preemption.yaml", []), "recorded", SITE)
+    run, entries = Live(plan), recorded()
+    reached = next(e.t for e in entries if e.event == "step" and e.data["step"] == 2000)
+    said: dict[str, int] = {}
+    for entry in entries:
+        run.entry(entry)
+        estimate = run.eta()
+        said[estimate.why_not] = said.get(estimate.why_not, 0) + 1
+        if estimate.seconds is not None and entry.t > 27:
+            left = max(0.0, reached - entry.t)
+            assert estimate.seconds == pytest.approx(left, rel=0.15, abs=1.0), entry
+        if 7.97 < entry.t < 27:
+            assert estimate.why_not == "recovering", entry
+    assert said.keys() == {"", "no step yet", "too early to say", "recovering"}

@@ -1,0 +1,105 @@
+"""How fast steps come: every number here was worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.analysis.pace import FINE, STALL, WINDOW, Pace
+
+
+def paced(*told: tuple[float, int]) -> Pace:
+    pace = Pace()
+    for t, step in told:
+        pace.advance(t, step)
+    return pace
+
+
+def steady(seconds: float, per_second: int) -> Pace:
+    return paced(*((n / per_second, n) for n in range(int(seconds * per_second) + 1)))
+
+
+def test_of_one_step_nobody_can_tell_a_rate() -> None:
+    pace = paced((1.0, 5))
+    assert (pace.step, pace.rate(1.0), pace.rate(99.0), pace.undisturbed) == (5, None, None, None)
+    assert not pace.stalled(99.0)
+
+
+@pytest.mark.parametrize("per_second", [1, 10, 300])
+def test_a_steady_rate_is_what_it_is(per_second: int) -> None:
+    pace = steady(100, per_second)
+    assert pace.rate(100.0) == pytest.approx(per_second, rel=0.01)
+    assert pace.undisturbed == pytest.approx(per_second, rel=0.01)
+
+
+def test_the_rate_follows_within_the_window() -> None:
+    pace = paced(*((float(t), 10 * t) for t in range(100)))
+    for n in range(1, 13):
+        pace.advance(99 + n, 990 + 2 * n)
+    assert pace.rate(111.0) == pytest.approx(2.0)
+    assert 2.0 < (pace.undisturbed or 0) < 10.0  # of a minute, a fifth at 2 and the rest at 10
+
+
+def test_steps_that_take_minutes_have_a_rate_as_well() -> None:
+    pace = paced((0, 0), (120, 1), (240, 2))
+    assert pace.rate(240) == pytest.approx(1 / 120)
+    assert pace.rate(359) == pytest.approx(1 / 120)  # the next is not late yet
+    assert pace.undisturbed == pytest.approx(1 / 120)
+
+
+def test_the_rate_falls_once_a_step_is_late_and_is_nothing_after_a_stall() -> None:
+    pace = steady(20, 10)
+    rates = [pace.rate(20 + late) or 0.0 for late in (0.0, 0.1, 2.0, 5.0, STALL, STALL + 0.1)]
+    assert rates[:2] == pytest.approx([10.0, 10.0], rel=0.01)
+    assert rates[1] > rates[2] > rates[3] > rates[4] > rates[5] == 0.0
+    assert rates[3] == pytest.approx(100 / (10 + 5), rel=0.02)
+
+
+def test_what_a_stall_took_is_in_no_estimate() -> None:
+    pace = steady(20, 10)
+    undisturbed = pace.undisturbed
+    pace.advance(50.0, 201)
+    assert pace.undisturbed == undisturbed
+    assert pace.rate(50.0) is None
+    pace.advance(51.0, 211)
+    assert pace.rate(51.0) == pytest.approx(10.0)
+
+
+def test_a_checkpoint_now_and_then_is_in_it_with_its_share() -> None:
+    """Ten steps in a second, then a second of saving: five a second over all."""
+    pace = Pace()
+    for second in range(0, 100, 2):
+        for n in range(10):
+            pace.advance(second + n / 10, second * 5 + n)
+    assert pace.undisturbed == pytest.approx(5.0, rel=0.05)
+
+
+def test_a_restart_from_an_older_step_counts_nothing_backwards() -> None:
+    pace = steady(10, 10)
+    pace.advance(10.1, 40)
+    assert pace.rate(10.1) is None
+    pace.advance(11.1, 50)
+    assert pace.rate(11.1) == pytest.approx(10.0)
+    assert pace.undisturbed == pytest.approx(10.0, rel=0.01)
+
+
+def test_a_break_is_no_training() -> None:
+    pace = steady(10, 10)
+    pace.break_off()
+    assert not pace.going
+    assert (pace.step, pace.rate(11.0)) == (100, None)
+    pace.advance(30.0, 200)
+    pace.advance(31.0, 210)
+    assert pace.undisturbed == pytest.approx(10.0, rel=0.01)
+
+
+def test_several_at_the_same_moment_divide_by_nothing() -> None:
+    pace = paced((1.0, 1), (1.0, 2), (1.0, 3))
+    assert pace.rate(1.0) is None
+    pace.advance(2.0, 13)
+    assert pace.rate(2.0) == pytest.approx(12.0)  # from the first that the moment had
+
+
+def test_a_long_run_takes_no_more_room_than_a_minute() -> None:
+    pace = steady(600, 100)
+    assert len(pace._told) <= 2 * WINDOW / FINE
+    assert len(pace._stretches) <= 62

@@ -1,0 +1,237 @@
+"""How fast histories say that was trained; every expected number here was worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.analysis.throughput import (
+    Curve,
+    Rate,
+    StepTimes,
+    Throughput,
+    curve,
+    scaling_efficiency,
+    throughput,
+    workers,
+)
+from emulator.plan import Plan
+from tests.histories import Told, a_plan, began_again, ended, happened, history, job, step
+
+NOTHING = Rate()
+
+
+def measured(told: Sequence[Told], extra: str = "") -> Throughput:
+    return throughput(a_plan("{worker: 2}", extra), history(told))
+
+
+def binned(told: Sequence[Told], duration: float, bins: int = 600) -> Curve:
+    return curve(a_plan("{worker: 2}"), history(told), duration, bins=bins)
+
+
+def by_second(curve_: Sequence[float], width: float) -> list[float]:
+    """Return the steps of each whole second."""
+    steps = [rate * width for rate in curve_]
+    each = round(1 / width)
+    return [round(sum(steps[n : n + each]), 9) for n in range(0, len(steps), each)]
+
+
+PLAIN = [
+    happened(0, "run"),
+    *began_again(0, "worker-0", "worker-1"),
+    step(5, "worker-0", 10),
+    step(5, "worker-1", 10),
+    step(7, "worker-0", 20),  # 5 /s
+    step(8, "worker-1", 20),
+    step(8, "worker-0", 30),  # 10 /s
+    step(10, "worker-1", 30),
+    job(10),
+]
+
+
+def test_a_plain_run() -> None:
+    found = measured(PLAIN)
+    assert found.job == Rate(20 / 3, None, StepTimes(20, 0.15, 0.1, 0.2, 0.2, 0.2))
+    assert found.tasks["worker-0"] == found.job
+    assert found.tasks["worker-1"] == Rate(4, None, StepTimes(20, 0.25, 0.2, 0.3, 0.3, 0.3))
+
+
+def test_nobody_who_told_of_one_step_at_most_has_a_rate() -> None:
+    assert measured([]) == Throughput(NOTHING, {"worker-0": NOTHING, "worker-1": NOTHING})
+    assert measured(PLAIN[:5]).job == NOTHING
+
+
+def test_steps_that_come_at_once_have_no_rate() -> None:
+    found = measured([step(1, "worker-0", 1), step(1, "worker-0", 9)]).job
+    assert found == Rate(None, None, StepTimes(8, 0, 0, 0, 0, 0))
+
+
+RESTARTED = [
+    happened(0, "run"),
+    *began_again(0, "worker-0"),
+    step(2, "worker-0", 1),
+    step(3, "worker-0", 3),
+    ended(4, "worker-0", 137),
+    *began_again(5, "worker-0"),
+    step(8, "worker-0", 2),
+    step(9, "worker-0", 3),
+    step(10, "worker-0", 5),
+]
+
+
+def test_steps_that_are_done_again_are_work_of_the_task_and_not_of_the_job() -> None:
+    found = measured(RESTARTED)
+    assert found.job.steps_per_second == 4 / 8  # 1 to 5, from 2 s to 10 s
+    assert found.tasks["worker-0"].steps_per_second == (2 + 3) / 8
+
+
+def test_the_time_of_a_restart_is_no_step_time() -> None:
+    times = measured(RESTARTED).tasks["worker-0"].step_times
+    assert times == StepTimes(5, 0.6, 0.5, 1, 1, 1)  # 4 of half a second, one of a second
+    assert measured(RESTARTED).job.step_times == StepTimes(4, 0.5, 0.5, 0.5, 0.5, 0.5)
+
+
+def test_a_task_that_goes_back_by_itself_begins_anew() -> None:
+    told = [step(1, "worker-0", 5), step(2, "worker-0", 6), step(4, "worker-0", 2)]
+    found = measured([*told, step(5, "worker-0", 3)]).tasks["worker-0"]
+    assert found == Rate(2 / 4, None, StepTimes(2, 1, 1, 1, 1, 1))
+
+
+def test_a_step_that_is_told_again_took_no_time_of_its_own() -> None:
+    told = [step(1, "worker-0", 1), step(2, "worker-0", 2), step(5, "worker-0", 2)]
+    times = measured([*told, step(6, "worker-0", 3)]).tasks["worker-0"].step_times
+    assert times == StepTimes(2, 2.5, 1, 4, 4, 4)
+    assert measured(told).tasks["worker-0"].steps_per_second == 1
+
+
+def test_the_job_steps_at_the_pace_of_who_brings_it_on() -> None:
+    """Two who print at different moments: no step of the job took the milliseconds between."""
+    told = [step(1, "worker-0", 10), step(1.99, "worker-1", 19), step(2, "worker-0", 20)]
+    told = [happened(0, "run"), step(0.99, "worker-1", 9), *told, step(2.99, "worker-1", 29)]
+    times = measured(told).job.step_times
+    assert times is not None
+    assert times.p50 == pytest.approx(0.1)
+    assert times.max == pytest.approx(0.1)
+    assert times.count == 20 - 1  # the first advance of worker 0 is measured by nothing
+
+
+@pytest.mark.parametrize(("share", "seconds"), [("p50", 1), ("p90", 2), ("p99", 5)])
+def test_percentiles_are_of_steps_and_not_of_lines(share: str, seconds: float) -> None:
+    told = [step(0, "worker-0", 0), step(88, "worker-0", 88), step(108, "worker-0", 98)]
+    times = measured([*told, step(118, "worker-0", 100)]).job.step_times
+    assert getattr(times, share) == seconds
+
+
+# --- Examples -----------------------------------------------------------------------------------
+
+
+def test_examples_are_told_or_follow_from_the_steps() -> None:
+    told = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
+    assert measured(told).job.examples_per_second == 64
+    assert measured(told).tasks["worker-0"].examples_per_second == 64
+    found = measured(PLAIN, "metrics: {examples_per_step: 3}")
+    assert found.job.examples_per_second == 20
+    assert found.tasks["worker-1"].examples_per_second == 12
+
+
+def test_examples_of_a_task_begin_anew_with_it() -> None:
+    told = [step(1, "worker-0", 1, examples=10), step(2, "worker-0", 2, examples=20)]
+    told += [ended(3, "worker-0", 1), *began_again(3, "worker-0")]
+    told += [step(5, "worker-0", 1, examples=10), step(6, "worker-0", 2, examples=20)]
+    assert measured(told).tasks["worker-0"].examples_per_second == 20 / 5
+
+
+@pytest.mark.parametrize("nonsense", ["many", None, [1], {"a": 1}])
+def test_examples_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
+    told = [step(1, "worker-0", 1, examples=10), step(2, "worker-0", 2, examples=nonsense)]
+    assert measured([*told, step(3, "worker-0", 3, examples=30)]).job.examples_per_second == 10
+
+
+# --- By the second ------------------------------------------------------------------------------
+
+
+def test_a_stretch_is_spread_over_its_time() -> None:
+    found = binned(PLAIN, 10)
+    assert (found.begin, found.width) == (0, 0.2)
+    assert by_second(found.job, found.width) == [0, 0, 0, 0, 0, 5, 5, 10, 0, 0]
+    assert by_second(found.tasks["worker-0"], found.width) == by_second(found.job, found.width)
+    seconds = by_second(found.tasks["worker-1"], found.width)
+    assert seconds == pytest.approx([0, 0, 0, 0, 0, 10 / 3, 10 / 3, 10 / 3, 5, 5])
+
+
+def test_nothing_is_spread_over_the_time_of_a_restart() -> None:
+    found = binned(RESTARTED, 12)
+    seconds = by_second(found.tasks["worker-0"], found.width)
+    assert seconds == [0, 0, 2, 0, 0, 0, 0, 0, 1, 2, 0, 0]
+    assert by_second(found.job, found.width) == [0, 0, 2, 0, 0, 0, 0, 0, 0, 2, 0, 0]
+
+
+def test_a_first_step_that_brings_the_job_on_was_made_since_its_task_ran() -> None:
+    told = [happened(0, "run"), *began_again(0, "worker-0"), step(2, "worker-0", 10)]
+    told += [ended(3, "worker-0", 1), *began_again(5, "worker-0"), step(8, "worker-0", 20)]
+    found = binned(told, 10)
+    assert by_second(found.job, found.width) == [0, 0, 0, 0, 0, 0, 5, 5, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("duration", "width", "number"),
+    [(0, 0.2, 1), (5, 0.2, 25), (40, 0.5, 80), (60, 1, 60), (600, 1, 600), (86400, 144, 600)],
+)
+def test_bins_are_a_second_wide_or_as_wide_as_they_must_be(
+    duration: float, width: float, number: int
+) -> None:
+    found = binned([happened(0, "run")], duration)
+    assert (found.width, len(found.job)) == (width, number)
+
+
+TASKS = st.sampled_from(["worker-0", "worker-1"])
+TIMES = st.floats(0, 900, allow_nan=False)
+ENTRIES = st.one_of(
+    st.builds(step, TIMES, TASKS, st.integers(0, 50), late=st.floats(-5, 5)),
+    st.builds(happened, TIMES, st.sampled_from(["start", "running"]), TASKS),
+    st.builds(ended, TIMES, TASKS, st.just(1)),
+)
+
+
+@given(told=st.lists(ENTRIES, max_size=40), bins=st.integers(1, 700))
+def test_a_curve_has_every_step_and_none_below_zero(told: list[Told], bins: int) -> None:
+    told = [happened(0, "run"), *sorted(told, key=lambda one: one[0])]
+    found = binned(told, 900, bins)
+    steps = [data["step"] for _, event, _, data in told if event == "step"]
+    made = max(steps) - steps[0] if steps else 0
+    assert sum(found.job) * found.width == pytest.approx(made)
+    for rates in (found.job, *found.tasks.values()):
+        assert min(rates) >= 0
+
+
+# --- Scaling ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rate", "count", "efficiency"),
+    [
+        (Rate(8, 512), 2, (0.8, "examples")),  # 640 would be twice the baseline's 320
+        (Rate(8, None), 2, (0.4, "steps")),
+        (Rate(10, 640), 2, (1.0, "examples")),  # weak scaling: as many steps, twice the work
+        (Rate(5, 320), 1, (1.0, "examples")),
+        (Rate(None, None), 2, None),
+        (Rate(8, 512), 0, None),
+    ],
+)
+def test_efficiency_is_the_share_of_a_perfect_speed_up(
+    rate: Rate, count: int, efficiency: tuple[float, str] | None
+) -> None:
+    assert scaling_efficiency(rate, count, Rate(10, 320), 1) == efficiency
+
+
+def test_a_baseline_that_never_trained_says_nothing() -> None:
+    assert scaling_efficiency(Rate(8, 512), 2, NOTHING, 1) is None
+    assert scaling_efficiency(Rate(8, 512), 2, Rate(1, 1), 0) is None
+
+
+def test_workers_are_who_trains() -> None:
+    plan: Plan = a_plan("{chief: 1, worker: 3, ps: 2, evaluator: 1}")
+    assert workers(plan) == 4

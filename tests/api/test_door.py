@@ -1,0 +1,317 @@
+"""The API of a run that goes on, and its client: asked for real, on both engines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+import emulator
+from emulator.api.client import Cluster
+from emulator.api.door import SOCKET
+from emulator.errors import EmulatorError, UsageError
+from tests.conftest import Emulate, Finished
+
+# Steps until somebody writes `over` into the shared folder.
+JOB = r"""
+n=0; printf 'progress 1\rprogress 2\n'
+while [ ! -e "$EMULATOR_SHARED/over" ]; do
+    n=$((n + 1)); echo "{\"emulate\": \"step\", \"step\": $n}"; sleep 0.1
+done
+echo bye
+"""
+
+
+@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
+def engine(request: pytest.FixtureRequest) -> str:
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")
+    return str(request.param)
+
+
+@pytest.fixture
+def image(engine: str, request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue("tiny_image")) if engine == "docker" else "none"
+
+
+class Running:
+    """A run in the background, and the end of it."""
+
+    def __init__(self, emulate: Emulate, tmp_path: Path, engine: str, image: str) -> None:
+        scenario = tmp_path / "scenario.yaml"
+        scenario.write_text(
+            f"name: api\nframework: none\nimage: {image}\n"
+            f"program: {{command: [sh, -c, {json.dumps(JOB)}]}}\n"
+            "cluster: {worker: 2}\nsuccess: all-workers\n"
+        )
+        self._emulate = emulate
+        up = emulate("up", "-d", scenario, "--engine", engine, "--json", "--out", emulate.out)
+        assert up.returncode == 0, up.stderr
+        self.folder = Path(up.json["folder"])
+        self.run_id = str(up.json["run_id"])
+
+    @property
+    def http(self) -> httpx.Client:
+        path = os.path.realpath(self.folder / SOCKET)
+        return httpx.Client(
+            transport=httpx.HTTPTransport(uds=path), base_url="http://run", timeout=30
+        )
+
+    def cluster(self) -> Cluster:
+        return emulator.connect(self.folder)
+
+    def wait(self) -> Finished:
+        return self._emulate("wait", self.folder, "--json")
+
+
+@pytest.fixture
+def running(emulate: Emulate, tmp_path: Path, engine: str, image: str) -> Running:
+    return Running(emulate, tmp_path, engine, image)
+
+
+@pytest.fixture
+def processes(emulate: Emulate, tmp_path: Path) -> Running:
+    """A run on the process engine, where the engine makes no difference."""
+    return Running(emulate, tmp_path, "process", "none")
+
+
+class Reader(threading.Thread):
+    """Reads a stream to its end."""
+
+    def __init__(self, stream: Iterator[Any]) -> None:
+        super().__init__(daemon=True)
+        self._stream, self.got = stream, list[Any]()
+        self.begun = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        for item in self._stream:
+            self.got.append(item)
+            self.begun.set()
+
+    def all(self) -> list[Any]:
+        self.join(60)
+        assert not self.is_alive(), "the stream never ended"
+        return self.got
+
+
+def test_streams_have_everything_and_end_with_the_run(running: Running) -> None:
+    assert stat.S_IMODE((running.folder / SOCKET).stat().st_mode) == 0o600
+    with running.cluster() as one, running.cluster() as other:
+        step = one.wait_for(step=2, task="worker-1")
+        history = Reader(one.history())
+        later = Reader(other.history(after=step.n))
+        lines, every = Reader(other.lines("worker-0")), Reader(one.lines())
+        assert all(r.begun.wait(60) for r in (history, later, lines, every))
+        status = other.status()
+        assert status["state"] == "running"
+        assert [task["state"] for task in status["tasks"]] == ["running", "running"]
+        one.stop()
+        entries = history.all()
+        assert [entry.n for entry in entries] == list(range(len(entries)))
+        assert later.all() == entries[step.n + 1 :]
+        assert {task for task, _ in lines.all()} == {"worker-0"}
+        assert ("worker-0", "progress 1\rprogress 2") in lines.all()
+        assert [line for line in every.all() if line[0] == "worker-0"] == lines.all()
+        summary = one.wait()
+        assert summary["outcome"] == "interrupted"
+        assert not (running.folder / SOCKET).exists()
+        with pytest.raises(UsageError, match="is over"):
+            one.status()
+        with pytest.raises(UsageError, match="is over"):
+            one.wait_for(step=10**6)
+    with pytest.raises(UsageError, match="is over"):
+        running.cluster()
+    assert running.wait().returncode == 130
+
+
+def test_who_wants_the_last_lines_alone_gets_them_and_what_comes(processes: Running) -> None:
+    with processes.cluster() as cluster:
+        cluster.wait_for(step=5, task="worker-0")
+        last = Reader(cluster.lines("worker-0", last=2))
+        usage = Reader(cluster.samples(last=1))
+        assert last.begun.wait(60)
+        assert usage.begun.wait(60)
+        cluster.stop()
+        cluster.wait()
+    log = cluster.record.log("worker-0")
+    lines = [text for _, text in last.all()]
+    assert "progress" not in lines[0]
+    assert log[len(log) - len(lines) :] == lines
+    assert list(cluster.record.samples)[-len(usage.all()) :] == usage.all()
+
+
+def test_a_fault_by_hand_is_recorded_and_healed(running: Running) -> None:
+    with running.cluster() as cluster:
+        cluster.wait_for(step=1)
+        (paused,) = cluster.pause("worker-1")
+        applied = next(e for e in cluster.history() if e.data.get("stage") == "applied")
+        assert (applied.data["id"], applied.task) == (paused, "worker-1")
+        assert cluster.heal(paused) == [paused]
+        healed = next(e for e in cluster.history(applied.n) if e.data.get("stage") == "healed")
+        assert healed.data["id"] == paused
+        assert cluster.heal() == []  # of all that there is, nothing
+        (again,) = cluster.preempt("worker-0", grace=0, down="forever")
+        assert again != paused
+        cluster.wait_for(event="exit", task="worker-0")
+        assert cluster.heal(again) == [again]
+        back = next(e for e in cluster.history() if e.data == {"fresh": True})
+        assert back.task == "worker-0"
+        cluster.stop()
+        summary = cluster.wait()
+        assert {fault["id"]: fault["status"] for fault in summary["faults"]} == {
+            paused: "applied",
+            again: "applied",
+        }
+
+
+def test_what_makes_no_sense_is_one_sentence_and_changes_nothing(processes: Running) -> None:
+    nonsense = [
+        ("GET", "/v1/nothing", None, 404, "GET /v1/nothing: Not Found."),
+        ("GET", "/", None, 404, "GET /: Not Found."),
+        ("POST", "/v1/run", None, 405, "POST /v1/run: Method Not Allowed."),
+        ("GET", "/v1/history?after=soon", None, 422, "'soon' is no number."),
+        ("GET", "/v1/lines?last=few", None, 422, "'few' is no number."),
+        ("GET", "/v1/samples?last=few", None, 422, "'few' is no number."),
+        ("GET", "/v1/lines?task=nobody", None, 422, "No task is called 'nobody'. There are"),
+        ("POST", "/v1/faults", b"", 422, "That is no fault: Invalid JSON"),
+        ("POST", "/v1/faults", b"\xff{", 422, "That is no fault: Invalid JSON"),
+        ("POST", "/v1/faults", b"[]", 422, "That is no fault: "),
+        ("POST", "/v1/faults", b"{}", 422, "it does not say what is done to whom"),
+        ("POST", "/v1/faults", b'{"kill": "x", "oom": "x"}', 422, "kill and oom in one entry"),
+        ("POST", "/v1/faults", b'{"kill": "nobody"}', 422, "no task is called 'nobody'"),
+        ("POST", "/v1/faults", b'{"kill": "worker-0", "at": "1s"}', 422, "at: Extra inputs"),
+        ("POST", "/v1/faults", b'{"preempt": "worker-0", "grace": "1"}', 422, "grace: "),
+        ("POST", "/v1/faults", b'{"pause": "worker-0"}', 422, "`pause` needs `for`"),
+        ("POST", "/v1/faults", b'{"oom": "worker-0"}', 422, "process engine can't do this"),
+        ("DELETE", "/v1/faults/7", None, 422, "There is nothing to heal of a fault '7'."),
+        ("DELETE", "/v1/faults/a/b", None, 422, "There is nothing to heal of a fault 'a/b'."),
+    ]
+    with processes.http as http:
+        for method, path, body, code, sentence in nonsense:
+            answer = http.request(method, path, content=body)
+            assert (answer.status_code, list(answer.json())) == (code, ["error"]), path
+            assert sentence in answer.json()["error"], body
+            assert "\n" not in answer.json()["error"]
+        assert http.get("/v1/run").json()["faults"] == []
+        assert http.request("DELETE", "/v1/faults/all").json() == {"healed": []}
+        assert http.post("/v1/stop").status_code == 202
+    with processes.cluster() as cluster, contextlib.suppress(UsageError):
+        cluster.stop()  # a second time, unless it is over already
+    assert processes.wait().returncode == 130
+
+
+def test_the_client_says_what_the_api_says(processes: Running) -> None:
+    with processes.cluster() as cluster:
+        with pytest.raises(UsageError, match="no task is called 'nobody'"):
+            cluster.kill("nobody")
+        with pytest.raises(UsageError, match="nothing to heal of a fault 'a/b\\?c d'"):
+            cluster.heal("a/b?c d")
+        with pytest.raises(UsageError, match="No task is called 'nobody'"):
+            list(cluster.lines("nobody"))
+        with pytest.raises(UsageError, match="can't do this: a partition"):
+            cluster.partition(["worker-0"], ["worker-1"])
+        cluster.stop()
+        cluster.wait()
+
+
+def test_whoever_asks_while_the_run_ends_gets_an_answer(running: Running) -> None:
+    answers: list[object] = []
+
+    def ask() -> None:
+        with contextlib.suppress(UsageError), running.cluster() as cluster:
+            while True:
+                try:
+                    answers.append(cluster.status()["state"])
+                except EmulatorError as error:
+                    answers.append(error)
+                    return
+
+    asking = [threading.Thread(target=ask, daemon=True) for _ in range(4)]
+    for thread in asking:
+        thread.start()
+    with running.cluster() as cluster:
+        cluster.stop()
+        cluster.wait()
+    for thread in asking:
+        thread.join(60)
+        assert not thread.is_alive(), "a request hangs"
+    refused = [answer for answer in answers if not isinstance(answer, str)]
+    assert refused
+    assert all(isinstance(error, UsageError) for error in refused), refused
+
+
+def test_a_long_path_has_its_api_all_the_same(emulate: Emulate, tmp_path: Path) -> None:
+    emulate.out = tmp_path / "/".join(["deep" * 10] * 4) / "runs"
+    run = Running(emulate, tmp_path, "process", "none")
+    door = run.folder / SOCKET
+    assert len(os.fsencode(door)) > 108
+    real = Path(os.path.realpath(door))
+    assert stat.S_IMODE(real.stat().st_mode) == 0o600
+    assert stat.S_IMODE(real.parent.stat().st_mode) == 0o700
+    with run.cluster() as cluster:
+        cluster.wait_for(step=1)
+        cluster.stop()
+        cluster.wait()
+    assert not door.is_symlink()
+    assert not real.parent.exists()
+
+
+def test_a_task_that_prints_without_end_does_not_drown_its_readers(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "flood.yaml"
+    scenario.write_text(
+        "name: flood\nframework: none\nimage: none\nprogram: {command: ['yes']}\n"
+        "cluster: {worker: 1}\n"
+    )
+    up = emulate("up", "-d", scenario, "--engine", "process", "--json", "--out", emulate.out)
+    with emulator.connect(up.json["folder"]) as cluster:
+        lines = cluster.lines()
+        assert {next(lines) for _ in range(10_000)} == {("worker-0", "y")}
+        lines.close()  # type: ignore[attr-defined]
+        assert cluster.status()["state"] == "running"
+        cluster.stop()
+        cluster.wait()
+
+
+def test_a_supervisor_that_is_killed_is_said_to_be_gone(processes: Running) -> None:
+    with processes.cluster() as cluster:
+        first = cluster.wait_for(event="run")
+        history = cluster.history()
+        next(history)
+        supervisor = psutil.Process(int(first.data["pid"]))
+        supervisor.kill()
+        psutil.wait_procs([supervisor], timeout=60)
+        with pytest.raises(UsageError, match="is gone; `emulate attach"):
+            list(history)
+        with pytest.raises(UsageError, match="is gone; `emulate attach"):
+            cluster.status()
+
+
+def test_samples_are_followed_from_the_first_to_the_last(running: Running) -> None:
+    with running.http as http, http.stream("GET", "/v1/samples") as stream:
+        lines = stream.iter_lines()
+        first = json.loads(next(lines))
+        second = json.loads(next(lines))
+        assert set(first["tasks"]) == {"worker-0", "worker-1"}
+        assert second["t"] > first["t"]
+        assert second["tasks"]["worker-0"]["cpu"] >= first["tasks"]["worker-0"]["cpu"]
+        (running.folder / "shared" / "over").touch() if (
+            running.folder / "shared"
+        ).exists() else http.post("/v1/stop")
+        rest = [json.loads(line) for line in lines]
+    times = [first["t"], second["t"], *(line["t"] for line in rest)]
+    assert times == sorted(set(times))
+    running.wait()
+    stored = (running.folder / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["t"] for line in stored] == times

@@ -1,0 +1,443 @@
+"""A run that goes on, by hand: `up -d` and what is done to it from other terminals, for real."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import emulator
+from emulator.api.client import Cluster
+from emulator.engines.docker import DockerEngine
+from emulator.engines.process import ProcessEngine
+from emulator.errors import UsageError
+from emulator.record.folder import Entry, Record
+from tests.conftest import Emulate, end, wait_for_line
+
+# Steps on from where it left off, until somebody writes `over` into the shared folder.
+JOB = r"""
+trap 'exit 143' TERM
+n=$(cat "$EMULATOR_SHARED/$EMULATOR_TASK" 2> /dev/null || echo 0)
+while [ ! -e "$EMULATOR_SHARED/over" ]; do
+    n=$((n + 1)); echo $n > "$EMULATOR_SHARED/$EMULATOR_TASK"
+    echo "{\"emulate\": \"step\", \"step\": $n}"; sleep 0.1
+done
+"""
+DEAF = JOB.replace("trap 'exit 143' TERM", "trap '' TERM")
+
+
+def write(tmp_path: Path, image: str = "none", job: str = JOB, extra: str = "") -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        f"name: hand\nframework: none\nimage: {image}\n"
+        f"program: {{command: [sh, -c, {json.dumps(job)}]}}\n"
+        f"cluster: {{worker: 2}}\nsuccess: all-workers\n{extra}"
+    )
+    return path
+
+
+def up(emulate: Emulate, path: Path, engine: str = "process") -> Cluster:
+    """Start a run in the background and connect to it."""
+    done = emulate("up", "-d", path, "--engine", engine, "--json", "--out", emulate.out)
+    assert done.returncode == 0, done.stderr
+    return emulator.connect(done.json["folder"])
+
+
+def left(engine: str, run_id: str) -> list[str]:
+    found = (DockerEngine() if engine == "docker" else ProcessEngine()).find(run_id)
+    return sorted(f"{thing.kind} {thing.name}" for thing in found)
+
+
+# --- From other terminals -----------------------------------------------------------------------
+
+
+def test_a_run_in_the_background_is_struck_healed_stopped_and_judged(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    with up(emulate, write(tmp_path)) as cluster:
+        run, out = cluster.run_id, ("--out", emulate.out)
+        status = emulate("ps", run, "--json", *out).json
+        assert (status["run_id"], status["state"]) == (run, "running")
+        assert [task["state"] for task in status["tasks"]] == ["running", "running"]
+        struck = emulate("preempt", "worker-1", "--grace", "0s", "--down", "forever", *out)
+        assert struck.returncode == 0, struck.stderr
+        assert f"{run}: fault hand-1; `emulate heal hand-1` heals it" in struck.stderr
+        cluster.wait_for(event="exit", task="worker-1")
+        shown = emulate("ps", run, *out).stdout
+        assert "hand-1" in shown
+        assert "down" in shown
+        assert "healing hand-1" in emulate("heal", *out).stderr
+        next(e for e in cluster.history() if e.data.get("stage") == "healed")
+        assert "there is nothing to heal" in emulate("heal", *out).stderr
+        assert emulate("fault", "kill", "worker-0", *out).returncode == 0
+        wait = emulate("wait", run, "--json", *out)
+        assert (wait.returncode, wait.json["outcome"]) == (1, "failed")  # no restart was allowed
+        over = emulate("ps", run, "--json", *out).json
+        assert over["state"] == "failed"
+        assert {fault["id"]: fault["stage"] for fault in over["faults"]}.keys() == {
+            "hand-1",
+            "hand-2",
+        }
+    again = emulate("preempt", "worker-1", *out)
+    assert (again.returncode, again.stderr) == (2, f"emulate: {run} is over.\n")
+    assert left("process", run) == []
+
+
+def test_nonsense_by_hand_is_one_sentence_and_the_run_goes_on(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    with up(emulate, write(tmp_path)) as cluster:
+        for arguments, sentence in {
+            ("preempt", "nobody"): "no task is called 'nobody'",
+            ("preempt", "worker-0", "--grace", "soon"): "grace",
+            ("preempt", "worker-0", "--address", "new"): "a new address for worker-0",
+            ("fault", "explode", "worker-0"): "There is no fault 'explode'.",
+            ("fault", "kill", "worker-0", "worker-1"): "`kill` takes one task or glob.",
+            ("fault", "partition", "worker-0", "worker-1"): "a partition of worker-0 | worker-1",
+            ("fault", "oom", "worker-0"): "running worker-0 out of memory",
+            ("heal", "nothing/there?"): "There is nothing to heal of a fault 'nothing/there?'.",
+            ("logs", "-f", "last", "nobody"): "has no task nobody",
+            ("ps", "other"): "other is no run in",
+            ("wait", "other"): "other is no run in",
+            ("attach", "other"): "other is no run in",
+        }.items():
+            done = emulate(*arguments, "--out", emulate.out)
+            assert done.returncode == 2, arguments
+            assert done.stderr.count("\n") == 1, done.stderr
+            assert sentence in done.stderr
+        assert cluster.status()["faults"] == []
+        down = emulate("down", "last", "--out", emulate.out)
+        assert f"{cluster.run_id} was stopped" in down.stderr
+        assert emulate("wait", "--out", emulate.out).returncode == 130
+    assert left("process", cluster.run_id) == []
+
+
+@pytest.mark.parametrize(
+    "command", ["preempt worker-0", "heal", "wait", "attach", "logs -f last", "top"]
+)
+def test_where_there_is_no_run_that_is_said(emulate: Emulate, command: str) -> None:
+    done = emulate(*command.split(), "--out", emulate.out)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"emulate: last is no run in {emulate.out}.")
+
+
+def test_who_follows_sees_all_and_ends_with_the_run(emulate: Emulate, tmp_path: Path) -> None:
+    with up(emulate, write(tmp_path)) as cluster:
+        out = ("--out", emulate.out)
+        logs = emulate.start("logs", "-f", "last", "worker-1", *out)
+        attach = emulate.start("attach", *out)
+        wait = emulate.start("wait", *out)
+        assert logs.stdout is not None
+        assert logs.stdout.readline() == 'worker-1 | {"emulate": "step", "step": 1}\n'
+        wait_for_line(attach, "worker-0 | ")
+        (cluster.folder / "shared" / "over").touch()
+        assert cluster.wait()["verdict"] == "ok"
+        # Not `communicate`: it reads past the lines that `readline` has already buffered.
+        rest = logs.stdout.read()
+        logs.wait(60)
+        steps = [entry for entry in cluster.record.history if entry.event == "step"]
+        of_worker_1 = [e.data["step"] for e in steps if e.task == "worker-1"]
+        assert len(rest.splitlines()) == len(of_worker_1) - 1
+        for process in (attach, wait):
+            stdout, _ = process.communicate(timeout=60)
+            assert "outcome" in stdout or "ok" in stdout
+            assert process.returncode == 0
+        assert logs.returncode == 0
+
+
+@pytest.mark.parametrize("command", ["logs -f last", "attach"])
+def test_ctrl_c_of_who_follows_leaves_the_run_alone(
+    emulate: Emulate, tmp_path: Path, command: str
+) -> None:
+    with up(emulate, write(tmp_path)) as cluster:
+        process = emulate.start(*command.split(), "--out", emulate.out)
+        stream = process.stdout if command.startswith("logs") else process.stderr
+        assert stream is not None
+        assert "worker-" in stream.readline()
+        done = end(process, signal.SIGINT)
+        assert done.returncode == 130
+        assert "Traceback" not in done.stderr
+        assert cluster.status()["state"] == "running"
+        cluster.stop()
+        cluster.wait()
+
+
+def test_a_pipe_that_closes_ends_who_follows_without_a_traceback(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    with up(emulate, write(tmp_path)) as cluster:
+        process = emulate.start("logs", "-f", "last", "--out", emulate.out)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+        process.wait(60)
+        assert cluster.status()["state"] == "running"
+        cluster.stop()
+        cluster.wait()
+
+
+# --- What does not come up ----------------------------------------------------------------------
+
+
+def test_a_program_that_fails_at_once_is_shown_and_judged(emulate: Emulate, tmp_path: Path) -> None:
+    path = write(tmp_path, job="echo I have no data; exit 9")
+    done = emulate("up", "-d", path, "--engine", "process", "--out", emulate.out)
+    # It may have been up for a moment.
+    assert done.returncode in (0, 1)
+    wait = emulate("wait", "--json", "--out", emulate.out)
+    assert (wait.returncode, wait.json["outcome"]) == (1, "failed")
+    if done.returncode:
+        assert "I have no data" in done.stderr
+    assert left("process", wait.json["run_id"]) == []
+
+
+@pytest.mark.docker
+def test_an_image_that_is_nowhere_leaves_no_folder(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine
+) -> None:
+    path = write(tmp_path, "no-such-image:1")
+    arguments = ("up", "-d", path, "--engine", "docker", "--out", emulate.out, "--run-id", "mine")
+    done = emulate(*arguments)
+    assert done.returncode == 4
+    assert "The engine has no image no-such-image:1 and can't pull it" in done.stderr
+    assert not (emulate.out / "mine").exists()
+
+    (emulate.out / "mine").mkdir()
+    (emulate.out / "mine" / "thesis.txt").write_text("all of it")
+    assert emulate(*arguments).returncode == 4
+    assert [path.name for path in (emulate.out / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_a_mistake_in_the_scenario_is_said_before_anything_is_started(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    path = write(tmp_path, extra="timeout: 5\n")
+    done = emulate("up", "-d", path, "--engine", "process", "--out", emulate.out)
+    assert done.returncode == 2
+    assert not emulate.out.exists()
+
+
+def test_a_run_id_in_the_background_is_used_once(emulate: Emulate, tmp_path: Path) -> None:
+    path = write(tmp_path)
+    arguments = ("up", "-d", path, "--engine", "process", "--out", emulate.out, "--run-id", "twice")
+    assert emulate(*arguments).returncode == 0
+    again = emulate(*arguments)
+    assert again.returncode == 2
+    assert "There is a run in" in again.stderr
+    assert emulate("down", "twice", "--out", emulate.out).returncode == 0
+
+
+# --- Docker alone -------------------------------------------------------------------------------
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("address", ["same", "new"])
+def test_an_address_that_nobody_planned_is_refused_and_the_run_goes_on(
+    emulate: Emulate, tmp_path: Path, tiny_image: str, address: str
+) -> None:
+    with up(emulate, write(tmp_path, tiny_image), "docker") as cluster:
+        done = emulate("preempt", "worker-0", "--address", address, "--out", emulate.out)
+        assert done.returncode == 2
+        assert "Nobody can say which address worker-0 comes back to in this run." in done.stderr
+        assert cluster.status()["faults"] == []
+        cluster.stop()
+        assert cluster.wait()["outcome"] == "interrupted"
+
+
+@pytest.mark.docker
+def test_a_delay_that_the_kernel_can_not_make_hurts_nobody(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    with up(emulate, write(tmp_path, tiny_image, extra="restart: {policy: always, backoff: 0}\n"),
+            "docker") as cluster:  # fmt: skip
+        (cut,) = cluster.partition(["worker-0"], ["worker-1"])
+        next(e for e in cluster.history() if e.data.get("stage") == "applied")
+        cluster.fault(shape="worker-0", delay="50ms", for_="forever")
+        came = next(e for e in cluster.history() if e.data.get("id") == "hand-2" and _done(e))
+        cluster.kill("worker-1")
+        restart = cluster.wait_for(event="restart", task="worker-1")
+        next(e for e in cluster.history(restart.n) if e.event == "step" and e.task == "worker-1")
+        assert cluster.heal(cut) == [cut]
+        next(e for e in cluster.history() if e.data.get("stage") == "healed")
+        if came.data["stage"] == "failed":
+            assert "The network could not be changed" in came.data["reason"]
+        cluster.stop()
+        assert cluster.wait()["outcome"] == "interrupted"
+
+
+def _done(entry: Entry) -> bool:
+    return entry.data.get("stage") in ("applied", "failed")
+
+
+# --- A killed supervisor --------------------------------------------------------------------------
+
+
+def kill_9(cluster: Cluster) -> list[Entry]:
+    """Kill the supervisor; return the history as it is then."""
+    came = [e for e in Record(cluster.folder).history if e.event in ("run", "attached")]
+    supervisor = psutil.Process(int(came[-1].data["pid"]))
+    supervisor.kill()
+    psutil.wait_procs([supervisor], timeout=60)
+    cluster.close()
+    return list(Record(cluster.folder).history)
+
+
+def finish(emulate: Emulate, cluster: Cluster, before: list[Entry], until: str) -> list[Entry]:
+    """Take the run over, let it come to its end; return its whole history."""
+    attach = emulate.start("attach", "--out", "runs", cwd=emulate.out.parent)
+    wait_for_line(attach, until)
+    tell = ["docker", "exec", f"{cluster.run_id}-worker-0", "touch", "/shared/over"]
+    subprocess.run(tell, check=True)
+    stdout, stderr = attach.communicate(timeout=120)
+    assert attach.returncode == 0, stdout + stderr
+    history = list(Record(cluster.folder).history)
+    assert history[: len(before)] == before  # nothing that was written is lost
+    assert [entry.n for entry in history] == list(range(len(history)))
+    gaps = [entry.data["gap"] for entry in history if entry.event == "attached"]
+    assert len(gaps) == 1
+    assert gaps[0] > 0
+    for task in ("worker-0", "worker-1"):
+        steps = [e.data["step"] for e in history if (e.event, e.task) == ("step", task)]
+        assert steps == list(range(1, len(steps) + 1)), task
+    assert Record(cluster.folder).result("summary.json")["verdict"] == "ok"  # type: ignore[index]
+    assert left("docker", cluster.run_id) == []
+    return history
+
+
+def stages(history: list[Entry], fault: str) -> list[str]:
+    return [str(e.data["stage"]) for e in history if e.data.get("id") == fault]
+
+
+@pytest.mark.docker
+def test_attach_after_a_kill_in_the_grace_period(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    cluster = up(emulate, write(tmp_path, tiny_image, DEAF), "docker")
+    cluster.preempt("worker-1", grace=1.5, down=0.5)
+    next(e for e in cluster.history() if e.data.get("stage") == "triggered")
+    before = kill_9(cluster)
+    assert stages(before, "hand-1") == ["planned", "triggered"]
+    # A deaf task steps until it is killed: what it said, but nobody heard, is there as well.
+    history = finish(emulate, cluster, before, "is back")
+    assert stages(history, "hand-1") == ["planned", "triggered", "applied", "healed"]
+
+
+@pytest.mark.docker
+def test_attach_after_a_kill_while_a_task_is_down(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    planned = "faults: [{preempt: worker-1, at: {step: 3, task: worker-1}, down: 1s, "
+    extra = planned + "address: same}]\n"
+    cluster = up(emulate, write(tmp_path, tiny_image, extra=extra), "docker")
+    inspect = ["docker", "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAMConfig}}"]
+    name = [*inspect[:-1], inspect[-1] + "{{end}}", f"{cluster.run_id}-worker-1"]
+    address = subprocess.run(name, check=True, capture_output=True).stdout
+    cluster.wait_for(event="exit", task="worker-1")
+    before = kill_9(cluster)
+    attach = emulate.start("attach", "--out", emulate.out)
+    wait_for_line(attach, "is back")
+    assert subprocess.run(name, check=True, capture_output=True).stdout == address
+    # And once more, where the run is the attached one's: `down` stops that.
+    down = emulate("down", "last", "--out", emulate.out)
+    assert "was stopped" in down.stderr
+    attach.communicate(timeout=60)
+    assert attach.returncode == 130
+    history = list(Record(cluster.folder).history)
+    assert history[: len(before)] == before
+    assert stages(history, "0") == ["triggered", "applied", "healed"]
+    assert left("docker", cluster.run_id) == []
+
+
+@pytest.mark.docker
+def test_attach_after_a_kill_in_a_pause_and_a_partition(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    cluster = up(emulate, write(tmp_path, tiny_image), "docker")
+    (cut,) = cluster.partition(["worker-0"], ["worker-1"])
+    next(e for e in cluster.history() if e.data.get("stage") == "applied")
+    (frozen,) = cluster.pause("worker-1", for_=1)
+    next(e for e in cluster.history() if (e.data.get("id"), e.data.get("stage")) == (
+        frozen, "applied"))  # fmt: skip
+    before = kill_9(cluster)
+    history = finish(emulate, cluster, before, "worker-1")
+    assert stages(history, frozen) == ["planned", "triggered", "applied", "healed"]
+    assert stages(history, cut)[:3] == ["planned", "triggered", "applied"]
+    assert stages(history, cut).count("applied") == 1
+
+
+@pytest.mark.docker
+def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    with up(emulate, write(tmp_path, tiny_image), "docker") as cluster:
+        (cut,) = cluster.partition(["worker-0"], ["worker-1"])
+        next(e for e in cluster.history() if e.data.get("stage") == "applied")
+    kill_9(cluster)
+    emulate.start("attach", "--out", emulate.out)
+    with _attached(cluster) as again:
+        reach = (
+            "import socket\n"
+            "try: socket.create_connection(('worker-1', 9), timeout=1)\n"
+            "except ConnectionRefusedError: print('there is a way')\n"
+            "except TimeoutError: print('cut off')"
+        )
+        look = ["docker", "exec", f"{cluster.run_id}-worker-0", "python3", "-c", reach]
+        assert subprocess.run(look, check=True, capture_output=True).stdout == b"cut off\n"
+        assert again.heal(cut) == [cut]
+        next(e for e in again.history() if e.data.get("stage") == "healed")
+        assert subprocess.run(look, check=True, capture_output=True).stdout == b"there is a way\n"
+        assert emulate("clean", "--dry-run", "--out", emulate.out).stderr.count(cluster.run_id) == 0
+        again.stop()
+        assert again.wait()["outcome"] == "interrupted"
+
+
+def _attached(cluster: Cluster) -> Cluster:
+    """Connect to the supervisor that takes a run over, once its API answers."""
+    deadline = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(UsageError), contextlib.ExitStack() as stack:
+            again = stack.enter_context(emulator.connect(cluster.folder))
+            again.status()
+            stack.pop_all()
+            return again
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.docker
+def test_down_after_a_kill_cleans_that_run_alone(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    lives = up(emulate, write(tmp_path, tiny_image), "docker")
+    dies = up(emulate, write(tmp_path, tiny_image), "docker")
+    dies.pause("worker-0")
+    next(e for e in dies.history() if e.data.get("stage") == "applied")
+    dies.preempt("worker-1", grace="1h")
+    before = kill_9(dies)
+    down = emulate("down", dies.run_id, "--out", emulate.out)
+    assert (down.returncode, left("docker", dies.run_id)) == (0, [])
+    assert list(Record(dies.folder).history) == before
+    assert lives.status()["state"] == "running"
+    lives.stop()
+    lives.wait()
+    lives.close()
+
+
+def test_processes_can_not_be_taken_over_but_removed(emulate: Emulate, tmp_path: Path) -> None:
+    cluster = up(emulate, write(tmp_path))
+    kill_9(cluster)
+    attach = emulate("attach", "--out", emulate.out)
+    assert attach.returncode == 2
+    assert attach.stderr.startswith("emulate: The process engine can't take over a run")
+    assert f"`emulate down {cluster.run_id}` removes it." in attach.stderr
+    assert attach.stderr.count("\n") == 1
+    assert emulate("down", "last", "--out", emulate.out).returncode == 0
+    assert left("process", cluster.run_id) == []

@@ -1,0 +1,163 @@
+"""Exactly what the Docker engine is asked."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from emulator.engines.docker_requests import (
+    container_name,
+    container_request,
+    labels,
+    network_request,
+    program_archive,
+    volume_request,
+)
+from emulator.plan import Plan, Site, make_plan
+from emulator.scenario.reading import parse
+
+SITE = Site("docker", lambda name: (name, 2222), lambda wanted: "img:1", lambda: "abc", "/shared")
+COMMON = {"emulator.run": "run-1"}
+
+
+def a_plan(extra: str = "", folder: Path = Path()) -> Plan:
+    text = f"name: test\nprogram: {{command: [python, t.py], source: .}}\n{extra}"
+    return make_plan(parse(text, folder=folder), "run-1", SITE)
+
+
+def unpacked(archive: bytes) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return {entry.name: entry for entry in tar}
+
+
+def test_everything_of_a_run_carries_its_labels() -> None:
+    assert labels(a_plan("cluster: {worker: 1}"), Path("/runs/run-1")) == {
+        "emulator.run": "run-1",
+        "emulator.scenario": "test",
+        "emulator.folder": "/runs/run-1",
+        "emulator.host": socket.gethostname(),
+    }
+
+
+@pytest.mark.parametrize(("internet", "internal"), [("true", False), ("false", True)])
+def test_the_network_is_closed_where_there_is_no_internet(internet: str, internal: bool) -> None:
+    plan = a_plan(f"cluster: {{worker: 1}}\nnetwork: {{internet: {internet}}}")
+    assert network_request(plan, COMMON) == {
+        "name": "run-1",
+        "driver": "bridge",
+        "internal": internal,
+        "labels": COMMON,
+        "check_duplicate": True,
+    }
+
+
+def test_the_volume_has_the_runs_name() -> None:
+    plan = a_plan("cluster: {worker: 1}")
+    assert volume_request(plan, COMMON) == {"name": "run-1", "labels": COMMON}
+
+
+def test_a_task_with_limits_and_gpus_in_full() -> None:
+    plan = a_plan("""\
+framework: none
+cluster: {server: {cpus: 1.5, memory: 1g, gpus: 2, env: {A: "b=c"}}}
+""")
+    assert container_request(plan, plan.task("server-0"), COMMON) == {
+        "Image": "img:1",
+        "Cmd": ["python", "t.py"],
+        "Env": [
+            "PYTHONUNBUFFERED=1",
+            "EMULATOR_RUN=run-1",
+            "EMULATOR_TASK=server-0",
+            "EMULATOR_SHARED=/shared",
+            "EMULATOR_SEED=0",
+            'EMULATOR_CLUSTER={"server": ["server-0:2222"]}',
+            "A=b=c",
+        ],
+        "Hostname": "server-0",
+        "Labels": {"emulator.run": "run-1", "emulator.task": "server-0"},
+        "WorkingDir": "/job",
+        "HostConfig": {
+            "NetworkMode": "run-1",
+            "Mounts": [{"Type": "volume", "Source": "run-1", "Target": "/shared"}],
+            "Init": True,
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "LogConfig": {"Type": "json-file", "Config": {}},
+            "CpuPeriod": 100_000,
+            "CpuQuota": 150_000,
+            "Memory": 1024**3,
+            "MemorySwap": 1024**3,
+            "DeviceRequests": [
+                {"DeviceIDs": ["a", "b"], "Capabilities": [["gpu"]], "Driver": "nvidia"}
+            ],
+        },
+        "NetworkingConfig": {"EndpointsConfig": {"run-1": {"Aliases": ["server-0"]}}},
+    }
+
+
+def test_a_task_without_limits_asks_for_none() -> None:
+    plan = a_plan("cluster: {worker: 1}")
+    host_config = container_request(plan, plan.task("worker-0"), COMMON)["HostConfig"]
+    asked = {"CpuQuota", "Memory", "MemorySwap", "DeviceRequests"}
+    assert not asked & host_config.keys()
+
+
+def test_a_task_without_a_program_stays_in_its_images_folder() -> None:
+    text = "name: test\nprogram: {command: [serve]}\ncluster: {worker: 1}\n"
+    plan = make_plan(parse(text), "run-1", SITE)
+    assert "WorkingDir" not in container_request(plan, plan.task("worker-0"), COMMON)
+    archive = unpacked(program_archive(None))
+    assert {name: entry.mode for name, entry in archive.items()} == {"shared": 0o777}
+
+
+def test_containers_carry_the_runs_id() -> None:
+    assert container_name("run-1", "worker-0") == "run-1-worker-0"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A folder as a checkout leaves it, with a umask that keeps others out."""
+    folder = tmp_path / "program"
+    for name in ("pkg/data.csv", "pkg/__pycache__/x.pyc", "__pycache__/y.pyc", "train.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o700)
+    (folder / "train.py").chmod(0o600)
+    (folder / "pkg").chmod(0o700)
+    (folder / "link").symlink_to("train.py")
+    os.utime(folder / "train.py", (1_000_000, 1_000_000))
+    return folder
+
+
+def test_a_folder_is_packed_for_every_user_without_caches(program: Path) -> None:
+    archive = unpacked(program_archive(program))
+    assert {name: oct(entry.mode) for name, entry in archive.items() if name != "job/link"} == {
+        "shared": oct(0o777),
+        "job": oct(0o777),
+        "job/pkg": oct(0o755),
+        "job/pkg/data.csv": oct(0o644),
+        "job/run.sh": oct(0o744),
+        "job/train.py": oct(0o644),
+    }
+    assert archive["job/link"].linkname == "train.py"
+    assert all(entry.uid == entry.gid == 0 for entry in archive.values())
+    assert not any(entry.uname or entry.gname for entry in archive.values())
+
+
+def test_a_single_file_lies_in_the_working_directory(program: Path) -> None:
+    archive = program_archive(program / "train.py")
+    assert unpacked(archive).keys() == {"shared", "job", "job/train.py"}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        content = tar.extractfile("job/train.py")
+        assert content is not None
+        assert content.read() == b"train.py"
+
+
+def test_packing_twice_gives_the_same_bytes(program: Path) -> None:
+    assert program_archive(program) == program_archive(program)

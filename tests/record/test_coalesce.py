@@ -1,0 +1,306 @@
+"""Steps of a long run are told of together: how, how many, and that they say the same."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.analysis.analyse import analyse
+from emulator.analysis.invariants import INVARIANTS
+from emulator.analysis.throughput import curve
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.record import coalesce
+from emulator.record.coalesce import Coalescer
+from emulator.record.folder import Record
+from emulator.record.history import Entry, as_it_happened
+from emulator.run import Listener, up
+from emulator.scenario.reading import parse
+from tests.histories import (
+    Told,
+    a_plan,
+    began_again,
+    ended,
+    fault,
+    happened,
+    history,
+    job,
+    phase,
+    restart,
+    step,
+)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of these tests are long after a few steps."""
+    monkeypatch.setattr(coalesce, "FREE", 1)
+    monkeypatch.setattr(coalesce, "EACH", 1000)
+
+
+def written(told: Sequence[Told]) -> list[Entry]:
+    coalescer = Coalescer()
+    return [one for entry in history(told) for one in coalescer.take(entry)]
+
+
+def steps_of(told: Sequence[Told]) -> list[tuple[float, int, int, int]]:
+    return [(e.t, e.first, e.step, e.count) for e in written(told) if e.event == "step"]
+
+
+def every(
+    seconds: float, numbers: Sequence[int], task: str = "a-0", since: float = 0
+) -> list[Told]:
+    return [step(round(since + n * seconds, 6), task, number) for n, number in enumerate(numbers)]
+
+
+def test_a_short_run_is_written_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesce, "FREE", 100)
+    told = every(0.01, range(100))
+    assert written(told) == history(told)
+    assert Coalescer(99).interval == 0
+
+
+def test_steps_within_an_interval_are_one_event() -> None:
+    told = every(0.25, range(1, 11))
+    assert steps_of(told) == [(0, 1, 1, 1), (1, 2, 5, 4), (2, 6, 9, 4)]
+    assert written(told)[1].data == {"step": 5, "coalesced": {"first": 2, "count": 4}}
+
+
+def test_steps_that_are_rarer_than_the_interval_are_written_as_they_are() -> None:
+    told = every(1.5, range(1, 11))
+    assert written(told) == history(told)
+
+
+def test_the_interval_doubles() -> None:
+    intervals = [Coalescer(n).interval for n in (0, 1, 1000, 1001, 2001, 10001)]
+    assert intervals == [0, 1, 1, 2, 4, 1024]
+
+
+def test_tasks_are_told_of_apart() -> None:
+    told = sorted(every(0.5, range(9)) + every(0.5, range(9), "b-0", since=0.1), key=lambda e: e[0])
+    assert [(e.task, e.step) for e in written(told)] == [
+        *[("a-0", 0), ("b-0", 0), ("a-0", 2), ("b-0", 2), ("a-0", 4), ("b-0", 4)],
+        *[("a-0", 6), ("b-0", 6), ("a-0", 8), ("b-0", 8)],
+    ]
+
+
+def test_what_else_was_told_is_what_was_told_last() -> None:
+    told = [step(0, "a-0", 0), step(0.1, "a-0", 1, loss=0.5, accuracy=0.9)]
+    (_, entry) = written([*told, step(1, "a-0", 2, loss=0.4)])
+    assert entry.data == {
+        "step": 2,
+        "loss": 0.4,
+        "accuracy": 0.9,
+        "coalesced": {"first": 1, "count": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("numbers", "gaps", "furthest"),
+    [
+        ([2, 3, 4, 5], {1: 3}, 5),
+        ([10, 20, 30, 40], {10: 3}, 40),
+        ([7, 7, 7, 7], {0: 3}, 7),
+        ([1, 2, 4, 5], {1: 2, 2: 1}, 5),
+        ([1, 1, 2, 2], {0: 2, 1: 1}, 2),
+        ([3, 4, 2, 3], {1: 2, -2: 1}, 4),
+        ([4, 3, 2, 1], {-1: 3}, 4),
+    ],
+)
+def test_how_steps_were_spaced_is_kept(
+    numbers: Sequence[int], gaps: dict[int, int], furthest: int
+) -> None:
+    (_, entry) = written(every(0.25, [0, *numbers]))
+    assert (entry.gaps, entry.furthest) == (gaps, furthest)
+    assert (entry.first, entry.step, entry.count) == (numbers[0], numbers[-1], 4)
+
+
+def test_of_many_kinds_of_gaps_the_rarest_count_as_the_nearest() -> None:
+    numbers = [n * n for n in range(1, 100)]  # 3, 5, 7, ... apart
+    (_, entry, *_) = written([step(0, "a-0", 0), *every(0.01, numbers, since=0.02)])
+    assert len(entry.gaps) == coalesce.KINDS
+    assert sum(entry.gaps.values()) == entry.count - 1
+
+
+# --- Times that matter --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        happened(2.1, "exit", "a-0"),
+        happened(2.1, "fault", "b-0"),
+        happened(2.1, "running", "b-0"),
+        happened(2.1, "phase", "a-0"),
+    ],
+)
+def test_what_is_held_back_is_written_before_anything_else_and_the_next_step_at_once(
+    other: Told,
+) -> None:
+    told = [*every(0.25, range(1, 10)), other, step(2.2, "a-0", 10), step(2.3, "a-0", 11)]
+    told = [*told, happened(3, "job")]
+    assert [(e.event, e.data.get("step")) for e in written(told)] == [
+        *[("step", 1), ("step", 5), ("step", 9)],
+        *[(other[1], None), ("step", 10), ("step", 11), ("job", None)],
+    ]
+
+
+def test_a_phase_of_another_task_changes_nothing() -> None:
+    told = [*every(0.25, range(1, 4)), happened(0.6, "phase", "b-0"), step(1.1, "a-0", 4)]
+    assert [(e.event, e.count) for e in written(told) if e.event == "step"] == [
+        ("step", 1),
+        ("step", 3),
+    ]
+
+
+def test_a_pause_keeps_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesce, "FREE", -5000)  # 32 s
+    told = [*every(0.1, range(10)), *every(0.1, range(10, 12), since=4), happened(9, "job")]
+    assert steps_of(told) == [(0, 0, 0, 1), (0.9, 1, 9, 9), (4, 10, 10, 1), (4.1, 11, 11, 1)]
+    short = [*every(0.1, range(10)), *every(0.1, range(10, 12), since=2), happened(9, "job")]
+    assert steps_of(short) == [(0, 0, 0, 1), (2.1, 1, 11, 11)]
+
+
+def test_a_clock_that_is_set_back_holds_nothing_back_for_ever() -> None:
+    told = [*every(0.25, range(9)), *[step(3 + n, "a-0", 9 + n, late=-500.0) for n in range(3)]]
+    assert sum(e.count for e in written(told)) == 12
+
+
+# --- How many -----------------------------------------------------------------------------------
+
+
+def restless(rng: Random) -> Iterator[float]:
+    """Yield the times of steps with as many pauses as there can be."""
+    t = 0.0
+    while True:
+        for _ in range(rng.randint(1, 3)):
+            t += 0.001
+            yield t
+        t += rng.choice([1.0, 2.0, 4.0, 8.0])
+
+
+@pytest.mark.parametrize(("kind", "most"), [("even", 1), ("restless", 32)])
+def test_a_long_run_has_no_more_events_than_is_said(
+    monkeypatch: pytest.MonkeyPatch, kind: str, most: int
+) -> None:
+    """FREE + K * EACH with K = log2(1 + S * N * T / EACH), as the module says."""
+    monkeypatch.setattr(coalesce, "FREE", 100)
+    monkeypatch.setattr(coalesce, "EACH", 50)
+    rng, tasks = Random(7), 3
+    pauses = restless(rng)
+    coalescer, events, made, t = Coalescer(), 0, 0, 0.0
+    while t < 4000:
+        t = made / 10 if kind == "even" else next(pauses)
+        made += 1
+        for task in range(tasks):
+            entry = Entry(0, t, 1000 + t, "step", f"a-{task}", {"step": made})
+            events += len(coalescer.take(entry))
+    bound = 100 + 50 * math.ceil(math.log2(1 + 4000 * most * tasks / 50))
+    assert 200 < events <= bound
+    assert made * tasks > 3 * events
+
+
+def test_triggers_and_listeners_have_every_step_as_it_is_printed(tmp_path: Path) -> None:
+    text = "name: test\nframework: none\nimage: none\nprogram: {command: [a]}\n"
+    text += "cluster: {worker: 2}\nfaults: [{pause: worker-1, at: {step: 37}, for: 1s}]\n"
+    lines = [(n / 100, f'{{"emulate": "step", "step": {n}}}') for n in range(1, 101)]
+    clock = ManualClock()
+    engine = MemoryEngine(clock, {"*": Script(lines, exits_at=1.5)})
+    seen: list[Entry] = []
+    result = up(
+        parse(text),
+        engine,
+        text=text,
+        out=tmp_path,
+        clock=clock,
+        listener=Listener(entry=seen.append),
+    )
+    (triggered,) = (e for e in seen if e.event == "fault" and e.data["stage"] == "triggered")
+    assert triggered.t == 0.37
+    assert [e.step for e in seen if (e.event, e.task) == ("step", "worker-0")] == [*range(1, 101)]
+    entries = Record(result.folder).history
+    assert [e.n for e in entries] == [*range(len(entries))]
+    told = [e for e in entries if (e.event, e.task) == ("step", "worker-0")]
+    assert sum(e.count for e in told) == 100
+    assert len(told) < 20
+    others = [(e.n, e.event) for e in entries if e.event != "step"]
+    assert [(e.n, e.event) for e in seen if e.event != "step"] == others[:-1]  # and the removal
+
+
+# --- The same said ------------------------------------------------------------------------------
+
+
+def training(rng: Random) -> list[Told]:
+    """Return the history of a job of two workers that fail, hang, save and come back."""
+    names = ["worker-0", "worker-1"]
+    told = [happened(0, "run"), *began_again(1, *names), happened(2, "all-running")]
+    at = dict.fromkeys(names, 3.0)
+    number = dict.fromkeys(names, 0)
+    told += [fault(0.5, "worker-1", "planned", plan=None)] if False else []
+    together, stride = rng.random() < 0.5, rng.choice([1, 1, 10, 0])
+    pace = rng.choice([0.02, 0.1, 0.4])
+    for restarts in range(1, rng.randint(2, 5)):
+        until = max(at.values()) + rng.uniform(2, 25)
+        for name in names:
+            while at[name] < until:
+                at[name] += pace * rng.uniform(0.8, 1.2)
+                number[name] += stride or rng.choice([1, 1, 2, 3])
+                told.append(step(at[name], name, number[name]))
+                if rng.random() < 0.002:
+                    told += phase(at[name], at[name] + 0.2, name, "checkpoint", step=number[name])
+                    at[name] += 0.3
+                if rng.random() < 0.002:
+                    at[name] += rng.uniform(5, 9)  # hangs
+        failed, end = rng.choice(names), max(at.values()) + 0.1
+        told += [ended(end, failed, 137), restart(end + 0.1, failed, "job", restarts)]
+        other = names[1 - names.index(failed)]
+        told += [ended(end + 0.5, other, 143, told=True), *began_again(end + 1, *names)]
+        saved = rng.randint(0, min(number.values()))
+        number = dict.fromkeys(names, saved if together or rng.random() < 0.5 else number[failed])
+        at = {name: end + 3 + rng.random() for name in names}
+        told += [step(at[name], name, number[name] + 1, accuracy=0.5) for name in names]
+        number = {name: last + 1 for name, last in number.items()}
+    told += [ended(max(at.values()) + 1, "worker-0", 0), job(max(at.values()) + 1)]
+    return sorted(told, key=lambda one: one[0])
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 10_000), each=st.sampled_from([50, 300, 100_000]))
+def test_a_coalesced_history_says_what_the_whole_one_says(seed: int, each: int) -> None:
+    """Counts, states and verdicts exactly; times to an interval for each failure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coalesce, "FREE", 20)
+        patch.setattr(coalesce, "EACH", each)
+        full = history(training(Random(seed)))
+        coalescer = Coalescer()
+        short = as_it_happened([one for entry in full for one in coalescer.take(entry)])
+        interval = coalescer.interval
+    plan = a_plan("{worker: 2}")
+    one, two = analyse(plan, full), analyse(plan, short)
+    told = Counter(e.task for e in full if e.event == "step")
+    assert (
+        Counter({n: sum(e.count for e in short if e.task == n and e.event == "step") for n in told})
+        == told
+    )
+    for name in ("outcome", "reason", "duration", "tasks", "final_step", "first_step", "accuracy"):
+        assert getattr(one, name) == getattr(two, name), name
+    for name in ("restarts", "lost_steps", "unrecovered", "recoveries", "all_running"):
+        assert getattr(one, name) == getattr(two, name), name
+    for name, look in INVARIANTS.items():
+        assert bool(look(full).broken) == bool(look(short).broken), name
+        assert look(full).seen == look(short).seen, name
+    slack = (interval + 1) * (1 + one.restarts)
+    for cause, seconds in one.time.items():
+        assert two.time[cause] == pytest.approx(seconds, abs=slack), cause
+    for task in told:
+        rates = [found.throughput.tasks[task].steps_per_second or 0.0 for found in (one, two)]
+        assert rates[1] == pytest.approx(rates[0], rel=0.01), task
+    whole, thin = (curve(plan, entries, one.duration, bins=10) for entries in (full, short))
+    assert sum(thin.job) * thin.width == pytest.approx(sum(whole.job) * whole.width)

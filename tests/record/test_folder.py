@@ -1,0 +1,341 @@
+"""The run folder: what was written is read back, whatever happened on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import queue
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from emulator.clock import ManualClock
+from emulator.errors import RecordError, UsageError
+from emulator.plan import Plan, Site, make_plan
+from emulator.record.folder import (
+    LOCK,
+    Entry,
+    Record,
+    RunFolder,
+    is_live,
+    runs_in,
+    uncollected,
+    wait_until_over,
+)
+from emulator.scenario.reading import parse
+
+TEXT = "name: test\nprogram: {command: [a]}\ncluster: {worker: 1}\n# as it was written\n"
+SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
+
+
+def a_plan(run_id: str = "run-1") -> Plan:
+    return make_plan(parse(TEXT), run_id, SITE)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(wall=1000.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, clock: ManualClock) -> Iterator[RunFolder]:
+    writing = RunFolder(tmp_path / "runs" / "run-1", a_plan(), TEXT, clock)
+    yield writing
+    writing.close()
+
+
+def test_plan_and_scenario_are_there_before_anything_happens(folder: RunFolder) -> None:
+    record = Record.open(folder.path)
+    assert record.run_id == "run-1"
+    assert record.plan == a_plan()
+    assert (folder.path / "scenario.yaml").read_text() == TEXT
+    assert record.history == ()
+    assert record.log("worker-0") == []
+    assert record.result("summary.json") is None
+
+
+def test_events_are_numbered_timed_and_read_back(folder: RunFolder, clock: ManualClock) -> None:
+    clock.call_at(2.5, lambda: None)
+    first = folder.write("run", engine="fake")
+    clock.next_event(_inbox(), until=2.5)
+    second = folder.write("step", "worker-0", wall=1001.5, step=3, loss=0.5)
+    assert first == Entry(n=0, t=0.0, wall=1000.0, event="run", data={"engine": "fake"})
+    assert second == Entry(
+        n=1, t=2.5, wall=1001.5, event="step", task="worker-0", data={"step": 3, "loss": 0.5}
+    )
+    assert Record(folder.path).history == (first, second)
+    lines = (folder.path / "history.jsonl").read_text().splitlines()
+    assert json.loads(lines[0]) == {"n": 0, "t": 0.0, "wall": 1000.0, "event": "run"} | {
+        "engine": "fake"
+    }
+    assert json.loads(lines[1])["task"] == "worker-0"
+
+
+def test_the_runs_time_begins_with_its_folder(tmp_path: Path) -> None:
+    clock = ManualClock(wall=1000.0)
+    clock.next_event(_inbox(), until=40.0)
+    folder = RunFolder(tmp_path / "late", a_plan(), TEXT, clock)
+    entry = folder.write("run")
+    folder.close()
+    assert (entry.t, entry.wall) == (0.0, 1040.0)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b'{"n": 2, "t": 1.0, "wal',
+        b'{"n": 2, "t": 1.0, "wall": 5, "event": "step"}',
+        # The disk was full for a moment, and what came next was written behind the torn line.
+        b'{"n": 2, "t": 1.0, "wal{"n": 3, "t": 1.0, "wall": 5, "event": "removed"}\n',
+        b'{"n": 2}\n',
+        b"\x00\x00\x00\xff\n",
+    ],
+)
+def test_a_torn_line_and_all_after_it_are_left_out(folder: RunFolder, rest: bytes) -> None:
+    written = (folder.write("run"), folder.write("prepared"))
+    with (folder.path / "history.jsonl").open("ab") as history:
+        history.write(rest)
+    assert Record(folder.path).history == written
+
+
+def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunFolder) -> None:
+    folder.log("worker-0", "first")
+    folder.log("worker-0", "gr\u00fcn \u4e2d\ttab")
+    folder.log("worker-0", b"raw \xff byte".decode("utf-8", "surrogateescape"))
+    folder.log("ps-0", "other")
+    written = (folder.path / "logs" / "worker-0.log").read_bytes()
+    assert written == "first\ngr\u00fcn \u4e2d\ttab\n".encode() + b"raw \xff byte\n"
+    record = Record(folder.path)
+    assert record.log("worker-0")[:2] == ["first", "gr\u00fcn \u4e2d\ttab"]
+    assert record.log("ps-0") == ["other"]
+
+
+def test_results_are_written_whole(folder: RunFolder) -> None:
+    folder.finish("summary.json", {"verdict": "ok", "folder": folder.path})
+    found = Record(folder.path).result("summary.json")
+    assert found == {"verdict": "ok", "folder": str(folder.path)}
+    assert not list(folder.path.glob("*.partial"))
+
+
+def test_a_torn_result_is_none(folder: RunFolder) -> None:
+    (folder.path / "summary.json").write_text('{"verdict": ')
+    assert Record(folder.path).result("summary.json") is None
+
+
+# --- One writer ---------------------------------------------------------------------------------
+
+
+def test_a_run_is_live_as_long_as_its_writer_holds_the_lock(folder: RunFolder) -> None:
+    record = Record(folder.path)
+    assert record.live
+    assert is_live(folder.path)  # looking takes nothing away
+    folder.close()
+    assert not record.live
+    assert not record.live
+
+
+def test_waiting_for_a_run_lasts_as_long_as_its_writer(folder: RunFolder) -> None:
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(wait_until_over, folder.path)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.05)
+        folder.close()
+        waiting.result(timeout=60)
+
+
+def test_a_folder_that_never_had_a_writer_is_not_live(tmp_path: Path) -> None:
+    assert not is_live(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_is_left_over_does_not_make_a_run_live(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+    assert not is_live(tmp_path)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_second_writer_is_refused_and_harms_nothing(folder: RunFolder, ended: bool) -> None:
+    folder.write("run")
+    if ended:
+        folder.close()
+    with pytest.raises(UsageError, match=r"There is a run in .*run-1 already") as refused:
+        RunFolder(folder.path, a_plan(), "other", ManualClock())
+    assert "--run-id" in refused.value.hint
+    assert is_live(folder.path) is not ended
+    assert (folder.path / "scenario.yaml").read_text() == TEXT
+    assert len(Record(folder.path).history) == 1
+
+
+def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) -> None:
+    with FileLock(tmp_path / LOCK), pytest.raises(UsageError, match="Another emulate is at work"):
+        RunFolder(tmp_path, a_plan(), TEXT, ManualClock())
+    assert not (tmp_path / "plan.json").exists()
+
+
+# --- Going on after a kill ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        b"",
+        b'{"n": 2, "t"',
+        b'{"n": 2, "t": 1.0, "wall{"n": 3, "t": 1.0, "wall": 5, "event": "x"}\n{"n": 4, "t"',
+        b'\x00\xff\n{"n": 3, "t": 1.0, "wall": 5, "event": "removed"}\n',
+    ],
+)
+def test_a_reopened_folder_goes_on_where_it_can_be_read(
+    folder: RunFolder, clock: ManualClock, torn: bytes
+) -> None:
+    folder.write("run")
+    clock.next_event(_inbox(), until=7.0)
+    written = folder.write("prepared")
+    for line in ("whole", "gr\u00fcn"):
+        folder.log("worker-0", line)
+    folder.close()
+    for file in ("history.jsonl", "logs/worker-0.log"):
+        with (folder.path / file).open("ab") as appending:
+            appending.write(torn if file == "history.jsonl" else b"torn \xff")
+    clock.next_event(_inbox(), until=10.0)
+    record = Record(folder.path)
+    assert len(record.history) == 2
+    again = RunFolder.reopen(record, clock)
+    try:
+        assert again.printed("worker-0") == ["whole", "gr\u00fcn"]
+        assert again.printed("ps-0") == []
+        assert again.t == pytest.approx(10.0)
+        entry = again.write("attached")
+        again.log("worker-0", "more")
+        assert is_live(folder.path)
+    finally:
+        again.close()
+    assert (entry.n, entry.t) == (written.n + 1, 10.0)
+    assert Record(folder.path).history[-1] == entry
+    assert [e.n for e in Record(folder.path).history] == [0, 1, 2]
+    assert Record(folder.path).log("worker-0") == ["whole", "gr\u00fcn", "more"]
+
+
+def test_a_folder_that_was_read_before_it_grew_is_reopened_as_it_is(
+    folder: RunFolder, clock: ManualClock
+) -> None:
+    record = Record(folder.path)
+    assert record.history == ()
+    folder.write("run")
+    folder.close()
+    again = RunFolder.reopen(record, clock)
+    assert again.write("attached").n == 1
+    again.close()
+
+
+def test_time_never_goes_back_when_the_wall_clock_has(folder: RunFolder) -> None:
+    slow = ManualClock(wall=10.0)
+    clock = ManualClock(wall=5000.0)
+    folder._clock = clock
+    clock.next_event(_inbox(), until=3.0)
+    last = folder.write("run")
+    folder.close()
+    again = RunFolder.reopen(Record(folder.path), slow)
+    assert again.write("attached").t == last.t
+    again.close()
+
+
+def test_a_folder_whose_writer_is_at_work_is_not_reopened(folder: RunFolder) -> None:
+    folder.write("run")
+    folder.log("worker-0", "here")
+    with (folder.path / "history.jsonl").open("ab") as history:
+        history.write(b"half a line")  # that the writer is about to finish
+    with pytest.raises(UsageError, match="Another emulate is at work"):
+        RunFolder.reopen(Record(folder.path), ManualClock())
+    assert (folder.path / "history.jsonl").read_bytes().endswith(b"half a line")
+    assert is_live(folder.path)
+
+
+# --- What the disk refuses ----------------------------------------------------------------------
+
+
+def test_a_folder_that_can_not_be_made_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RecordError) as refused:
+        RunFolder(tmp_path / "file" / "run-1", a_plan(), TEXT, ManualClock())
+    path = tmp_path / "file" / "run-1"
+    assert refused.value.message == f"Can't write the run folder {path}: Not a directory."
+    assert refused.value.hint == "Make room, or choose another place with --out."
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_told_in_a_sentence(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(RecordError, match="Permission denied"):
+        RunFolder(tmp_path / "run-1", a_plan(), TEXT, ManualClock())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk always full")
+def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").symlink_to("/dev/full")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "worker-0.log").symlink_to("/dev/full")
+    folder = RunFolder(tmp_path, a_plan(), TEXT, ManualClock())
+    with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
+        folder.write("run")
+    with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
+        folder.log("worker-0", "hello")
+    folder.close()
+
+
+# --- Reading ------------------------------------------------------------------------------------
+
+
+def test_a_folder_without_a_plan_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is no run folder: it has no plan\.json") as refused:
+        Record.open(tmp_path)
+    assert "emulate ps --all" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'{"run_id": "x"}', "engine: Field required"),
+        (b'{"run_id": ', "plan.json: Invalid JSON"),
+        (b"\xff\xfe", "plan.json: Invalid JSON"),
+    ],
+)
+def test_a_plan_that_can_not_be_read_is_told_in_a_sentence(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    (tmp_path / "plan.json").write_bytes(content)
+    with pytest.raises(RecordError) as refused:
+        _ = Record.open(tmp_path).plan
+    assert refused.value.message.startswith(
+        f"The plan in {tmp_path} is none of this version: {why}"
+    )
+    assert "\n" not in refused.value.message
+
+
+def test_runs_are_listed_oldest_first_without_other_folders(tmp_path: Path) -> None:
+    for age, name in ((10, "z-old"), (5, "a-new")):
+        RunFolder(tmp_path / name, a_plan(name), TEXT, ManualClock()).close()
+        os.utime(tmp_path / name / "plan.json", (1000 - age, 1000 - age))
+    (tmp_path / "no-run").mkdir()
+    assert [record.run_id for record in runs_in(tmp_path)] == ["z-old", "a-new"]
+    assert runs_in(tmp_path / "gone") == []
+
+
+def _inbox() -> queue.SimpleQueue[object]:
+    return queue.SimpleQueue()
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+def test_reading_leaves_the_collector_as_it_was(at_work: bool) -> None:
+    (gc.enable if at_work else gc.disable)()
+    try:
+        with contextlib.suppress(KeyError), uncollected():
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() == at_work
+    finally:
+        gc.enable()

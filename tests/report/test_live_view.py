@@ -1,0 +1,314 @@
+"""What a user sees of `emulate up` on a terminal: a real pseudo-terminal, read by an emulator."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from emulator.clock import ManualClock
+from emulator.metrics.samples import Sample
+from emulator.record.folder import Record, RunFolder
+from emulator.report.live import BACKLOG, LiveView, still
+from tests.conftest import Emulate
+from tests.histories import a_plan, happened, history, step
+from tests.terminals import Terminal
+
+# Steps until somebody writes `over` into the shared folder; a replacement goes on where it was.
+JOB = r"""
+trap 'exit 143' TERM
+n=$(cat "$EMULATOR_SHARED/$EMULATOR_TASK" 2> /dev/null || echo 0)
+while [ ! -e "$EMULATOR_SHARED/over" ]; do
+    n=$((n + 1)); echo $n > "$EMULATOR_SHARED/$EMULATOR_TASK"
+    echo "{\"emulate\": \"step\", \"step\": $n}"; sleep 0.05
+done
+"""
+FAULTS = """
+restart: on-failure
+faults:
+  - {preempt: worker-1, at: {step: 20}, grace: 0s, down: 2s}
+  - {pause: worker-0, at: {step: 90}, for: 1s}
+expect: {final_step: 100}
+"""
+RUN = f"view-{os.getpid()}"
+"""The run's id; processes are found by it, also those of a test at work beside this one."""
+
+Up = Callable[..., Terminal]
+
+
+def scenario(tmp_path: Path, job: str = JOB, extra: str = FAULTS, workers: int = 2) -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        f"name: view\nframework: none\nimage: none\n"
+        f"program: {{command: [sh, -c, {json.dumps(job)}]}}\n"
+        f"cluster: {{worker: {workers}}}\nsuccess: all-workers\n{extra}"
+    )
+    return path
+
+
+@pytest.fixture
+def up(emulate: Emulate) -> Iterator[Up]:
+    """`emulate up` in a terminal."""
+    open_ones: list[Terminal] = []
+
+    def start(path: Path, *arguments: str, **terminal: object) -> Terminal:
+        command = [*emulate.command, "up", str(path), "--engine", "process"]
+        command += ["--run-id", RUN, "--out", str(emulate.out), *arguments]
+        open_ones.append(Terminal(command, **terminal))  # type: ignore[arg-type]
+        return open_ones[-1]
+
+    yield start
+    for terminal in open_ones:
+        terminal.close()
+
+
+def end_of(emulate: Emulate) -> None:
+    (emulate.out / RUN / "shared" / "over").touch()
+
+
+def panel(shown: str) -> list[str]:
+    """Return the lines of the panel; empty where there is none."""
+    lines = shown.splitlines()
+    heads = [n for n, line in enumerate(lines) if line.startswith("── ")]
+    return lines[heads[-1] :] if heads else []
+
+
+def row(shown: str, task: str) -> str:
+    return next((line for line in panel(shown) if line.startswith(task + " ")), "")
+
+
+def training(shown: str) -> bool:
+    """Say whether both tasks have made steps, as the panel has it."""
+    return all(re.match(r"\S+ +running +0 +\d+ +\d", row(shown, f"worker-{n}")) for n in (0, 1))
+
+
+def untouched(terminal: Terminal) -> bool:
+    """Say whether the terminal is as it was, with the cursor where one types next."""
+    return (
+        not terminal.screen.cursor.hidden
+        and terminal.attributes == terminal.before
+        and terminal.screen.cursor.x == 0
+    )
+
+
+# --- For real -----------------------------------------------------------------------------------
+
+
+def test_tasks_progress_and_faults_are_seen_and_leave_nothing_behind(
+    up: Up, emulate: Emulate, tmp_path: Path
+) -> None:
+    terminal = up(scenario(tmp_path))
+    terminal.see(training)
+    shown = terminal.see(lambda shown: "down" in row(shown, "worker-1"))
+    assert panel(shown)[1].split()[:5] == ["task", "state", "restarts", "step", "steps/s"]
+    assert re.match(r"worker-0 +running +0 +\d+", row(shown, "worker-0"))
+    assert re.search(r"step \d+ of 100 ━+─+ \d\d%  ", shown), shown
+    assert re.search(r"fault 0: preempt worker-1  applied \ds ago", shown), shown
+    assert "fault 1: pause worker-0  waits for step 90" in shown
+    shown = terminal.see("fault 0: preempt worker-1  healed")
+    assert "running" in row(shown, "worker-1")
+    terminal.see(lambda shown: re.search(r"about \ds left", shown))
+    terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
+    terminal.see("100%")
+    end_of(emulate)
+    assert terminal.finish() == 0, terminal.all
+    assert panel(terminal.all) == []
+    assert "waits for" not in terminal.all
+    lines = terminal.all.splitlines()
+    assert any(line.startswith("Record: ") for line in lines)
+    assert any(re.match(r" *worker-1 +succeeded +0", line) for line in lines)
+    assert untouched(terminal)
+    # Every line that was printed stands above, once and in order.
+    for task in ("worker-0", "worker-1"):
+        above = [line for line in lines if line.startswith(f"{task} | ")]
+        assert above == [f"{task} | {line}" for line in Record(emulate.out / RUN).log(task)]
+
+
+def test_ctrl_c_ends_the_run_and_gives_the_terminal_back(
+    up: Up, emulate: Emulate, tmp_path: Path
+) -> None:
+    terminal = up(scenario(tmp_path))
+    terminal.see(training)
+    assert terminal.screen.cursor.hidden
+    terminal.press("\x03")
+    assert terminal.finish() == 130, terminal.all
+    assert panel(terminal.all) == []
+    assert "job interrupted: stopped by SIGINT" in terminal.all
+    assert untouched(terminal)
+
+
+def test_a_run_that_fails_gives_the_terminal_back(up: Up, tmp_path: Path) -> None:
+    terminal = up(scenario(tmp_path, "echo no data; exit 9", "restart: never\n"))
+    assert terminal.finish() == 1, terminal.all
+    assert panel(terminal.all) == []
+    assert re.search(r"worker-[01] \| no data", terminal.all)
+    assert untouched(terminal)
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(40, 15), (80, 24), (120, 40), (20, 5)])
+def test_it_fits_whatever_the_terminal_is(
+    up: Up, emulate: Emulate, tmp_path: Path, columns: int, rows: int
+) -> None:
+    terminal = up(scenario(tmp_path), columns=columns, rows=rows)
+    shown = terminal.see(lambda shown: any("100%" in line for line in panel(shown)))
+    # At most half of the screen, each line of it one line.
+    assert 2 <= len(panel(shown)) <= rows // 2
+    assert all(len(line) < columns for line in panel(shown))
+    end_of(emulate)
+    assert terminal.finish() == 0, terminal.all
+    assert panel(terminal.all) == []
+    assert untouched(terminal)
+
+
+def test_a_terminal_that_is_made_smaller_is_followed(
+    up: Up, emulate: Emulate, tmp_path: Path
+) -> None:
+    terminal = up(scenario(tmp_path), columns=120, rows=40)
+    terminal.see("fault 1: pause worker-0  waits for step 90")
+    terminal.resize(60, 20)
+    shown = terminal.see(lambda shown: "100%" in shown)
+    assert all(len(line) < 60 for line in panel(shown))
+    end_of(emulate)
+    assert terminal.finish() == 0
+    assert untouched(terminal)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env"), [(["--plain"], {}), ([], {"TERM": "dumb"})], ids=["plain", "dumb"]
+)
+def test_where_it_is_not_wanted_there_are_lines_alone(
+    up: Up, emulate: Emulate, tmp_path: Path, arguments: list[str], env: dict[str, str]
+) -> None:
+    terminal = up(scenario(tmp_path, extra=""), *arguments, env=env)
+    terminal.see('worker-1 | {"emulate": "step", "step": 5}')
+    end_of(emulate)
+    assert terminal.finish() == 0
+    assert panel(terminal.all) == []
+    # Nothing but colours, and those not where there are none.
+    found = set(re.findall(rb"\x1b\[[0-9;?]*([A-Za-z])", terminal.raw))
+    assert found == (set() if env else {b"m"})
+
+
+def test_no_colour_means_none(up: Up, emulate: Emulate, tmp_path: Path) -> None:
+    terminal = up(scenario(tmp_path), env={"NO_COLOR": "1"})
+    terminal.see(training)
+    end_of(emulate)
+    terminal.finish()
+    styles = {
+        number
+        for found in re.findall(rb"\x1b\[([0-9;]*)m", terminal.raw)
+        for number in found.split(b";")
+    }
+    assert styles <= {b"", b"0", b"1", b"2"}  # none, bold, dim
+
+
+def test_what_a_program_does_to_a_terminal_does_not_tear_the_panel(
+    up: Up, emulate: Emulate, tmp_path: Path
+) -> None:
+    """A progress bar, a cleared screen, a cursor that is moved: the last thing of a line shows."""
+    mess = r"printf '1/9 [=>..]\r2/9 [==>.]\n\033[2J\033[5Ahello\033[31mred\n\033]0;title\007x\n'"
+    terminal = up(scenario(tmp_path, mess + JOB, extra=""))
+    shown = terminal.see(training)
+    assert len(panel(shown)) == 5
+    end_of(emulate)
+    assert terminal.finish() == 0
+    for line in ("worker-0 | 2/9 [==>.]", "worker-0 | hellored", "worker-1 | x"):
+        assert line in terminal.all.splitlines()
+
+
+def test_usage_has_columns_once_it_is_known(up: Up, emulate: Emulate, tmp_path: Path) -> None:
+    terminal = up(scenario(tmp_path, extra="metrics: {interval: 200ms}\n"), columns=100)
+    shown = terminal.see(lambda shown: re.search(r"worker-0 .* \d\.\d\d +\d+ MiB", shown))
+    assert panel(shown)[1].split()[5:7] == ["CPU", "memory"]
+    assert "no final step is expected" in shown
+    end_of(emulate)
+    assert terminal.finish() == 0
+
+
+# --- The view alone -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("plain", "plain"),
+        ("a\tb", "a\tb"),
+        ("1/9\r2/9\r", "2/9"),
+        ("1/9\b\b\b2/9", "2/9"),
+        ("\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m\x1b[0m"),
+        ("\x1b[2J\x1b[3;4Hx\x1b[K", "x\x1b[0m"),
+        ("\x1b]0;title\x07x", "x\x1b[0m"),
+        ("\x1b]8;;http://a\x1b\\x", "x\x1b[0m"),
+        ("\x1b7\x1b8\x1bMx", "x\x1b[0m"),
+        ("bell\x07\x00\x9b2J", "bell2J"),
+        ("\x1b", "\x1b[0m"),
+        ("torn \x1b[3", "torn \x1b[0m"),
+        ("\x1b(0lqk", "lqk\x1b[0m"),
+        ("", ""),
+    ],
+)
+def test_what_moves_the_cursor_is_left_out(printed: str, shown: str) -> None:
+    assert still(printed) == shown
+
+
+class Broken(io.StringIO):
+    """A terminal that is gone, or that something of ours can't write to."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def write(self, text: str) -> int:
+        raise self._error
+
+
+def a_view(tmp_path: Path, error: Exception | None = None) -> tuple[LiveView, io.StringIO]:
+    """Return a view on a text, and what is printed without it; told that a run is planned."""
+    plain, file = io.StringIO(), Broken(error) if error else io.StringIO()
+    view = LiveView(Console(file=file, force_terminal=True, width=80, height=24), plain)
+    folder = tmp_path / "run-1"
+    plan = a_plan("{worker: 2}")
+    RunFolder(folder, plan, "", ManualClock()).close()
+    listener = view.listener()
+    listener.planned(plan, folder)
+    for entry in history([happened(0, "run"), step(1, "worker-0", 1), step(2, "worker-0", 2)]):
+        listener.entry(entry)
+    listener.line("worker-0", "hello")
+    listener.sample(Sample(2.0, 1002.0, {}))
+    view.close()
+    return view, plain if error else file
+
+
+def test_a_terminal_that_is_gone_does_not_end_the_run(tmp_path: Path) -> None:
+    view, _ = a_view(tmp_path, OSError("Input/output error"))
+    listener = view.listener()
+    for _ in range(BACKLOG * 3):
+        listener.line("worker-0", "more")
+        listener.sample(Sample(2.0, 1002.0, {}))
+    assert len(view._happened) <= BACKLOG + 4  # and nothing piles up
+
+
+def test_a_view_that_fails_goes_on_with_plain_lines(tmp_path: Path) -> None:
+    _, plain = a_view(tmp_path, ZeroDivisionError("oops"))
+    assert "the live view has failed (ZeroDivisionError('oops')); plain lines" in plain.getvalue()
+    assert "worker-0 | hello" in plain.getvalue()
+
+
+def test_what_comes_too_fast_is_counted_and_not_shown(tmp_path: Path) -> None:
+    file = io.StringIO()
+    view = LiveView(Console(file=file, force_terminal=True, width=80, height=24), io.StringIO())
+    for n in range(BACKLOG + 7):
+        view.listener().line("worker-0", f"line {n}")
+    plan = a_plan("{worker: 2}")
+    RunFolder(tmp_path / "run-1", plan, "", ManualClock()).close()
+    view.listener().planned(plan, tmp_path / "run-1")
+    view.close()
+    assert f"line {BACKLOG - 1}\n" in file.getvalue()
+    assert f"line {BACKLOG}\n" not in file.getvalue()
+    assert "7 lines came too fast to be shown; they are in the logs" in file.getvalue()

@@ -1,0 +1,170 @@
+"""The lines of the live view, for terminals of every size; a real one is in test_live_view.py."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from rich.cells import cell_len
+
+from emulator.analysis.live import Live
+from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
+from emulator.report import panel
+from tests.histories import (
+    BEGAN,
+    Told,
+    a_plan,
+    began_again,
+    ended,
+    fault,
+    happened,
+    history,
+    restart,
+    step,
+)
+
+WIDTHS, HEIGHTS = (1, 10, 20, 39, 60, 79, 200), (1, 2, 3, 4, 7, 12, 60)
+
+
+def of(told: Sequence[Told], workers: int = 2, extra: str = "") -> Live:
+    live = Live(a_plan(f"{{worker: {workers}}}", extra))
+    for entry in history(told):
+        live.entry(entry)
+    return live
+
+
+def shown(live: Live, width: int = 100, height: int | None = None, **how: bool) -> list[str]:
+    return [text.plain for text in panel.lines(live, width=width, height=height, **how)]
+
+
+def started(workers: int) -> list[Told]:
+    names = [f"worker-{n}" for n in range(workers)]
+    return [happened(0, "run"), *began_again(1, *names), happened(2, "all-running")]
+
+
+def usage(live: Live, gpus: Sequence[GpuUsage] = (), limit: float | None = 2.0) -> Live:
+    """Sample twice, a second apart: half a core and 300 MiB each."""
+    for n in range(2):
+        used = Usage(cpu=n / 2, memory=300 * 2**20, cpus=limit, memory_limit=600 * 2**20)
+        live.sample(Sample(10.0 + n, BEGAN + n, dict.fromkeys(live.tasks, used), gpus))
+    return live
+
+
+def test_many_tasks_alike_share_a_line_and_others_have_their_own() -> None:
+    told = [*started(14), *(step(5, f"worker-{n}", 100 + n) for n in range(14))]
+    told += [ended(6, "worker-3", 1), restart(6, "worker-3")]
+    lines = shown(usage(of(told, 14)))
+    assert [re.split(r" {2,}", line)[:3] for line in lines[2:-1]] == [
+        ["worker-0 .. worker-13 (13)", "running", "0"],
+        ["worker-3", "backoff", "1"],
+    ]
+    assert "100..113" in lines[2]
+    assert "0.50 of 2  300 MiB 50%" in lines[2]
+    assert len(shown(of(started(12), 12))) == 12 + 3  # so few each have their own
+
+
+def test_where_there_is_no_room_tasks_share_lines_and_the_rest_is_counted() -> None:
+    live = of(started(8), 8)
+    assert "worker-0 .. worker-7 (8)" in "\n".join(shown(live, height=6))
+    told = started(8)
+    for n in range(8):
+        for k in range(n):
+            told += [ended(3, f"worker-{n}", 1), restart(3, f"worker-{n}", number=k)]
+    lines = shown(of(told, 8), height=7)
+    assert len(lines) == 7
+    assert "and 5 more" in lines
+
+
+def test_what_nobody_knows_has_no_column() -> None:
+    live = of(started(2))
+    assert shown(live)[1].split() == ["task", "state", "restarts"]
+    assert shown(usage(live, limit=None))[1].split() == [
+        "task",
+        "state",
+        "restarts",
+        "CPU",
+        "memory",
+    ]
+    assert "0.50  300 MiB" in shown(live)[2]
+
+
+def test_gpus_have_a_column_and_a_line_each() -> None:
+    share = {"worker-0": GpuShare(2**30, 0.4)}
+    one = GpuUsage(0, "GPU-a", "H200", 0.93, 100 * 2**20, 200 * 2**20, 212.4, 61.0, tasks=share)
+    two = GpuUsage(1, "GPU-b", "H200", lost=True, tasks=share)
+    bad = GpuUsage(2, "GPU-c", "H200", ecc_errors=3, xid=79)
+    lines = shown(usage(of(started(2)), [one, two, bad]))
+    assert lines[1].split()[-1] == "GPU"
+    assert lines[2].endswith("2: 40% 2.0 GiB")
+    assert lines[-3] == "GPU 0 H200  93%  100 MiB of 200 MiB  212 W  61 °C"
+    assert lines[-2] == "GPU 1 H200  lost: it no longer answers"
+    assert lines[-1] == "GPU 2 H200  3 ECC errors  Xid 79"
+
+
+def test_columns_go_where_they_have_no_room() -> None:
+    told = [*started(2), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]
+    live = usage(of(told))
+    heads = {width: shown(live, width)[1].split() for width in (100, 50, 40, 30, 20)}
+    assert heads[100] == ["task", "state", "restarts", "step", "steps/s", "CPU", "memory"]
+    assert heads[50] == ["task", "state", "step", "steps/s", "CPU"]
+    assert heads[40] == ["task", "state", "step", "steps/s"]
+    assert heads[20] == ["task", "state"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("height", HEIGHTS)
+def test_it_fits_everywhere(width: int, height: int) -> None:
+    faults = "faults: [{preempt: 'worker-*', at: {step: 90}}]\nexpect: {final_step: 100}\n"
+    told = [*started(5), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]
+    told += [ended(12, "worker-4", 1), fault(12, "worker-1", "triggered")]
+    live = usage(of(told, 5, faults), [GpuUsage(0, "GPU-a", "名前", 0.5)])
+    for ascii_only in (False, True):
+        lines = shown(live, width, height, ascii_only=ascii_only)
+        assert 1 <= len(lines) <= height
+        assert all(cell_len(line) <= width for line in lines)
+    if height > 1 and width > 30:
+        assert any(re.search(r"\b50\b.*\b50%", line) for line in lines)  # the progress is there
+
+
+def test_progress_says_as_much_as_is_known() -> None:
+    target = "expect: {final_step: 100}\n"
+    assert shown(of(started(2), extra=target))[-1] == "no step yet"
+    told = [*started(2), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]
+    plain = "step 50  10.0 steps/s  no final step is expected"
+    assert shown(of(told))[-1] == plain
+    assert re.fullmatch(r"step 50 of 100 (━+)(─+) 50%  10.0 steps/s  about 5s left",
+                        shown(of(told, extra=target))[-1])  # fmt: skip
+    line = shown(of(told, extra=target), ascii_only=True)[-1]
+    assert re.search(r" #+-+ ", line)
+    assert line.isascii()
+    failed = [*told, ended(11, "worker-0", 1)]
+    assert shown(of(failed, extra=target))[-1].endswith("no estimate: recovering")
+    assert shown(of(failed, extra=target), 40)[-1] == "50/100  50%  recovering  10.0/s"
+    beyond = shown(of([*told, step(11, "worker-0", 250)], extra=target))[-1]
+    assert beyond.endswith(" 100%  41.7 steps/s")
+
+
+def test_faults_in_force_come_first_then_the_last_then_those_to_come() -> None:
+    text = "faults:\n" + "".join(f"  - {{preempt: worker-1, at: {n}s}}\n" for n in range(4))
+    told = [
+        *started(2),
+        happened(3, "fault", "worker-1", id="0", kind="preempt", stage="triggered"),
+        happened(5, "fault", "worker-1", id="0", kind="preempt", stage="healed"),
+        happened(6, "fault", "worker-1", id="1", kind="preempt", stage="skipped", reason="gone"),
+        happened(7, "fault", "worker-1", id="2", kind="preempt", stage="applied"),
+    ]
+    live = of(told, extra=text)
+    live.tick(9)
+    assert shown(live)[-4:] == [
+        "fault 2: preempt worker-1  applied 2s ago",
+        "fault 1: preempt worker-1  skipped 3s ago: gone",
+        "fault 0: preempt worker-1  healed 4s ago, after 2.00s",
+        "fault 3: preempt worker-1  waits for time 3s",
+    ]
+    assert shown(live, height=7)[-2:] == [
+        "fault 2: preempt worker-1  applied 2s ago",
+        "and 3 more faults",
+    ]
+    assert shown(live, 30)[-4] == "2: applied 2s ago  preempt wo…"
+    assert "running (preempt)" in shown(live)[3]

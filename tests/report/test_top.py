@@ -1,0 +1,162 @@
+"""`emulate top` on a real pseudo-terminal, beside runs that go on."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import emulator
+from emulator.api.client import Cluster
+from tests.conftest import Emulate, end
+from tests.report.test_live_view import RUN, end_of, panel, row, scenario
+from tests.terminals import Terminal
+
+ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
+"""Into a terminal's other screen, and back to what was on it before."""
+
+GONE = f"Its emulator is gone; `emulate attach {RUN}` takes the run over."
+
+Top = Callable[..., Terminal]
+
+
+@pytest.fixture
+def top(emulate: Emulate) -> Iterator[Top]:
+    open_ones: list[Terminal] = []
+
+    def start(*arguments: str, **terminal: int) -> Terminal:
+        command = [*emulate.command, "top", "--out", str(emulate.out), *arguments]
+        open_ones.append(Terminal(command, columns=100, rows=30, **terminal))  # type: ignore[arg-type]
+        return open_ones[-1]
+
+    yield start
+    for terminal in open_ones:
+        terminal.close()
+
+
+@pytest.fixture
+def running(emulate: Emulate, tmp_path: Path) -> Iterator[Cluster]:
+    """A run in the background."""
+    arguments = ("--engine", "process", "--run-id", RUN, "--out", emulate.out)
+    done = emulate("up", "-d", scenario(tmp_path), *arguments)
+    assert done.returncode == 0, done.stderr
+    with emulator.connect(RUN, emulate.out) as cluster:
+        yield cluster
+
+
+def given_back(terminal: Terminal) -> bool:
+    """Say whether the screen from before is back, with its cursor and its settings."""
+    return (
+        terminal.raw.rfind(BACK) > terminal.raw.rfind(ALTERNATE) >= 0
+        and not terminal.screen.cursor.hidden
+        and terminal.attributes == terminal.before
+    )
+
+
+def test_it_shows_the_run_with_its_last_lines_and_ends_with_it(
+    top: Top, running: Cluster, emulate: Emulate
+) -> None:
+    terminal = top()
+    shown = terminal.see(lambda shown: "down" in row(shown, "worker-1"))
+    assert ALTERNATE in terminal.raw
+    assert re.search(r"step \d+ of 100 ━+─+ \d+%", shown)
+    assert "fault 1: pause worker-0  waits for step 90" in shown
+    assert "q leaves; the run goes on" in shown
+    lines = shown.splitlines()
+    assert len(lines) == 30  # to the last row
+    assert re.fullmatch(r'worker-\d \| {"emulate": "step", "step": \d+}', lines[-1])
+    terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
+    terminal.see(lambda shown: re.search(r"\d\.\d\d +\d+ MiB", row(shown, "worker-1")))
+    end_of(emulate)
+    assert terminal.finish() == 0, terminal.all
+    assert given_back(terminal)
+    last = terminal.raw[terminal.raw.rfind(BACK) :].decode()
+    assert "succeeded" in last
+    assert last.rstrip().endswith(f"{RUN} is over.")
+    assert len(re.findall(r"ended \(0\)", last)) == 2
+
+
+@pytest.mark.parametrize(("key", "code"), [("q", 0), ("\x03", 130)], ids=["q", "ctrl-c"])
+def test_who_leaves_does_not_touch_the_run(
+    top: Top, running: Cluster, emulate: Emulate, key: str, code: int
+) -> None:
+    terminal = top(RUN)
+    terminal.see("q leaves")
+    terminal.press(f"x{key}")
+    assert terminal.finish() == code
+    assert "Traceback" not in terminal.all
+    assert given_back(terminal)
+    assert running.status()["state"] == "running"
+    end_of(emulate)
+    running.wait()
+
+
+def test_who_is_told_to_leave_gives_the_terminal_back(
+    top: Top, running: Cluster, emulate: Emulate
+) -> None:
+    terminal = top()
+    terminal.see("q leaves")
+    terminal.process.send_signal(signal.SIGTERM)
+    assert terminal.finish() == 143
+    assert given_back(terminal)
+    assert running.status()["state"] == "running"
+    end_of(emulate)
+    running.wait()
+
+
+def test_a_run_in_the_foreground_is_shown_from_another_terminal(
+    top: Top, emulate: Emulate, tmp_path: Path
+) -> None:
+    arguments = ("--engine", "process", "--run-id", RUN, "--out", emulate.out)
+    process = emulate.start("up", scenario(tmp_path), *arguments)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if '"step": 3}' in line:
+            break
+    terminal = top()
+    terminal.see(lambda shown: "running" in row(shown, "worker-0"))
+    end(process, signal.SIGINT)
+    assert terminal.finish() == 0
+    assert given_back(terminal)
+    assert "interrupted" in terminal.shown
+
+
+def test_without_a_terminal_it_is_a_snapshot(top: Top, running: Cluster, emulate: Emulate) -> None:
+    running.wait_for(event="exit", task="worker-1")
+    out = ("--out", emulate.out)
+    done = emulate("top", *out)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert len(panel(done.stdout)) == 7
+    assert re.match(r"worker-1 +(down|starting|running) +0 +\d+", row(done.stdout, "worker-1"))
+    terminal = top("--once")
+    assert terminal.finish() == 0
+    assert ALTERNATE not in terminal.raw
+    assert "worker-0" in terminal.shown
+    end_of(emulate)
+    running.wait()
+    terminal = top(RUN)  # now on a terminal, of a run that is over
+    assert terminal.finish() == 0
+    assert ALTERNATE not in terminal.raw
+    assert "succeeded" in terminal.shown
+    assert terminal.shown.endswith(f"{RUN} is over.")
+
+
+def test_a_run_whose_emulator_was_killed_says_so(
+    top: Top, running: Cluster, emulate: Emulate
+) -> None:
+    terminal = top()
+    terminal.see("q leaves")
+    supervisor = psutil.Process(int(running.wait_for(event="run").data["pid"]))
+    supervisor.kill()
+    psutil.wait_procs([supervisor], timeout=60)
+    assert terminal.finish() == 0
+    assert given_back(terminal)
+    assert GONE in terminal.all
+    done = emulate("top", RUN, "--out", emulate.out)
+    assert done.returncode == 0
+    assert GONE in done.stdout

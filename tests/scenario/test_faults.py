@@ -1,0 +1,413 @@
+"""The timeline of faults, before anything starts."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import permutations
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.errors import ScenarioError, UsageError
+from emulator.netem import Link
+from emulator.plan import Plan
+from emulator.scenario.faults import (
+    SETTLED,
+    PlannedFault,
+    belongs,
+    by_hand,
+    fires,
+    from_json,
+    needs,
+    network_parts,
+    timeline,
+    to_json,
+)
+from emulator.scenario.model import Scenario, json_schema
+from emulator.scenario.reading import load, parse
+from emulator.scenario.strikes import Strike, Trigger
+
+BASE = (
+    "name: t\nframework: none\nprogram: {command: ['true']}\ncluster: {worker: 3, ps: 1}\nfaults:\n"
+)
+TASKS = ["worker-0", "worker-1", "worker-2", "ps-0"]
+
+
+def scenario(*faults: str) -> Scenario:
+    return parse(BASE + "".join(f"  - {{{fault}}}\n" for fault in faults))
+
+
+def planned(*faults: str) -> tuple[PlannedFault, ...]:
+    return timeline(scenario(*faults), TASKS)
+
+
+def test_a_preemption_with_all_it_says() -> None:
+    (fault,) = planned("preempt: worker-1, at: {step: 120}, grace: 5s, down: forever")
+    assert fault == PlannedFault(
+        "0", "preempt", "worker-1", Trigger(step=120), grace=5.0, down=math.inf
+    )
+
+
+def test_what_a_preemption_leaves_out_is_what_clouds_do() -> None:
+    (fault,) = planned("preempt: ps-0, at: 1m")
+    assert (fault.trigger.time, fault.grace, fault.down) == (60, 30, 10)
+
+
+def test_a_glob_strikes_all_it_matches() -> None:
+    assert [(f.id, f.target) for f in planned("pause: 'worker-*', at: 5s, for: 1s")] == [
+        ("0:worker-0", "worker-0"),
+        ("0:worker-1", "worker-1"),
+        ("0:worker-2", "worker-2"),
+    ]
+
+
+def test_faults_ask_the_engine_for_what_they_take() -> None:
+    asked = scenario(
+        "preempt: ps-0, at: 1s",
+        "kill: ps-0, at: 1s",
+        "pause: ps-0, at: 1s, for: 1s",
+        "throttle: ps-0, at: 1s, for: 1s, cpus: 0.1",
+    )
+    assert [capability for _, capability in needs(asked)] == ["replace", "pause", "throttle"]
+
+
+def test_random_strikes_keep_their_distance_and_spare_who_is_away() -> None:
+    faults = planned(
+        "random: {preempt: 'worker-*', grace: 2s, down: 8s}, every: 6s, jitter: 1s, max: 9, seed: 3"
+    )
+    assert len(faults) == 9
+    for number, fault in enumerate(faults):
+        later = [f for f in faults[number + 1 :] if f.target == fault.target]
+        assert all((f.trigger.time or 0) - (fault.trigger.time or 0) >= 10 for f in later)
+    assert {fault.target for fault in faults} == {"worker-0", "worker-1", "worker-2"}
+
+
+def test_random_strikes_end_when_nobody_is_left() -> None:
+    faults = planned("random: {preempt: 'worker-*', down: forever}, every: 1s, max: 50")
+    assert sorted(fault.target for fault in faults) == ["worker-0", "worker-1", "worker-2"]
+
+
+@given(seed=st.integers(0, 10_000))
+def test_the_seed_decides(seed: int) -> None:
+    fault = f"random: {{kill: 'worker-*'}}, every: 10s, jitter: 3s, max: 4, seed: {seed}"
+    assert planned(fault) == planned(fault)
+    times = [f.trigger.time or 0 for f in planned(fault)]
+    assert times == sorted(times)
+
+
+def test_a_plan_with_faults_is_read_back_as_it_was() -> None:
+    asked = scenario("preempt: worker-1, at: 90s, down: forever", "pause: ps-0, at: 1s, for: 100ms")
+    plan = Plan(
+        run_id="r", engine="memory", scenario=asked, tasks=(), faults=timeline(asked, TASKS)
+    )
+    again = Plan.model_validate_json(plan.model_dump_json(), context={"stored": True})
+    assert again == plan
+
+
+def test_a_target_that_is_nobody_is_refused_here_too() -> None:
+    with pytest.raises(UsageError, match="no task is called 'worker-1'"):
+        timeline(scenario("kill: worker-1, at: 1s"), ["worker-0"])
+
+
+@pytest.mark.parametrize(
+    ("trigger", "task", "event", "data", "line", "expected"),
+    [
+        (Trigger(step=10), "a-0", "step", {"step": 10}, "", True),
+        (Trigger(step=10), "a-0", "step", {"step": 11}, "", True),
+        (Trigger(step=10), "a-0", "step", {"step": 9}, "", False),
+        (Trigger(step=10), "a-0", "phase", {"phase": "eval", "step": 10}, "", False),
+        (Trigger(step=10, task="b-*"), "a-0", "step", {"step": 10}, "", False),
+        (Trigger(log="sav(ed|ing)"), "a-0", "", {}, "now saving it", True),
+        (Trigger(log="saved$"), "a-0", "", {}, "saved it", False),
+        (Trigger(phase="eval"), "a-0", "phase", {"phase": "eval", "state": "begin"}, "", True),
+        (Trigger(phase="eval"), "a-0", "phase", {"phase": "eval", "state": "end"}, "", False),
+        (Trigger.model_validate({"time": "3s"}), "a-0", "step", {"step": 3}, "3s", False),
+    ],
+)
+def test_what_a_line_triggers(
+    trigger: Trigger, task: str, event: str, data: dict[str, object], line: str, expected: bool
+) -> None:
+    assert fires(trigger, task, event=event, data=data, line=line) is expected
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        (
+            "preempt: worker-9, at: 1s",
+            "faults.0.preempt: no task is called 'worker-9' (did you mean",
+        ),
+        ("kill: ps-0, at: {step: 1, task: boss}", "faults.0.at.task: no task is called 'boss'"),
+        ("random: {kill: 'x-*'}, every: 1s", "faults.0.random.kill: no task is called 'x-*'"),
+        ("kill: ps-0", "faults.0: when? `at: 40s`"),
+        (
+            "at: 5s",
+            "faults.0: a fault is one of preempt, kill, terminate, restart, oom, pause",
+        ),
+        ("kill: ps-0, pause: ps-0, at: 5s, for: 1s", "faults.0: kill and pause in one entry"),
+        ("kill: ps-0, at: 5s, grace: 3s", "faults.0: `grace` is an option of preempt"),
+        ("pause: ps-0, at: 5s", "faults.0: `pause` needs `for`"),
+        ("throttle: ps-0, at: 5s, cpus: 0.1", "faults.0: `throttle` needs `for`"),
+        ("throttle: ps-0, at: 5s, for: 3s", "faults.0: `throttle` needs `cpus`"),
+        ("kill: ps-0, at: 5s, for: 3s", "faults.0: `for` is an option of pause and throttle"),
+        ("kill: ps-0, at: 5", "faults.0.at: '5' is not a duration; write '5s'"),
+        ("kill: ps-0, at: {step: 5, log: x}", "faults.0.at: a fault has one trigger"),
+        ("kill: ps-0, at: {}", "faults.0.at: a fault has one trigger"),
+        ("kill: ps-0, at: {log: '('}", "faults.0.at.log: '(' is not a regular expression"),
+        ("kill: ps-0, at: {phase: lunch}", "faults.0.at.phase: 'lunch' is not allowed"),
+        ("random: {kill: ps-0}", "faults.0: `random` needs `every`"),
+        ("random: {kill: ps-0}, every: 1s, at: 3s", "faults.0: `random` has its strike inside"),
+        ("random: {grace: 1s}, every: 1s", "faults.0: `random` needs one of preempt"),
+        ("kil: ps-0, at: 1s", "faults.0.kil: unknown key (did you mean 'kill'?)"),
+        ("preempt: ps-0, at: 1s, fro: 1s", "faults.0.fro: unknown key (did you mean 'for'?)"),
+        ("partition: [[ps-0]], at: 1s, for: 1s", "faults.0.partition: "),
+        ("partition: [[ps-0], []], at: 1s, for: 1s", "faults.0.partition.1: is empty"),
+        (
+            "partition: [[ps-0], [worker-0, worker-9]], at: 1s, for: 1s",
+            "faults.0.partition.1.1: no task is called 'worker-9' (did you mean",
+        ),
+        (
+            "partition: [[worker-1], ['worker-*']], at: 1s, for: 1s",
+            "faults.0.partition: worker-1 is in two groups",
+        ),
+        ("partition: [[ps-0], [worker-0]], at: 1s", "faults.0: `partition` needs `for`"),
+        ("shape: ps-0, at: 1s, for: 1s", "faults.0: `shape` needs `delay`, `loss` or `bandwidth`"),
+        (
+            "shape: ps-0, loss: 1%, jitter: 1ms, at: 1s, for: 1s",
+            "faults.0: `jitter` goes around a `delay`",
+        ),
+        ("shape: ps-0, delay: 5ms, at: 1s", "faults.0: `shape` needs `for`"),
+        ("shape: ps-0, loss: a%, at: 1s, for: 1s", "faults.0.loss: 'a%' is no share; write 0.05"),
+        ("shape: ps-0, loss: 101%, at: 1s, for: 1s", "faults.0.loss: "),
+        (
+            "shape: ps-0, to: boss, delay: 5ms, at: 1s, for: 1s",
+            "faults.0.to: no task is called 'boss'",
+        ),
+        (
+            "kill: ps-0, at: 1s, oneway: true",
+            "faults.0: `oneway` is an option of partition and shape",
+        ),
+        ("kill: ps-0, at: 1s, address: same", "faults.0: `address` is an option of preempt"),
+        ("preempt: ps-0, at: 1s, address: old", "faults.0.address: 'old' is not allowed"),
+        (
+            "random: {partition: [[ps-0], [worker-0]], for: 1s}, every: 1s",
+            "faults.0: `random` strikes one task each time",
+        ),
+        ("kill: ps-0, at: {after: nobody}", "faults.0.at: there is no fault 'nobody' (faults are"),
+        ("kill: ps-0, at: {recovery: 0}", "faults.0.at: it waits in the end for itself"),
+        ("kill: ps-0, at: {after: 0, task: ps-0}", "faults.0.at: `after` belongs to no task"),
+        ("kill: ps-0, at: {step: 3, delay: 1s}", "faults.0.at: `delay` goes with `after` and"),
+        ("kill: ps-0, at: 1s, speed: 2", "faults.0: `speed` is an option of trace"),
+        ("kill: ps-0, at: 1s, name: 1st", "faults.0.name: "),
+        ("trace: gone.csv", "faults.0.trace: the trace gone.csv can't be read: No such file"),
+        ("trace: [{time: 1, target: ps-0, down: 1}], at: 1s", "faults.0: `trace` says itself what"),
+        (
+            "trace: [{time: 1, target: ps-9, down: 1}]",
+            "faults.0.trace: no task is called 'ps-9' (did you mean 'ps-0'?)",
+        ),
+        ("trace: [{time: 1, target: ps-0}]", "faults.0.trace.0.down: is missing"),
+        (
+            "trace: [{time: soon, target: ps-0, down: 1}]",
+            "faults.0.trace.0.time: 'soon' should be a number",
+        ),
+    ],
+)
+def test_a_wrong_fault_is_told_with_its_line(fault: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        scenario(fault)
+    (found,) = map(str, refused.value.problems)
+    assert found.startswith(f"scenario.yaml:6: {problem}"), found
+
+
+def test_faults_that_wait_for_each_other_are_told_with_their_lines() -> None:
+    with pytest.raises(ScenarioError) as refused:
+        scenario("kill: ps-0, name: a, at: {after: b}", "kill: ps-0, name: b, at: {recovery: a}")
+    assert [str(problem) for problem in refused.value.problems] == [
+        "scenario.yaml:6: faults.0.at: it waits in the end for itself",
+        "scenario.yaml:7: faults.1.at: it waits in the end for itself",
+    ]
+
+
+# --- New kinds ----------------------------------------------------------------------------------
+
+KINDS = [
+    "oom: ps-0, at: 1s",
+    "partition: [[worker-0, ps-0], ['worker-[12]']], at: 1s, for: 5s",
+    "partition: [[worker-0], [worker-1], [ps-0]], oneway: true, at: {step: 3}, for: forever",
+    "shape: 'worker-*', to: ps-0, delay: 20ms, jitter: 5ms, loss: 5%, bandwidth: 10mbit, at: 1s, "
+    "for: 1m",
+    "restart: 'worker-*', grace: 3s, at: {phase: eval, task: ps-0}",
+    "preempt: ps-0, name: first, address: same, at: 2s",
+    "kill: ps-0, at: {after: 0, delay: 1500ms}",
+    "kill: ps-0, at: {recovery: 0}",
+    "trace: [{time: 1.5, target: ps-0, down: 2}, {time: 3, target: worker-1, down: 0}], speed: 2",
+    "random: {oom: 'worker-*'}, every: 10s, jitter: 1s, max: 2, name: chaos",
+]
+
+
+def as_stored(*faults: str) -> tuple[Plan, Plan]:
+    """Return a plan, and what is read of it from its plan.json."""
+    asked = scenario(*faults)
+    plan = Plan(
+        run_id="r", engine="memory", scenario=asked, tasks=(), faults=timeline(asked, TASKS)
+    )
+    stored = plan.model_dump(mode="json")
+    return plan, Plan.model_validate(json.loads(json.dumps(stored)), context={"stored": True})
+
+
+@pytest.mark.parametrize("fault", KINDS)
+def test_every_kind_is_read_back_from_the_plan_as_it_was(fault: str) -> None:
+    plan, again = as_stored("kill: ps-0, at: 9s", fault)
+    assert again == plan
+    assert again.model_dump(mode="json") == plan.model_dump(mode="json")
+    assert len(plan.faults) > 1
+    assert [from_json(to_json(fault)) for fault in plan.faults] == list(plan.faults)
+
+
+def links(fault: str) -> set[tuple[str, str]]:
+    (found,) = planned(fault)
+    assert len(found.links) == len({(link.source, link.target) for link in found.links})
+    return {(link.source, link.target) for link in found.links}
+
+
+def test_a_partition_cuts_both_ways_unless_told_otherwise() -> None:
+    cut = "partition: [[worker-0], [worker-1, ps-0]], at: 1s, for: 1s"
+    there = {("worker-0", "worker-1"), ("worker-0", "ps-0")}
+    assert links(cut) == there | {(b, a) for a, b in there}
+    assert links(f"{cut}, oneway: true") == there
+    (found,) = planned(cut)
+    assert {link.loss for link in found.links} == {1.0}
+    assert found.target == "worker-0 | worker-1,ps-0"
+    assert set(found.tasks) == {"worker-0", "worker-1", "ps-0"}
+
+
+def test_each_of_three_groups_is_cut_off_from_the_others() -> None:
+    cut = "partition: [[worker-0], [worker-1], [ps-0]], at: 1s, for: 1s"
+    assert links(cut) == set(permutations(["worker-0", "worker-1", "ps-0"], 2))
+    assert links(f"{cut}, oneway: true") == {("worker-0", "worker-1"), ("worker-0", "ps-0")}
+
+
+def test_shape_is_towards_all_or_some_and_both_ways_unless_told_otherwise() -> None:
+    shape = "shape: worker-0, delay: 20ms, at: 1s, for: 1s"
+    out = {("worker-0", other) for other in TASKS if other != "worker-0"}
+    assert links(shape) == out | {(b, a) for a, b in out}
+    assert links(f"{shape}, oneway: true") == out
+    assert links(f"{shape}, to: ps-0") == {("worker-0", "ps-0"), ("ps-0", "worker-0")}
+    assert links(f"{shape}, to: ps-0, oneway: true") == {("worker-0", "ps-0")}
+    among = set(permutations(TASKS[:3], 2))
+    assert links("shape: 'worker-*', to: 'worker-*', loss: 0.1, at: 1s, for: 1s") == among
+
+
+def test_a_shaped_link_has_all_that_was_asked_for() -> None:
+    (fault,) = planned(
+        "shape: worker-0, to: ps-0, oneway: true, delay: 20ms, jitter: 5ms, loss: 5%, "
+        "bandwidth: 10mbit, at: 1s, for: 1s"
+    )
+    assert fault.links == (Link("worker-0", "ps-0", 0.02, 0.005, 0.05, 10_000_000),)
+
+
+def test_a_rolling_restart_is_a_chain() -> None:
+    first, second, third = planned("restart: 'worker-*', at: 5s, grace: 3s")
+    assert first.trigger.time == 5
+    assert (second.trigger.recovery, third.trigger.recovery) == (first.id, second.id)
+    assert {fault.grace for fault in (first, second, third)} == {3}
+
+
+def test_who_is_still_away_in_a_trace_is_struck_once_it_is_back(tmp_path: Path) -> None:
+    (tmp_path / "spot.csv").write_text("# two in a row\ntime,target,down\n10,ps-0,6\n12,ps-0,6\n")
+    (tmp_path / "s.yaml").write_text(BASE + "  - {trace: spot.csv, grace: 1s, down: 2s}\n")
+    first, second = timeline(load(tmp_path / "s.yaml"), TASKS)
+    assert (first.down, second.down) == (2, 2)  # the fault's own goes before the rows'
+    assert (first.trigger.time, second.trigger.time) == (10, 10 + 1 + 2 + SETTLED)
+
+
+def test_a_trace_is_a_file_beside_the_scenario(tmp_path: Path) -> None:
+    (tmp_path / "spot.csv").write_text("time,target,down\n10,worker-1,5\n35.5,worker-*,1\n")
+    (tmp_path / "s.yaml").write_text(BASE + "  - {trace: spot.csv, speed: 2, grace: 1s, name: t}\n")
+    found = timeline(load(tmp_path / "s.yaml"), TASKS)
+    assert [(f.target, f.trigger.time, f.down, f.grace, f.name) for f in found] == [
+        ("worker-1", 5, 2.5, 1, "t"),
+        ("worker-0", 17.75, 0.5, 1, "t"),
+        ("worker-1", 17.75, 0.5, 1, "t"),
+        ("worker-2", 17.75, 0.5, 1, "t"),
+    ]
+    assert len({fault.id for fault in found}) == 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ("time,target,down\n1,ps-0,1\nx,ps-0,1\n", "faults.0.trace: {csv}, line 3: time won't do"),
+        ("time,target,down\n\n-1,ps-0,1\n", "faults.0.trace: {csv}, line 3: time won't do"),
+        ("time,target\n1,ps-0\n", "faults.0.trace: {csv}, line 2: down won't do; a row has"),
+        ("time,target,down\n1,ps-0,1,more\n", "faults.0.trace: {csv}, line 2: "),
+        ("time,target,down\n1,boss,1\n", "faults.0.trace: no task is called 'boss'"),
+        ("time,target,down\n1,\xff,1\n", "faults.0.trace: the trace "),
+    ],
+)
+def test_a_wrong_trace_is_told_with_the_line_that_names_it(
+    tmp_path: Path, rows: str, problem: str
+) -> None:
+    (tmp_path / "spot.csv").write_bytes(rows.encode("latin-1"))
+    (tmp_path / "s.yaml").write_text(BASE + "  - {trace: spot.csv}\n")
+    with pytest.raises(ScenarioError) as refused:
+        load(tmp_path / "s.yaml")
+    (found,) = map(str, refused.value.problems)
+    told = problem.replace("{csv}", f"the trace {tmp_path / 'spot.csv'}")
+    assert found.startswith(f"{tmp_path}/s.yaml:6: {told}"), found
+
+
+@pytest.mark.parametrize("fault", KINDS)
+def test_the_same_seed_gives_the_same_timeline(fault: str) -> None:
+    assert planned("kill: ps-0, at: 1s", fault) == planned("kill: ps-0, at: 1s", fault)
+
+
+def test_a_random_fault_has_its_name_with_each_strike() -> None:
+    found = planned("random: {kill: 'worker-*'}, every: 10s, max: 3, name: chaos")
+    assert [belongs(fault, "chaos") for fault in found] == [True] * 3
+    assert not belongs(found[0], "chao")
+
+
+def test_what_network_faults_ask_of_engine_and_kernel() -> None:
+    asked = scenario(*KINDS[:6])
+    assert {capability for _, capability in needs(asked)} == {
+        "oom",
+        "network",
+        "replace",
+        "same-address",
+    }
+    assert network_parts(scenario(KINDS[1])) == {"iptables"}
+    assert network_parts(scenario(KINDS[3])) == {"iptables", "loss", "bandwidth", "delay"}
+
+
+def test_two_faults_of_one_name_are_refused() -> None:
+    with pytest.raises(
+        ScenarioError, match=r"yaml:7: faults\.1\.name: another fault is called 'x'"
+    ):
+        scenario("name: x, kill: ps-0, at: 1s", "name: x, kill: ps-0, at: 2s")
+
+
+def test_a_task_in_two_groups_is_refused_by_hand_too() -> None:
+    strike = Strike.model_validate({"partition": [["ps-0"], ["*"]], "for": "1s"})
+    with pytest.raises(UsageError, match="ps-0 is in two groups of the partition"):
+        by_hand("hand-1", strike, TASKS, Trigger(step=1))
+
+
+def test_the_schema_knows_what_the_models_know() -> None:
+    for fault in ({"kill": "ps-0", "at": "5s"}, {"pause": "ps-0", "at": {"step": 3}, "for": "1s"}):
+        document = {
+            "name": "t",
+            "program": {"command": ["true"]},
+            "cluster": {"worker": 1, "ps": 1},
+            "faults": [fault],
+        }
+        Scenario.model_validate(document)
+        jsonschema.validate(document, json_schema())
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(
+                {**document, "faults": [{**fault, "gracious": "1s"}]}, json_schema()
+            )

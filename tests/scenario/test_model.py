@@ -1,0 +1,230 @@
+"""The scenario models, and the JSON Schema that editors get: both must say the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from emulator.bundled import ROOT, scenarios
+from emulator.scenario.model import Dockerfile, Gpus, Program, Restart, Role, Scenario, json_schema
+
+SCHEMA = Draft202012Validator(json_schema())
+HERE = Path(__file__).resolve()
+LEAST: dict[str, Any] = {
+    "name": "least",
+    "program": {"command": ["true"]},
+    "cluster": {"worker": 1},
+}
+
+
+def make(**keys: object) -> Scenario:
+    return Scenario.model_validate({**LEAST, **keys})
+
+
+def test_the_schema_is_a_valid_schema() -> None:
+    Draft202012Validator.check_schema(json_schema())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*scenarios(), ROOT / "images" / "starter" / "scenario.yaml"],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_models_and_schema_accept_every_scenario_that_is_shipped(path: Path) -> None:
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    SCHEMA.validate(data)
+    Scenario.model_validate(data, context={"folder": path.parent})
+
+
+ACCEPTED: list[dict[str, Any]] = [
+    {},
+    {"description": "words", "framework": "none", "seed": -3},
+    {"timeout": "1m30s"},
+    {"timeout": 0},
+    {"timeout": None},
+    {"image": "registry:5000/a/b@sha256:0"},
+    {"image": {"dockerfile": str(HERE), "args": {"A": "b"}}},
+    {"program": {"command": ["a"], "source": str(HERE), "env": {"A": 1, "B": 0.5, "C": "c"}}},
+    {"cluster": {"worker": 1000}},
+    {"cluster": {"worker": {}}},
+    {"cluster": {"worker": {"replicas": 2, "cpus": 0.5, "memory": "1.5GiB", "gpus": 1}}},
+    {"cluster": {"worker": {"gpus": {"count": 2, "shared": True}, "image": "cpu"}}},
+    {"cluster": {"worker": {"command": ["b"], "env": {"A": "b"}}}},
+    {"restart": "on-failure"},
+    {"restart": {"policy": "exit-code", "scope": "job", "limit": 0, "backoff": "0.01ms"}},
+    {"success": "all-workers"},
+    {"network": {"internet": False, "delay": "5ms", "bandwidth": "100MBIT"}},
+    {"metrics": {"steps": "(?P<step>[0-9]+)", "examples_per_step": 1, "interval": "500ms"}},
+    {"expect": {"outcome": "timeout", "final_step": 0, "accuracy": 1, "min_goodput": 0}},
+    {"expect": {"throughput": {"min": 0.5}, "recovers_within": "60s"}},
+    {"expect": {"max_restarts": 0, "max_lost_steps": 0, "throughput": {"max": 9}}},
+    {"expect": {"saved_within_grace": True, "monotone_checkpoints": True}},
+    {"expect": {"single_chief": True, "steps_exactly_once": False}},
+]
+
+
+@pytest.mark.parametrize("keys", ACCEPTED, ids=str)
+def test_models_and_schema_accept(keys: dict[str, Any]) -> None:
+    make(**keys)
+    SCHEMA.validate({**LEAST, **keys})
+
+
+@pytest.mark.parametrize("key", ["name", "program", "cluster"])
+def test_models_and_schema_refuse_a_scenario_without(key: str) -> None:
+    data = {k: v for k, v in LEAST.items() if k != key}
+    with pytest.raises(ValidationError):
+        Scenario.model_validate(data)
+    assert not SCHEMA.is_valid(data)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"timeuot": "5s"},
+        {"name": "Upper"},
+        {"name": "a" * 41},
+        {"name": "dash-"},
+        {"name": 3},
+        {"framework": "tf"},
+        {"timeout": 5},
+        {"timeout": "5"},
+        {"timeout": True},
+        {"image": None},
+        {"image": 3},
+        {"image": {}},
+        {"image": {"dockerfile": str(HERE), "arg": {}}},
+        {"program": {"command": []}},
+        {"program": {"command": "python train.py"}},
+        {"program": {"command": ["python", True]}},
+        {"program": {"command": ["a"], "env": {"A": True}}},
+        {"program": {"command": ["a"], "env": {"A": None}}},
+        {"program": {"command": ["a"], "env": ["A=b"]}},
+        {"cluster": {}},
+        {"cluster": {"worker": 0}},
+        {"cluster": {"worker": 1001}},
+        {"cluster": {"worker": True}},
+        {"cluster": {"worker": "2"}},
+        {"cluster": {"worker": None}},
+        {"cluster": {"worker": {"replica": 2}}},
+        {"cluster": {"worker": {"cpus": 0}}},
+        {"cluster": {"worker": {"memory": 512}}},
+        {"cluster": {"worker": {"memory": "5bb"}}},
+        {"cluster": {"worker": {"gpus": -1}}},
+        {"cluster": {"worker": {"gpus": "all"}}},
+        {"restart": "sometimes"},
+        {"restart": None},
+        {"restart": {"limit": -1}},
+        {"restart": {"backoff": 5}},
+        {"success": "worker"},
+        {"seed": 1.5},
+        {"network": {"bandwidth": 100}},
+        {"metrics": {"steps": 3}},
+        {"metrics": {"examples_per_step": 0}},
+        {"expect": {"outcome": "success"}},
+        {"expect": {"throughput": 5}},
+        {"expect": {"throughput": {"min": 0}}},
+        {"expect": {"throughput": {"max": 0}}},
+        {"expect": {"max_restarts": -1}},
+        {"expect": {"max_lost_steps": -1}},
+        {"expect": {"accuracy": 1.1}},
+        {"expect": {"min_goodput": -0.1}},
+        {"expect": {"saved_within_grace": 1}},
+        {"expect": {"single_chief": "worker-0"}},
+    ],
+    ids=str,
+)
+def test_models_and_schema_refuse(keys: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        make(**keys)
+    assert not SCHEMA.is_valid({**LEAST, **keys})
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"metrics": {"steps": "("}}, "is not a regular expression"),
+        ({"metrics": {"steps": "[0-9]+"}}, "needs a group"),
+        ({"program": {"command": ["a"], "source": "nowhere.py"}}, "there is no /"),
+        ({"program": {"command": ["a"], "source": "~nobody-here/x"}}, "can't be looked for"),
+        (
+            {"program": {"command": ["a"], "source": "x" * 5000}},
+            "can't be looked for: File name too long",
+        ),
+        ({"image": {"dockerfile": "nowhere"}}, "there is no /"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_models_refuse_what_a_schema_can_not_see(keys: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why) as refused:
+        make(**keys)
+    assert refused.value.error_count() == 1
+
+
+def test_what_is_not_said_has_its_default() -> None:
+    made = make()
+    assert made.framework == "tensorflow"
+    assert made.image == "auto"
+    assert made.restart == Restart(policy="never", scope="task", limit=5)
+    assert made.restart.backoff == 1.0
+    assert made.cluster == {"worker": Role(replicas=1)}
+    assert (made.success, made.timeout, made.seed) == ("auto", None, 0)
+    assert (made.network.internet, made.network.delay, made.network.bandwidth) == (True, 0.0, None)
+    assert (made.metrics.steps, made.metrics.interval) == ("auto", 1.0)
+    assert made.expect.outcome == "succeeded"
+
+
+def test_short_forms_mean_the_long_ones() -> None:
+    short = make(cluster={"worker": {"replicas": 2, "gpus": 3}, "ps": 4}, restart="always")
+    assert short.cluster["ps"] == Role(replicas=4)
+    assert short.cluster["worker"].gpus == Gpus(count=3, shared=False)
+    assert short.restart == Restart(policy="always")
+
+
+def test_numbers_in_the_environment_become_text() -> None:
+    program = Program.model_validate({"command": ["a"], "env": {"A": 1, "B": 0.1}})
+    assert program.env == {"A": "1", "B": "0.1"}
+
+
+def test_paths_start_at_the_scenarios_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "Dockerfile").touch()
+    data = {
+        **LEAST,
+        "program": {"command": ["a"], "source": "train.py"},
+        "image": {"dockerfile": "Dockerfile", "context": "."},
+    }
+    made = Scenario.model_validate(data, context={"folder": tmp_path})
+    assert made.program.source == (tmp_path / "train.py").resolve()
+    assert isinstance(made.image, Dockerfile)
+    assert made.image.dockerfile == (tmp_path / "Dockerfile").resolve()
+    assert made.image.context == tmp_path.resolve()
+
+
+@pytest.mark.parametrize("keys", ACCEPTED, ids=str)
+def test_what_is_written_down_reads_back_the_same(keys: dict[str, Any]) -> None:
+    made = make(**keys)
+    written = json.dumps(made.model_dump(mode="json"))
+    assert Scenario.model_validate_json(written, context={"stored": True}) == made
+
+
+@given(
+    st.floats(0, 1e18, allow_nan=False).map(lambda seconds: f"{seconds:.12f}s"),
+    st.integers(0, 2**80).map(lambda size: f"{size}k"),
+)
+def test_every_duration_and_size_reads_back_the_same(duration: str, size: str) -> None:
+    made = make(timeout=duration, cluster={"worker": {"memory": size}})
+    written = made.model_dump_json()
+    assert Scenario.model_validate_json(written) == made
+
+
+def test_a_scenario_stays_as_it_was_made() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        make().seed = 5  # type: ignore[misc]

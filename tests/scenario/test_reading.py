@@ -1,0 +1,483 @@
+"""Reading a scenario: every mistake with its file, line and what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.errors import ScenarioError, UsageError
+from emulator.scenario.model import Gpus, Restart, Role
+from emulator.scenario.reading import load, parse
+from emulator.scenario.strikes import Trigger
+
+GOOD = """\
+name: good
+program:
+  command: [python, train.py]
+  env: {STEPS: "100"}
+cluster:
+  chief: 1
+  worker: {replicas: 2, cpus: 1}
+"""
+
+
+def problems(text: str, *sets: str) -> list[str]:
+    with pytest.raises(ScenarioError) as refused:
+        parse(dedent(text), file="s.yaml", sets=sets)
+    assert str(refused.value).splitlines() == [str(problem) for problem in refused.value.problems]
+    return [str(problem) for problem in refused.value.problems]
+
+
+def outcome(text: str, *sets: str) -> str:
+    """Return `read`, or why it was refused; any other error is a defect."""
+    try:
+        parse(text, file="s.yaml", sets=sets)
+    except UsageError as error:
+        return str(error)
+    return "read"
+
+
+# --- One mistake each ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("added", "problem"),
+    [
+        ("timeuot: 5s", "timeuot: unknown key (did you mean 'timeout'?)"),
+        (
+            "expect: {qqq: 5}",
+            "expect.qqq: unknown key (known here: accuracy, final_step, max_lost_steps,"
+            " max_restarts, min_goodput, monotone_checkpoints, outcome, recovers_within,"
+            " saved_within_grace, single_chief, steps_exactly_once, throughput)",
+        ),
+        ("framework: tensorflw", "framework: 'tensorflw' is not allowed (did you mean"),
+        ("success: 7", "success: 7 is not allowed (write auto, chief or all-workers)"),
+        ("timeout: 5", "timeout: '5' is not a duration; write '5s'"),
+        ("timeout: soon", "timeout: 'soon' is not a duration; write '5s', '2m' or '500ms'"),
+        ("network: {bandwidth: 5}", "network.bandwidth: '5' is not a rate; write '100mbit'"),
+        ("network: {internet: perhaps}", "network.internet: 'perhaps' should be true or false"),
+        ("seed: many", "seed: 'many' should be a whole number"),
+        ("restart: {limit: -1}", "restart.limit: -1 should be greater than or equal to 0"),
+        ("restart: now", "restart: 'now' is not allowed (write never, on-failure, always"),
+        (
+            "restart:",
+            "restart: null stands where keys and values are expected"
+            " (write `restart: {policy: on-failure}`)",
+        ),
+        ("description: [a]", 'description: ["a"] should be text'),
+        ("description: 3", 'description: 3 should be text (write "3" in quotes)'),
+        ("image: 3", "image: an image is 'cpu', 'gpu', 'auto', 'pytorch', a reference or"),
+        ("metrics: {steps: '('}", "metrics.steps: '(' is not a regular expression: missing )"),
+        (
+            "metrics: {steps: '[0-9]+'}",
+            r"metrics.steps: a regex needs a group (?P<step>\d+); named patterns: auto, json,",
+        ),
+        ("expect: {throughput: 5}", "expect.throughput: 5 stands where keys and values are"),
+        ("expect: {accuracy: 2}", "expect.accuracy: 2 should be less than or equal to 1"),
+        ("5: 2", "5: the key 5 is not text (write it in quotes)"),
+    ],
+)
+def test_a_wrong_section_is_told_by_line_with_a_hint(added: str, problem: str) -> None:
+    (found,) = problems(GOOD + "\n# a comment\n" + added)
+    # A key that is no text has no line of its own.
+    place = "s.yaml: " if added[0].isdigit() else "s.yaml:10: "
+    assert found.startswith(place + problem)
+
+
+def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images() -> None:
+    assert problems(GOOD + "image: {dockerfil: x}\n") == [
+        "s.yaml:8: image.dockerfil: unknown key (did you mean 'dockerfile'?)",
+        "s.yaml:8: image.dockerfile: is missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "written", "problem"),
+    [
+        (
+            "name: good",
+            "name: Not_Good",
+            "1: name: 'Not_Good' won't do as a host name (lower-case letters, digits, dashes",
+        ),
+        ("name: good\n", "", "name: is missing (write `name: my-cluster`)"),
+        (
+            "[python, train.py]",
+            "python train.py",
+            "3: program.command: 'python train.py' should be a list (write `command: [python,",
+        ),
+        ("[python, train.py]", "[]", "3: program.command: is empty (write `command: [python,"),
+        (
+            "[python, train.py]",
+            "\n  - python\n  - yes",
+            '5: program.command.1: true or false is no text; write "true" in quotes',
+        ),
+        (
+            '{STEPS: "100"}',
+            "{DEBUG: yes}",
+            '4: program.env.DEBUG: true or false is no text; write "true" in quotes',
+        ),
+        ('{STEPS: "100"}', "{A: }", "4: program.env.A: null should be text"),
+        ('{STEPS: "100"}', "{NO: a}", "4: program.env.0: the key false is not text (write it"),
+        (
+            '{STEPS: "100"}',
+            "[A]",
+            '4: program.env: ["A"] stands where keys and values are expected (write `env: {',
+        ),
+        ("  env:", "  source: 3\n  env:", "4: program.source: 3 should be a path"),
+        ("chief: 1", "cheif: 1", "6: cluster.cheif: unknown role (did you mean 'chief'?)"),
+        (
+            "chief: 1",
+            "boss: 1",
+            "6: cluster.boss: unknown role (roles of tensorflow: chief, worker, ps, evaluator)",
+        ),
+        (
+            "chief: 1",
+            "master: 1",
+            "6: cluster.master: unknown role (TF2 rejects 'master'; write 'chief')",
+        ),
+        ("chief: 1", "chief: 2", "6: cluster.chief: 2 of them; there can be only one chief"),
+        (
+            "chief: 1",
+            "chief:\n    replicas: 2",
+            "7: cluster.chief: 2 of them; there can be only one chief",
+        ),
+        (
+            "chief: 1",
+            "chief: one",
+            "6: cluster.chief: 'one' stands where keys and values are expected"
+            " (write how many, `chief: 2`, or",
+        ),
+        ("cpus: 1", "cpu: 1", "7: cluster.worker.cpu: unknown key (did you mean 'cpus'?)"),
+        ("cpus: 1", "cpus: 0", "7: cluster.worker.cpus: 0 should be greater than 0"),
+        ("cpus: 1", "cpus: few", "7: cluster.worker.cpus: 'few' should be a number"),
+        ("cpus: 1", "memory: 5", "7: cluster.worker.memory: '5' is not a size; write '512m'"),
+        ("cpus: 1", "gpus: all", "7: cluster.worker.gpus: 'all' stands where keys and values"),
+        ("cpus: 1", "gpus: {n: 1}", "7: cluster.worker.gpus.n: unknown key (known here: count,"),
+        ("cluster:\n", "cluster:\nc:\n", "5: cluster: null stands where keys and values are"),
+    ],
+)
+def test_a_wrong_value_is_told_by_line_with_a_hint(given: str, written: str, problem: str) -> None:
+    assert given in GOOD
+    found = problems(GOOD.replace(given, written, 1))
+    place = "s.yaml:" if problem[0].isdigit() else "s.yaml: "
+    assert [p for p in found if p.startswith(place + problem)], found
+
+
+def test_a_path_that_leads_nowhere_is_told_in_full(tmp_path: Path) -> None:
+    text = "name: x\nprogram: {command: [a], source: gone.py}\ncluster: {worker: 1}\n"
+    with pytest.raises(ScenarioError) as refused:
+        parse(text, folder=tmp_path)
+    (problem,) = refused.value.problems
+    assert str(problem) == (
+        f"scenario.yaml:2: program.source: there is no {tmp_path.resolve()}/gone.py;"
+        " paths start at the scenario's own folder"
+    )
+
+
+@pytest.mark.parametrize(
+    ("success", "cluster", "hint"),
+    [
+        ("chief", "{worker: 2}", "add `chief: 1` to cluster, or write `success: auto`"),
+        ("all-workers", "{chief: 1}", "add `worker: 2` to cluster, or write `success: auto`"),
+    ],
+)
+def test_a_success_rule_needs_those_who_decide(success: str, cluster: str, hint: str) -> None:
+    (problem,) = problems(
+        f"name: x\nprogram: {{command: [a]}}\ncluster: {cluster}\nsuccess: {success}\n"
+    )
+    assert problem.startswith("s.yaml:4: success: ")
+    assert hint in problem
+
+
+@pytest.mark.parametrize(
+    ("framework", "cluster", "wrong"),
+    [
+        ("pytorch", "{master: 1, worker: 3}", False),
+        ("pytorch", "{chief: 1}", True),
+        ("pytorch", "{master: 2}", True),
+        ("none", "{anything-9: 2, b: 1}", False),
+        ("none", "{No_Host: 1}", True),
+        ("none", f"{{{'a' * 32}: 1}}", False),
+        ("none", f"{{{'a' * 33}: 1}}", True),
+        ("tensorflow", "{chief: 1, worker: 1, ps: 1, evaluator: 1}", False),
+    ],
+)
+def test_each_framework_has_its_own_roles(framework: str, cluster: str, wrong: bool) -> None:
+    text = f"name: x\nframework: {framework}\nprogram: {{command: [a]}}\ncluster: {cluster}\n"
+    if wrong:
+        (problem,) = problems(text)
+        assert problem.startswith("s.yaml:4: cluster.")
+    else:
+        parse(text)
+
+
+# --- Several mistakes ---------------------------------------------------------------------------
+
+
+def test_five_mistakes_give_five_lines_in_the_order_of_the_file() -> None:
+    found = problems("""\
+        name: Five
+        program:
+          command: []
+        cluster: {worker: 2}
+        success: chief
+        timeout: 5
+        metrics: {setps: auto}
+        """)
+    assert [problem.split(": ")[:2] for problem in found] == [
+        ["s.yaml:1", "name"],
+        ["s.yaml:3", "program.command"],
+        ["s.yaml:5", "success"],
+        ["s.yaml:6", "timeout"],
+        ["s.yaml:7", "metrics.setps"],
+    ]
+
+
+def test_nothing_is_said_that_rests_on_a_broken_section() -> None:
+    """Whether a chief is there can't be told where the cluster itself is broken."""
+    found = problems("""\
+        name: x
+        program: {command: [a]}
+        cluster: [chief]
+        success: chief
+        """)
+    assert len(found) == 1
+    assert found[0].startswith("s.yaml:3: cluster: ")
+
+
+def test_a_key_given_twice_is_told_where_it_stands_again() -> None:
+    found = problems(GOOD + "  worker: 3\nname: again\n")
+    assert found == [
+        "s.yaml:8: cluster.worker: is given twice; only the last one would count",
+        "s.yaml:9: name: is given twice; only the last one would count",
+    ]
+
+
+def test_a_merge_key_repeats_nothing() -> None:
+    scenario = parse("""\
+name: x
+program: {command: [a]}
+cluster:
+  worker: &base {replicas: 2, cpus: 1}
+  ps: {<<: *base, replicas: 3}
+""")
+    assert scenario.cluster["ps"] == Role(replicas=3, cpus=1)
+
+
+# --- What is no scenario at all -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "s.yaml:1: a scenario is a mapping of keys (begin with `name: my-first-cluster`"),
+        ("# only words\n", "s.yaml:1: a scenario is a mapping of keys"),
+        ("- a\n", "s.yaml:1: a scenario is a mapping of keys"),
+        ("just words", "s.yaml:1: a scenario is a mapping of keys"),
+        ("name: x\n\tcluster: 1\n", "s.yaml:2: not valid YAML: found character '\\t'"),
+        ("name: [x\n", "s.yaml:2: not valid YAML: expected ',' or ']'"),
+        ("name: 'x\n", "s.yaml:2: not valid YAML: found unexpected end of stream"),
+        ("name: x\n---\nname: y\n", "s.yaml:2: not valid YAML: but found another document"),
+        ("name: !secret x\n", "s.yaml:1: not valid YAML: could not determine a constructor"),
+        ("? [a]\n: b\n", "s.yaml:1: not valid YAML: found unhashable key"),
+        ("name: x\nb: \0\n", "s.yaml:2: not valid YAML: the character #x0000 is not allowed"),
+        ("a: \x1b[1m", "s.yaml:1: not valid YAML: the character #x001b is not allowed"),
+        ("name: 2024-02-30\n", "s.yaml: not valid YAML: day is out of range for month"),
+        ("seed: " + "9" * 5000, "s.yaml: not valid YAML: Exceeds the limit"),
+        ("name: &a [*a]\n", "s.yaml: not valid YAML: nested too deeply"),
+        ("[" * 3000, "s.yaml: not valid YAML: nested too deeply"),
+    ],
+    ids=lambda value: value[:40].encode("unicode_escape").decode(),
+)
+def test_what_is_no_scenario_is_told_in_one_line(text: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        parse(text, file="s.yaml")
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith(problem)
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(GOOD, encoding="utf-8-sig")
+    assert load(tmp_path / "s.yaml").name == "good"
+
+
+def test_a_file_that_is_no_text_is_refused_with_a_way_on(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_bytes(b"name: \xff\xfe\n")
+    with pytest.raises(UsageError, match=r"Can't read the scenario .*s\.yaml") as refused:
+        load(tmp_path / "s.yaml")
+    assert "emulate init" in refused.value.hint
+
+
+@pytest.mark.parametrize(("name", "why"), [("gone", "No such file"), (".", "Is a directory")])
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        load(tmp_path / name)
+
+
+def test_a_file_is_read_from_its_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    text = "name: x\nprogram: {command: [a], source: train.py}\ncluster: {worker: 1}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    assert load(tmp_path / "s.yaml").program.source == (tmp_path / "train.py").resolve()
+
+
+@given(
+    st.text()
+    | st.lists(
+        st.sampled_from(["name: x", "cluster: {worker: 1}", "program: {command: [a]}", "- a: &b"])
+        | st.text(max_size=12).map(lambda text: f"x: {text}"),
+    ).map("\n".join)
+)
+def test_whatever_the_file_holds_it_is_read_or_refused(text: str) -> None:
+    said = outcome(text)
+    assert said == "read" or said.startswith("s.yaml:")
+
+
+# --- Overrides ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("assignments", "role"),
+    [
+        (["cluster.worker=4"], Role(replicas=4, cpus=1)),
+        (["cluster.worker.replicas=4"], Role(replicas=4, cpus=1)),
+        (["cluster.worker={replicas: 3}"], Role(replicas=3)),
+        (
+            ["cluster.worker.memory=1g"],
+            Role.model_validate({"replicas": 2, "cpus": 1, "memory": "1g"}),
+        ),
+        (["cluster.worker.env.A=5"], Role(replicas=2, cpus=1, env={"A": "5"})),
+        (["cluster.worker.gpus=2"], Role(replicas=2, cpus=1, gpus=Gpus(count=2))),
+        (
+            ["cluster.worker.gpus=2", "cluster.worker.gpus.shared=true"],
+            Role(replicas=2, cpus=1, gpus=Gpus(count=2, shared=True)),
+        ),
+        (["cluster={worker: 9}"], Role(replicas=9)),
+        (["cluster={worker: 9}", "cluster.worker.cpus=2"], Role(replicas=9, cpus=2)),
+        (["cluster.worker=4", "cluster.worker=5"], Role(replicas=5, cpus=1)),
+    ],
+)
+def test_an_override_sets_a_role(assignments: list[str], role: Role) -> None:
+    assert parse(GOOD, sets=assignments).cluster["worker"] == role
+
+
+def test_an_override_adds_a_role_and_limits_to_a_bare_number() -> None:
+    scenario = parse(GOOD, sets=["cluster.ps=2", "cluster.chief.cpus=0.5"])
+    assert scenario.cluster["ps"] == Role(replicas=2)
+    assert scenario.cluster["chief"] == Role(replicas=1, cpus=0.5)
+
+
+def test_an_override_reaches_into_lists_and_replaces_them() -> None:
+    assert parse(GOOD, sets=["program.command.1=b"]).program.command == ["python", "b"]
+    assert parse(GOOD, sets=["program.command=[a, b]"]).program.command == ["a", "b"]
+
+
+def test_an_override_may_hold_equals_signs_and_nothing() -> None:
+    assert parse(GOOD, sets=["program.env.A=b=c"]).program.env["A"] == "b=c"
+    assert parse(GOOD + "timeout: 5s\n", sets=["timeout="]).timeout is None
+
+
+@pytest.mark.parametrize("written", ["restart: always\n", "restart: {policy: always}\n", ""])
+def test_an_override_adds_to_a_short_restart(written: str) -> None:
+    restart = parse(GOOD + written, sets=["restart.limit=3"]).restart
+    assert restart == Restart(policy="always" if written else "never", limit=3)
+
+
+FAULTY = (
+    GOOD + "faults: [{preempt: worker-1, at: {step: 300}, grace: 2s}, {kill: worker-0, at: 40s}]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "number", "changed"),
+    [
+        ("faults.0.grace=1s", 0, {"grace": 1.0}),
+        ("faults.0.at.step=7", 0, {"at": Trigger(step=7)}),
+        ("faults.0.at={step: 10}", 0, {"at": Trigger(step=10)}),
+        ("faults.1.at=3s", 1, {"at": Trigger.model_validate({"time": "3s"})}),
+        ("faults.1.at.time=3s", 1, {"at": Trigger.model_validate({"time": "3s"})}),
+    ],
+)
+def test_an_override_reaches_one_fault_by_its_number(
+    assignment: str, number: int, changed: dict[str, object]
+) -> None:
+    before, after = parse(FAULTY).faults, parse(FAULTY, sets=[assignment]).faults
+    assert after[number] == before[number].model_copy(update=changed)
+    assert after[1 - number] == before[1 - number]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "problem"),
+    [
+        ("faults.0.grace=1", "faults.0.grace: '1' is not a duration; write '1s'"),
+        ("faults.0.gracee=1s", "faults.0.gracee: unknown key (did you mean 'grace'?)"),
+        ("faults.2.grace=1s", "the list has no entry 2."),
+        ("faults.-1.grace=1s", "the list has no entry -1."),
+    ],
+)
+def test_a_mistake_in_one_fault_names_the_override(assignment: str, problem: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(FAULTY, sets=[assignment])
+    assert str(refused.value).startswith(f"--set {assignment}: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "path"),
+    [
+        ("cluster.worker=0", "cluster.worker.replicas"),
+        ("cluster.worker=true", "cluster.worker"),
+        ("cluster={worker: 0}", "cluster.worker"),
+        ("cluster.ps=none", "cluster.ps"),
+        ("timeuot=5s", "timeuot"),
+        ("expct.final_step=3", "expct"),
+        ("program.command.0=null", "program.command.0"),
+        ("program.env.URL=[a:80]", "program.env.URL"),
+    ],
+)
+def test_a_mistake_in_an_override_names_the_override(assignment: str, path: str) -> None:
+    (problem,) = problems(GOOD, assignment)
+    assert problem.startswith(f"--set {assignment}: {path}: ")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "why"),
+    [
+        ("cluster.worker", "is not KEY=VALUE"),
+        ("=4", "is not KEY=VALUE"),
+        ("name=[a", "is not YAML: expected ',' or ']'"),
+        ("name=2024-02-30", "is not YAML: day is out of range"),
+        ("name=\0", "is not YAML: the character #x0000"),
+        ("program.command.2=b", "there is nothing to set at program.command.2"),
+        ("program.command.x=b", "there is nothing to set at program.command.x"),
+        ("program.command.2.x=b", "the list has no entry 2"),
+        ("program.command.x.y=b", "the list has no entry x"),
+        ("program.command.1.x=b", "there is nothing to set at program.command.1.x"),
+        ("name.first=b", "there is nothing to set at name.first"),
+        ("name.first.second=b", "first stands below a plain value"),
+    ],
+)
+def test_an_override_that_can_not_be_applied_is_refused_in_one_line(
+    assignment: str, why: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(GOOD, sets=[assignment])
+    assert not isinstance(refused.value, ScenarioError)
+    assert why in str(refused.value)
+    assert f"--set {assignment}" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["cluster", "worker", "program", "command", "restart", "0", "²", "", "x"]),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from(["1", "true", "a", "[a]", "{a: 1}", "", "~"]) | st.text(max_size=5),
+)
+def test_whatever_is_set_it_is_read_or_refused(keys: list[str], value: str) -> None:
+    assert outcome(GOOD, f"{'.'.join(keys)}={value}")

@@ -1,0 +1,106 @@
+"""Variants: how `--vary` is split, multiplied out and refused."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.errors import UsageError
+from emulator.scenario.variants import Variant, variants
+
+
+def labels(*varied: str) -> list[str]:
+    return [variant.label for variant in variants(varied)]
+
+
+def test_every_combination_the_last_option_changes_fastest() -> None:
+    assert variants(["restart.policy=never,on-failure", "faults.0.grace=1s,5s"]) == [
+        Variant(("restart.policy=never", "faults.0.grace=1s")),
+        Variant(("restart.policy=never", "faults.0.grace=5s")),
+        Variant(("restart.policy=on-failure", "faults.0.grace=1s")),
+        Variant(("restart.policy=on-failure", "faults.0.grace=5s")),
+    ]
+
+
+def test_the_label_is_what_was_set() -> None:
+    assert labels("a=1,2", "b=x")[1] == "a=2 b=x"
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1s", ["1s"]),
+        ("1s, 5s", ["1s", "5s"]),
+        ("{step: 10},{step: 20}", ["{step: 10}", "{step: 20}"]),
+        ("[a, b],[c, [d, e]]", ["[a, b]", "[c, [d, e]]"]),
+        ("{log: 'a, b}', task: x},40s", ["{log: 'a, b}', task: x}", "40s"]),
+        ('"a, b","c"', ['"a, b"', '"c"']),
+        (r'"a\",b",c', [r'"a\",b"', "c"]),
+        ("'a'',b',c", ["'a'',b'", "c"]),
+        ("it's,that's", ["it's", "that's"]),
+        ("a=b,c=d", ["a=b", "c=d"]),
+        ("repo:1,repo:2", ["repo:1", "repo:2"]),
+        ("worker-[01],worker-*", ["worker-[01]", "worker-*"]),
+    ],
+)
+def test_values_are_split_at_commas_outside_brackets_and_quotes(
+    text: str, values: list[str]
+) -> None:
+    assert labels(f"key={text}") == [f"key={value}" for value in values]
+
+
+@pytest.mark.parametrize(
+    ("varied", "why"),
+    [
+        (["restart.policy"], "--vary restart.policy is not KEY=VALUE,VALUE."),
+        (["=never"], "--vary =never is not KEY=VALUE,VALUE."),
+        ([" =never"], "--vary  =never is not KEY=VALUE,VALUE."),
+        (["a="], "--vary a= has an empty value."),
+        (["a=1,,2"], "--vary a=1,,2 has an empty value."),
+        (["a=1, "], "--vary a=1,  has an empty value."),
+        (["a=1,2, 1"], "--vary a=1,2, 1 has 1 twice."),
+        (["a=1,2", "b=3", "a=4"], "--vary a=4: a is varied twice."),
+        (["a={step: 1,{step: 2}"], "--vary a={step: 1,{step: 2}: there is no closing }."),
+        (["a={step: 1]"], "--vary a={step: 1]: the ] closes nothing."),
+        (["a=1),2"], "--vary a=1),2: the ) closes nothing."),
+        (["a='1,2"], "--vary a='1,2: there is no closing '."),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(varied: list[str], why: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        variants(varied)
+    assert str(refused.value).startswith(why)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_key_is_set_or_varied_but_not_both() -> None:
+    assert len(variants(["seed=1,2"], ["cluster.worker=3"])) == 2
+    with pytest.raises(UsageError, match=r"--vary seed=1,2: seed is also given a value"):
+        variants(["seed=1,2"], ["seed=5"])
+
+
+_PLAIN = st.text(alphabet="ab,'\"[]{}: \\", max_size=8)
+
+
+@given(st.lists(_PLAIN, min_size=1, max_size=4, unique=True))
+def test_whatever_is_quoted_is_one_value(texts: list[str]) -> None:
+    quoted = ["'" + text.replace("'", "''") + "'" for text in texts]
+    assert [yaml.safe_load(value) for value in quoted] == texts
+    assert labels("key=" + ",".join(quoted)) == [f"key={value}" for value in quoted]
+
+
+@given(st.text(alphabet="ab=,'\"[]{}() :\\", max_size=20))
+def test_whatever_is_varied_it_is_split_or_refused(text: str) -> None:
+    told = ""
+    found: list[Variant] = []
+    try:
+        found = variants([text])
+    except UsageError as error:
+        told = str(error)
+    assert found or told.startswith(f"--vary {text}")
+    # Nothing is lost on the way: the values with their commas make up the text again.
+    values = text.partition("=")[2]
+    split = ",".join(v.label.partition("=")[2] for v in found)
+    assert not found or split.replace(" ", "") == values.replace(" ", "")

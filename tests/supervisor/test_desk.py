@@ -1,0 +1,236 @@
+"""By hand: what is asked of a run from outside while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.errors import Unsupported, UsageError
+from emulator.plan import Plan
+from emulator.record.folder import Entry, Record, RunFolder
+from emulator.results import judge
+from emulator.run import make_ready
+from emulator.scenario.reading import parse
+from emulator.scenario.strikes import Strike
+from emulator.supervisor.desk import Desk
+from emulator.supervisor.events import Asked
+from emulator.supervisor.loop import Supervisor
+
+BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+
+
+def step(number: int) -> str:
+    return f'{{"emulate": "step", "step": {number}}}'
+
+
+SCRIPTS: Mapping[str, Any] = {
+    "worker-0": Script([(float(n), step(n)) for n in range(1, 41)], exits_at=40.5),
+    "*": Script(exits_at=None),
+}
+
+
+class Job:
+    """A run of forty seconds, with what is asked of it at some of them."""
+
+    def __init__(self, folder: Path, extra: str = "", **engine: Any) -> None:
+        self.clock = ManualClock()
+        self.engine = MemoryEngine(self.clock, SCRIPTS, **engine)
+        text = BASE + "cluster: {worker: 3}\n" + extra
+        self.plan, path = self._plan(text, folder)
+        self.record = RunFolder(path, self.plan, text, self.clock)
+        self.supervisor = Supervisor(
+            self.plan, self.engine, self.record, clock=self.clock, submit=lambda call: call()
+        )
+        self.outcome = ""
+
+    def _plan(self, text: str, folder: Path) -> tuple[Plan, Path]:
+        return make_ready(parse(text), self.engine, out=folder, run_id="run")
+
+    def asks(self, when: float, what: Callable[[Desk], Any]) -> Future[Any]:
+        reply: Future[Any] = Future()
+        asked = Asked(lambda: what(self.supervisor.desk), reply)
+        self.clock.call_at(when, lambda: self.supervisor.inbox.put(asked))
+        return reply
+
+    def strikes(self, when: float, **strike: Any) -> Future[Any]:
+        wanted = Strike.model_validate(strike)
+        return self.asks(when, lambda desk: desk.strike(wanted))
+
+    def run(self) -> list[Entry]:
+        try:
+            self.outcome = self.supervisor.run().outcome
+        finally:
+            self.record.close()
+        return list(Record(self.record.path).history)
+
+
+def stages(history: list[Entry], fault: str) -> list[tuple[str, float]]:
+    return [(e.data["stage"], e.t) for e in history if e.event == "fault" and e.data["id"] == fault]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def test_a_strike_by_hand_is_in_history_and_analysis(job: Job) -> None:
+    reply = job.strikes(10.0, preempt="worker-1", grace="0s", down="5s")
+    history = job.run()
+    assert reply.result(0) == ["hand-1"]
+    assert stages(history, "hand-1") == [
+        ("planned", 10),
+        ("triggered", 10),
+        ("applied", 10),
+        ("healed", 15),
+    ]
+    (fault,) = judge(Record(job.record.path))[0].faults
+    assert (fault.id, fault.kind, fault.target) == ("hand-1", "preempt", "worker-1")
+    assert (fault.status, fault.triggered, fault.back) == ("applied", 10, 5)
+    assert job.outcome == "succeeded"
+
+
+def test_each_strike_by_hand_has_a_number_of_its_own(tmp_path: Path) -> None:
+    job = Job(tmp_path, "faults: [{pause: worker-2, at: 1s, for: 1s}]")
+    pause = {"pause": "worker-1", "for": "1s"}
+    many = job.strikes(5.0, **{**pause, "pause": "worker-[12]"})
+    one = job.strikes(8.0, **pause)
+    history = job.run()
+    assert many.result(0) == ["hand-1:worker-1", "hand-1:worker-2"]
+    assert one.result(0) == ["hand-2"]
+    for fault, when in [("hand-1:worker-1", 5), ("hand-1:worker-2", 5), ("hand-2", 8)]:
+        assert stages(history, fault)[1:] == [
+            ("triggered", when),
+            ("applied", when),
+            ("healed", when + 1),
+        ]
+
+
+def test_what_lasts_for_ever_lasts_until_it_is_healed_by_hand(job: Job) -> None:
+    job.strikes(5.0, partition=[["worker-0"], ["worker-1"]], **{"for": "forever"})
+    job.strikes(6.0, preempt="worker-2", grace="0s", down="forever")
+    job.strikes(7.0, pause="worker-1", **{"for": "forever"})
+    one = job.asks(12.0, lambda desk: desk.heal("hand-1"))
+    rest = job.asks(15.0, lambda desk: desk.heal(""))
+    again = job.asks(16.0, lambda desk: desk.heal(""))
+    nobody = job.asks(17.0, lambda desk: desk.heal("hand-9"))
+    history = job.run()
+    assert one.result(0) == ["hand-1"]
+    assert rest.result(0) == ["hand-2", "hand-3"]
+    assert again.result(0) == nobody.result(0) == []
+    assert stages(history, "hand-1")[-1] == ("healed", 12)
+    assert stages(history, "hand-2")[-1] == ("healed", 15)
+    assert stages(history, "hand-3")[-1] == ("healed", 15)
+    assert [len(links) for links in job.engine.links] == [2, 0]
+
+
+def test_a_rolling_restart_by_hand_goes_on_by_itself(job: Job) -> None:
+    reply = job.strikes(5.0, restart="worker-[12]", grace="1s")
+    history = job.run()
+    assert reply.result(0) == ["hand-1:worker-1", "hand-1:worker-2"]
+    assert stages(history, "hand-1:worker-1")[-1] == ("healed", 5)
+    assert stages(history, "hand-1:worker-2")[1:] == [
+        ("triggered", 6),  # the job has stepped
+        ("applied", 6),
+        ("healed", 6),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("strike", "why"),
+    [
+        ({"kill": "worker-9"}, "no task is called 'worker-9'"),
+        ({"shape": "worker-0", "to": "boss", "delay": "1s", "for": "1s"}, "called 'boss'"),
+        ({"partition": [["worker-0"], ["worker-*"]], "for": "1s"}, "worker-0 is in two groups"),
+    ],
+)
+def test_a_strike_that_makes_no_sense_is_refused_and_the_run_goes_on(
+    job: Job, strike: dict[str, Any], why: str
+) -> None:
+    refused, right = job.strikes(5.0, **strike), job.strikes(6.0, kill="worker-2")
+    history = job.run()
+    with pytest.raises(UsageError, match=why):
+        refused.result(0)
+    assert right.result(0) == ["hand-1"]
+    assert {e.data["id"] for e in history if e.event == "fault"} == {"hand-1"}
+
+
+def test_what_the_engine_can_not_do_is_refused_and_the_run_goes_on(job: Job) -> None:
+    job.engine.capabilities -= {"oom"}
+    refused = job.strikes(5.0, oom="worker-1")
+    history = job.run()
+    with pytest.raises(Unsupported, match="running worker-1 out of memory"):
+        refused.result(0)
+    assert [e for e in history if e.event == "fault"] == []
+    assert job.outcome == "succeeded"
+
+
+def test_a_strike_before_all_tasks_run_goes_its_own_way(tmp_path: Path) -> None:
+    """The clock of the scenario's faults starts later, and changes nothing about it."""
+    job = Job(tmp_path, "faults: [{kill: worker-2, at: 30s}]\nrestart: on-failure")
+    paused = Strike.model_validate({"pause": "worker-0", "for": "4s"})
+    start = job.engine.start
+
+    def first(task: Any, **kwargs: Any) -> str:
+        if task.name == "worker-1":
+            reply: Future[Any] = Future()
+            strike = Asked(lambda: job.supervisor.desk.strike(paused), reply)
+            job.supervisor.inbox.put(strike)
+        return start(task, **kwargs)
+
+    job.engine.start = first  # type: ignore[method-assign]
+    history = job.run()
+    order = [e.event for e in history]
+    assert order.index("fault") < order.index("all-running")
+    assert stages(history, "hand-1") == [
+        ("planned", 0),
+        ("triggered", 0),
+        ("applied", 0),
+        ("healed", 4),
+    ]
+    assert stages(history, "0")[0] == ("triggered", 30)
+
+
+def test_the_status_says_where_tasks_and_faults_are(tmp_path: Path) -> None:
+    job = Job(tmp_path, "faults: [{preempt: worker-1, at: 5s, grace: 0, down: 5s}]")
+    before = job.asks(3.5, lambda desk: desk.status())
+    during = job.asks(7.5, lambda desk: desk.status())
+    job.run()
+    told = before.result(0)
+    assert (told["run_id"], told["scenario"], told["engine"]) == ("run", "test", "memory")
+    assert told["state"] == "running"
+    assert told["tasks"][0] == {
+        "name": "worker-0",
+        "state": "running",
+        "step": 3,
+        "restarts": 0,
+        "exit_code": None,
+    }
+    assert told["faults"] == [
+        {"id": "0", "kind": "preempt", "target": "worker-1", "stage": "waiting"}
+    ]
+    assert during.result(0)["tasks"][1]["state"] == "down"
+    assert during.result(0)["tasks"][1]["exit_code"] == 143
+    assert during.result(0)["faults"][0]["stage"] == "down"
+    assert job.supervisor.desk.status()["state"] == "ending"
+
+
+def test_a_stop_by_hand_is_an_interrupt_and_a_second_one_is_final(job: Job) -> None:
+    job.engine._scripts["*"] = Script(exits_at=None, on_sigterm=None)
+    job.asks(5.0, lambda desk: desk.stop())
+    job.asks(6.0, lambda desk: desk.stop())
+    history = job.run()
+    assert job.outcome == "interrupted"
+    assert [e.t for e in history if e.event == "exit"] == [5, 6, 6]
+
+
+def test_who_asks_when_the_run_is_over_is_told_so() -> None:
+    reply: Future[Any] = Future()
+    Asked(lambda: None, reply).refuse()
+    with pytest.raises(UsageError, match="The run is over"):
+        reply.result(0)

@@ -1,0 +1,322 @@
+"""Faults on the memory engine: what follows from what, and that all is healed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.errors import EngineError
+from emulator.netem import Link
+from emulator.plan import Task
+from emulator.record.folder import Entry, Record
+from emulator.results import Result
+from emulator.run import up
+from emulator.scenario.reading import parse
+
+BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+
+
+def step(number: int) -> str:
+    return f'{{"emulate": "step", "step": {number}}}'
+
+
+def trains(until: int = 40, *, first: float = 1.0) -> Script:
+    """A step a second, the first after so many."""
+    lines = [(first + n, step(n + 1)) for n in range(until)]
+    return Script(lines, exits_at=first + until)
+
+
+SERVES = Script(exits_at=None)
+SCRIPTS: Mapping[str, Any] = {"worker-0": trains(), "*": SERVES}
+
+
+class Engine(MemoryEngine):
+    """Remembers how tasks were started."""
+
+    same: list[tuple[str, bool]]
+
+    def start(self, task: Task, *, same_address: bool = False) -> str:
+        self.same = [*getattr(self, "same", []), (task.name, same_address)]
+        return super().start(task, same_address=same_address)
+
+
+def run(
+    folder: Path, extra: str, scripts: Mapping[str, Any] = SCRIPTS, cluster: str = "{worker: 3}"
+) -> tuple[list[Entry], Engine, Result]:
+    clock = ManualClock()
+    engine = Engine(clock, scripts)
+    text = f"{BASE}cluster: {cluster}\n{extra}"
+    result = up(parse(text), engine, text=text, out=folder, clock=clock)
+    return list(Record(result.folder).history), engine, result
+
+
+def stages(history: list[Entry], fault: str = "0") -> list[tuple[str, float]]:
+    return [(e.data["stage"], e.t) for e in history if e.event == "fault" and e.data["id"] == fault]
+
+
+def reason(history: list[Entry], fault: str = "0") -> str:
+    return next(
+        str(e.data["reason"])
+        for e in history
+        if e.event == "fault" and e.data["id"] == fault and "reason" in e.data
+    )
+
+
+# --- Out of memory ------------------------------------------------------------------------------
+
+
+def test_out_of_memory_is_for_the_restart_policy(tmp_path: Path) -> None:
+    history, _, result = run(tmp_path, "restart: on-failure\nfaults: [{oom: worker-1, at: 5s}]")
+    assert stages(history) == [("triggered", 5), ("applied", 5)]
+    (ended,) = [e for e in history if e.event == "exit" and e.t == 5]
+    assert (ended.task, ended.data["exit_code"], ended.data["oom_killed"]) == (
+        "worker-1",
+        137,
+        True,
+    )
+    assert "fault" not in ended.data
+    (restart,) = [e for e in history if e.event == "restart"]
+    assert (restart.task, restart.data["number"]) == ("worker-1", 1)
+    (fault,) = result.analysis.faults
+    assert (fault.status, fault.exit_code, fault.killed) == ("applied", 137, True)
+
+
+def test_without_a_restart_out_of_memory_ends_the_job(tmp_path: Path) -> None:
+    history, _, result = run(tmp_path, "faults: [{oom: worker-1, at: 5s}]")
+    assert stages(history)[-1] == ("applied", 5)
+    assert "out of memory" in result.end.reason
+
+
+def test_another_end_is_not_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryEngine, "squeeze", lambda self, task: self.signal(task, 9))
+    history, _, result = run(tmp_path, "restart: on-failure\nfaults: [{oom: worker-1, at: 5s}]")
+    assert stages(history) == [("triggered", 5), ("failed", 5)]
+    assert reason(history) == "worker-1 ended otherwise, with 137"
+    assert result.exit_code == 3
+
+
+# --- A rolling restart --------------------------------------------------------------------------
+
+
+def starts(history: list[Entry]) -> list[tuple[str, float, bool]]:
+    return [(e.task, e.t, e.data["fresh"]) for e in history if e.event == "start"]
+
+
+def test_each_is_restarted_once_the_one_before_steps_itself(tmp_path: Path) -> None:
+    """All step every second; a restarted one needs three to come as far."""
+    history, _, result = run(
+        tmp_path,
+        "success: all-workers\nfaults: [{restart: 'worker-*', at: 5s, grace: 2s}]",
+        {"*": lambda n: trains(first=1.0 if n == 1 else 3.0)},
+    )
+    assert starts(history)[3:] == [
+        ("worker-0", 5, False),
+        ("worker-1", 8, False),
+        ("worker-2", 11, False),
+    ]
+    for number, when in enumerate([5, 8, 11]):
+        assert stages(history, f"0:worker-{number}") == [
+            ("triggered", when),
+            ("applied", when),
+            ("healed", when),
+        ]
+    assert [task.restarts for task in result.analysis.tasks.values()] == [0, 0, 0]
+    assert result.end.outcome == "succeeded"
+
+
+def test_of_one_that_does_not_step_any_step_of_the_job_will_do(tmp_path: Path) -> None:
+    history, engine, _ = run(
+        tmp_path,
+        "faults: [{restart: 'worker-[12]', at: 4500ms, grace: 3s}]",
+        {"worker-0": trains(), "worker-1": Script(exits_at=None, on_sigterm=None), "*": SERVES},
+    )
+    assert starts(history)[3:] == [("worker-1", 7.5, False), ("worker-2", 8, False)]
+    assert engine.signals[:3] == [("worker-1", 15), ("worker-1", 9), ("worker-2", 15)]
+
+
+def test_a_rolling_restart_ends_with_one_that_was_not_there(tmp_path: Path) -> None:
+    scripts = {"worker-0": trains(), "worker-1": Script(exits_at=2.0), "*": SERVES}
+    history, _, result = run(tmp_path, "faults: [{restart: 'worker-[12]', at: 4s}]", scripts)
+    assert stages(history, "0:worker-1") == [("triggered", 4), ("skipped", 4)]
+    assert stages(history, "0:worker-2") == [("skipped", 41)]
+    assert result.exit_code == 3
+
+
+# --- After, and after the recovery --------------------------------------------------------------
+
+
+def test_after_a_fault_and_a_delay(tmp_path: Path) -> None:
+    history, _, _ = run(
+        tmp_path,
+        "faults:\n  - {pause: worker-1, at: 5s, for: 10s, name: first}\n"
+        "  - {kill: worker-2, at: {after: first, delay: 2500ms}}\nrestart: on-failure",
+    )
+    assert stages(history, "1")[0] == ("triggered", 7.5)
+
+
+def test_after_a_glob_is_after_all_its_strikes(tmp_path: Path) -> None:
+    history, _, _ = run(
+        tmp_path,
+        "restart: on-failure\nfaults:\n"
+        "  - {preempt: 'worker-[12]', at: 5s, grace: 10s, down: 1s}\n"
+        "  - {pause: worker-0, at: {after: 0}, for: 1s}\n",
+        {
+            "worker-0": trains(),
+            "worker-1": Script(exits_at=None, on_sigterm=1),
+            "worker-2": Script(exits_at=None, on_sigterm=7),
+        },
+    )
+    assert stages(history, "1")[0] == ("triggered", 12)
+
+
+def test_recovery_is_the_first_step_of_the_job_with_the_target_back(tmp_path: Path) -> None:
+    history, _, _ = run(
+        tmp_path,
+        "faults:\n  - {preempt: worker-1, at: 4500ms, grace: 0, down: 3s}\n"
+        "  - {pause: worker-2, at: {recovery: 0}, for: 1s}\n"
+        "  - {pause: worker-1, at: {recovery: 0, delay: 3s}, for: 1s}\n",
+    )
+    assert stages(history, "0")[-1] == ("healed", 7.5)
+    assert stages(history, "1")[0] == ("triggered", 8)
+    assert stages(history, "2")[0] == ("triggered", 11)
+
+
+def test_recovery_from_a_kill_is_after_the_restart_policy(tmp_path: Path) -> None:
+    history, _, _ = run(
+        tmp_path,
+        "restart: {policy: on-failure, backoff: 4s}\nfaults:\n  - {kill: worker-1, at: 4500ms}\n"
+        "  - {pause: worker-2, at: {recovery: 0}, for: 1s}\n",
+    )
+    assert stages(history, "1")[0] == ("triggered", 9)  # it runs at 8.5 s
+
+
+@pytest.mark.parametrize("what", ["after", "recovery"])
+def test_what_waits_for_a_fault_that_was_skipped_never_happens(tmp_path: Path, what: str) -> None:
+    history, _, result = run(
+        tmp_path,
+        f"faults:\n  - {{kill: worker-1, at: 5s}}\n"
+        f"  - {{pause: worker-2, at: {{{what}: 0}}, for: 1s}}\n",
+        {"worker-0": trains(), "worker-1": Script(exits_at=2.0), "*": SERVES},
+    )
+    assert stages(history, "0") == [("triggered", 5), ("skipped", 5)]
+    assert stages(history, "1") == [("skipped", 41)]
+    assert result.exit_code == 3
+
+
+def test_after_a_random_fault_by_its_name_is_after_its_last_strike(tmp_path: Path) -> None:
+    history, _, _ = run(
+        tmp_path,
+        "faults:\n"
+        "  - {random: {pause: worker-1, for: 1s}, every: 8s, max: 2, name: chaos}\n"
+        "  - {pause: worker-2, at: 3s, for: 1s}\n"
+        "  - {pause: worker-2, at: {after: chaos}, for: 1s}\n",
+    )
+    assert stages(history, "2")[0] == ("triggered", 16)
+
+
+def test_after_a_trace_without_rows_nothing_happens(tmp_path: Path) -> None:
+    history, _, _ = run(
+        tmp_path,
+        "faults:\n  - {trace: [], name: quiet}\n  - {pause: worker-1, at: 3s, for: 1s}\n"
+        "  - {pause: worker-2, at: {after: quiet}, for: 1s}\n",
+    )
+    assert stages(history, "2") == [("skipped", 41)]
+
+
+# --- The network --------------------------------------------------------------------------------
+
+CUT = {Link("worker-0", "worker-1", loss=1.0), Link("worker-1", "worker-0", loss=1.0)}
+SLOW = {Link("worker-2", "worker-0", delay=0.02)}
+
+
+def test_a_partition_is_made_and_healed(tmp_path: Path) -> None:
+    extra = "faults: [{partition: [[worker-0], [worker-1]], at: 5s, for: 10s}]"
+    history, engine, result = run(tmp_path, extra)
+    assert stages(history) == [("triggered", 5), ("applied", 5), ("healed", 15)]
+    assert [set(links) for links in engine.links] == [CUT, set()]
+    (told,) = {(e.task, e.data["target"]) for e in history if e.event == "fault"}
+    assert told == ("", "worker-0 | worker-1")
+    assert result.analysis.faults[0].back == 10
+
+
+def test_faults_that_overlap_keep_each_other_s_links(tmp_path: Path) -> None:
+    history, engine, _ = run(
+        tmp_path,
+        "faults:\n  - {partition: [[worker-0], [worker-1]], at: 5s, for: 10s}\n"
+        "  - {shape: worker-2, to: worker-0, oneway: true, delay: 20ms, at: 8s, for: 20s}\n",
+    )
+    assert [set(links) for links in engine.links] == [CUT, CUT | SLOW, SLOW, set()]
+    assert stages(history, "1")[-1] == ("healed", 28)
+
+
+def test_a_healed_network_is_as_slow_as_the_scenario_says(tmp_path: Path) -> None:
+    _, engine, result = run(
+        tmp_path,
+        "network: {delay: 3ms}\nfaults: [{partition: [[worker-0], [worker-1]], at: 5s, for: 1s}]",
+    )
+    base = set(Record(result.folder).plan.links)
+    assert len(base) == 6
+    assert [set(links) for links in engine.links] == [base, base | CUT, base]
+
+
+@pytest.mark.parametrize("lasts", ["1h", "forever"])
+def test_the_end_of_the_job_heals_and_says_so_though_nobody_is_left(
+    tmp_path: Path, lasts: str
+) -> None:
+    history, engine, _ = run(
+        tmp_path,
+        f"faults: [{{partition: [[worker-0], [worker-1]], at: 5s, for: {lasts}}}]",
+        {"worker-0": trains(), "*": Script(exits_at=20)},
+    )
+    assert stages(history) == [("triggered", 5), ("applied", 5), ("healed", 41)]
+    assert engine.links[-1] == ()
+
+
+def test_links_that_the_engine_would_not_make_are_not_made_with_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = MemoryEngine.shape
+
+    def refusing(self: MemoryEngine, links: Any) -> None:
+        if set(links) >= CUT:
+            raise EngineError("No.")
+        shape(self, links)
+
+    monkeypatch.setattr(MemoryEngine, "shape", refusing)
+    history, engine, _ = run(
+        tmp_path,
+        "faults:\n  - {partition: [[worker-0], [worker-1]], at: 5s, for: 10s}\n"
+        "  - {shape: worker-2, to: worker-0, oneway: true, delay: 20ms, at: 8s, for: 20s}\n",
+    )
+    assert stages(history, "0") == [("triggered", 5), ("failed", 5)]
+    assert stages(history, "1")[1:] == [("applied", 8), ("healed", 28)]
+    assert [set(links) for links in engine.links] == [set(), SLOW, set()]
+
+
+# --- Addresses ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("address", "same"), [("same", True), ("new", False)])
+def test_a_replacement_has_the_address_that_was_asked_for(
+    tmp_path: Path, address: str, same: bool
+) -> None:
+    extra = f"faults: [{{preempt: worker-1, at: 5s, grace: 0, down: 1s, address: {address}}}]"
+    history, engine, _ = run(tmp_path, extra)
+    assert engine.same[3:] == [("worker-1", same)]
+    assert starts(history)[3:] == [("worker-1", 6, True)]
+
+
+def test_a_trace_preempts_when_it_says(tmp_path: Path) -> None:
+    extra = (
+        "faults: [{trace: [{time: 10, target: worker-1, down: 4},"
+        " {time: 30, target: 'worker-[12]', down: 2}], speed: 2, grace: 0}]"
+    )
+    history, _, _ = run(tmp_path, extra)
+    expected = {"0.0": (5, 7), "0.1:worker-1": (15, 16), "0.1:worker-2": (15, 16)}
+    for fault, (gone, back) in expected.items():
+        assert stages(history, fault) == [("triggered", gone), ("applied", gone), ("healed", back)]

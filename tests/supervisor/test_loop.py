@@ -1,0 +1,532 @@
+"""The supervisor on the memory engine: hours of training in milliseconds."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.errors import EngineError
+from emulator.record.folder import Entry, Record
+from emulator.results import Listener, Result
+from emulator.run import up
+from emulator.scenario.reading import parse
+from emulator.supervisor.events import Interrupted
+from emulator.supervisor.loop import STOP_GRACE
+
+BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+
+
+def run(
+    tmp_path: Path,
+    extra: str,
+    scripts: dict[str, Any],
+    listener: Listener = Listener(),
+    **kwargs: Any,
+) -> tuple[Result, MemoryEngine]:
+    clock = ManualClock()
+    engine = MemoryEngine(clock, scripts, **kwargs)
+    text = BASE + extra
+    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock, listener=listener)
+    assert engine.find() == []  # whatever happened, nothing is left
+    return result, engine
+
+
+def events(result: Result, *names: str) -> list[tuple[str, str]]:
+    history = Record(result.folder).history
+    return [(e.event, e.task) for e in history if not names or e.event in names]
+
+
+def step(number: int) -> str:
+    return f'{{"emulate": "step", "step": {number}}}'
+
+
+def fails_once(then: Script, code: int = 1) -> Callable[[int], Script]:
+    return lambda start: Script(exits_at=2.0, exit_code=code) if start == 1 else then
+
+
+def test_a_job_runs_from_start_to_verdict(tmp_path: Path) -> None:
+    worker = Script(lines=[(1, step(1)), (2, step(2)), (3, step(3))], exits_at=4)
+    result, _ = run(
+        tmp_path,
+        "cluster: {chief: 1, ps: 1}\nexpect: {final_step: 3}",
+        {"chief-0": worker, "ps-*": Script(exits_at=None)},
+    )
+    assert events(result) == [
+        ("run", ""),
+        ("prepared", ""),
+        ("start", "chief-0"),
+        ("start", "ps-0"),
+        ("running", "chief-0"),
+        ("running", "ps-0"),
+        ("all-running", ""),
+        ("step", "chief-0"),
+        ("step", "chief-0"),
+        ("step", "chief-0"),
+        ("exit", "chief-0"),
+        ("job", ""),
+        ("stop", "ps-0"),
+        ("exit", "ps-0"),
+        ("removed", ""),
+    ]
+    assert result.exit_code == 0
+    assert result.summary["throughput"]["steps_per_second"] == 1.0
+    assert result.summary["tasks"]["ps-0"]["state"] == "stopped"
+    assert result.summary["startup"] == {"network": 0, "all_running": 0, "first_step": 1}
+    assert result.summary["duration"] == 4
+
+
+def test_the_record_is_complete_and_numbered(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, "cluster: {worker: 1}", {"*": Script(lines=[(0, "hello")])})
+    record = Record.open(result.folder)
+    assert [entry.n for entry in record.history] == list(range(len(record.history)))
+    assert record.log("worker-0") == ["hello"]
+    assert record.result("summary.json") == result.summary
+    assert (result.folder / "scenario.yaml").read_text() == BASE + "cluster: {worker: 1}"
+    assert not record.live
+
+
+def test_a_failed_task_fails_the_job_and_leaves_its_last_words(tmp_path: Path) -> None:
+    words = [(0.1 * n, f"line {n}") for n in range(30)]
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 2}",
+        {"worker-1": Script(words, exits_at=5, exit_code=3), "*": Script(exits_at=None)},
+    )
+    assert result.end.outcome == "failed"
+    assert result.end.reason == "worker-1 failed with exit code 3"
+    assert result.end.last_words == tuple(f"line {n}" for n in range(18, 30))
+    assert result.exit_code == 1
+
+
+def test_a_task_killed_for_memory_is_said_so(tmp_path: Path) -> None:
+    script = Script(exits_at=1, exit_code=137, oom_killed=True)
+    result, _ = run(tmp_path, "cluster: {worker: 1}", {"*": script})
+    assert "out of memory" in result.end.reason
+    assert result.summary["tasks"]["worker-0"]["oom_killed"] is True
+
+
+def test_an_expected_failure_is_ok(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 1}\nexpect: {outcome: failed}"
+    result, _ = run(tmp_path, extra, {"*": Script(exit_code=1)})
+    assert result.exit_code == 0
+
+
+def test_restarts_wait_twice_as_long_each_time(tmp_path: Path) -> None:
+    def script(start: int) -> Script:
+        return Script(exits_at=1, exit_code=0 if start == 4 else 1)
+
+    extra = "cluster: {worker: 1}\nrestart: {policy: on-failure, backoff: 2s}"
+    result, _ = run(tmp_path, extra, {"*": script})
+    starts = [e.t for e in Record(result.folder).history if e.event == "start"]
+    assert starts == [0, 3, 8, 17]  # each runs 1 s, then 2, 4 and 8 s of waiting
+    assert result.summary["tasks"]["worker-0"]["restarts"] == 3
+    assert result.exit_code == 0
+
+
+def test_a_task_that_uses_up_its_restarts_fails_the_job(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 1}\nrestart: {policy: on-failure, limit: 2}"
+    result, _ = run(tmp_path, extra, {"*": Script(exit_code=1)})
+    assert "had its 2 restarts" in result.end.reason
+    assert len(events(result, "start")) == 3
+
+
+def test_exit_code_policy_takes_42_for_permanent_and_137_for_preempted(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 1}\nrestart: exit-code"
+    permanent, _ = run(tmp_path / "a", extra, {"*": fails_once(Script(), code=42)})
+    preempted, _ = run(tmp_path / "b", extra, {"*": fails_once(Script(), code=137)})
+    assert permanent.end.outcome == "failed"
+    assert preempted.end.outcome == "succeeded"
+
+
+def test_a_gang_restarts_together_after_all_have_ended(tmp_path: Path) -> None:
+    slow = Script(exits_at=5, on_sigterm=3)
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job, backoff: 1s}",
+        {"worker-1": fails_once(Script(exits_at=5)), "worker-0": slow},
+    )
+    starts = [(e.task, e.t) for e in Record(result.folder).history if e.event == "start"]
+    # worker-1 fails at 2 s, worker-0 needs 3 s to leave, then a second of backoff
+    assert starts == [("worker-0", 0), ("worker-1", 0), ("worker-0", 6), ("worker-1", 6)]
+    assert result.end.outcome == "succeeded"
+    assert result.summary["restarts"] == 1
+
+
+def test_a_gang_member_that_is_deaf_is_killed_after_the_grace_period(tmp_path: Path) -> None:
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job}",
+        {
+            "worker-1": fails_once(Script(exits_at=5)),
+            "worker-0": lambda n: Script(exits_at=5 if n > 1 else None, on_sigterm=None),
+        },
+    )
+    assert engine.signals[:2] == [("worker-0", signal.SIGTERM), ("worker-0", signal.SIGKILL)]
+    killed = next(
+        e for e in Record(result.folder).history if e.event == "exit" and e.task == "worker-0"
+    )
+    assert killed.t == 2 + STOP_GRACE
+    assert result.end.outcome == "succeeded"
+
+
+def test_the_grace_of_one_life_does_not_kill_the_next(tmp_path: Path) -> None:
+    long = Script(lines=[(30, step(1))], exits_at=40)
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job}",
+        {"worker-1": fails_once(long), "worker-0": long},
+    )
+    assert result.end.outcome == "succeeded"
+    assert ("worker-0", signal.SIGKILL) not in engine.signals
+
+
+def test_workers_may_finish_by_themselves_once_worker_0_has(tmp_path: Path) -> None:
+    scripts = {"worker-0": Script(exits_at=5), "worker-1": Script(exits_at=9), "*": Script()}
+    result, engine = run(tmp_path, "cluster: {worker: 2}", scripts)
+    assert result.summary["tasks"]["worker-1"]["state"] == "succeeded"
+    assert engine.signals == []
+    assert result.summary["duration"] == 5
+
+
+def test_stragglers_are_stopped_after_the_drain(tmp_path: Path) -> None:
+    scripts = {"worker-0": Script(exits_at=5), "worker-1": Script(exits_at=None, on_sigterm=None)}
+    result, engine = run(tmp_path, "cluster: {worker: 2}", scripts)
+    assert engine.signals == [("worker-1", signal.SIGTERM), ("worker-1", signal.SIGKILL)]
+    assert result.end.outcome == "succeeded"
+
+
+def test_all_workers_wait_for_the_last(tmp_path: Path) -> None:
+    scripts = {"worker-0": Script(exits_at=5), "worker-1": Script(exits_at=90)}
+    result, _ = run(tmp_path, "cluster: {worker: 2}\nsuccess: all-workers", scripts)
+    assert result.summary["duration"] == 90
+
+
+def test_the_timeout_ends_the_job(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 1}\ntimeout: 1m"
+    result, _ = run(tmp_path, extra, {"*": Script(exits_at=None)})
+    assert (result.end.outcome, result.summary["duration"]) == ("timeout", 60)
+    assert result.exit_code == 1
+
+
+def interrupting(at_steps: set[int], inbox: list[Any]) -> Listener:
+    """Press Ctrl-C whenever one of these steps is written."""
+
+    def entry(entry: Entry) -> None:
+        if entry.task == "worker-0" and entry.data.get("step") in at_steps:
+            inbox[0].put(Interrupted(signal.SIGINT))
+
+    return Listener(entry=entry)
+
+
+@pytest.fixture
+def inbox(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The supervisor's inbox, once there is one."""
+    caught: list[Any] = []
+    prepare = MemoryEngine.prepare
+
+    def catching(self: MemoryEngine, plan: Any, folder: Path, inbox: Any) -> None:
+        caught.append(inbox)
+        prepare(self, plan, folder, inbox)
+
+    monkeypatch.setattr(MemoryEngine, "prepare", catching)
+    return caught
+
+
+def test_one_interrupt_stops_gracefully(tmp_path: Path, inbox: list[Any]) -> None:
+    script = Script(lines=[(1, step(1))], exits_at=None, on_sigterm=4)
+    result, engine = run(tmp_path, "cluster: {worker: 2}", {"*": script}, interrupting({1}, inbox))
+    assert (result.end.outcome, result.exit_code) == ("interrupted", 130)
+    assert {number for _, number in engine.signals} == {signal.SIGTERM}
+
+
+def test_a_second_interrupt_kills_at_once(tmp_path: Path, inbox: list[Any]) -> None:
+    script = Script(lines=[(1, step(1)), (2, step(2))], exits_at=None, on_sigterm=None)
+    result, engine = run(
+        tmp_path, "cluster: {worker: 1}", {"*": script}, interrupting({1, 2}, inbox)
+    )
+    assert engine.signals == [("worker-0", signal.SIGTERM), ("worker-0", signal.SIGKILL)]
+    ends = [e.t for e in Record(result.folder).history if e.event == "exit"]
+    assert ends == [2]
+
+
+def test_a_task_that_cannot_start_ends_the_run_and_nothing_is_left(tmp_path: Path) -> None:
+    clock = ManualClock()
+    engine = MemoryEngine(clock, {"*": Script(exits_at=None)}, fails_to_start=["worker-1"])
+    text = BASE + "cluster: {worker: 3}"
+    with pytest.raises(EngineError, match="worker-1 can't start"):
+        up(parse(text), engine, text=text, out=tmp_path, run_id="bad", clock=clock)
+    assert engine.find() == []
+    summary = Record(tmp_path / "bad").result("summary.json")
+    assert summary is not None
+    assert summary["outcome"] == "error"
+    assert summary["verdict"] == "unknown"
+
+
+def test_an_hour_of_training_takes_no_time(tmp_path: Path) -> None:
+    lines = [(float(second), step(second)) for second in range(1, 3600)]
+    script = Script(lines=lines, exits_at=3600)
+    result, _ = run(tmp_path, "cluster: {worker: 1}\nexpect: {min_goodput: 0.99}", {"*": script})
+    assert result.exit_code == 0
+    assert result.summary["throughput"]["steps_per_second"] == 1.0
+
+
+# --- Stalls -------------------------------------------------------------------------------------
+
+
+def test_a_chief_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
+    hangs = Script([(1.0, step(1)), (2.0, step(2))], exits_at=None, on_sigterm=None)
+    result, engine = run(
+        tmp_path,
+        "cluster: {chief: 1, ps: 1}\nrestart: {policy: on-failure, stall: 30s, backoff: 1s}",
+        {
+            "chief-0": lambda n: hangs if n == 1 else Script([(3.0, step(3))], exits_at=4),
+            "ps-0": Script(exits_at=None),
+        },
+    )
+    history = Record(result.folder).history
+    assert [(e.task, e.t) for e in history if e.event == "stall"] == [("chief-0", 32)]
+    assert engine.signals[0] == ("chief-0", signal.SIGKILL)
+    assert result.end.outcome == "succeeded"
+    assert result.summary["tasks"]["chief-0"]["restarts"] == 1
+    assert result.analysis.recoveries == [4]
+
+
+def test_a_job_that_steps_in_time_is_left_alone(tmp_path: Path) -> None:
+    lines = [(29.0 * n, step(n)) for n in range(1, 6)]
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 30s}",
+        {"*": Script(lines, exits_at=150)},
+    )
+    assert (result.end.outcome, engine.signals) == ("succeeded", [])
+
+
+def test_a_gang_that_hangs_restarts_as_one(tmp_path: Path) -> None:
+    hangs = Script([(1.0, step(1))], exits_at=None, on_sigterm=None)
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job, stall: 10s, limit: 1}",
+        {"*": lambda n: hangs if n == 1 else Script([(1.0, step(2))], exits_at=2)},
+    )
+    assert (result.end.outcome, result.analysis.restarts) == ("succeeded", 1)
+
+
+def test_a_job_that_hangs_for_ever_ends_when_its_restarts_do(tmp_path: Path) -> None:
+    hangs = Script([(1.0, step(1))], exits_at=None)
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 10s, limit: 2}",
+        {"*": hangs},
+    )
+    assert "had its 2 restarts" in result.end.reason
+
+
+# --- Faults -------------------------------------------------------------------------------------
+
+
+def stages(result: Result) -> list[tuple[str, str, float]]:
+    history = Record(result.folder).history
+    return [(e.task, str(e.data["stage"]), e.t) for e in history if e.event == "fault"]
+
+
+def trains(start: int, *, per_second: int = 1, steps: int = 60, resumes_at: int = 0) -> Script:
+    """Train from the start, or after a restart from where it was saved."""
+    first = resumes_at if start > 1 else 0
+    lines = [((n - first) / per_second, step(n)) for n in range(first + 1, steps + 1)]
+    return Script(lines=lines, exits_at=(steps - first) / per_second)
+
+
+def test_a_preempted_task_is_noticed_gone_and_back_in_time(tmp_path: Path) -> None:
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 2}\n"
+        "faults: [{preempt: worker-1, at: 10s, grace: 5s, down: 7s}]\n"
+        "expect: {max_lost_steps: 0, recovers_within: 20s}",
+        {
+            "worker-0": Script(lines=[(float(n), step(n)) for n in range(1, 61)], exits_at=60),
+            "worker-1": Script(exits_at=None, on_sigterm=2),
+        },
+    )
+    assert stages(result) == [
+        ("worker-1", "triggered", 10),
+        ("worker-1", "applied", 12),  # it used 2 of its 5 seconds
+        ("worker-1", "healed", 19),
+    ]
+    (fault,) = result.analysis.faults
+    assert (fault.status, fault.gone, fault.exit_code, fault.killed) == ("applied", 2, 143, False)
+    assert (fault.back, fault.stepped, fault.caught_up) == (9, 10, 10)
+    assert result.summary["tasks"]["worker-1"]["restarts"] == 0  # a replacement is no failure
+    assert result.exit_code == 0
+    assert ("worker-1", signal.SIGKILL) not in engine.signals[:-1]
+
+
+def test_who_does_not_leave_within_the_grace_is_killed(tmp_path: Path) -> None:
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 2}\nfaults: [{preempt: worker-1, at: 10s, grace: 5s, down: 1s}]",
+        {"worker-0": Script(exits_at=60), "worker-1": Script(exits_at=None, on_sigterm=None)},
+    )
+    assert engine.signals[:2] == [("worker-1", signal.SIGTERM), ("worker-1", signal.SIGKILL)]
+    assert [t for _, _, t in stages(result)] == [10, 15, 16]
+    assert result.analysis.faults[0].killed is True
+
+
+def test_a_gang_restarts_without_the_preempted_one_which_joins_when_its_node_is_back(
+    tmp_path: Path,
+) -> None:
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 2}\nrestart: {policy: on-failure, scope: job, backoff: 1s}\n"
+        "faults: [{preempt: worker-1, at: {step: 20}, grace: 0, down: 10s}]\n"
+        "expect: {max_restarts: 1, max_lost_steps: 6}",
+        {
+            # worker 0 notices a second later that its peer is gone, as a collective does
+            "worker-0": lambda n: (
+                trains(n, resumes_at=15)
+                if n > 1
+                else Script([(float(s), step(s)) for s in range(1, 21)], exits_at=21, exit_code=1)
+            ),
+            "worker-1": Script(exits_at=None, on_sigterm=None),
+        },
+    )
+    starts = [(e.task, e.t) for e in Record(result.folder).history if e.event == "start"]
+    assert starts == [("worker-0", 0), ("worker-1", 0), ("worker-0", 22), ("worker-1", 30)]
+    assert result.analysis.lost_steps == 5
+    assert result.exit_code == 0, result.verdicts
+
+
+def test_a_task_that_is_gone_for_ever_does_not_come_back(tmp_path: Path) -> None:
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 2}\nfaults: [{preempt: worker-1, at: 1s, down: forever}]",
+        {"worker-0": Script(exits_at=100), "worker-1": Script(exits_at=None)},
+    )
+    assert [stage for _, stage, _ in stages(result)] == ["triggered", "applied"]
+    assert result.summary["tasks"]["worker-1"]["state"] == "down"
+    assert result.end.outcome == "succeeded"
+
+
+@pytest.mark.parametrize(("kind", "code"), [("kill", 137), ("terminate", 143)])
+def test_kill_and_terminate_leave_the_rest_to_the_restart_policy(
+    tmp_path: Path, kind: str, code: int
+) -> None:
+    result, _ = run(
+        tmp_path,
+        f"cluster: {{worker: 1}}\nrestart: on-failure\nfaults: [{{{kind}: worker-0, at: 5s}}]",
+        {"worker-0": lambda n: trains(n, resumes_at=3)},
+    )
+    assert result.analysis.faults[0].exit_code == code
+    assert result.analysis.faults[0].back == 1  # the backoff
+    assert result.summary["tasks"]["worker-0"]["restarts"] == 1
+    assert result.end.outcome == "succeeded"
+
+
+def test_a_paused_task_does_nothing_and_then_goes_on(tmp_path: Path) -> None:
+    lines = [(float(n), step(n)) for n in range(1, 31)]
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 1}\nfaults: [{pause: worker-0, at: {step: 10}, for: 8s}]",
+        {"worker-0": Script(lines, exits_at=30)},
+    )
+    assert [(stage, t) for _, stage, t in stages(result)] == [
+        ("triggered", 10),
+        ("applied", 10),
+        ("healed", 18),
+    ]
+    steps = [e.t for e in Record(result.folder).history if e.event == "step"]
+    assert not [t for t in steps if 10 < t < 18]
+
+
+def test_a_pause_that_outlives_the_job_is_healed(tmp_path: Path) -> None:
+    result, engine = run(
+        tmp_path,
+        "cluster: {worker: 1, chief: 1}\nfaults: [{pause: worker-0, at: 1s, for: 1h}]",
+        {"chief-0": Script(exits_at=5), "worker-0": Script(exits_at=None)},
+    )
+    assert stages(result)[-1] == ("worker-0", "healed", 5)
+    assert engine.signals == [("worker-0", signal.SIGTERM)]
+
+
+def test_a_throttled_task_gets_its_own_limit_back_and_the_rates_are_told(tmp_path: Path) -> None:
+    """Ten steps a second, two while it is throttled, ten again."""
+    times = [n / 10 for n in range(1, 101)]
+    times += [10 + n / 2 for n in range(1, 21)]
+    times += [20 + n / 10 for n in range(1, 101)]
+    lines = [(t, step(n + 1)) for n, t in enumerate(times)]
+    extra = (
+        "cluster: {worker: {cpus: 2}}\n"
+        "faults: [{throttle: worker-0, at: 10s, for: 10s, cpus: 0.2}]\n"
+        "expect: {throughput: {during: {max: 0.25}, after: {min: 0.9}}}"
+    )
+    result, engine = run(tmp_path, extra, {"*": Script(lines, exits_at=31)})
+    assert engine.cpus == [("worker-0", 0.2), ("worker-0", 2.0)]
+    (fault,) = result.analysis.faults
+    assert fault.rate_before == pytest.approx(10, rel=0.02)
+    assert fault.rate_during == pytest.approx(2, rel=0.02)
+    assert fault.rate_after == pytest.approx(10, rel=0.02)
+    assert result.exit_code == 0
+    strict, _ = run(tmp_path / "2", extra.replace("0.25", "0.1"), {"*": Script(lines, exits_at=31)})
+    assert strict.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("trigger", "when"),
+    [
+        ("7s", 7),
+        ("{step: 5}", 5),
+        ("{step: 5, task: 'worker-*'}", 5),
+        ("{log: 'saving to .+/model'}", 8),
+        ("{phase: checkpoint}", 9),
+    ],
+)
+def test_every_trigger_fires_once(tmp_path: Path, trigger: str, when: float) -> None:
+    phase = '{"emulate": "phase", "phase": "checkpoint", "state": "begin"}'
+    lines = [(float(n), step(n)) for n in range(1, 7)]
+    lines += [(8.0, "saving to /shared/model"), (9.0, phase), (10.0, phase)]
+    result, _ = run(
+        tmp_path,
+        f"cluster: {{worker: 1, ps: 1}}\nfaults: [{{pause: ps-0, at: {trigger}, for: 1s}}]",
+        {"worker-0": Script(lines, exits_at=20), "ps-0": Script(exits_at=None)},
+    )
+    assert stages(result)[0] == ("ps-0", "triggered", when)
+    assert len(stages(result)) == 3
+
+
+def test_a_fault_that_did_not_happen_leaves_the_verdict_unknown(tmp_path: Path) -> None:
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 1, ps: 1}\nfaults:\n"
+        "  - {kill: ps-0, at: {step: 99}}\n"
+        "  - {kill: ps-0, at: 5s}\n"
+        "  - {pause: ps-0, at: 6s, for: 1s}\n",
+        {"worker-0": Script(exits_at=20), "ps-0": Script(exits_at=2)},
+    )
+    assert [(fault.status, fault.reason) for fault in result.analysis.faults] == [
+        ("skipped", "the job ended before its trigger fired"),
+        ("skipped", "ps-0 was not running"),
+        ("skipped", "ps-0 was not running"),
+    ]
+    assert result.exit_code == 3
+
+
+def test_the_same_seed_gives_the_same_faults(tmp_path: Path) -> None:
+    extra = (
+        "cluster: {worker: 4}\nfaults:\n"
+        "  - {random: {preempt: 'worker-*', grace: 1s, down: 2s}, every: 10s, jitter: 4s, max: 4}\n"
+        "expect: {outcome: succeeded}"
+    )
+    scripts = {"*": Script(exits_at=100)}
+    one, _ = run(tmp_path / "1", extra, scripts)
+    two, _ = run(tmp_path / "2", extra, scripts)
+    other, _ = run(tmp_path / "3", extra.replace("max: 4", "max: 4, seed: 8"), scripts)
+    assert stages(one) == stages(two)
+    assert stages(one) != stages(other)
+    triggered = [t for _, stage, t in stages(one) if stage == "triggered"]
+    assert len(triggered) == 4
+    assert all(abs(t - 10 * (n + 1)) <= 4 for n, t in enumerate(triggered))

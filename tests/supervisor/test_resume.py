@@ -1,0 +1,139 @@
+"""A supervisor that is killed after any of its events: whoever takes over sees the run through."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script, Scripts
+from emulator.record.folder import Entry, Record, RunFolder
+from emulator.run import make_ready
+from emulator.scenario.reading import parse
+from emulator.supervisor.events import JobEnd
+from emulator.supervisor.loop import Supervisor
+from emulator.supervisor.successor import Successor
+
+BASE = "name: resumed\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+
+
+class Killed(BaseException):
+    """The supervisor does nothing more; what it has written is there."""
+
+
+def trains(start: int = 1) -> Script:
+    lines = [(float(n), f'{{"emulate": "step", "step": {n}}}') for n in range(1, 21)]
+    return Script(lines=lines, exits_at=21.0)
+
+
+def fails_once(start: int) -> Script:
+    return Script(exits_at=4.5, exit_code=1) if start == 1 else trains()
+
+
+def supervise(folder: Path, extra: str, scripts: Scripts, killed_after: int) -> JobEnd:
+    """Run a scenario, kill its supervisor after that event, and take the run over."""
+    clock = ManualClock()
+    engine = MemoryEngine(clock, scripts)
+    plan, path = make_ready(parse(BASE + extra), engine, out=folder)
+
+    def kill(entry: Entry) -> None:
+        if entry.n == killed_after:
+            raise Killed
+
+    def supervisor(
+        kind: type[Supervisor], record: RunFolder, on_entry: Callable[[Entry], None]
+    ) -> Supervisor:
+        return kind(
+            plan, engine, record, clock=clock, submit=lambda call: call(), on_entry=on_entry
+        )
+
+    record = RunFolder(path, plan, BASE + extra, clock)
+    with contextlib.suppress(Killed):
+        end = supervisor(Supervisor, record, kill).run()
+        record.close()
+        return end
+    record.close()
+    record = RunFolder.reopen(Record(path), clock)
+    end = supervisor(Successor, record, lambda entry: None).run()
+    record.close()
+    return end
+
+
+def history(folder: Path) -> list[Entry]:
+    (run,) = folder.iterdir()
+    return list(Record(run).history)
+
+
+RUNS: dict[str, tuple[str, Scripts]] = {
+    "restarts": (
+        "cluster: {worker: 2}\nsuccess: all-workers\nrestart: {policy: on-failure, backoff: 3s}\n",
+        {"worker-0": trains, "worker-1": fails_once},
+    ),
+    "restarts of the job": (
+        "cluster: {worker: 2}\nsuccess: all-workers\n"
+        "restart: {policy: on-failure, backoff: 3s, scope: job}\n",
+        {"worker-0": trains, "worker-1": fails_once},
+    ),
+    "preemptions": (
+        "cluster: {worker: 2, ps: 1}\nsuccess: all-workers\nfaults:\n"
+        "- {preempt: worker-1, at: 3s, grace: 2s, down: 4s}\n"
+        "- {preempt: worker-0, at: {recovery: '0'}, grace: 1s, down: 1s, address: same}\n",
+        {
+            "ps-*": Script(exits_at=None),
+            "worker-1": Script(trains().lines, exits_at=21.0, on_sigterm=None),
+            "worker-0": trains,
+        },
+    ),
+    "what lasts": (
+        "cluster: {worker: 2}\nsuccess: all-workers\nfaults:\n"
+        "- {pause: worker-1, at: 2s, for: 3s}\n"
+        "- {partition: [[worker-0], [worker-1]], at: 4s, for: 5s}\n"
+        "- {partition: [[worker-0], [worker-1]], at: 12s, for: forever}\n"
+        "- {throttle: worker-0, at: 6s, for: 1s, cpus: 0.5}\n",
+        {"*": trains},
+    ),
+    "ends of the task": (
+        "cluster: {worker: 2}\nsuccess: all-workers\nrestart: {policy: on-failure, backoff: 0}\n"
+        "faults:\n- {kill: worker-0, at: 2s}\n- {oom: worker-1, at: 3s}\n"
+        "- {terminate: worker-0, at: 4s}\n",
+        {"*": trains},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_that_is_taken_over_ends_as_it_would_have(tmp_path: Path, name: str) -> None:
+    extra, scripts = RUNS[name]
+    whole = supervise(tmp_path / "whole", extra, scripts, killed_after=-1)
+    undisturbed = history(tmp_path / "whole")
+    first = next(entry.n for entry in undisturbed if entry.event == "prepared")
+    for killed in range(first, len(undisturbed)):
+        folder = tmp_path / str(killed)
+        end = supervise(folder, extra, scripts, killed_after=killed)
+        entries = history(folder)
+        where = f"killed after {undisturbed[killed]}"
+        assert end == whole, where
+        assert [entry.n for entry in entries] == list(range(len(entries))), where
+        for kept, before in zip(entries[: killed + 1], undisturbed, strict=False):
+            assert (kept.event, kept.task, kept.t) == (before.event, before.task, before.t)
+        assert stages(entries) == stages(undisturbed), where
+        assert [e.n for e in entries if e.event == "attached"] == [killed + 1]
+        once = {"exit", "restart", "job", "all-running"}
+        assert counted(entries, once) == counted(undisturbed, once), where
+
+
+def stages(entries: list[Entry]) -> dict[str, list[str]]:
+    """What became of each fault, stage by stage."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.event == "fault":
+            found.setdefault(entry.data["id"], []).append(entry.data["stage"])
+    return found
+
+
+def counted(entries: list[Entry], events: set[str]) -> Counter[tuple[str, str]]:
+    return Counter((e.event, e.task) for e in entries if e.event in events)

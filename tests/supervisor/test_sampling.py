@@ -1,0 +1,108 @@
+"""Sampling on the manual clock: at its interval, beside the run, never in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.errors import EngineError
+from emulator.metrics.samples import Sample, Usage, series
+from emulator.record.folder import Record
+from emulator.run import Listener, Result, up
+from emulator.scenario.reading import parse
+
+BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+
+
+def run(
+    tmp_path: Path, scripts: Mapping[str, Script], extra: str, engine: MemoryEngine | None = None
+) -> tuple[Result, list[Sample]]:
+    clock = ManualClock() if engine is None else engine._clock
+    engine = engine or MemoryEngine(clock, scripts, measured=True)
+    heard: list[Sample] = []
+    text = BASE + extra
+    listener = Listener(sample=heard.append)
+    return up(parse(text), engine, text=text, out=tmp_path, clock=clock, listener=listener), heard
+
+
+def test_every_task_is_sampled_at_the_interval_while_it_runs(tmp_path: Path) -> None:
+    scripts = {
+        "worker-0": Script(exits_at=10.5, cpus=0.5, memory=100),
+        "worker-1": Script(exits_at=4.5, cpus=2.0),
+    }
+    result, heard = run(
+        tmp_path,
+        scripts,
+        "cluster: {worker: 2}\nsuccess: all-workers\nmetrics: {interval: 2s}\n",
+    )
+    samples = Record(result.folder).samples
+    assert list(samples) == heard
+    assert [sample.t for sample in samples] == [2, 4, 6, 8, 10]
+    assert [sorted(sample.tasks) for sample in samples] == [
+        ["worker-0", "worker-1"],
+        ["worker-0", "worker-1"],
+        ["worker-0"],
+        ["worker-0"],
+        ["worker-0"],
+    ]
+    assert [rates.cpu for _, rates in series(samples, "worker-0")][1:] == [0.5] * 4
+    assert samples[0].tasks["worker-1"] == Usage(4.0, 0, processes=1)
+
+
+def test_the_history_says_once_what_is_sampled(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, {"*": Script(exits_at=5)}, "cluster: {worker: 1}\n")
+    (said,) = [e for e in Record(result.folder).history if e.event == "sampling"]
+    assert said.data["interval"] == 1.0
+    assert set(said.data) >= {"gpus", "driver", "why_no_gpus"}
+    assert bool(said.data["gpus"]) != bool(said.data["why_no_gpus"])
+
+
+def test_a_run_that_ends_before_the_first_moment_has_none(tmp_path: Path) -> None:
+    result, heard = run(tmp_path, {"*": Script(exits_at=0.5)}, "cluster: {worker: 1}\n")
+    assert result.exit_code == 0
+    assert heard == []
+    assert Record(result.folder).samples == ()
+
+
+class Failing(MemoryEngine):
+    """Can't measure from the second moment to the fourth."""
+
+    asked = 0
+    error: Exception = EngineError("The daemon does not say.")
+
+    def usage(self) -> Mapping[str, Usage]:
+        self.asked += 1
+        if 2 <= self.asked <= 4:
+            raise self.error
+        return super().usage()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (EngineError("The daemon does not say."), "The daemon does not say."),
+        (ValueError("a defect of ours"), "ValueError('a defect of ours')"),
+    ],
+)
+def test_what_can_not_be_measured_is_said_once_and_training_goes_on(
+    tmp_path: Path, error: Exception, reason: str
+) -> None:
+    engine = Failing(ManualClock(), {"*": Script(exits_at=6.5, cpus=1.0)}, measured=True)
+    engine.error = error
+    result, heard = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
+    assert result.exit_code == 0
+    assert [sample.t for sample in heard] == [1, 5, 6]
+    failed = [e for e in Record(result.folder).history if e.event == "sampling-failed"]
+    assert [e.data["reason"] for e in failed] == [reason]
+
+
+def test_an_engine_that_can_not_measure_is_not_asked(tmp_path: Path) -> None:
+    clock = ManualClock()
+    engine = Failing(clock, {"*": Script(exits_at=6.5)}, measured=False)
+    result, heard = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
+    assert (result.exit_code, heard, engine.asked) == (0, [], 0)
+    assert not (result.folder / "samples.jsonl").exists()

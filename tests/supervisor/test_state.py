@@ -1,0 +1,107 @@
+"""Where a run stood, from its history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.clock import ManualClock
+from emulator.engines.base import Exited
+from emulator.engines.memory import MemoryEngine
+from emulator.plan import make_plan
+from emulator.record.folder import Entry
+from emulator.scenario.reading import parse
+from emulator.supervisor.events import JobEnd
+from emulator.supervisor.state import Resumed, resumed
+
+TEXT = "name: t\nframework: none\nimage: none\nprogram: {command: [a]}\ncluster: {worker: 3}\n"
+PLAN = make_plan(parse(TEXT), "r", MemoryEngine(ManualClock()).site("r", Path()))
+BEGIN = [("start", 0), ("start", 1), ("start", 2), ("running", 0), ("running", 1), ("running", 2)]
+
+
+def stood(*told: Any) -> Resumed:
+    """Return where a run stood after such (event, number of the worker, data), a second each."""
+    entries = []
+    for n, (event, worker, *data) in enumerate(told):
+        task = "" if worker is None else f"worker-{worker}"
+        entries.append(Entry(n, float(n), 100.0 + n, event, task, data[0] if data else {}))
+    return resumed(PLAN, entries)
+
+
+def ended(worker: int, code: int = 1, **data: object) -> tuple[str, int, dict[str, object]]:
+    return "exit", worker, {"exit_code": code, "oom_killed": False, "told_to_stop": False, **data}
+
+
+def states(found: Resumed) -> list[str]:
+    return [state.state for state in found.tasks.values()]
+
+
+def test_nothing_was_done_yet() -> None:
+    found = stood(("run", None))
+    assert states(found) == ["pending"] * 3
+    assert (found.prepared, found.all_running, found.end, found.last_exit) == (False,) + (None,) * 3
+
+
+def test_each_task_is_where_its_last_event_left_it() -> None:
+    found = stood(("run", None), ("prepared", None), *BEGIN[:4], ("step", 0, {"step": 7}))
+    assert found.prepared
+    assert states(found) == ["running", "starting", "starting"]
+    assert found.tasks["worker-0"].step == 7
+    assert found.asked == {"worker-0": 102, "worker-1": 103, "worker-2": 104}
+    assert found.t == 6
+
+
+def test_all_ran_and_the_job_is_over() -> None:
+    job = {"outcome": "failed", "reason": "because"}
+    found = stood(*BEGIN, ("all-running", None), ("job", 1, job), ("stop", 0))
+    assert found.all_running == 6
+    assert found.end == JobEnd("failed", "because", "worker-1")
+    assert [state.told_to_stop for state in found.tasks.values()] == [True, False, False]
+
+
+def test_an_exit_of_which_nothing_is_said_is_kept_as_it_was() -> None:
+    found = stood(*BEGIN, ended(1, 137, oom_killed=True))
+    assert states(found) == ["running", "ended", "running"]
+    assert found.last_exit == Exited("worker-1", 106, 137, oom_killed=True)
+    assert found.tasks["worker-1"].exit_code == 137
+
+
+def test_a_task_in_its_backoff_waits_for_its_restart() -> None:
+    again = ("restart", 1, {"scope": "task", "number": 2, "delay": 4.0})
+    found = stood(*BEGIN, ended(1), again)
+    assert states(found) == ["running", "backoff", "running"]
+    assert (found.tasks["worker-1"].restarts, found.job_restarts) == (2, 0)
+
+
+def test_who_is_preempted_is_away_and_then_replaced() -> None:
+    away = [*BEGIN, ended(1, fault="0")]
+    assert states(stood(*away)) == ["running", "down", "running"]
+    back = stood(*away, ("start", 1))
+    assert states(back) == ["running", "starting", "running"]
+    assert back.replaced == {"worker-1"}
+    assert stood(*away, ("start", 1), ("start", 1)).replaced == {"worker-1"}  # a second kill
+    assert stood(*away, ("start", 1), ("running", 1), ended(1), ("start", 1)).replaced == set()
+
+
+GANG = [*BEGIN, ended(0), ("restart", 0, {"scope": "job", "number": 1, "delay": 1.0})]
+
+
+@pytest.mark.parametrize(
+    ("then", "restarting", "expected"),
+    [
+        ([], True, ["ended", "running", "running"]),
+        ([ended(1), ended(2)], True, ["ended"] * 3),
+        # A replacement that comes meanwhile does not mean that the others have started again.
+        ([ended(1, fault="0"), ("start", 1)], True, ["ended", "starting", "running"]),
+        ([ended(1), ended(2), ("start", 0)], False, ["starting", "backoff", "backoff"]),
+        ([ended(1, fault="0"), ended(2), ("start", 0)], False, ["starting", "down", "backoff"]),
+    ],
+)
+def test_a_gang_restarts_once_its_first_has_started(
+    then: list[Any], restarting: bool, expected: list[str]
+) -> None:
+    found = stood(*GANG, *then)
+    assert (found.restarting, states(found)) == (restarting, expected)
+    assert found.job_restarts == 1

@@ -1,0 +1,370 @@
+"""A supervisor is killed between any two effects; another one sees its run through."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.clock import ManualClock
+from emulator.engines.base import Inbox
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.plan import Plan
+from emulator.record import coalesce
+from emulator.record.folder import Entry, Record, RunFolder
+from emulator.run import make_ready
+from emulator.scenario.model import Scenario
+from emulator.scenario.reading import parse
+from emulator.scenario.strikes import LASTING, Strike
+from emulator.supervisor.desk import Desk
+from emulator.supervisor.events import Asked
+from emulator.supervisor.loop import Supervisor
+from emulator.supervisor.successor import Successor
+
+BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+
+
+class Killed(BaseException):
+    """kill -9: nothing catches it."""
+
+
+class Fuse:
+    """Kills once so many things have happened: events written, engine calls begun and done."""
+
+    def __init__(self, length: float) -> None:
+        self.left = length
+
+    def burn(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+    def around(self, call: Callable[[], None]) -> None:
+        self.burn()
+        call()
+        self.burn()
+
+
+@dataclass
+class World:
+    """What a kill leaves as it is."""
+
+    clock: ManualClock
+    engine: MemoryEngine
+    plan: Plan
+    folder: Path
+    slow: float = 0.0
+    """Seconds that an engine call takes."""
+    supervisor: Supervisor | None = None
+    """At work now."""
+
+    @property
+    def history(self) -> tuple[Entry, ...]:
+        return tuple(Record(self.folder).history)
+
+    def supervise(self, kind: type[Supervisor], record: RunFolder, fuse: Fuse) -> str:
+        alive = [True]
+
+        def later(call: Callable[[], None]) -> None:
+            if alive[0]:
+                fuse.around(call)
+
+        def submit(call: Callable[[], None]) -> None:
+            if self.slow:
+                self.clock.call_at(self.clock.now() + self.slow, lambda: later(call))
+            else:
+                later(call)
+
+        self.supervisor = supervisor = kind(
+            self.plan,
+            self.engine,
+            record,
+            clock=self.clock,
+            submit=submit,
+            on_entry=lambda entry: fuse.burn(),
+        )
+        try:
+            return supervisor.run().outcome
+        finally:
+            alive[0] = False
+            record.close()
+
+    def succeed(self, fuse: Fuse) -> str:
+        record = RunFolder.reopen(Record(self.folder), self.clock)
+        return self.supervise(Successor, record, fuse)
+
+    def ask(self, what: Callable[[Desk], object]) -> None:
+        """Ask whoever supervises now."""
+        assert self.supervisor is not None
+        desk = self.supervisor.desk
+        self.supervisor.inbox.put(Asked(lambda: what(desk), Future()))
+
+    def pass_time(self, seconds: float) -> None:
+        """Nobody supervises."""
+        self.clock.next_event(Inbox(), self.clock.now() + seconds)
+
+
+@cache
+def read(extra: str) -> Scenario:
+    return parse(BASE + extra)
+
+
+def world(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.0) -> World:
+    clock = ManualClock()
+    engine = MemoryEngine(clock, scripts)
+    plan, path = make_ready(read(extra), engine, out=folder, run_id="run")
+    return World(clock, engine, plan, path, slow)
+
+
+def begin(here: World, fuse: Fuse) -> str:
+    return here.supervise(Supervisor, RunFolder(here.folder, here.plan, "", here.clock), fuse)
+
+
+def step(number: int) -> str:
+    return f'{{"emulate": "step", "step": {number}}}'
+
+
+def trains(until: int = 40, first: int = 0, **kwargs: Any) -> Script:
+    lines = [(float(n - first), step(n)) for n in range(first + 1, until + 1, 2)]
+    return Script(lines, exits_at=float(until - first) + 0.5, **kwargs)
+
+
+def fails_once(at: float, then: Script, **kwargs: Any) -> Callable[[int], Script]:
+    lines = [(float(n), step(n)) for n in range(1, int(at) + 1)]
+    return lambda n: Script(lines, exits_at=at + 0.5, exit_code=1, **kwargs) if n == 1 else then
+
+
+CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "a preemption with grace and down, and one for ever": (
+        "cluster: {worker: 3}\nfaults:\n"
+        "  - {preempt: worker-1, at: 5s, grace: 4s, down: 6s, address: same}\n"
+        "  - {preempt: worker-2, at: 8s, grace: 2s, down: forever}\n",
+        {
+            "worker-0": trains(),
+            "worker-1": Script(exits_at=None, on_sigterm=2),
+            "worker-2": Script(exits_at=None, on_sigterm=None),
+        },
+    ),
+    "what lasts": (
+        "cluster: {worker: {replicas: 3, cpus: 2}}\nnetwork: {delay: 1ms}\nfaults:\n"
+        "  - {pause: worker-1, at: 3s, for: 6s}\n"
+        "  - {throttle: worker-0, at: 4s, for: 6s, cpus: 0.5}\n"
+        "  - {partition: [[worker-0], [worker-1, worker-2]], at: 5s, for: 7s}\n"
+        "  - {shape: worker-2, loss: 5%, at: 6s, for: forever}\n",
+        {"worker-0": trains(), "*": Script(exits_at=None)},
+    ),
+    "restarts of tasks, with a backoff": (
+        "cluster: {worker: 2, ps: 1}\nrestart: {policy: on-failure, backoff: 3s}\nfaults:\n"
+        "  - {kill: ps-0, at: 4s}\n"
+        "  - {oom: ps-0, at: {recovery: 0, delay: 2s}}\n"
+        "  - {terminate: ps-0, at: {after: 1, delay: 9s}}\n",
+        {"worker-0": fails_once(7, trains(first=5)), "*": Script(exits_at=None)},
+    ),
+    "a gang that restarts while one is away": (
+        "cluster: {worker: 3}\nrestart: {policy: on-failure, scope: job, backoff: 2s}\nfaults:\n"
+        "  - {preempt: worker-1, at: 6s, grace: 1s, down: 4s}\n",
+        {
+            "worker-0": fails_once(8, trains(first=5)),
+            "worker-1": Script(exits_at=None),
+            "worker-2": Script(exits_at=None, on_sigterm=6),
+        },
+    ),
+    "a rolling restart": (
+        "cluster: {worker: 3}\nsuccess: all-workers\n"
+        "faults: [{restart: 'worker-*', at: 3s, grace: 2s}]\n",
+        {"worker-1": lambda n: trains(on_sigterm=None), "*": lambda n: trains(20 + n)},
+    ),
+    "a drain": (
+        "cluster: {worker: 2, evaluator: 1}\n"
+        "faults: [{pause: evaluator-0, at: 2s, for: forever}, {kill: worker-1, at: 1h}]\n",
+        {"worker-0": trains(4), "worker-1": trains(8), "*": Script(exits_at=None)},
+    ),
+}
+
+
+def check(here: World, outcome: str, away: float = 0.0) -> None:
+    """What must hold of every run, however often its supervisor was killed."""
+    history = here.history
+    assert outcome == "succeeded"
+    assert [entry.n for entry in history] == list(range(len(history)))
+    assert all(one.t <= other.t for one, other in pairwise(history))
+    assert [e.event for e in history].count("job") == 1
+    # After so long a time the job may be over before all of its tasks have been seen to run.
+    assert [e.event for e in history].count("all-running") in ((0, 1) if away > 40 else (1,))
+    stages = Counter((e.data["id"], e.data["stage"]) for e in history if e.event == "fault")
+    assert set(stages.values()) <= {1}, stages
+    for fault in here.plan.faults:
+        told = {stage for number, stage in stages if number == fault.id}
+        assert told in SETTLED[fault.kind], (fault.id, told)
+    lives = dict.fromkeys((task.name for task in here.plan.tasks), "")
+    preempted = {fault.id for fault in here.plan.faults if fault.kind == "preempt"}
+    gone = set()
+    for entry in history:
+        if entry.event == "exit" and entry.data.get("fault") in preempted:
+            gone.add(entry.task)
+        elif entry.event == "running":
+            gone.discard(entry.task)
+        if entry.event == "start" and entry.task in gone:
+            assert entry.data["fresh"], f"{entry.task}: a replacement on the old disk"
+        if entry.event in ("running", "exit"):
+            before = lives[entry.task]
+            assert before != entry.event, f"{entry.task}: {entry.event} twice"
+            lives[entry.task] = entry.event
+    assert set(lives.values()) <= {"exit"}
+    for task, running in here.engine._tasks().items():
+        assert not running.frozen, task
+    assert not here.engine.links or here.engine.links[-1] == here.plan.links
+    limits = dict(here.engine.cpus)
+    assert all(limit == here.plan.task(task).cpus for task, limit in limits.items())
+
+
+GONE: set[str] = {"triggered", "applied"}
+NEVER: set[str] = {"skipped"}
+ENDED: list[set[str]] = [GONE, NEVER, {"triggered", "skipped"}, {"triggered", "failed"}]
+SETTLED = {
+    "kill": ENDED,
+    "oom": ENDED,
+    "terminate": ENDED,
+    "preempt": [*ENDED, GONE | {"healed"}],
+    "restart": [*ENDED, GONE | {"healed"}],
+    **{kind: [GONE | {"healed"}, *ENDED[1:]] for kind in LASTING},
+}
+"""How a fault may end: what took effect and lasts is healed."""
+
+
+def length_of(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float) -> int:
+    """Return how many things happen in a run that nobody kills."""
+    here, fuse = world(folder, extra, scripts, slow), Fuse(0)
+    check(here, begin(here, fuse))
+    return -int(fuse.left)
+
+
+@pytest.mark.parametrize(
+    ("away", "slow", "twice"),
+    [(0.0, 0.25, False), (2.5, 0.0, False), (100.0, 0.25, False), (1.0, 0.0, True)],
+)
+@pytest.mark.parametrize("case", CASES)
+def test_a_kill_between_any_two_effects_is_survived(
+    tmp_path: Path, case: str, away: float, slow: float, twice: bool
+) -> None:
+    extra, scripts = CASES[case]
+    for kill in range(1, length_of(tmp_path / "whole", extra, scripts, slow) + 1):
+        here = world(tmp_path / str(kill), extra, scripts, slow)
+        try:
+            fuses = [kill, kill % 11 + 1, 0] if twice else [kill, 0]
+            check(here, live_through(here, fuses, away), away)
+        except (Exception, Killed) as error:
+            last = "\n".join(
+                f"{e.n} {e.t} {e.event} {e.task} {e.data}"
+                for e in here.history
+                if e.event != "step"
+            )
+            raise AssertionError(f"killed at {kill}:\n{last}") from error
+
+
+def live_through(here: World, fuses: list[int], away: float) -> str:
+    """Supervise as often as it takes; each time something is torn by the kill."""
+    supervise: Callable[[World, Fuse], str] = begin
+    for fuse in fuses:
+        try:
+            return supervise(here, Fuse(fuse))
+        except Killed:
+            with (here.folder / "history.jsonl").open("ab") as history:
+                history.write(b'{"n": 99, "t"')
+            here.pass_time(away)
+            supervise = World.succeed
+    raise AssertionError("the last one is not killed")
+
+
+def test_a_successor_keeps_what_its_forerunner_knew_of_the_output(tmp_path: Path) -> None:
+    """Which epoch it is, where a program counts steps anew in each; and its last words."""
+    lines = [(1.0, "Epoch 2/2"), (2.0, "5/10 [==>] - loss: 0.5"), (9.0, "6/10 [==>] - loss: 0.4")]
+    scripts = {"*": Script(lines, exits_at=10, exit_code=1)}
+    here = world(tmp_path, "cluster: {worker: 1}\n", scripts)
+    with contextlib.suppress(Killed):
+        begin(here, Fuse(8))
+    assert here.history[-1].data["step"] == 15
+    assert here.succeed(Fuse(0)) == "failed"
+    assert [e.data["step"] for e in here.history if e.event == "step"] == [15, 16]
+
+
+@pytest.mark.parametrize("length", range(4, 70, 3))
+def test_steps_that_were_held_back_are_read_again_from_the_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """See `emulator/record/coalesce.py`: every step is told of once, by one event or another."""
+    monkeypatch.setattr(coalesce, "FREE", 2)
+    lines = [(n / 10, step(n)) for n in range(1, 31)]
+    here = world(tmp_path, "cluster: {worker: 2}\n", {"*": Script(lines, exits_at=3.05)})
+    with contextlib.suppress(Killed):
+        begin(here, Fuse(length))
+    here.pass_time(0.35)
+    assert here.succeed(Fuse(0)) == "succeeded"
+    told = [entry for entry in here.history if entry.event == "step"]
+    assert len(told) < 30
+    for worker in ("worker-0", "worker-1"):
+        own = [entry for entry in told if entry.task == worker]
+        assert [own[0].first, own[-1].step, sum(e.count for e in own)] == [1, 30, 30]
+        assert all(two.first == one.step + 1 for one, two in pairwise(own))
+    assert [entry.n for entry in here.history] == list(range(len(here.history)))
+
+
+def test_a_successor_notices_a_job_that_hangs(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 10s, limit: 0}\n"
+    hangs = Script([(1.0, step(1))], exits_at=None)
+    here = world(tmp_path, extra, {"*": hangs})
+    with contextlib.suppress(Killed):
+        begin(here, Fuse(8))
+    assert here.history[-1].event == "step"
+    here.pass_time(3.0)
+    assert here.succeed(Fuse(0)) == "failed"
+    assert [e.t for e in here.history if e.event == "stall"] == [14.0]
+
+
+def test_a_delay_and_a_duration_go_on_while_nobody_supervises(tmp_path: Path) -> None:
+    extra = (
+        "cluster: {worker: 2}\nfaults:\n"
+        "  - {pause: worker-1, at: 2s, for: 20s}\n"
+        "  - {kill: worker-1, at: {after: 0, delay: 10s}}\n"
+        "  - {partition: [[worker-0], [worker-1]], at: 4s, for: 10s}\nrestart: on-failure\n"
+    )
+    here = world(tmp_path, extra, {"worker-0": trains(), "*": Script(exits_at=None)})
+    with contextlib.suppress(Killed):
+        length = 1000
+        here.clock.call_at(7.0, lambda: setattr(fuse, "left", 1))
+        begin(here, fuse := Fuse(length))
+    here.pass_time(2.0)
+    there = len(here.engine.links)
+    here.succeed(Fuse(0))
+    told = [(e.data["id"], e.data["stage"], e.t) for e in here.history if e.event == "fault"]
+    assert ("1", "triggered", 12.0) in told
+    assert ("0", "healed", 22.0) in told
+    assert ("2", "healed", 14.0) in told
+    # The successor's engine is told of links that it did not make itself, and then of their end.
+    assert [len(links) for links in here.engine.links[there:]][:2] == [2, 2]
+    assert here.engine.links[-1] == ()
+
+
+def test_a_fault_by_hand_is_known_to_the_successor(tmp_path: Path) -> None:
+    extra = "cluster: {worker: 2}\n"
+    here = world(tmp_path, extra, {"worker-0": trains(20), "*": Script(exits_at=None)})
+    fuse = Fuse(1000)
+    strike = Strike.model_validate({"pause": "worker-1", "for": "forever"})
+    here.clock.call_at(3.0, lambda: here.ask(lambda desk: desk.strike(strike)))
+    here.clock.call_at(5.0, lambda: setattr(fuse, "left", 1))
+    with contextlib.suppress(Killed):
+        begin(here, fuse)
+    here.clock.call_at(8.0, lambda: here.ask(lambda desk: desk.strike(strike)))
+    here.clock.call_at(9.0, lambda: here.ask(lambda desk: desk.heal("hand-1")))
+    assert here.succeed(Fuse(0)) == "succeeded"
+    told = [(e.data["id"], e.data["stage"], e.t) for e in here.history if e.event == "fault"]
+    assert ("hand-1", "healed", 9.0) in told
+    assert ("hand-2", "healed", 20.5) in told

@@ -70,7 +70,8 @@ def host_tensorflow() -> None:
         pytest.skip("TensorFlow is not installed here; `make test` installs it")
 
 
-@pytest.fixture(scope="session")
+# Of a module: as long as it is open, Playwright has an event loop running on this thread.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """The machine's Chromium, headless: it looks at the reports as people do."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)

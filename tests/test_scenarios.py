@@ -38,8 +38,11 @@ def trained(emulate: Emulate, name: str, engine: str) -> dict[str, Any]:
     left = sorted(path.name for path in (emulate.out / summary["run_id"]).iterdir())
     assert [name for name in left if not name.endswith(".lock")] == [
         "history.jsonl",
+        "junit.xml",
         "logs",
         "plan.json",
+        "report.html",
+        "report.md",
         "samples.jsonl",
         "scenario.yaml",
         "summary.json",

@@ -4,7 +4,10 @@ The training: one job, once by hand with the docker command alone (a network, a 
 create`, `docker cp`, `docker start`; the same image, program, environment and limits, and nobody
 who looks) and once under `emulate up`, which samples every second. They alternate over the rounds,
 and each round is a pair; the throughput is taken between the first and the last step, by the stamps
-that the engine gave the lines, in both.
+that the engine gave the lines, in both. Trainings differ by a tenth from one time to the next, with
+or without an emulator; so the CPU time that is used beside the training is taken as well: of the
+engine's own processes (they hand out the lines that somebody follows), and of the emulator from its
+start to its verdict and report.
 
 The emulator: ten tasks that print a step some times a second, and the CPU time of the process of
 `emulate up`, between two lines that it printed once all tasks ran. Without sampling too, for the
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -46,6 +50,8 @@ NEVER = "1d"
 
 Stamped = tuple[float, int]
 """Seconds since 1970 by the engine's clock, and the step that a task told of."""
+Trained = tuple[list[Stamped], float]
+"""The steps, and the CPU seconds beside the training."""
 
 
 def main() -> None:
@@ -83,22 +89,40 @@ def main() -> None:
 def compare(scenario: str, sets: list[str], rounds: int) -> None:
     """Alternate the two ways, and print each pair and the medians."""
     pairs: list[tuple[float, float]] = []
+    beside: list[float] = []
     for number in range(-1, rounds):
         ways = [bare, emulated] if number % 2 else [emulated, bare]
-        found = {way: throughput(way(scenario, sets)) for way in ways}
+        trained = {way: way(scenario, sets) for way in ways}
+        rates = {way: throughput(steps) for way, (steps, _) in trained.items()}
+        steps, used = trained[emulated]
+        more = used - trained[bare][1]
+        share = more / (max(steps)[0] - min(steps)[0])
         print(
-            f"{number:3} bare {found[bare]:.2f} steps/s, emulated {found[emulated]:.2f} steps/s, "
-            f"ratio {found[emulated] / found[bare]:.3f}",
+            f"{number:3} bare {rates[bare]:.2f} steps/s, emulated {rates[emulated]:.2f} steps/s, "
+            f"ratio {rates[emulated] / rates[bare]:.3f}; beside it {more:+.2f} CPU s for "
+            f"{len(steps)} lines, {share:.1%} of a core",
             flush=True,
         )
         if number >= 0:  # round -1 fills the page cache
-            pairs.append((found[bare], found[emulated]))
+            pairs.append((rates[bare], rates[emulated]))
+            beside.append(share)
+    by_hand = statistics.median(bare for bare, _ in pairs)
+    by_us = statistics.median(emulated for _, emulated in pairs)
     ratio = statistics.median(emulated / bare for bare, emulated in pairs)
     print(
-        f"medians: bare {statistics.median(bare for bare, _ in pairs):.2f} steps/s, "
-        f"emulated {statistics.median(emulated for _, emulated in pairs):.2f} steps/s, "
-        f"ratio of pairs {ratio:.3f}"
+        f"medians: bare {by_hand:.2f} steps/s, emulated {by_us:.2f} steps/s, ratio of medians "
+        f"{by_us / by_hand:.3f}, of pairs {ratio:.3f}; beside it {statistics.median(beside):.1%} "
+        "of a core"
     )
+
+
+def cpu_beside() -> float:
+    """Return the CPU seconds so far of the engine's own processes and of our ended children."""
+    total = sum(os.times()[2:4])
+    for process in psutil.process_iter(["name", "cpu_times"]):
+        if str(process.info["name"]) in ("dockerd", "containerd") and process.info["cpu_times"]:
+            total += process.info["cpu_times"].user + process.info["cpu_times"].system
+    return total
 
 
 def throughput(steps: list[Stamped]) -> float:
@@ -107,18 +131,21 @@ def throughput(steps: list[Stamped]) -> float:
     return (last[1] - first[1]) / (last[0] - first[0])
 
 
-def emulated(scenario: str, sets: list[str]) -> list[Stamped]:
+def emulated(scenario: str, sets: list[str]) -> Trained:
     """Train under `emulate up`, as users call it; sampling every second."""
     with tempfile.TemporaryDirectory() as out:
         changes = [f"--set={one}" for one in [*sets, "metrics.interval=1s"]]
         command = [sys.executable, "-m", "emulator", "up", scenario, "--engine", "docker"]
+        before = cpu_beside()
         subprocess.run([*command, *changes, "--out", out], check=True, capture_output=True)
+        used = cpu_beside() - before
         record = Record.find("last", Path(out))
         assert record.samples, "it was to be measured with sampling"
-        return [(e.wall, int(e.data["step"])) for e in record.history if e.event == "step"]
+        steps = [(e.wall, int(e.data["step"])) for e in record.history if e.event == "step"]
+        return steps, used
 
 
-def bare(scenario: str, sets: list[str]) -> list[Stamped]:
+def bare(scenario: str, sets: list[str]) -> Trained:
     """Train by hand: what the plan says, told to docker itself."""
     engine = DockerEngine()
     try:
@@ -127,10 +154,12 @@ def bare(scenario: str, sets: list[str]) -> list[Stamped]:
         plan, _ = make_ready(parsed, engine, out=Path())
     finally:
         engine.close()
+    before = cpu_beside()
     with made(plan):
         docker("start", *(container(plan, task) for task in plan.tasks))
         docker("wait", container(plan, plan.tasks[0]))
-        return [stamped for task in plan.tasks for stamped in told(plan, task)]
+        used = cpu_beside() - before
+        return [stamped for task in plan.tasks for stamped in told(plan, task)], used
 
 
 @contextmanager

@@ -174,7 +174,7 @@ def thinned(samples: Sequence[Sample]) -> list[Sample]:
 
     Of a task the later account stands, because it counts all that the earlier one did; but the
     memory is the larger of the two, since peaks are what memory is watched for. What a GPU did is
-    the mean of both, an error or a loss is kept.
+    the mean of both, or what one of them tells; an error or a loss is kept.
     """
     halved = [_merged(*pair) for pair in zip(samples[::2], samples[1::2], strict=False)]
     return halved + list(samples[len(halved) * 2 :])
@@ -197,17 +197,23 @@ def _with_peak(earlier: Usage | None, later: Usage) -> Usage:
 
 
 def _averaged(one: GpuUsage, two: GpuUsage) -> GpuUsage:
+    def told(column: str) -> list[Any]:
+        both = getattr(one, column), getattr(two, column)
+        return [value for value in both if value is not None]
+
     means: dict[str, Any] = {
         name: fmean(values)
         for name in ("utilisation", "power", "temperature", "sm_clock", "memory_clock")
-        if None not in (values := (getattr(one, name), getattr(two, name)))
+        if (values := told(name))
     }
-    memory = max(one.memory, two.memory) if one.memory and two.memory else two.memory
     return replace(
         two,
         **means,
-        memory=memory,
+        memory=max(told("memory"), default=None),
+        memory_total=max(told("memory_total"), default=None),
+        ecc_errors=max(told("ecc_errors"), default=None),
         xid=two.xid if two.xid is not None else one.xid,
+        lost=one.lost or two.lost,
         tasks={**one.tasks, **two.tasks},
     )
 

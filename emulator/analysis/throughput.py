@@ -199,7 +199,7 @@ class Work:
             return Rate(step_times=_step_times(self.stretches))
         told = _over(self.examples, self.told_since, self.told_until)
         by_step = steps * examples_per_step if examples_per_step else None
-        return Rate(steps, by_step if by_step is not None else told, _step_times(self.stretches))
+        return Rate(steps, told if told is not None else by_step, _step_times(self.stretches))
 
     def rate_within(self, begin: float, end: float) -> float | None:
         """Return its steps per second in a time (`wall`); None where it told of none around it."""

@@ -199,7 +199,7 @@ class Work:
             return Rate(step_times=_step_times(self.stretches))
         told = _over(self.examples, self.told_since, self.told_until)
         by_step = steps * examples_per_step if examples_per_step else None
-        return Rate(steps, by_step if by_step is not None else told, _step_times(self.stretches))
+        return Rate(steps, told if told is not None else by_step, _step_times(self.stretches))
 
     def rate_within(self, begin: float, end: float) -> float | None:
         """Return its steps per second in a time (`wall`); None where it told of none around it."""
@@ -267,14 +267,25 @@ def _step(task: Work, life: _Life, entry: Entry) -> None:
         more = None if life.examples is None else max(0.0, examples - life.examples)
         task.has_seen(when, more)
         life.examples = examples
-    before, since = life.step, life.when
-    if before is not None and entry.first < before:  # it went back, before or while it told
-        before, since = entry.first, since + (when - since) / entry.count
-    if before is not None and step > before:
-        task.stretches.append(_Stretch(min(since, when), when, step - before))
-    if step != life.step:  # a step that is told again, with an accuracy, took no time of its own
+    before, since, done = life.step, life.when, _done(entry)
+    back = sum(times for gap, times in entry.gaps.items() if gap < 0)
+    if before is not None:
+        done += max(0, entry.first - before)
+        # What came with a step back is no time of the others: each had the same.
+        since += (when - since) * (back + (entry.first < before)) / entry.count
+    if before is not None and done:
+        task.stretches.append(_Stretch(min(since, when), when, done))
+    # A step that is told again, with an accuracy, took no time of its own.
+    if step != before or done:
         task.stepped(when)
         life.step, life.when = step, when
+
+
+def _done(entry: Entry) -> int:
+    """Return how many steps were made from the first to the last that an event tells of."""
+    if all(gap >= 0 for gap in entry.gaps):
+        return entry.step - entry.first
+    return sum(gap * times for gap, times in entry.gaps.items() if gap > 0)
 
 
 def _advance(followed: Work, job: _Life, life: _Life, entry: Entry) -> None:

@@ -105,9 +105,9 @@ def _rates(
         of_steps = _of_run(steps, run)
         if not any(of_steps):
             continue  # a server, say
-        of_examples = (
-            [rate * factor for rate in of_steps] if factor else _of_run(seen, run) if seen else ()
-        )
+        of_examples = _of_run(seen, run) if seen else ()
+        if factor and not any(of_examples):  # who tells of none has what the scenario says
+            of_examples = [rate * factor for rate in of_steps]
         for number, rate in enumerate(of_steps):
             t = steps.begin + (number + 1) * steps.width
             scalars = {"throughput/steps_per_second": rate}

@@ -96,22 +96,25 @@ def _version_1(folders: Mapping[str, Path], network: Path) -> Usage:
 
 
 def _version_2(folder: Path, network: Path) -> Usage:
-    cpu = _numbers(_read(folder / "cpu.stat"))
-    quota, period = _read(folder / "cpu.max").split()
-    memory_limit = _read(folder / "memory.max").strip()
-    inactive = _numbers(_read(folder / "memory.stat"))["inactive_file"]
+    cpu = _numbers(_read(folder / "cpu.stat"))  # without the controller too
+    throttled = cpu.get("throttled_usec")
+    quota, period = (_optional(folder / "cpu.max") or "max 100000").split()
+    memory, processes = _optional(folder / "memory.current"), _optional(folder / "pids.current")
+    memory_limit = (_optional(folder / "memory.max") or "max").strip()
+    inactive = _numbers(_optional(folder / "memory.stat") or "").get("inactive_file", 0)
+    io = _optional(folder / "io.stat")
     # Each line is `MAJOR:MINOR rbytes=4096 wbytes=0 ...`.
-    blocks = [pair.split("=") for pair in _read(folder / "io.stat").split() if "=" in pair]
+    blocks = [pair.split("=") for pair in (io or "").split() if "=" in pair]
     received, sent = _traffic(_read(network))
     return Usage(
         cpu=cpu["usage_usec"] / 1e6,
-        throttled=cpu.get("throttled_usec", 0) / 1e6,
-        memory=max(0, _number(folder / "memory.current") - inactive),
+        throttled=None if throttled is None else throttled / 1e6,
+        memory=None if memory is None else max(0, int(memory) - inactive),
         received=received,
         sent=sent,
-        read=sum(int(count) for name, count in blocks if name == "rbytes"),
-        written=sum(int(count) for name, count in blocks if name == "wbytes"),
-        processes=_number(folder / "pids.current"),
+        read=None if io is None else sum(int(n) for name, n in blocks if name == "rbytes"),
+        written=None if io is None else sum(int(n) for name, n in blocks if name == "wbytes"),
+        processes=None if processes is None else int(processes),
         cpus=int(quota) / int(period) if quota != "max" else None,
         memory_limit=int(memory_limit) if memory_limit != "max" else None,
     )
@@ -136,6 +139,17 @@ def _numbers(text: str) -> dict[str, int]:
 
 def _number(path: Path) -> int:
     return int(_read(path))
+
+
+def _optional(path: Path) -> str | None:
+    """Return a file of a controller; None where it is not on for this cgroup.
+
+    A Docker without root is given no other controllers than its user has: mostly not `io`.
+    """
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        return None
 
 
 def _read(path: Path) -> str:

@@ -25,9 +25,9 @@ class _Counted:
 class Sessions:
     """Counts what the processes of sessions use: a task that was started in one of its own.
 
-    The system forgets what a process has used once its parent has heard of its end. Of CPU the
-    parent is told (and is counted with it); of the rest, and where the parent died first, only the
-    part is known that a sample has seen. So no counter here ever goes back.
+    The system forgets what a process has used once its parent has heard of its end. CPU and bytes
+    are then the parent's (and are counted with it); where the parent died first, what was counted
+    stands until the others have used as much. So no counter here ever goes back.
     """
 
     def __init__(self) -> None:

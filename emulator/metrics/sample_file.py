@@ -2,7 +2,9 @@
 
 Once there are MOMENTS lines, each two become one and so do all later ones: 1 s apart at first, then
 2, then 4. With 25 tasks a line has about 5 kB, so the file never has more than 50 MB; a day at 1 s
-ends with about 5400 moments, 16 s apart. Counters lose nothing by it (see `samples.thinned`).
+ends with about 5400 moments, 16 s apart. Counters lose nothing by it: the end of a life and the
+beginning of the next stay moments of their own (see `samples.thinned`), unless so many tasks were
+started again that they would fill the file.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from emulator.metrics.samples import Sample, from_json, thinned, to_json
+from emulator.metrics.samples import Sample, from_json, halved, thinned, to_json
 
 __all__ = ["NAME", "SampleFile", "read"]
 
@@ -30,6 +32,8 @@ class SampleFile:
         self._every = 1
         """So many moments become one line; a power of two."""
         self._waiting: list[Sample] = []
+        self._before: Sample | None = None
+        """The last that was written."""
         self._file: IO[bytes] | None = None
         self._count = 0
 
@@ -46,18 +50,26 @@ class SampleFile:
         try:
             if self._waiting:
                 self._write_waiting()
+            if self._count > self._moments:
+                self._thin()
         finally:
             if self._file is not None:
                 self._file.close()
 
     def _write_waiting(self) -> None:
-        while len(self._waiting) > 1:
-            self._waiting = thinned(self._waiting)
+        kept, before = self._waiting, [] if self._before is None else [self._before]
+        for _ in range(self._every.bit_length()):
+            # Who begins anew is known by what was before; that was written already.
+            kept = thinned([*before, *before, *kept])[len(before) :]
+        while len(kept) > max(1, self._moments // 100):
+            kept = halved(kept)
+        self._waiting, self._before = [], kept[-1]
         if self._file is None:
             self._open()
         assert self._file is not None
-        self._file.write(_line(self._waiting.pop()))
-        self._count += 1
+        for sample in kept:
+            self._file.write(_line(sample))
+        self._count += len(kept)
 
     def _open(self) -> None:
         # Unbuffered: what was written before a kill -9 is there after it.
@@ -66,7 +78,10 @@ class SampleFile:
 
     def _thin(self) -> None:
         """Replace the file by one of half as many lines: whole or not at all."""
-        kept = thinned(list(read(self._path)))
+        every = list(read(self._path))
+        kept = thinned(every)
+        if len(kept) > self._moments * 3 // 4:
+            kept = halved(every)
         partial = self._path.with_suffix(".partial")
         with partial.open("wb") as file:
             file.writelines(map(_line, kept))

@@ -19,6 +19,7 @@ __all__ = [
     "Sample",
     "Usage",
     "from_json",
+    "halved",
     "rates",
     "series",
     "thinned",
@@ -172,12 +173,42 @@ def series(samples: Iterable[Sample], task: str) -> list[tuple[float, Rates]]:
 def thinned(samples: Sequence[Sample]) -> list[Sample]:
     """Return half as many samples: each pair as one.
 
+    Where a task began anew its first account stays by itself: its counters went back, and the total
+    of its life before is what they had reached.
+
     Of a task the later account stands, because it counts all that the earlier one did; but the
     memory is the larger of the two, since peaks are what memory is watched for. What a GPU did is
-    the mean of both, an error or a loss is kept.
+    the mean of both, or what one of them tells; an error or a loss is kept.
     """
-    halved = [_merged(*pair) for pair in zip(samples[::2], samples[1::2], strict=False)]
-    return halved + list(samples[len(halved) * 2 :])
+    anew = _begun_anew(samples)
+    kept: list[Sample] = []
+    waiting = False  # the last that was kept may be one of a pair
+    for number, sample in enumerate(samples):
+        if waiting and number not in anew:
+            kept[-1] = _merged(kept[-1], sample)
+            waiting = False
+        else:
+            kept.append(sample)
+            waiting = number not in anew
+    return kept
+
+
+def halved(samples: Sequence[Sample]) -> list[Sample]:
+    """Return half as many samples, whoever began anew: see `thinned`."""
+    pairs = [_merged(*pair) for pair in zip(samples[::2], samples[1::2], strict=False)]
+    return pairs + list(samples[len(pairs) * 2 :])
+
+
+def _begun_anew(samples: Sequence[Sample]) -> set[int]:
+    """Return the numbers of the samples in which a task's counters are back behind the last."""
+    cpu: dict[str, float] = {}
+    found: set[int] = set()
+    for number, sample in enumerate(samples):
+        for name, usage in sample.tasks.items():
+            if usage.cpu < cpu.get(name, 0.0):
+                found.add(number)
+            cpu[name] = usage.cpu
+    return found
 
 
 def _merged(one: Sample, two: Sample) -> Sample:
@@ -197,17 +228,23 @@ def _with_peak(earlier: Usage | None, later: Usage) -> Usage:
 
 
 def _averaged(one: GpuUsage, two: GpuUsage) -> GpuUsage:
+    def told(column: str) -> list[Any]:
+        both = getattr(one, column), getattr(two, column)
+        return [value for value in both if value is not None]
+
     means: dict[str, Any] = {
         name: fmean(values)
         for name in ("utilisation", "power", "temperature", "sm_clock", "memory_clock")
-        if None not in (values := (getattr(one, name), getattr(two, name)))
+        if (values := told(name))
     }
-    memory = max(one.memory, two.memory) if one.memory and two.memory else two.memory
     return replace(
         two,
         **means,
-        memory=memory,
+        memory=max(told("memory"), default=None),
+        memory_total=max(told("memory_total"), default=None),
+        ecc_errors=max(told("ecc_errors"), default=None),
         xid=two.xid if two.xid is not None else one.xid,
+        lost=one.lost or two.lost,
         tasks={**one.tasks, **two.tasks},
     )
 

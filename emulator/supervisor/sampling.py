@@ -54,7 +54,7 @@ class Sampling:
         self._gpus: GpuSampler | None = None
         self._under_way = False
         self._noted = False
-        self._failing = ""
+        self._failing = False
         self._over = False
         self._measuring = threading.Lock()
 
@@ -66,13 +66,12 @@ class Sampling:
     def measured(self, event: Measured) -> bool:
         """Take note of an answer; say whether there is anything in it to be stored."""
         self._under_way = False
-        if not self._noted:
+        if not self._noted and not event.error:
             self._noted = True
             self._hands.note("sampling", "", interval=self._interval, **self._devices())
-        if event.error != self._failing:
-            self._failing = event.error
-            if event.error:
-                self._hands.note("sampling-failed", "", reason=event.error)
+        if bool(event.error) != self._failing:  # the same reason may be worded anew each time
+            self._failing = bool(event.error)
+            self._hands.note("sampling-failed", "", reason=event.error)
         return bool(event.tasks or event.gpus)
 
     def end(self) -> None:

@@ -137,6 +137,15 @@ def test_examples_are_told_or_follow_from_the_steps() -> None:
     assert found.tasks["worker-1"].examples_per_second == 12
 
 
+def test_examples_that_are_told_count_and_not_what_the_scenario_says() -> None:
+    told = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
+    found = measured(
+        [*told, step(4, "worker-1", 2), step(5, "worker-1", 3)], "metrics: {examples_per_step: 7}"
+    )
+    assert found.tasks["worker-0"].examples_per_second == 64
+    assert found.tasks["worker-1"].examples_per_second == 7
+
+
 def test_examples_of_a_task_begin_anew_with_it() -> None:
     told = [step(1, "worker-0", 1, examples=10), step(2, "worker-0", 2, examples=20)]
     told += [ended(3, "worker-0", 1), *began_again(3, "worker-0")]

@@ -113,6 +113,20 @@ def test_where_there_is_no_limit_there_is_none(root: Path) -> None:
     assert (usage.cpus, usage.memory_limit) == (None, None)
 
 
+def test_what_a_controller_that_is_off_would_count_is_left_out(version_2: Path) -> None:
+    (folder,) = version_2.glob("sys/fs/cgroup/*/*")
+    (folder / "io.stat").unlink()
+    cgroup = locate(7, ID, version_2)
+    assert cgroup is not None
+    usage = cgroup.usage()
+    assert usage is not None
+    assert (usage.cpu, usage.memory, usage.read, usage.written) == (1.5, 600, None, None)
+    for name in ("cpu.max", "memory.current", "memory.max", "memory.stat", "pids.current"):
+        (folder / name).unlink()
+    (folder / "cpu.stat").write_text("usage_usec 1500000\n")
+    assert cgroup.usage() == Usage(1.5, received=1234, sent=305)
+
+
 def test_a_cgroup_that_is_gone_tells_nothing(root: Path) -> None:
     cgroup = locate(7, ID, root)
     assert cgroup is not None

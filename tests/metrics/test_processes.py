@@ -89,6 +89,20 @@ def test_children_count_while_they_run_and_after_their_end(start: Start) -> None
     assert alone.cpu >= both.cpu
 
 
+def test_what_a_child_wrote_counts_after_its_end_though_no_sample_saw_it(start: Start) -> None:
+    write = "import os; f = open('f', 'wb'); f.write(b'x' * 4_000_000); f.flush(); os.fsync(f)"
+    process = start(
+        "import subprocess, sys\n"
+        f"for _ in range(3): subprocess.run([sys.executable, '-c', {write!r}])\n"
+        "print('written', flush=True); input()"
+    )
+    assert told(process) == "written"
+    usage = Sessions().usage({"t": process.pid})["t"]
+    assert usage.processes == 1
+    if usage.written:  # a file system in memory writes to no disk
+        assert usage.written >= 12_000_000
+
+
 def test_a_counter_never_goes_back_even_where_nobody_waits_for_a_child(start: Start) -> None:
     """An orphan's parent is the init of the system: what it used is told to that."""
     process = start(

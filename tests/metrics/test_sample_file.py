@@ -9,6 +9,7 @@ import pytest
 
 from emulator.metrics.sample_file import SampleFile, read
 from emulator.metrics.samples import Sample, Usage
+from emulator.metrics.totals import totals
 
 
 def sample(number: int) -> Sample:
@@ -37,6 +38,32 @@ def test_a_long_run_is_thinned_and_loses_no_total(tmp_path: Path, many: int) -> 
     assert len(kept) >= min(many, 49)
     assert (kept[-1].t, kept[-1].tasks["w"].cpu) == (many - 1, (many - 1) * 0.5)
     assert all(one.t < two.t for one, two in pairwise(kept))
+
+
+def test_a_long_run_loses_no_total_of_a_life(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    file, every = SampleFile(path, moments=400), []
+    for number in range(8000):
+        life, age = divmod(number, 150)  # each is longer, and the next overtakes it in a moment
+        every.append(Sample(float(number), 0.0, {"w": Usage(age * 9.5 * (life + 1), received=age)}))
+        file.append(every[-1])
+    file.close()
+    kept = list(read(path))
+    assert len(kept) <= 400
+    found, exact = totals(kept, "w"), totals(every, "w")
+    assert found is not None
+    assert exact is not None
+    assert (found.cpu_seconds, found.received) == (exact.cpu_seconds, exact.received)
+
+
+def test_tasks_that_are_started_again_all_the_time_keep_to_the_bound(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    file = SampleFile(path, moments=100)
+    for number in range(3000):
+        file.append(Sample(float(number), 0.0, {"w": Usage(1.0 - number % 2)}))
+        assert number % 100 or len(list(read(path))) <= 100
+    file.close()
+    assert len(list(read(path))) <= 100
 
 
 def test_all_moments_of_a_long_run_are_equally_far_apart(tmp_path: Path) -> None:

@@ -114,6 +114,21 @@ def test_thinning_averages_a_gpu_and_keeps_its_errors() -> None:
     assert (gpu.memory, gpu.xid, gpu.tasks) == (5, 79, {"w": GpuShare(1)})
 
 
+def test_thinning_keeps_the_peak_of_a_gpu_that_was_left_and_that_it_was_lost() -> None:
+    full = GpuUsage(0, "GPU-a", utilisation=0.5, memory=5, power=100.0, ecc_errors=2)
+    empty, lost = GpuUsage(0, "GPU-a", memory=0), GpuUsage(0, "GPU-a", lost=True)
+
+    def kept(one: GpuUsage, two: GpuUsage) -> GpuUsage:
+        ((gpu,),) = (s.gpus for s in thinned([Sample(1, 1, {}, [one]), Sample(2, 2, {}, [two])]))
+        return gpu
+
+    assert (kept(full, empty).memory, kept(full, empty).utilisation) == (5, 0.5)
+    assert kept(full, lost) == GpuUsage(
+        0, "GPU-a", utilisation=0.5, memory=5, power=100.0, ecc_errors=2, lost=True
+    )
+    assert kept(lost, empty).lost
+
+
 def test_a_task_that_left_between_two_moments_is_kept() -> None:
     (kept,) = thinned([Sample(1, 1, {"w": Usage(3.0)}), Sample(2, 2, {})])
     assert kept.tasks == {"w": Usage(3.0)}

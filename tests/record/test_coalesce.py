@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.invariants import INVARIANTS
-from emulator.analysis.throughput import curve
+from emulator.analysis.throughput import curve, throughput
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.record import coalesce
@@ -120,6 +120,19 @@ def test_how_steps_were_spaced_is_kept(
     (_, entry) = written(every(0.25, [0, *numbers]))
     assert (entry.gaps, entry.furthest) == (gaps, furthest)
     assert (entry.first, entry.step, entry.count) == (numbers[0], numbers[-1], 4)
+
+
+def test_a_task_that_counts_each_epoch_anew_has_made_all_its_steps() -> None:
+    told = [*began_again(0, "worker-0"), *every(0.04, [*range(1, 11)] * 40, "worker-0", since=1)]
+    told.append(ended(18, "worker-0", 0))
+    plan = a_plan("{worker: 1}")
+    assert len(written(told)) < 50
+    exact = throughput(plan, history(told)).tasks["worker-0"]
+    found = throughput(plan, as_it_happened(written(told))).tasks["worker-0"]
+    assert found.steps_per_second == exact.steps_per_second == pytest.approx(360 / 15.96)
+    assert found.step_times is not None
+    assert found.step_times.count == 360
+    assert found.step_times.mean == pytest.approx(0.04)
 
 
 def test_of_many_kinds_of_gaps_the_rarest_count_as_the_nearest() -> None:

@@ -97,7 +97,28 @@ def test_what_can_not_be_measured_is_said_once_and_training_goes_on(
     assert result.exit_code == 0
     assert [sample.t for sample in heard] == [1, 5, 6]
     failed = [e for e in Record(result.folder).history if e.event == "sampling-failed"]
-    assert [e.data["reason"] for e in failed] == [reason]
+    assert [(e.t, e.data["reason"]) for e in failed] == [(2, reason), (5, "")]
+
+
+def test_a_reason_that_is_worded_anew_each_time_is_said_once_too(tmp_path: Path) -> None:
+    class Wordy(Failing):
+        def usage(self) -> Mapping[str, Usage]:
+            self.error = ValueError(f"<connection at {self.asked}>")
+            return super().usage()
+
+    engine = Wordy(ManualClock(), {"*": Script(exits_at=6.5)}, measured=True)
+    result, _ = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
+    failed = [e for e in Record(result.folder).history if e.event == "sampling-failed"]
+    assert [e.t for e in failed] == [2, 5]
+
+
+def test_what_is_sampled_is_said_as_soon_as_it_is_known(tmp_path: Path) -> None:
+    engine = Failing(ManualClock(), {"*": Script(exits_at=6.5)}, measured=True)
+    engine.asked = 1
+    result, _ = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
+    (said,) = [e for e in Record(result.folder).history if e.event == "sampling"]
+    assert said.t == 4
+    assert "gpus" in said.data
 
 
 def test_an_engine_that_can_not_measure_is_not_asked(tmp_path: Path) -> None:

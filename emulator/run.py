@@ -186,6 +186,7 @@ def _supervise(
         record,
         clock=clock,
         submit=pool.submit,
+        aside=None if isinstance(clock, ManualClock) else _aside,
         on_entry=on_entry,
         on_line=on_line,
         on_sample=on_sample,
@@ -228,6 +229,11 @@ def _tear_down(engine: Engine, run_id: str, record: RunFolder) -> None:
         return
     with contextlib.suppress(EmulatorError):
         record.write("removed", count=removed)
+
+
+def _aside(call: Callable[[], None]) -> None:
+    """Make a call on a thread of its own, which ends with the program if not before."""
+    threading.Thread(target=call, name="aside", daemon=True).start()
 
 
 class _Inline(Executor):

@@ -96,14 +96,18 @@ class ContainerUsage:
                         break  # it has ended
                     latest[:] = [usage]
             latest.clear()
+            with self._lock:  # a stream that broke is opened again at the next moment
+                if self._meters.get(container) is meter:
+                    del self._meters[container]
 
         def usage() -> Usage | None:
             cpus, memory = self._limits.get(container, (None, None))
             found = next(iter(latest), None)
             return found and replace(found, cpus=cpus, memory_limit=memory)
 
+        meter = _Meter(usage, list)
         threading.Thread(target=follow, name=f"stats-{container[:12]}", daemon=True).start()
-        return _Meter(usage, list)
+        return meter
 
 
 _NOTHING = _Meter(lambda: None, list)

@@ -250,9 +250,13 @@ class Record:
 
     @cached_property
     def samples(self) -> Sequence[Sample]:
-        """Everything that was measured, in order."""
-        with uncollected():
-            return tuple(sample_file.read(self.path / sample_file.NAME))
+        """Everything that was measured, in order; raises RecordError where it can't be read."""
+        path = self.path / sample_file.NAME
+        try:
+            with uncollected():
+                return tuple(sample_file.read(path))
+        except OSError as error:
+            raise RecordError(f"Can't read {path}: {error.strerror}.") from None
 
     def log(self, task: str) -> list[str]:
         """Return what the task printed."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from emulator.errors import EmulatorError, UsageError
-from emulator.metrics.samples import GpuUsage, Usage
+from emulator.errors import EmulatorError, RecordError, UsageError
+from emulator.metrics.samples import Sample
 
 __all__ = ["Asked", "Called", "Interrupted", "JobEnd", "Measured", "Operation", "Outcome"]
 
@@ -68,12 +68,11 @@ class Called:
 
 @dataclass(frozen=True)
 class Measured:
-    """What tasks and GPUs have used."""
+    """What tasks and GPUs use was asked for; what came of it is stored already."""
 
-    at: float
-    """By the run's monotonic clock."""
-    wall: float
-    tasks: Mapping[str, Usage]
-    gpus: Sequence[GpuUsage] = ()
+    sample: Sample | None = None
+    """None: there was nothing to measure, or it can't be."""
     error: str = ""
-    """Why there is nothing."""
+    """Why it can't be measured."""
+    unwritten: RecordError | None = None
+    """Why it can't be stored."""

@@ -45,8 +45,8 @@ class Supervisor:
     """Runs one plan on one engine to its end.
 
     `submit` runs an engine call: a thread pool's in real life, `lambda call: call()` on a manual
-    clock. `on_entry`, `on_line` and `on_sample` are told what is written, printed and measured, as
-    it happens.
+    clock. `aside` runs one that nobody waits for, not even at the end; without it `submit` does.
+    `on_entry`, `on_line` and `on_sample` are told what is written, printed and measured.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Supervisor:
         *,
         clock: Clock,
         submit: Callable[[Callable[[], None]], object],
+        aside: Callable[[Callable[[], None]], object] | None = None,
         on_entry: Callable[[Entry], None] = lambda entry: None,
         on_line: Callable[[str, str], None] = lambda task, text: None,
         on_sample: Callable[[Sample], None] = lambda sample: None,
@@ -86,8 +87,15 @@ class Supervisor:
             stop=lambda: self._interrupted(signal.SIGTERM),
         )
         self._watchdog = Watchdog(plan.scenario.restart.stall, self)
-        interval = plan.scenario.metrics.interval
-        self._sampling = Sampling(interval, engine, self.inbox, self, clock=clock, submit=submit)
+        self._sampling = Sampling(
+            plan.scenario.metrics.interval,
+            engine,
+            record.sample,
+            self.inbox,
+            self,
+            clock=clock,
+            aside=aside or submit,
+        )
 
     def run(self) -> JobEnd:
         """Start every task, see the job through, stop what is left; return how it ended.
@@ -142,8 +150,9 @@ class Supervisor:
                 self._interrupted(event.signal)
             case Asked():
                 event.answer()
-            case Measured() if self._sampling.measured(event):
-                self._on_sample(self._record.sample(event.at, event.wall, event.tasks, event.gpus))
+            case Measured():
+                if (sample := self._sampling.measured(event)) is not None:
+                    self._on_sample(sample)
 
     def _fire_due_timers(self) -> None:
         while self._timers and self._timers[0][0] <= self._clock.now():

@@ -1,25 +1,30 @@
 """Measures what tasks and GPUs use, at the scenario's interval, without ever holding the loop up.
 
-A timer asks, another thread measures, and what it found arrives in the inbox like everything else:
-there is one writer. Where measuring takes longer than the interval, the next moment is left out.
+A timer asks, another thread measures and writes `samples.jsonl` (which nobody else does), and the
+loop hears of it by its inbox. Where that takes longer than the interval, the next moment is left
+out; where it never ends, the run does without it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.clock import Clock
 from emulator.engines.base import Engine, Inbox
-from emulator.errors import EmulatorError
-from emulator.metrics.samples import GpuUsage
+from emulator.errors import EmulatorError, RecordError
+from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.supervisor.events import Measured
 
 if TYPE_CHECKING:
     from emulator.metrics.gpu_usage import GpuSampler
 
 __all__ = ["Sampling"]
+
+GIVE_UP = 2.0
+"""Seconds at the end of a run that a measurement under way gets."""
+Store = Callable[[float, float, Mapping[str, Usage], Sequence[GpuUsage]], Sample]
 
 
 class Hands(Protocol):
@@ -33,24 +38,25 @@ class Hands(Protocol):
 
 
 class Sampling:
-    """Samples one run; `submit` runs a call on another thread.
+    """Samples one run; `aside` runs a call on another thread, `store` writes a sample.
 
-    An engine without the capability `usage` is not asked; GPUs are sampled where the tasks run on
-    this machine.
+    An engine without the capability `usage` is not asked. GPUs are those of this machine.
     """
 
     def __init__(
         self,
         interval: float,
         engine: Engine,
+        store: Store,
         inbox: Inbox,
         hands: Hands,
         *,
         clock: Clock,
-        submit: Callable[[Callable[[], None]], object],
+        aside: Callable[[Callable[[], None]], object],
     ) -> None:
-        self._interval, self._engine, self._inbox, self._hands = interval, engine, inbox, hands
-        self._clock, self._submit = clock, submit
+        self._interval, self._engine, self._store = interval, engine, store
+        self._inbox, self._hands = inbox, hands
+        self._clock, self._aside = clock, aside
         self._gpus: GpuSampler | None = None
         self._under_way = False
         self._noted = False
@@ -63,42 +69,54 @@ class Sampling:
         if "usage" in self._engine.capabilities:
             self._hands.after(self._interval, self._tick)
 
-    def measured(self, event: Measured) -> bool:
-        """Take note of an answer; say whether there is anything in it to be stored."""
+    def measured(self, event: Measured) -> Sample | None:
+        """Take note of an answer; return what there is to be told of it.
+
+        Raises RecordError where it could not be stored.
+        """
         self._under_way = False
+        if event.unwritten is not None:
+            raise event.unwritten
         if not self._noted and not event.error:
             self._noted = True
             self._hands.note("sampling", "", interval=self._interval, **self._devices())
         if bool(event.error) != self._failing:  # the same reason may be worded anew each time
             self._failing = bool(event.error)
             self._hands.note("sampling-failed", "", reason=event.error)
-        return bool(event.tasks or event.gpus)
+        return event.sample
 
     def end(self) -> None:
-        """Let go of the GPUs' driver; what is being measured is waited for."""
-        with self._measuring:
-            self._over = True
+        """Let go of the GPUs' driver; what is being measured gets a moment to be over."""
+        in_time = self._measuring.acquire(timeout=GIVE_UP)
+        self._over = True
+        if in_time:
             if self._gpus is not None:
                 self._gpus.close()
+            self._measuring.release()
 
     def _tick(self) -> None:
         self._hands.after(self._interval, self._tick)
         if not self._under_way:
             self._under_way = True
-            self._submit(self._measure)
+            self._aside(self._measure)
 
     def _measure(self) -> None:
-        """Ask the engine and the driver; on another thread."""
+        """Ask the engine and the driver, and store what they say; on another thread."""
         with self._measuring:
-            if self._over:
-                return
-            at, wall = self._clock.now(), self._clock.wall()
-            try:
-                used = self._engine.usage()
-                self._inbox.put(Measured(at, wall, used, self._of_gpus()))
-            except Exception as error:  # training goes on, whatever measuring runs into
-                why = error.message if isinstance(error, EmulatorError) else repr(error)
-                self._inbox.put(Measured(at, wall, {}, error=why))
+            if not self._over:
+                self._inbox.put(self._answer())
+
+    def _answer(self) -> Measured:
+        at, wall = self._clock.now(), self._clock.wall()
+        try:
+            used, gpus = self._engine.usage(), self._of_gpus()
+            return Measured(self._store(at, wall, used, gpus) if used or gpus else None)
+        except RecordError as error:
+            return Measured(unwritten=error)
+        except Exception as error:  # training goes on, whatever measuring runs into
+            return Measured(
+                error=error.message if isinstance(error, EmulatorError) else repr(error)
+            )
 
     def _of_gpus(self) -> Sequence[GpuUsage]:
         if self._gpus is None:

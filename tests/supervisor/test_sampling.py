@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.errors import EngineError
+from emulator.engines.process import ProcessEngine
+from emulator.errors import EngineError, RecordError
 from emulator.metrics.samples import Sample, Usage, series
 from emulator.record.folder import Record
 from emulator.run import Listener, Result, up
@@ -127,3 +129,43 @@ def test_an_engine_that_can_not_measure_is_not_asked(tmp_path: Path) -> None:
     result, heard = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
     assert (result.exit_code, heard, engine.asked) == (0, [], 0)
     assert not (result.folder / "samples.jsonl").exists()
+
+
+def test_what_can_not_be_stored_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "taken" / "samples.jsonl").mkdir(parents=True)
+    clock = ManualClock()
+    engine = MemoryEngine(clock, {"*": Script(exits_at=None)}, measured=True)
+    text = BASE + "cluster: {worker: 1}\n"
+    with pytest.raises(RecordError, match="Is a directory"):
+        up(parse(text), engine, text=text, out=tmp_path, run_id="taken", clock=clock)
+    assert engine.find() == []
+
+
+class Hanging(ProcessEngine):
+    """Never comes back from measuring."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.released = threading.Event(), threading.Event()
+
+    def usage(self) -> Mapping[str, Usage]:
+        self.asked.set()
+        self.released.wait()
+        return {}
+
+
+def test_a_measurement_that_hangs_does_not_keep_the_run_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emulator.supervisor.sampling.GIVE_UP", 0.01)
+    text = BASE.replace("['true']", "[sh, -c, 'sleep 0.3']") + (
+        "cluster: {worker: 1}\nmetrics: {interval: 100ms}\n"
+    )
+    engine = Hanging()
+    try:
+        result = up(parse(text), engine, text=text, out=tmp_path)
+        assert engine.asked.is_set()
+        assert result.exit_code == 0
+        assert Record(result.folder).samples == ()
+    finally:
+        engine.released.set()

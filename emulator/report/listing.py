@@ -27,7 +27,7 @@ def print_listing(rows: Sequence[Listed], console: Console) -> None:
     for row in rows:
         colour = STATUS_COLOURS.get(row.verdict or "", "default")
         shown.add_row(
-            row.run_id,
+            escape(row.run_id),
             escape(f"{row.scenario} {row.variant}".strip()),
             "" if row.began is None else f"{datetime.fromtimestamp(row.began):%m-%d %H:%M}",
             row.outcome,

@@ -19,6 +19,7 @@ from emulator.doctor import Finding
 from emulator.plan import Plan, Task
 from emulator.record.folder import Entry, Record
 from emulator.report import HTML
+from emulator.report.facts import printable
 from emulator.report.panel import in_words
 from emulator.results import Listener, Result
 from emulator.units import format_duration, format_size
@@ -173,13 +174,14 @@ def print_result(result: Result, console: Console, *, kept: bool = False) -> Non
     if result.end.last_words and result.end.outcome == "failed":
         console.print(f"\nThe last words of [bold]{result.end.task}[/bold]:")
         for line in result.end.last_words:
-            console.print(f"  {line}", markup=False, highlight=False)
+            said = f"  {printable(line)}"
+            console.print(said, markup=False, highlight=False, soft_wrap=True)
     print_summary(result.summary, console)
-    console.print(f"Record: {result.folder}", highlight=False, soft_wrap=True)
+    console.print(f"Record: {result.folder}", markup=False, highlight=False, soft_wrap=True)
     if (page := result.folder / HTML).is_file():
-        console.print(f"Report: {page}", highlight=False, soft_wrap=True)
+        console.print(f"Report: {page}", markup=False, highlight=False, soft_wrap=True)
     if kept:
-        console.print(f"Kept; `emulate down {result.folder}` removes it.")
+        console.print(f"Kept; `emulate down {result.folder}` removes it.", markup=False)
 
 
 def print_summary(summary: Mapping[str, Any], console: Console) -> None:
@@ -323,8 +325,8 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
         f"restart: {rule}\nsuccess: {scenario.success}\ntimeout: {timeout}", highlight=False
     )
     for fault in plan.faults:
-        words = in_words(fault.trigger)
-        console.print(f"fault {fault.id}: {fault.kind} {fault.target} at {words}", highlight=False)
+        words = f"fault {fault.id}: {fault.kind} {fault.target} at {in_words(fault.trigger)}"
+        console.print(words, markup=False, highlight=False)
     for task in plan.tasks:
         if task.index == 0:
             console.print(f"\nenvironment of [bold]{task.name}[/bold]:", highlight=False)
@@ -332,7 +334,7 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
                 console.print(f"  {key}={value}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"\n{len(requests)} engine requests; --json shows each as it is sent.")
     for warning in plan.warnings:
-        console.print(f"[yellow]note:[/yellow] {warning}", highlight=False)
+        console.print(f"[yellow]note:[/yellow] {escape(warning)}", highlight=False)
 
 
 def _limits(task: Task) -> str:
@@ -351,7 +353,7 @@ def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Cons
         plan = record.plan
         things = left.get(record.run_id, 0)
         table.add_row(
-            record.run_id,
+            escape(record.run_id),
             escape(f"{plan.scenario.name} {plan.variant}".strip()),
             plan.engine,
             state,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,13 @@ from rich.console import Console
 
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
 from emulator.analysis.checks import summary
+from emulator.analysis.listing import Listed
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
-from emulator.report.terminal import print_summary
+from emulator.report.listing import print_listing
+from emulator.report.terminal import print_plan, print_result, print_summary
+from emulator.results import Result
+from emulator.supervisor.events import JobEnd
+from tests.histories import a_plan
 
 
 def printed(
@@ -89,3 +95,36 @@ def test_of_many_tasks_that_fared_alike_the_rates_are_from_the_least_to_the_grea
         throughput=Throughput(tasks={name: Rate(10.0 + n) for n, name in enumerate(names)}),
     )
     assert any("worker-0 .. worker-12 (13)" in line and "10.0 to 22.0" in line for line in lines)
+
+
+# --- What others write is text --------------------------------------------------------------------
+
+
+def shown(print_it: Callable[[Console], None]) -> str:
+    """Return what is printed to a stream that takes UTF-8 and nothing else."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    print_it(Console(file=stream, width=120))
+    return stream.buffer.getvalue().decode()
+
+
+def test_last_words_are_printed_whatever_they_are() -> None:
+    analysis = Analysis("failed", "worker-0 failed", 1.0, tasks={}, time={})
+    told = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
+    words = ("bad \udcff byte", "\x1b[2J\x1b]0;title\x07[bold]gone[/]")
+    end = JobEnd("failed", "worker-0 failed", "worker-0", words)
+    result = Result(Path("/runs [a]/r"), end, analysis, [], told)
+    text = shown(lambda console: print_result(result, console, kept=True))
+    assert "  bad  byte\n  [bold]gone[/]\n" in text
+    assert "\x1b" not in text
+    assert text.count("/runs [a]/r") == 2
+
+
+@pytest.mark.parametrize("log", ["done [/INST]", "Saving [checkpoint] 7"])
+def test_a_plan_shows_the_lines_that_faults_wait_for(log: str) -> None:
+    plan = a_plan("{worker: 2}", f"faults: [{{kill: worker-1, at: {{log: '{log}'}}}}]\n")
+    assert f"kill worker-1 at log {log}\n" in shown(lambda console: print_plan(plan, [], console))
+
+
+def test_a_run_is_listed_by_the_name_of_its_folder() -> None:
+    row = Listed("mwms [old]", "mwms", "", "docker", None, "succeeded", "ok")
+    assert "mwms [old]" in shown(lambda console: print_listing([row], console))

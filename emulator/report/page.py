@@ -179,7 +179,7 @@ def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
         ("phase", facts.phases),
     ):
         for what in dict.fromkeys(span.what for span in spans):
-            yield kind, what, colour(what)
+            yield kind, printable(what), colour(what)
     for state in sorted({ending.state for ending in facts.endings}):
         yield state, state, colour(state)
 

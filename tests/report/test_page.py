@@ -92,6 +92,13 @@ def test_charts_cannot_close_their_script_element() -> None:
     assert charts.keys() == {"timeline"}
 
 
+def test_a_phase_of_no_characters_does_not_keep_the_page_from_being_written(tmp_path: Path) -> None:
+    told = [*preempted(), happened(21, "phase", "worker-0", phase="a\ud800\x1b[2J", state="begin")]
+    told += [happened(22, "phase", "worker-0", phase="a\ud800\x1b[2J", state="end")]
+    written = put(tmp_path / "report.html", page.render(facts_of(told)))
+    assert "</span>a</li>" in written.read_text(encoding="utf-8")
+
+
 def test_every_number_of_the_summary_is_there_without_scripts(tmp_path: Path) -> None:
     text = text_of(page.render(read(a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": STEPS}))))
     assert {"1.00", "64.0", "19"} <= set(text.split())  # a step of 64 examples each second

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import uuid4
 
 from emulator.analysis.comparison import Row
 from emulator.errors import RecordError
@@ -40,10 +41,17 @@ def write_comparison(rows: Sequence[Row], records: Sequence[Record], path: Path)
 
 
 def put(path: Path, text: str) -> Path:
-    """Write a file whole or not at all; raises RecordError."""
-    partial = path.with_name(f"{path.name}.partial")
+    """Write a file whole or not at all; raises RecordError.
+
+    Several may write it at a time, one of them wins. A link or a device (`/dev/stdout`) stays what
+    it is, and is written to.
+    """
+    partial = path.with_name(f"{path.name}.{uuid4().hex[:8]}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            path.write_text(text, encoding="utf-8")
+            return path
         try:
             partial.write_text(text, encoding="utf-8")
             os.replace(partial, path)

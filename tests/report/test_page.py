@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
 import xml.etree.ElementTree as ET
 from importlib import resources
@@ -180,6 +181,33 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
     with pytest.raises(RecordError, match="choose another place"):
         put(Path("/proc/nobody/report.html"), "text")
+
+
+def test_a_link_or_a_device_stays_what_it_is(tmp_path: Path) -> None:
+    link, file = tmp_path / "link", tmp_path / "file"
+    link.symlink_to(file)
+    put(link, "text")
+    assert link.is_symlink()
+    assert file.read_text() == "text"
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    put(pipe, "text")
+    assert pipe.is_fifo()
+    assert os.read(reader, 9) == b"text"
+    os.close(reader)
+
+
+def test_two_may_write_the_same_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.replace
+
+    def after_another(partial: Path, path: Path) -> None:
+        monkeypatch.setattr(os, "replace", real)
+        put(path, "of another")
+        real(partial, path)
+
+    monkeypatch.setattr(os, "replace", after_another)
+    put(tmp_path / "report.md", "text")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("report.md", "text")]
 
 
 # --- Words and numbers --------------------------------------------------------------------------

@@ -24,11 +24,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
+import selectors
 import socket
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -320,7 +320,7 @@ class Door:
                 stack.enter_context(self._loopback.listening(self._folder))
                 sockets.append(self._loopback.socket)
             self._opened()  # who connects from now on is served, if after a moment
-            select.select([*sockets, self._wakes], [], [])
+            _wait_for_any([*sockets, self._wakes])
             if self._closing:
                 return
             import uvicorn
@@ -337,6 +337,14 @@ class Door:
             self._server = uvicorn.Server(config)
             if not self._closing:
                 self._server.run(sockets=sockets)
+
+
+def _wait_for_any(sockets: Sequence[socket.socket]) -> None:
+    """Wait until one of them has something; unlike select() also above file number 1023."""
+    with selectors.DefaultSelector() as selector:
+        for one in sockets:
+            selector.register(one, selectors.EVENT_READ)
+        selector.select()
 
 
 @contextlib.contextmanager

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import psutil
@@ -17,7 +18,8 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.api.door import SOCKET
+from emulator.api.door import SOCKET, Door
+from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, UsageError
 from tests.conftest import Emulate, Finished
 
@@ -264,6 +266,25 @@ def test_a_long_path_has_its_api_all_the_same(emulate: Emulate, tmp_path: Path) 
         cluster.wait()
     assert not door.is_symlink()
     assert not real.parent.exists()
+
+
+def test_a_supervisor_with_a_thousand_open_files_has_its_api(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2000:
+        pytest.skip("not so many files may be open here")
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+        for _ in range(1030):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        opened = threading.Event()
+        door = Door(cast("Any", None), Inbox(), tmp_path, opened.set)
+        stack.callback(door.close)
+        door.open()
+        assert opened.wait(10)
+        transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
+        with httpx.Client(transport=transport, timeout=10) as client:
+            assert client.get("http://run/v1/nothing").status_code == 404
 
 
 def test_a_task_that_prints_without_end_does_not_drown_its_readers(

@@ -14,9 +14,11 @@ def whole_lines(path: Path, name: str, offsets: dict[str, int]) -> list[bytes]:
     """Return the complete lines of a file beyond its offset in `offsets`, and move that."""
     try:
         with path.open("rb") as file:
-            if offsets.get(name, 0) > os.fstat(file.fileno()).st_size:
-                offsets[name] = 0  # thinned meanwhile: another file
-            file.seek(offsets.get(name, 0))
+            if begin := offsets.get(name, 0):
+                # What was read ended with a line: else it was thinned meanwhile, to another file.
+                file.seek(begin - 1)
+                offsets[name] = begin if file.read(1) == b"\n" else 0
+                file.seek(offsets[name])
             new = file.read()
     except FileNotFoundError:
         return []

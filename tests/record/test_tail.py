@@ -29,6 +29,14 @@ def test_a_file_that_became_shorter_is_another(tmp_path: Path) -> None:
     assert whole_lines(path, "samples", offsets) == [b"both\n"]
 
 
+def test_so_is_one_that_has_grown_again_since(tmp_path: Path) -> None:
+    path, offsets = tmp_path / "samples", dict[str, int]()
+    path.write_bytes(b"one\ntwo\n")
+    whole_lines(path, "samples", offsets)
+    path.write_bytes(b"both\nthree and four\n")
+    assert whole_lines(path, "samples", offsets) == [b"both\n", b"three and four\n"]
+
+
 @given(
     lines=st.lists(st.binary(max_size=9).map(lambda b: b.replace(b"\n", b"")), max_size=9),
     torn=st.sampled_from([b"", b"torn"]),

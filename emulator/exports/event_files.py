@@ -17,7 +17,7 @@ from math import isfinite
 from pathlib import Path
 
 from emulator.analysis.throughput import Curve, curve
-from emulator.metrics.samples import GpuUsage, Sample, series
+from emulator.metrics.samples import GpuUsage, Sample, device_numbers, series
 from emulator.plan import Plan
 from emulator.record.folder import Entry
 
@@ -76,8 +76,9 @@ def moments(
     found: dict[str, list[Moment]] = {JOB: [], **{task.name: [] for task in plan.tasks}}
     for run, of_run in _rates(plan, history, duration, began):
         found[run].append(of_run)
+    numbers = device_numbers(samples)
     for sample in samples:
-        for run, scalars in _of_gpus(sample.gpus).items():
+        for run, scalars in _of_gpus(sample.gpus, numbers).items():
             found[run].append(Moment(_milliseconds(sample.t), sample.wall, scalars))
     walls = {sample.t: sample.wall for sample in samples}
     for task in plan.tasks:
@@ -145,14 +146,15 @@ def _number(value: object) -> float | None:
         return None
 
 
-def _of_gpus(gpus: Iterable[GpuUsage]) -> dict[str, dict[str, float]]:
+def _of_gpus(gpus: Iterable[GpuUsage], numbers: Mapping[str, str]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for gpu in gpus:
-        tags = {f"gpu/{gpu.index}/{tag}": getattr(gpu, name) for name, (tag, _) in _GPU.items()}
+        group = f"gpu/{numbers[gpu.uuid]}"
+        tags = {f"{group}/{tag}": getattr(gpu, name) for name, (tag, _) in _GPU.items()}
         found[JOB].update(_known(tags))
         for task, share in gpu.tasks.items():
             of_task = {"memory_bytes": share.memory, "utilisation": share.utilisation}
-            tags = {f"gpu/{gpu.index}/{tag}": value for tag, value in of_task.items()}
+            tags = {f"{group}/{tag}": value for tag, value in of_task.items()}
             found[task].update(_known(tags))
     return found
 

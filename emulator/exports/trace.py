@@ -17,7 +17,7 @@ from typing import Any
 from emulator.analysis.analyse import FaultResult
 from emulator.analysis.spans import Span, Timed, lanes, phases, states, steps, timed
 from emulator.analysis.throughput import curve
-from emulator.metrics.samples import Sample, series
+from emulator.metrics.samples import Sample, device_numbers, series
 from emulator.plan import Plan, Task
 from emulator.record.folder import Entry
 from emulator.scenario.faults import from_json
@@ -185,10 +185,10 @@ def _job(moments: Sequence[Timed], end: float, names: list[Event]) -> Iterator[E
 
 
 def _job_gpus(samples: Sequence[Sample]) -> Iterator[Event]:
-    process = _Process(JOB, "job", [])
+    process, numbers = _Process(JOB, "job", []), device_numbers(samples)
     for sample in samples:
         for gpu in sample.gpus:
-            name, t = f"GPU {gpu.index}", sample.t
+            name, t = f"GPU {numbers[gpu.uuid]}", sample.t
             if gpu.utilisation is not None:
                 yield process.count(f"{name} utilisation", "%", t, 100 * gpu.utilisation)
             if gpu.memory is not None:
@@ -286,10 +286,11 @@ def _usage(
             yield process.count("CPU", "cores", sample.t, now.cpu)
         if now.memory is not None:
             yield process.count("memory", "MiB", sample.t, now.memory / _MIB)
+    numbers = device_numbers(samples)
     for sample in samples:
         for gpu in sample.gpus:
             if (share := gpu.tasks.get(process.name)) and share.memory is not None:
-                name = f"GPU {gpu.index} memory"
+                name = f"GPU {numbers[gpu.uuid]} memory"
                 yield process.count(name, "MiB", sample.t, share.memory / _MIB)
     ends = [when for when, entry in of_task if entry.event == "exit" and of_samples]
     for when in ends:

@@ -7,6 +7,7 @@ nothing of a total, and a day's samples can be thinned without changing one (`th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
@@ -18,6 +19,7 @@ __all__ = [
     "Rates",
     "Sample",
     "Usage",
+    "device_numbers",
     "from_json",
     "halved",
     "rates",
@@ -168,6 +170,22 @@ def series(samples: Iterable[Sample], task: str) -> list[tuple[float, Rates]]:
             found.append((sample.t, rates(earlier, sample.tasks[task], seconds)))
         before = sample
     return found
+
+
+def device_numbers(samples: Iterable[Sample]) -> dict[str, str]:
+    """Return what to call each device, by its uuid: its index, such as `0`.
+
+    MIG instances have the index of their device and follow it: they are `0.1`, `0.2`, ...
+    """
+    numbers: dict[str, str] = {}
+    count: Counter[int] = Counter()
+    for sample in samples:
+        for gpu in sample.gpus:
+            if gpu.uuid not in numbers:
+                instance = count[gpu.index]
+                numbers[gpu.uuid] = f"{gpu.index}.{instance}" if instance else str(gpu.index)
+                count[gpu.index] += 1
+    return numbers
 
 
 def thinned(samples: Sequence[Sample]) -> list[Sample]:

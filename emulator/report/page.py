@@ -31,7 +31,7 @@ from emulator.analysis.throughput import throughput
 from emulator.plan import Task
 from emulator.report.facts import Facts, key_figures, printable
 from emulator.report.figures import Chart, colour, line, timeline
-from emulator.report.usage import gpu_panels, no_gpus, task_panels
+from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
 from emulator.units import format_duration, format_size
 
 __all__ = ["WORDS", "Cause", "causes", "embedded", "linker", "page", "render", "series"]
@@ -67,7 +67,7 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         gpus=gpus,
         no_gpus=no_gpus(facts),
         series=list(series(names, [name for panel in panels for name in panel.lines])),
-        devices=list(series(lines := gpus[0].lines if gpus else [], lines)),
+        devices=list(series(list(devices(facts).values()), [n for p in gpus for n in p.lines])),
         commands=_commands(facts.plan.tasks),
         rendezvous={task.name: dict(_environment(task)) for task in facts.plan.tasks},
         files=facts.files | {"report.md", "junit.xml"},

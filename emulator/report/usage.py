@@ -9,11 +9,11 @@ from html import escape
 from typing import Any
 
 from emulator.analysis.throughput import Curve
-from emulator.metrics.samples import GpuUsage, Rates, Sample, Usage, series
+from emulator.metrics.samples import GpuUsage, Rates, Sample, Usage, device_numbers, series
 from emulator.report.facts import Facts
 from emulator.report.figures import POINTS, Chart, axis, layout, line, short, thinned
 
-__all__ = ["Panel", "gpu_panels", "no_gpus", "task_panels"]
+__all__ = ["Panel", "devices", "gpu_panels", "no_gpus", "task_panels"]
 
 HEIGHT = 190
 """Pixels of one chart."""
@@ -124,11 +124,11 @@ def _steps(speed: Curve) -> Iterator[Line]:
 def gpu_panels(facts: Facts) -> Iterator[Panel]:
     """Yield what every device did, and what of it each task had."""
     end = facts.end
-    names = sorted({_device(gpu) for sample in facts.samples for gpu in sample.gpus})
+    names = devices(facts)
     for title, note, unit, value in _DEVICES:
-        lines = [(name, list(_of_device(facts.samples, name, value))) for name in names]
+        lines = [(n, list(_of_device(facts.samples, uuid, value))) for uuid, n in names.items()]
         if known := _known(lines):
-            yield _panel(title, note, unit, known, names, end)
+            yield _panel(title, note, unit, known, list(names.values()), end)
     tasks = [task.name for task in facts.plan.tasks]
     shares = [(name, list(_of_task(facts.samples, name))) for name in tasks]
     if known := _known(shares):
@@ -145,16 +145,17 @@ def no_gpus(facts: Facts) -> str:
     return f"No GPU was watched: {why}" if why else "No GPU was seen in use."
 
 
-def _device(gpu: GpuUsage) -> str:
-    return f"GPU {gpu.index}"
+def devices(facts: Facts) -> dict[str, str]:
+    """Return what every device is called, by its uuid, in their order."""
+    return {uuid: f"GPU {number}" for uuid, number in device_numbers(facts.samples).items()}
 
 
 def _of_device(
-    samples: Sequence[Sample], name: str, value: Callable[[GpuUsage], Value]
+    samples: Sequence[Sample], uuid: str, value: Callable[[GpuUsage], Value]
 ) -> Iterator[tuple[float, Value]]:
     for sample in samples:
         for gpu in sample.gpus:
-            if _device(gpu) == name:
+            if gpu.uuid == uuid:
                 yield sample.t, value(gpu)
 
 

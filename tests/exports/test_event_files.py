@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from emulator.exports.event_files import JOB, Moment, moments, write_event_file
+from emulator.metrics.samples import GpuShare, GpuUsage, Sample
 from tests.exports.runs import DURATION, a_history, a_plan, some_samples
 from tests.histories import BEGAN, history, step
 
@@ -66,6 +67,16 @@ def test_gpus_are_the_jobs_and_what_a_task_has_of_them_is_the_tasks(
     assert points(found[JOB], "gpu/0/power_watts") == [(BEGAN + 2, 2000, 212.5)]
     assert points(found["worker-1"], "gpu/0/memory_bytes") == [(BEGAN + 2, 2000, 2.0**31)]
     assert "gpu/0/power_watts" not in tags(found["worker-1"])
+
+
+def test_parts_of_a_divided_device_are_told_apart() -> None:
+    parts = [GpuUsage(0, "GPU-a", power=1.0), GpuUsage(0, "MIG-a", memory=2)]
+    parts.append(GpuUsage(0, "MIG-b", memory=3, tasks={"worker-0": GpuShare(3)}))
+    found = moments(a_plan(), a_history(), [Sample(1, BEGAN + 1, {}, parts)], DURATION)
+    assert points(found[JOB], "gpu/0/power_watts") == [(BEGAN + 1, 1000, 1.0)]
+    assert points(found[JOB], "gpu/0.1/memory_bytes") == [(BEGAN + 1, 1000, 2.0)]
+    assert points(found[JOB], "gpu/0.2/memory_bytes") == [(BEGAN + 1, 1000, 3.0)]
+    assert points(found["worker-0"], "gpu/0.2/memory_bytes") == [(BEGAN + 1, 1000, 3.0)]
 
 
 def test_the_throughput_adds_up_to_what_was_done(found: dict[str, list[Moment]]) -> None:

@@ -9,12 +9,12 @@ import pytest
 from emulator.analysis.analyse import analyse
 from emulator.exports import trace as module
 from emulator.exports.trace import HEAD, Event, as_json, trace
-from emulator.metrics.samples import Sample
+from emulator.metrics.samples import GpuShare, GpuUsage, Sample
 from emulator.plan import Plan
 from emulator.record.folder import Entry
 from tests.exports.runs import DURATION, TEXT, a_history, a_plan, some_samples
 from tests.exports.trace_format import problems, read
-from tests.histories import fault, happened, history, step
+from tests.histories import BEGAN, fault, happened, history, step
 
 
 def traced(
@@ -117,6 +117,16 @@ def test_counters_show_what_was_measured(events: list[Event]) -> None:
     assert counted(events, 3, "GPU 0 memory") == [(2_000_000, 2048.0)]
     assert max(rate for _, rate in counted(events, 1, "throughput")) == pytest.approx(10)
     assert counted(events, 4, "throughput") == []  # a server makes none
+
+
+def test_parts_of_a_divided_device_have_counters_of_their_own() -> None:
+    shares = [{"worker-0": GpuShare(2**20)}, {"worker-1": GpuShare(2**21)}]
+    parts = [GpuUsage(0, "GPU-a")]
+    parts += [GpuUsage(0, f"MIG-{n}", memory=2**22, tasks=held) for n, held in enumerate(shares)]
+    events = traced(a_history(), [Sample(1, BEGAN + 1, {}, parts)])
+    assert counted(events, 1, "GPU 0.1 memory") == counted(events, 1, "GPU 0.2 memory")
+    assert counted(events, 1, "GPU 0.1 memory") == [(1e6, 4.0)]
+    assert counted(events, 3, "GPU 0.2 memory") == [(1e6, 2.0)]
 
 
 def test_a_network_fault_shows_at_each_task_that_it_strikes() -> None:

@@ -226,6 +226,22 @@ def test_gpus_have_charts_by_device_and_by_task() -> None:
     assert no_gpus(facts) == ""
 
 
+def test_each_part_of_a_divided_device_has_a_line_of_its_own() -> None:
+    parts = [
+        GpuUsage(0, "GPU-a", power=300.0),
+        GpuUsage(0, "MIG-a", memory=2**30),
+        GpuUsage(0, "MIG-b", memory=2**31),
+        GpuUsage(1, "GPU-b", memory=2**32, power=100.0),
+    ]
+    facts = facts_of(preempted(), samples=[Sample(t, t, {}, parts) for t in (1, 2)])
+    found = {
+        panel.title: {trace["name"]: trace["y"] for trace in panel.chart["data"]}
+        for panel in gpu_panels(facts)
+    }
+    assert found["GPU power"] == {"GPU 0": [300, 300], "GPU 1": [100, 100]}
+    assert found["GPU memory"] == {"GPU 0.1": [1, 1], "GPU 0.2": [2, 2], "GPU 1": [4, 4]}
+
+
 def test_one_line_says_why_there_are_no_gpus() -> None:
     sampled = [happened(0, "run"), happened(0, "sampling", why_no_gpus="no NVIDIA driver"), job(1)]
     assert no_gpus(facts_of(sampled, extra="")) == "No GPU was watched: no NVIDIA driver"

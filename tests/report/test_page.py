@@ -19,6 +19,7 @@ from emulator.analysis.checks import Verdict
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError
+from emulator.metrics.samples import GpuUsage, Sample
 from emulator.record.folder import Record
 from emulator.report import junit, markdown, page
 from emulator.report.facts import Facts, key_figures, printable, read
@@ -98,6 +99,20 @@ def test_a_phase_of_no_characters_does_not_keep_the_page_from_being_written(tmp_
     told += [happened(22, "phase", "worker-0", phase="a\ud800\x1b[2J", state="end")]
     written = put(tmp_path / "report.html", page.render(facts_of(told)))
     assert "</span>a</li>" in written.read_text(encoding="utf-8")
+
+
+def test_the_legend_of_gpus_has_all_devices_as_they_are_drawn() -> None:
+    first, second = GpuUsage(0, "GPU-a", memory=1), GpuUsage(1, "GPU-b", utilisation=0.5)
+    html = page.render(facts_of(preempted(), samples=[Sample(1, 1, {}, [first, second])]))
+    charts = json.loads(embedded(html, "charts"))
+    drawn = {
+        trace["name"]: trace["line"]["color"]
+        for name, chart in charts.items()
+        if name.startswith("gpu-")
+        for trace in chart["data"]
+    }
+    legend = re.findall(r'data-series="(GPU \d)".*?stroke:var\((--series-\d)\)', html)
+    assert dict(legend) == drawn == {"GPU 0": "--series-1", "GPU 1": "--series-2"}
 
 
 def test_every_number_of_the_summary_is_there_without_scripts(tmp_path: Path) -> None:

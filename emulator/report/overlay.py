@@ -35,11 +35,12 @@ class _Run:
 def render(rows: Sequence[Row], facts: Sequence[Facts], *, place: Path) -> str:
     """Return the page of some runs, which lies in the folder `place`."""
     names = list(called(rows))
+    by = next((row.efficiency_by for row in rows if row.efficiency_by), None)
     return page(
         "compare.html.j2",
         {"curves": curves(names, facts)},
         runs=[
-            _Run(name, row, list(_cells(row, rows[0])), list(causes(one.analysis.time)), link)
+            _Run(name, row, list(_cells(row, rows[0], by)), list(causes(one.analysis.time)), link)
             for name, row, one in zip(names, rows, facts, strict=True)
             for link in [linker(one.folder, place)(HTML) if HTML in one.files else ""]
         ],
@@ -60,7 +61,7 @@ def curves(names: Sequence[str], facts: Sequence[Facts]) -> Chart:
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": escape(name),
+                "name": name,  # never shown, and what the legend's buttons know it by
                 "x": [short(t) for t, _ in points],
                 "y": [short(rate) for _, rate in points],
                 "line": line(number),
@@ -77,7 +78,8 @@ def curves(names: Sequence[str], facts: Sequence[Facts]) -> Chart:
     return {"height": HEIGHT, "data": data, "layout": shape}
 
 
-def _cells(row: Row, reference: Row) -> Iterator[tuple[str, str]]:
+def _cells(row: Row, reference: Row, by: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the same columns for every row; `by`: what efficiencies count, None without any."""
     yield "Steps", "" if row.final_step is None else str(row.final_step)
     yield "Lost", "" if row.lost_steps is None else str(row.lost_steps)
     yield "Restarts", str(row.restarts)
@@ -86,5 +88,7 @@ def _cells(row: Row, reference: Row) -> Iterator[tuple[str, str]]:
     yield "Goodput", beside(row, reference, "goodput", "{:.0%}".format)
     yield "Steps/s", beside(row, reference, "steps_per_second", "{:.1f}".format)
     yield "Took", beside(row, reference, "duration", format_duration)
-    if row.efficiency is not None:
-        yield f"Scaling efficiency, by {row.efficiency_by}", f"{row.efficiency:.2f}"
+    if by is not None:
+        other = f" by {row.efficiency_by}" if row.efficiency_by != by else ""
+        said = "" if row.efficiency is None else f"{row.efficiency:.2f}{other}"
+        yield f"Scaling efficiency, by {by}", said

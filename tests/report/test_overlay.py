@@ -1,0 +1,44 @@
+"""The page of several runs over each other."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from emulator.analysis.comparison import Row, rows
+from emulator.report.facts import Facts
+from emulator.report.overlay import render
+from tests.histories import happened, job
+from tests.report.runs import facts_of, preempted
+
+
+def overlaid(*runs: tuple[Facts, str]) -> tuple[str, list[dict[str, Any]]]:
+    """Return the page of runs with their variants, the first the baseline, and its curves."""
+    judged = [(facts.plan, facts.analysis, facts.verdicts) for facts, _ in runs]
+    found: list[Row] = [
+        replace(row, variant=variant)
+        for row, (_, variant) in zip(rows(judged, judged[-1]), runs, strict=True)
+    ]
+    html = render(found, [facts for facts, _ in runs], place=Path("/runs"))
+    (charts,) = re.findall(r'(?s)id="charts">(.*?)</script>', html)
+    return html, json.loads(charts)["curves"]["data"]
+
+
+def test_every_run_has_the_columns_of_the_head() -> None:
+    silent = facts_of([happened(0, "run"), job(20)])
+    html, _ = overlaid((silent, "x=1"), (facts_of(preempted()), "x=2"))
+    (table,) = re.findall(r'(?s)<section id="runs">.*?</table>', html)
+    cells = [len(re.findall("<t[hd]", row)) for row in re.findall("(?s)<tr>.*?</tr>", table)]
+    assert len(cells) == 3
+    assert len(set(cells)) == 1
+    assert "Scaling efficiency, by steps" in table
+
+
+def test_the_legends_buttons_know_every_curve_by_its_name() -> None:
+    html, curves = overlaid((facts_of(preempted()), "x='a&b'"), (facts_of(preempted()), "x=<c>"))
+    assert [curve["name"] for curve in curves] == ["x='a&b'", "x=<c>"]
+    assert 'data-series="x=&#39;a&amp;b&#39;"' in html
+    assert "<c>" not in "".join(curve["hovertemplate"] for curve in curves)

@@ -133,7 +133,9 @@ def _examples(history: Sequence[Entry]) -> list[Entry]:
 
 def _told(entry: Entry) -> dict[str, float]:
     numbers = {key: _number(value) for key, value in entry.data.items() if key != "step"}
-    return _known({f"training/{key}": number for key, number in numbers.items()})
+    # A key may have half of a surrogate pair, which no UTF-8 holds.
+    tags = {key.encode("utf-8", "backslashreplace").decode(): key for key in numbers}
+    return _known({f"training/{tag}": numbers[key] for tag, key in tags.items()})
 
 
 def _number(value: object) -> float | None:

@@ -128,6 +128,13 @@ def test_no_value_that_a_program_prints_can_break_it(told: object, tmp_path: Pat
         write_event_file(tmp_path / f"{run}.tfevents", of_run, BEGAN)
 
 
+def test_no_name_that_a_program_gives_a_number_can_break_it(tmp_path: Path) -> None:
+    told = history([step(1, "worker-0", 1, **{"a\ud800": 1.5, "": 2})])
+    found = moments(a_plan(), told, [], 1)["worker-0"]
+    assert tags(found) >= {"training/a\\ud800", "training/"}
+    write_event_file(tmp_path / "worker-0.tfevents", found, BEGAN)
+
+
 # --- In a real TensorBoard ------------------------------------------------------------------------
 
 

@@ -27,7 +27,8 @@ def claim(folder: Path, kind: str, files: Sequence[str], about: Mapping[str, Any
     marker = folder / f"emulate-{kind}.json"
     before = _read(marker)
     ours = [name for name in before.get("files", ()) if _is_inside(folder, name)]
-    foreign = [name for name in files if (folder / name).exists() and name not in ours]
+    with saying(folder):
+        foreign = [name for name in files if (folder / name).exists() and name not in ours]
     if foreign:
         raise UsageError(
             f"{folder / foreign[0]} is there already, and no export of ours.",

@@ -92,5 +92,7 @@ def test_what_the_disk_says_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"Can't write .*file: File exists"):
         claim(tmp_path / "file", "csv", ["a.csv"], ABOUT)
+    with pytest.raises(UsageError, match=r"Can't write .*: File name too long"):
+        claim(tmp_path / ("x" * 300), "csv", ["a.csv"], ABOUT)
     with pytest.raises(UsageError, match=r"Can't write .*: Is a directory"), saying(tmp_path):
         tmp_path.open("w")

@@ -40,6 +40,8 @@ PORTS = range(20000, 29000)
 """Below the range from which Linux and macOS take ports for outgoing connections."""
 GONE_WITHIN = 5.0
 """Seconds that killed processes get to be gone before we say that they are not."""
+SECRET = "EMULATOR_API_TOKEN"
+"""The token of every run's API, if the user has set one: nothing that a task should have."""
 
 
 @dataclass
@@ -324,7 +326,8 @@ def _environment(task: Task) -> dict[str, str]:
     """Return the task's variables over this machine's; `python` is the one that runs us."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     folder = str(Path(task.env["EMULATOR_SHARED"]).parent)
-    return {**os.environ, "PATH": path, **task.env, "EMULATOR_FOLDER": folder}
+    ours = {name: value for name, value in os.environ.items() if name != SECRET}
+    return {**ours, "PATH": path, **task.env, "EMULATOR_FOLDER": folder}
 
 
 def _resolve(task: Task, path: str) -> list[str]:

@@ -195,6 +195,14 @@ def test_tasks_do_not_get_the_users_token(emulate: Emulate, tmp_path: Path) -> N
         cluster.wait()
 
 
+def test_nor_do_those_of_a_run_without_a_port(emulate: Emulate, tmp_path: Path) -> None:
+    with up(emulate, tmp_path, **{VARIABLE: "my-own-token"}) as cluster:
+        pid = int(cluster.wait_for(event="running").data["id"])
+        assert VARIABLE not in psutil.Process(pid).environ()
+        end_of(emulate)
+        cluster.wait()
+
+
 def test_a_bad_port_starts_nothing(emulate: Emulate, tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

@@ -199,12 +199,12 @@ def _speeds(facts: Facts) -> list[tuple[str, Any]]:
     return [(name, rate) for name, rate in rates if rate.step_times or rate.steps_per_second]
 
 
-def _commands(tasks: Sequence[Task]) -> dict[str, list[str]]:
-    """Return what is run, each with the tasks that run it."""
-    found: dict[str, list[str]] = {}
+def _commands(tasks: Sequence[Task]) -> list[tuple[str, str, list[str]]]:
+    """Return what is run: command, image, and the tasks that run it."""
+    found: dict[tuple[str, str], list[str]] = {}
     for task in tasks:
-        found.setdefault(shlex.join(task.command), []).append(task.name)
-    return found
+        found.setdefault((shlex.join(task.command), task.image or ""), []).append(task.name)
+    return [(*what, names) for what, names in found.items()]
 
 
 def _environment(task: Task) -> Iterator[tuple[str, str]]:

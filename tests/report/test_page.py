@@ -138,6 +138,13 @@ def test_a_record_with_next_to_nothing_has_reports(told: list[Any]) -> None:
     ET.fromstring(junit.render([facts]))
 
 
+def test_every_command_stands_with_its_image() -> None:
+    cluster = "{worker: {replicas: 2, image: 'a:1'}, ps: {replicas: 1, image: 'b:2'}}"
+    text = text_of(page.render(facts_of([happened(0, "run"), job(1)], cluster, extra="")))
+    assert "worker-0, worker-1, image a:1" in text
+    assert "ps-0, image b:2" in text
+
+
 def test_links_lead_from_where_the_page_is_to_the_run(tmp_path: Path) -> None:
     record = a_run(tmp_path / "a b", "cluster: {worker: 1}", {"worker-0": STEPS})
     inside = (record.path / "report.html").read_text()

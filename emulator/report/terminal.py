@@ -235,7 +235,7 @@ def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
         seconds = [fault[key] for key in keys]
         saved, gone, *rest = ("" if t is None else format_duration(t) for t in seconds)
         code = "" if fault["exit_code"] is None else str(fault["exit_code"])
-        name = f"{fault['id']}: {fault['kind']} {fault['target']}"
+        name = escape(f"{fault['id']}: {fault['kind']} {fault['target']}")
         rates = [fault[f"rate_{when}"] for when in ("before", "during", "after")]
         shown = " > ".join("?" if rate is None else f"{rate:.0f}" for rate in rates)
         table.add_row(name, fault["status"], saved, gone, code, *rest, shown)

@@ -39,7 +39,11 @@ Application = Callable[
 
 
 class Loopback:
-    """A port that is taken, and the token for it; it answers once `listening`."""
+    """A port that is taken, and the token for it.
+
+    Who connects waits until somebody answers: two may bind the same port as long as neither
+    listens, and the second would learn of it when its tasks run already.
+    """
 
     def __init__(self, port: int) -> None:
         """Take a port, 0: any that is free. Raises UsageError."""
@@ -54,6 +58,7 @@ class Loopback:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self.socket.bind((ADDRESS, port))
+            self.socket.listen(16)
         except (OSError, OverflowError) as error:
             self.socket.close()
             why = getattr(error, "strerror", None) or error
@@ -69,7 +74,7 @@ class Loopback:
 
     @contextlib.contextmanager
     def listening(self, folder: Path) -> Iterator[None]:
-        """Listen, and say in the run folder where; a token of ours only to the folder's owner."""
+        """Say in the run folder where it is; a token of ours only to the folder's owner."""
         files = [folder / PORT, *([] if self._given else [folder / TOKEN])]
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self.socket.close)
@@ -82,7 +87,6 @@ class Loopback:
                         file.write(f"{text}\n")
             except OSError as error:
                 raise RecordError(f"Can't write {path}: {error.strerror}.") from None
-            self.socket.listen(16)
             yield
 
 

@@ -92,6 +92,9 @@ def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
         other.listen()
         with pytest.raises(UsageError, match=r"Can't take port .* `--api-port 0`"):
             Loopback(other.getsockname()[1])
+    mine = Loopback(0)  # of a run whose tasks do not run yet
+    with mine.socket, pytest.raises(UsageError, match=f"Can't take port {mine.port}"):
+        Loopback(mine.port)
     with pytest.raises(UsageError, match="Can't take port 70000"):
         Loopback(70000)
 

@@ -13,7 +13,7 @@ __all__ = ["render"]
 
 _MARKS = {"ok": "✅ ok", "failed": "❌ failed", "unknown": "❓ unknown"}
 # What GitHub's Markdown would take for more than text.
-_ACTIVE = re.compile(r"([\\`*_{}\[\]<>|#~!@])")
+_ACTIVE = re.compile(r"([\\`*_{}\[\]<>|#~!@&$])")
 
 
 def render(facts: Facts) -> str:

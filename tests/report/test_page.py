@@ -288,9 +288,9 @@ def test_markdown_says_the_verdict_first_and_has_every_table() -> None:
 def test_what_tasks_print_is_text_in_markdown(tmp_path: Path) -> None:
     text = markdown.render(read(a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": FAILS})))
     assert "\n````text\n<script>alert(1)</script> | `x` ``` \n````\n" in text
-    verdict = Verdict("a|b", "failed", "<b>", "*x*\nnew line")
+    verdict = Verdict("a|b", "failed", "<b> &copy; $x$", "*x*\nnew line")
     cell = markdown.render(facts_of(preempted(), verdicts=[verdict]))
-    assert "| a\\|b | ❌ failed | \\<b\\> | \\*x\\* new line |" in cell
+    assert "| a\\|b | ❌ failed | \\<b\\> \\&copy; \\$x\\$ | \\*x\\* new line |" in cell
 
 
 # --- junit.xml ----------------------------------------------------------------------------------

@@ -116,6 +116,9 @@ _FAULT = (
     Column("rate_before", "float", "steps/s", "of the job, in the ten seconds before"),
     Column("rate_during", "float", "steps/s", "until the task was back"),
     Column("rate_after", "float", "steps/s", "in the ten seconds after that"),
+    Column("target_before", "float", "steps/s", "of the target alone, as the three before"),
+    Column("target_during", "float", "steps/s", "likewise"),
+    Column("target_after", "float", "steps/s", "likewise"),
 )
 
 

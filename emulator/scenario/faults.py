@@ -252,14 +252,15 @@ def _link(source: str, target: str, strike: Strike) -> Link:
 def _replay(number: int, fault: Fault, tasks: Sequence[str]) -> Iterator[PlannedFault]:
     """Yield the preemptions of a trace, `speed` times faster than they were recorded.
 
-    Who is still away is struck again as soon as it is surely back. `down` of the fault, where it
-    is given, takes the place of the rows'.
+    It begins `at` the fault's time. Who is still away is struck again as soon as it is surely back.
+    `down` of the fault, where it is given, takes the place of the rows'.
     """
+    begin = (fault.at.time if fault.at else None) or 0.0
     back = dict.fromkeys(tasks, 0.0)
     for index, row in enumerate(fault.trace or ()):
         targets = _matching(row.target, tasks, f"faults.{number}.trace, row {index + 1}")
         for target in targets:
-            when = max(row.time / fault.speed, back[target])
+            when = max(begin + row.time / fault.speed, back[target])
             if when == math.inf:
                 continue  # it never comes back
             planned = PlannedFault(

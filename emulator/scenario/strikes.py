@@ -236,7 +236,8 @@ class Fault(Strike):
     """Of `random`; the scenario's own where nothing is said."""
     max: int = Field(default=10, strict=True, ge=1, le=1000)
     trace: Annotated[tuple[TraceRow, ...], BeforeValidator(_rows)] | None = None
-    """A CSV file with the columns time, target and down, in seconds; or such rows."""
+    """A CSV file with the columns time, target and down, in seconds; or such rows. It begins `at` a
+    time, else with the run."""
     speed: float = Field(default=1.0, strict=True, gt=0)
     """How many times faster than it was recorded a trace is replayed."""
 
@@ -255,8 +256,10 @@ class Fault(Strike):
     def _when(self) -> Fault:
         struck = any(getattr(self, kind) is not None for kind in STRIKES)
         if self.trace is not None:
-            if struck or self.at is not None or self.random is not None:
+            if struck or self.random is not None:
                 raise ValueError("`trace` says itself what is preempted, and when")
+            if self.at is not None and self.at.time is None:
+                raise ValueError("`at` of a trace is the time when it begins, such as `10s`")
             return self
         if self.speed != 1.0:
             raise ValueError("`speed` is an option of trace")

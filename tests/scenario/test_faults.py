@@ -204,7 +204,14 @@ def test_what_a_line_triggers(
         ("kill: ps-0, at: 1s, speed: 2", "faults.0: `speed` is an option of trace"),
         ("kill: ps-0, at: 1s, name: 1st", "faults.0.name: "),
         ("trace: gone.csv", "faults.0.trace: the trace gone.csv can't be read: No such file"),
-        ("trace: [{time: 1, target: ps-0, down: 1}], at: 1s", "faults.0: `trace` says itself what"),
+        (
+            "trace: [{time: 1, target: ps-0, down: 1}], kill: x",
+            "faults.0: `trace` says itself what",
+        ),
+        (
+            "trace: [{time: 1, target: ps-0, down: 1}], at: {step: 3}",
+            "faults.0: `at` of a trace is the time when it begins, such as `10s`",
+        ),
         (
             "trace: [{time: 1, target: ps-9, down: 1}]",
             "faults.0.trace: no task is called 'ps-9' (did you mean 'ps-0'?)",
@@ -323,6 +330,16 @@ def test_who_is_still_away_in_a_trace_is_struck_once_it_is_back(tmp_path: Path) 
     first, second = timeline(load(tmp_path / "s.yaml"), TASKS)
     assert (first.down, second.down) == (2, 2)  # the fault's own goes before the rows'
     assert (first.trigger.time, second.trigger.time) == (10, 10 + 1 + 2 + SETTLED)
+
+
+def test_a_trace_begins_at_the_time_of_the_fault(tmp_path: Path) -> None:
+    rows = "[{time: 20, target: ps-0, down: 1}, {time: 60, target: worker-0, down: 1}]"
+    begins = {"": [2.0, 6.0], ", at: 5s": [7.0, 11.0]}
+    for at, times in begins.items():
+        faults = f"  - {{trace: {rows}, speed: 10, grace: 0s{at}}}\n"
+        (tmp_path / "s.yaml").write_text(BASE + faults)
+        planned = timeline(load(tmp_path / "s.yaml"), TASKS)
+        assert [fault.trigger.time for fault in planned] == times
 
 
 def test_a_trace_is_a_file_beside_the_scenario(tmp_path: Path) -> None:

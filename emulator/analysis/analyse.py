@@ -16,7 +16,7 @@ from emulator.plan import Plan
 from emulator.record.history import Entry
 from emulator.scenario.faults import PlannedFault, from_json
 
-__all__ = ["Analysis", "FaultResult", "TaskResult", "analyse"]
+__all__ = ["Analysis", "FaultResult", "TaskResult", "analyse", "faults_of"]
 
 WINDOW = 10.0
 """Seconds before and after a fault in which the job's rate is taken."""
@@ -116,7 +116,7 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     course = Course(history)
     tasks = _tasks(plan, history)
     work = follow(plan, history)
-    faults = [_fault(fault, course, work) for fault in (*plan.faults, *_by_hand(history))]
+    faults = [_fault(fault, course, work) for fault in faults_of(plan, history)]
     recoveries = list(_recoveries(course)) + [
         fault.stepped
         for fault in faults
@@ -234,11 +234,10 @@ def _recoveries(course: Course) -> Iterator[float | None]:
         yield None if back is None else back.wall - failed.wall
 
 
-def _by_hand(history: Sequence[Entry]) -> Iterator[PlannedFault]:
-    """Yield the faults that were not in the plan, from where they were noted."""
-    for entry in history:
-        if entry.event == "fault" and entry.data["stage"] == "planned":
-            yield from_json(entry.data["plan"])
+def faults_of(plan: Plan, history: Sequence[Entry]) -> list[PlannedFault]:
+    """Return the planned faults, and those by hand from where they were noted."""
+    told = (e for e in history if e.event == "fault" and e.data["stage"] == "planned")
+    return [*plan.faults, *(from_json(entry.data["plan"]) for entry in told)]
 
 
 def _fault(planned: PlannedFault, course: Course, work: Mapping[str, Work]) -> FaultResult:

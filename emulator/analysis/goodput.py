@@ -42,7 +42,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
 from typing import NamedTuple
 
-from emulator.record.history import Entry
+from emulator.record.history import STAMPED, Entry
 
 __all__ = ["CAUSES", "split"]
 
@@ -61,8 +61,6 @@ CAUSES = (
 )
 _TOLD = frozenset({"data", "compile", "checkpoint", "restore", "eval"})
 """Phases that are causes of their own; a startup is what comes before a step anyway."""
-_STAMPED = frozenset({"step", "phase", "exit"})
-"""Events that the engine says the time of."""
 _ENDING = frozenset({"preempt", "kill", "terminate", "restart", "oom"})
 """Faults that end their target."""
 _MICRO = 1_000_000
@@ -111,7 +109,7 @@ def _moments(history: Sequence[Entry], end: int) -> list[Moment]:
     began = history[0].wall - history[0].t
 
     def when(entry: Entry) -> int:
-        seconds = entry.wall - began if entry.event in _STAMPED else entry.t
+        seconds = entry.wall - began if entry.event in STAMPED else entry.t
         return min(max(round(seconds * _MICRO), 0), end)  # the engine's clock may be off
 
     entries = takewhile(lambda entry: entry.event != "job", history)

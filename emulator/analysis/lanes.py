@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from emulator.analysis import spans
+from emulator.analysis.analyse import faults_of
 from emulator.plan import Plan
 from emulator.record.folder import Entry
-from emulator.scenario.faults import PlannedFault, from_json
 
-__all__ = ["STATES", "Ending", "Span", "endings", "faults_of", "over_at", "phases", "states"]
+__all__ = ["STATES", "Ending", "Span", "endings", "over_at", "phases", "states"]
 
 STATES = (
     "starting",
@@ -60,18 +60,13 @@ def over_at(history: Sequence[Entry]) -> float:
     return max((entry.t for entry in history), default=0.0)
 
 
-def faults_of(plan: Plan, history: Sequence[Entry]) -> list[PlannedFault]:
-    """Return the planned faults, and those that were asked for by hand."""
-    told = (e for e in history if e.event == "fault" and e.data["stage"] == "planned")
-    return [*plan.faults, *(from_json(entry.data["plan"]) for entry in told)]
-
-
 def states(plan: Plan, history: Sequence[Entry]) -> list[Span]:
     """Return the states of every task, each task's in order and without overlap.
 
     Before its first start and after its last exit a task is in none; see `endings`.
     """
-    end, impaired = over_at(history), _impairments(plan, history)
+    end = over_at(history)
+    impaired = _impairments(plan, history, end)
     found = [
         span
         for task, moments in _moments(history).items()
@@ -91,30 +86,21 @@ def _moments(history: Sequence[Entry]) -> Mapping[str, list[spans.Timed]]:
     return found
 
 
-def _impairments(plan: Plan, history: Sequence[Entry]) -> Mapping[str, list[Span]]:
-    """Return when each task was not itself though it ran."""
+def _impairments(plan: Plan, history: Sequence[Entry], over: float) -> Mapping[str, list[Span]]:
+    """Return when each task was not itself though it ran; the run is `over` then."""
     found: dict[str, list[Span]] = defaultdict(list)
     by_id = {fault.id: fault for fault in faults_of(plan, history)}
-    for entry in history:
-        if entry.event != "fault" or entry.data["stage"] != "applied":
-            continue
-        fault = by_id.get(str(entry.data["id"]))
+    stages = [entry for entry in history if entry.event == "fault"]
+    healed = {str(e.data["id"]): e.t for e in reversed(stages) if e.data["stage"] == "healed"}
+    for entry in stages:
+        fault = by_id.get(str(entry.data["id"])) if entry.data["stage"] == "applied" else None
         if fault is None or "exit_code" in entry.data:
             continue  # it is gone, and that is a state of its own
-        until = _healed(fault.id, history)
+        until = healed.get(fault.id, over)
         what = _IMPAIRED.get(fault.kind, "impaired")
         for task in fault.tasks:
             found[task].append(Span(task, what, entry.t, until))
     return found
-
-
-def _healed(fault: str, history: Sequence[Entry]) -> float:
-    ends = (
-        entry.t
-        for entry in history
-        if entry.event == "fault" and entry.data["id"] == fault and entry.data["stage"] == "healed"
-    )
-    return next(ends, over_at(history))
 
 
 def _split(whole: Span, over: Sequence[Span]) -> Iterator[Span]:

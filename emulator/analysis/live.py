@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from emulator.analysis.pace import Pace
 from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
 from emulator.plan import Plan, Task
-from emulator.record.history import Entry
+from emulator.record.history import STAMPED, Entry
 from emulator.scenario.faults import PlannedFault, from_json
 from emulator.scenario.strikes import LASTING
 
@@ -191,7 +191,7 @@ class Live:
 
     def entry(self, entry: Entry) -> None:
         """Take an event of the history."""
-        if entry.event not in ("step", "phase", "exit"):  # those have the engine's clock
+        if entry.event not in STAMPED:  # those have the engine's clock
             self.began = entry.wall - entry.t
         self.tick(entry.t)
         match entry.event:

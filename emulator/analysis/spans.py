@@ -10,12 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.record.folder import Entry
+from emulator.record.history import STAMPED, Entry
 
 __all__ = ["Span", "lanes", "phases", "states", "steps", "timed"]
-
-_STAMPED = frozenset({"step", "phase", "exit"})
-"""Events that the engine says the time of."""
 
 Timed = tuple[float, Entry]
 """An entry and when it happened."""
@@ -38,7 +35,7 @@ def timed(history: Sequence[Entry]) -> list[Timed]:
     latest: dict[str, float] = {}
     found = []
     for entry in history:
-        stamped = entry.event in _STAMPED
+        stamped = entry.event in STAMPED
         # Microseconds, as written. The engine's clock may be ahead; nothing is heard of early.
         when = min(round(entry.wall - began, 6), entry.t) if stamped else entry.t
         latest[entry.task] = max(when, latest.get(entry.task, 0.0))

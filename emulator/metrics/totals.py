@@ -73,7 +73,7 @@ def totals(samples: Sequence[Sample], task: str) -> Totals | None:
         cpu_seconds=round(sum(life[-1].cpu for life in lives), 6),
         cpu=round(within / seconds, 4) if seconds > 0 else None,
         memory_peak=max(memory, default=None),
-        throttled=None if None in throttled else round(sum(filter(None, throttled)), 6),
+        throttled=None if None in throttled else round(sum(filter(None, throttled), 0.0), 6),
         received=total("received"),
         sent=total("sent"),
         read=total("read"),

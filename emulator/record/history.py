@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-__all__ = ["Entry", "as_it_happened", "entry_of"]
+__all__ = ["STAMPED", "Entry", "as_it_happened", "entry_of"]
+
+STAMPED = frozenset({"step", "phase", "exit"})
+"""Events that the engine says the time of: what a task did itself."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
     for entry in history:
         if entry.event == "attached":
             taken_over = entry
-        elif taken_over and entry.event in ("step", "phase", "exit"):
+        elif taken_over and entry.event in STAMPED:
             since = taken_over.wall - entry.wall
             if since > 0:
                 entry = replace(entry, t=round(max(0.0, taken_over.t - since), 6))

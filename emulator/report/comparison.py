@@ -31,8 +31,8 @@ _COLUMNS = (
     "steps/s",
     "took",
 )
-
-
+_SCALED = "efficiency"
+"""The column of runs that are held against a baseline."""
 _BY_STEPS = (
     "* by steps, which holds where a step is the same work with any number of workers; "
     "tell examples for the rest (docs/results.md)"
@@ -45,16 +45,16 @@ def print_comparison(rows: Sequence[Row], console: Console) -> None:
         values = " | ".join(written(row.differs[key]) for row in rows)
         console.print(f"{key}: {values}", markup=False, highlight=False, soft_wrap=True)
     names = list(called(rows))
-    room = console.width - _NUMBERS
+    scaled = any(row.efficiency is not None for row in rows)
+    room = console.width - _NUMBERS - (len(_SCALED) + 1 if scaled else 0)
     narrow = max(len(word) for name in names for word in name.split()) > room
     if narrow:
         for number, name in enumerate(names, start=1):
             console.print(f"{number}: {name}", markup=False, highlight=False, soft_wrap=True)
         names = [str(number) for number in range(1, len(rows) + 1)]
     table = Table(box=SIMPLE_HEAD, padding=(0, 0 if narrow else 1, 0, 0), pad_edge=False)
-    scaled = any(row.efficiency is not None for row in rows)
-    for column in (*_COLUMNS, "efficiency") if scaled else _COLUMNS:
-        table.add_column(column, overflow="fold", no_wrap=column in _WORDS)
+    for column in (*_COLUMNS, _SCALED) if scaled else _COLUMNS:
+        table.add_column(column, overflow="fold", no_wrap=column in (*_WORDS, _SCALED))
     # A fixed width: rich moves ratios below their numbers before it breaks a name.
     table.columns[0].width = min(max(map(len, names)), room) if not narrow else None
     for name, row in zip(names, rows, strict=True):

@@ -27,17 +27,14 @@ from markupsafe import Markup
 
 import emulator
 from emulator.analysis.goodput import CAUSES
-from emulator.analysis.throughput import throughput
 from emulator.plan import Task
 from emulator.report.facts import Facts, key_figures, printable
 from emulator.report.figures import Chart, colour, line, timeline
 from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
 from emulator.units import format_duration, format_size
 
-__all__ = ["WORDS", "Cause", "causes", "embedded", "linker", "page", "render", "series"]
+__all__ = ["Cause", "causes", "embedded", "linker", "page", "render", "series"]
 
-WORDS = {"ok": "ok", "failed": "failed", "unknown": "unknown"}
-"""What is said of a verdict beside its colour."""
 _MARKS = {"ok": "✓", "failed": "✗", "unknown": "?"}
 _RENDEZVOUS = ("TF_CONFIG", "CLUSTER_CONFIG")
 """Variables that hold JSON."""
@@ -142,7 +139,6 @@ def _templates() -> jinja2.Environment:
         "rate": lambda value: "?" if value is None else f"{value:.3g}",
         "said": lambda value: "" if value is None else printable(str(value)),
         "mark": _MARKS.__getitem__,
-        "word": WORDS.__getitem__,
         "limits": _limits,
         "when": _trigger,
     }
@@ -194,7 +190,7 @@ def series(names: Sequence[str], drawn: Sequence[str]) -> Iterator[tuple[str, st
 
 def _speeds(facts: Facts) -> list[tuple[str, Any]]:
     """Return how fast the job and each task that tells of steps trained."""
-    found = throughput(facts.plan, facts.history)
+    found = facts.analysis.throughput
     rates = [("job", found.job), *found.tasks.items()]
     return [(name, rate) for name, rate in rates if rate.step_times or rate.steps_per_second]
 

@@ -208,6 +208,12 @@ def test_a_baseline_gives_each_run_its_efficiency() -> None:
     assert lines[-1].endswith(" 10.0s 0.90")
 
 
+def test_the_header_of_the_efficiency_stays_whole_where_it_is_narrow() -> None:
+    row = replace(scaled(Rate(18, 900))[0], run_id="mwms-1120180437-5d2e31")
+    for width in (100, 110, 120, 130):
+        assert any(line.rstrip().endswith("efficiency") for line in table(row, width=width))
+
+
 def test_an_efficiency_by_steps_says_when_it_holds() -> None:
     (row,) = scaled(Rate(18, None))
     assert (row.efficiency, row.efficiency_by) == (0.9, "steps")

@@ -75,7 +75,6 @@ def _scaled(row: Row, run: Judged, baseline: Judged) -> Row:
 def _row(
     plan: Plan, analysis: Analysis, verdicts: Sequence[Verdict], differs: Mapping[str, Any]
 ) -> Row:
-    recovered = analysis.recoveries and not analysis.unrecovered
     return Row(
         run_id=plan.run_id,
         variant=plan.variant,
@@ -85,7 +84,7 @@ def _row(
         # Who told of no step has lost none that we would know of.
         lost_steps=None if analysis.final_step is None else analysis.lost_steps,
         restarts=analysis.restarts,
-        worst_recovery=rounded(max(analysis.recoveries)) if recovered else None,
+        worst_recovery=rounded(analysis.worst_recovery),
         unrecovered=analysis.unrecovered,
         goodput=rounded(analysis.goodput),
         steps_per_second=rounded(analysis.steps_per_second),

@@ -31,6 +31,8 @@ class Listener:
     sample: Callable[[Sample], None] = lambda sample: None
     reachable: Callable[[], None] = lambda: None
     """The API answers; called on a thread of its own."""
+    stoppable: Callable[[Callable[[], None]], None] = lambda stop: None
+    """Gets what ends the job as Ctrl-C does, a second time at once; works at any time."""
 
 
 class ExpectationFailed(AssertionError):

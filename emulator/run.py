@@ -60,6 +60,7 @@ def up(
     run_id: str | None = None,
     variant: str = "",
     keep: bool = False,
+    reports: bool = True,
     loopback: Loopback | None = None,
     listener: Listener = Listener(),
     clock: Clock | None = None,
@@ -67,8 +68,8 @@ def up(
     """Run a scenario to its end, remove what it made unless told to `keep` it, and judge it.
 
     `text` is the scenario as it was written and `variant` what makes this run differ from others
-    of it, for the record; `loopback` is a port that the API answers on as well. Raises
-    EmulatorError; what the run made is removed then as well.
+    of it, for the record; `reports` are the pages for people, `loopback` is a port that the API
+    answers on as well. Raises EmulatorError; what the run made is removed then as well.
     """
     clock = clock or RealClock()
     plan, folder = make_ready(scenario, engine, out=out, run_id=run_id, variant=variant)
@@ -76,7 +77,15 @@ def up(
     listener.planned(plan, folder)
     record = RunFolder(folder, plan, text, clock)
     return _see_through(
-        Supervisor, plan, engine, record, clock, keep=keep, loopback=loopback, listener=listener
+        Supervisor,
+        plan,
+        engine,
+        record,
+        clock,
+        keep=keep,
+        reports=reports,
+        loopback=loopback,
+        listener=listener,
     )
 
 
@@ -119,6 +128,7 @@ def _see_through(
     clock: Clock,
     *,
     keep: bool,
+    reports: bool = True,
     loopback: Loopback | None,
     listener: Listener,
 ) -> Result:
@@ -132,7 +142,8 @@ def _see_through(
         record.finish("verdicts.json", [asdict(verdict) for verdict in verdicts])
     finally:
         try:
-            _write_reports(record.path, listener)
+            if reports:
+                _write_reports(record.path, listener)
         finally:
             record.close()
     return Result(record.path, end, analysis, verdicts, summary)
@@ -191,6 +202,7 @@ def _supervise(
         on_line=on_line,
         on_sample=on_sample,
     )
+    listener.stoppable(lambda: supervisor.inbox.put(Interrupted(signal.SIGTERM)))
     if not isinstance(clock, ManualClock):
         desk, inbox = supervisor.desk, supervisor.inbox
         door = Door(desk, inbox, record.path, listener.reachable, loopback=loopback)

@@ -47,10 +47,11 @@ def connect(run: str | Path = "last", out: str | Path = "runs") -> Cluster:
 class Cluster:
     """A run that goes on. Its methods raise UsageError where a request makes no sense."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, *, over: bool = False) -> None:
+        """`over`: it may be over already; all that it was is in its folder."""
         self.record = record
         self.folder, self.run_id = record.path, record.run_id
-        if not (self.folder / SOCKET).exists():
+        if not over and not (self.folder / SOCKET).exists():
             raise UsageError(_why_not(record))
         import httpx
 

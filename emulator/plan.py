@@ -7,6 +7,7 @@ the engine (addresses, image references, GPU devices, where the shared volume sh
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -209,6 +210,12 @@ def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, 
 
 def _warnings(scenario: Scenario) -> Iterator[str]:
     """Yield what is legal but rarely meant."""
+    if scenario.parametrize:
+        count = math.prod(len(values) for values in scenario.parametrize.values())
+        yield f"parametrize: pytest runs {count} variants; this is the scenario as it stands"
+    throughput = scenario.expect.throughput
+    if scenario.reference and not (throughput and throughput.at_least):
+        yield "there is a reference, but no expect.throughput.at_least that compares with it"
     roles = scenario.cluster
     if scenario.framework == "tensorflow":
         if sum(spec.replicas for spec in roles.values()) == 1:

@@ -21,7 +21,7 @@ LAYERS = [
     {"errors", "clock", "units", "steps", "bundled", "netem", "metrics"},
     {"rendezvous", "scenario"},
     {"plan"},
-    {"record"},
+    {"record", "broker"},
     {"analysis", "base_image"},
     {"images"},
     {"engines"},

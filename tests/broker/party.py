@@ -1,0 +1,79 @@
+"""One who wants a part of the machine, as a process of its own; told on stdin what to do.
+
+It says on stdout what happens to it: `waiting NAMES`, `recovering NAME RUNS`, `granted GPUS`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from emulator.broker import Broker, Capacity, Claim, Lease, Need
+from emulator.errors import EmulatorError
+
+
+class RanOut(Exception):
+    """What the handler of a signal raises."""
+
+
+def on_alarm(number: int, frame: FrameType | None) -> None:
+    raise RanOut
+
+
+def say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+def waiting(claims: Sequence[Claim]) -> None:
+    say("waiting", *[claim.name for claim in claims])
+
+
+def recover(claim: Claim) -> None:
+    say("recovering", claim.name, claim.pid, *[run.run_id for run in claim.runs])
+    if "stuck" in sys.argv:
+        sys.stdin.readline()
+
+
+def main(folder: str, name: str, cpus: str, gpus: str, *devices: str) -> None:
+    signal.signal(signal.SIGALRM, on_alarm)
+    broker = Broker(Path(folder))
+    capacity = Capacity(4, 100, tuple(d for d in devices if d != "stuck"))
+    leases: list[Lease] = []
+
+    def acquire(cpus: str, gpus: str) -> None:
+        need = Need(float(cpus), 0, int(gpus))
+        try:
+            lease = broker.acquire(name, need, capacity, recover=recover, waiting=waiting)
+        except (EmulatorError, RanOut, KeyboardInterrupt) as error:
+            say("not", type(error).__name__, error)
+        else:
+            leases.append(lease)
+            say("granted", *lease.gpus)
+
+    acquire(cpus, gpus)
+    for line in sys.stdin:
+        match line.split():
+            case ["run", run_id]:
+                leases[-1].began_run(run_id, "process", Path("runs", run_id))
+                say("noted")
+            case ["again", cpus, gpus]:
+                acquire(cpus, gpus)
+            case ["release"]:
+                leases.pop().release()
+                say("released")
+            case ["fork"]:
+                child = os.fork()
+                if not child:
+                    for lease in leases:
+                        lease.release()  # nothing of the parent's
+                    say("forked", os.getpid())
+                    signal.pause()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

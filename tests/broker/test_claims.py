@@ -1,0 +1,167 @@
+"""What is granted, and in which order; and what a scenario needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.broker import Capacity, Claim, Need, grant, need_of
+from emulator.scenario.model import Scenario
+from emulator.scenario.reading import parse
+
+TWO_GPUS = Capacity(cpus=4, memory=100, gpus=("a", "b"))
+
+
+def claim(number: int, *, of: Capacity = TWO_GPUS, granted: bool = False, **need: Any) -> Claim:
+    return Claim(number, f"test-{number}", 1, Need(**need), of, granted)
+
+
+def granted(*claims: Claim) -> list[int]:
+    return [claim.number for claim in grant(claims) if claim.granted]
+
+
+def test_what_fits_is_granted() -> None:
+    assert granted(claim(1, cpus=1), claim(2, cpus=3)) == [1, 2]
+    assert granted(claim(1, cpus=1), claim(2, cpus=3.5)) == [1]
+    assert granted(claim(1, memory=60), claim(2, memory=60)) == [1]
+    assert granted(claim(1, gpus=2), claim(2, gpus=1)) == [1]
+
+
+def test_nobody_overtakes_one_that_waits() -> None:
+    assert granted(claim(1, cpus=3), claim(2, cpus=2), claim(3, cpus=1)) == [1]
+
+
+def test_the_order_is_that_of_arrival_and_not_that_of_the_list() -> None:
+    assert [c.number for c in grant([claim(2, cpus=4), claim(1, cpus=4)])] == [1, 2]
+    assert granted(claim(2, cpus=4), claim(1, cpus=4)) == [1]
+
+
+def test_who_wants_more_than_there_is_gets_all_of_it_alone() -> None:
+    large = claim(1, cpus=100, memory=1000, gpus=8)
+    assert [c.gpus for c in grant([large])] == [("a", "b")]
+    assert granted(large, claim(2, cpus=1)) == [1]
+    assert granted(claim(1, cpus=1, granted=True), replace(large, number=2)) == [1]
+
+
+def test_who_needs_nothing_goes_beside_anybody() -> None:
+    assert granted(claim(1, cpus=4), claim(2)) == [1, 2]
+
+
+def test_three_thirds_are_a_whole() -> None:
+    one = Capacity(cpus=1, memory=0)
+    thirds = [claim(n, of=one, cpus=c) for n, c in enumerate([0.1, 0.2, 0.7])]
+    assert granted(*thirds) == [0, 1, 2]
+
+
+def test_devices_that_are_held_are_not_handed_out() -> None:
+    held = replace(claim(1, gpus=1, granted=True), gpus=("a",))
+    assert [c.gpus for c in grant([held, claim(2, gpus=1)])] == [("a",), ("b",)]
+
+
+def test_engines_with_different_capacities_share_a_machine() -> None:
+    small = Capacity(cpus=2, memory=100)
+    assert granted(claim(1, cpus=2), claim(2, of=small, cpus=1)) == [1]
+    assert granted(claim(1, of=small, cpus=2), claim(2, cpus=2)) == [1, 2]
+
+
+needs = st.builds(
+    Need,
+    cpus=st.floats(0, 10, allow_nan=False),
+    memory=st.integers(0, 200),
+    gpus=st.integers(0, 5),
+)
+capacities = st.builds(
+    Capacity,
+    cpus=st.floats(0.5, 8),
+    memory=st.integers(1, 100),
+    gpus=st.lists(st.sampled_from("abcd"), unique=True).map(tuple),
+)
+
+
+@st.composite
+def deeds(draw: st.DrawFn) -> list[tuple[str, Any]]:
+    """Comings and goings: (`come`, need), or (`go`, which of those that hold something)."""
+    come = st.tuples(st.just("come"), needs)
+    go = st.tuples(st.just("go"), st.integers(0, 100))
+    return draw(st.lists(st.one_of(come, go), max_size=30))
+
+
+def inside(claims: list[Claim], capacity: Capacity) -> bool:
+    held = [claim for claim in claims if claim.granted]
+    return (
+        sum(min(c.need.cpus, capacity.cpus) for c in held) <= capacity.cpus + 1e-3
+        and sum(min(c.need.memory, capacity.memory) for c in held) <= capacity.memory
+    )
+
+
+@given(capacity=capacities, what=deeds())
+def test_never_over_capacity_no_device_twice_first_come_first_served_no_deadlock(
+    capacity: Capacity, what: list[tuple[str, Any]]
+) -> None:
+    claims: list[Claim] = []
+    for number, (deed, value) in enumerate(what):
+        if deed == "come":
+            claims.append(Claim(number, f"test-{number}", 1, value, capacity))
+        elif held := [claim for claim in claims if claim.granted]:
+            claims.remove(held[value % len(held)])
+        before = {claim.number: claim for claim in claims if claim.granted}
+        claims = grant(claims)
+        assert inside(claims, capacity)
+        devices = [device for claim in claims for device in claim.gpus]
+        assert len(devices) == len(set(devices))
+        assert set(devices) <= set(capacity.gpus)
+        for one in claims:
+            assert before.get(one.number, one) == one  # what is granted stays as it is
+            if one.granted:
+                assert len(one.gpus) == min(one.need.gpus, len(capacity.gpus))
+        order = [claim.granted for claim in claims if claim.number not in before]
+        assert order == sorted(order, reverse=True)  # the first ones, and no other
+        if not before and claims:
+            assert claims[0].granted
+
+
+@given(claims=st.lists(st.tuples(needs, capacities, st.booleans()), max_size=8))
+def test_where_nothing_is_held_the_first_is_granted_whatever_others_believe_there_is(
+    claims: list[tuple[Need, Capacity, bool]],
+) -> None:
+    waiting = [Claim(n, "", 1, need, of) for n, (need, of, _) in enumerate(claims)]
+    assert all(claim.granted for claim in grant(waiting)[:1])
+
+
+def scenario(text: str) -> Scenario:
+    return parse("name: test\nprogram: {command: [python, t.py]}\n" + text)
+
+
+def test_a_scenario_needs_what_its_tasks_are_limited_to() -> None:
+    made = scenario("cluster: {worker: {replicas: 3, cpus: 0.5, memory: 1g}, ps: {cpus: 1}}")
+    assert need_of(made) == Need(cpus=2.5, memory=3 * 2**30, gpus=0)
+
+
+def test_a_scenario_that_says_nothing_needs_nothing() -> None:
+    assert need_of(scenario("cluster: {worker: 2}")) == Need()
+
+
+def test_tasks_that_share_gpus_need_what_the_one_does_that_wants_most() -> None:
+    made = scenario(
+        "cluster:\n"
+        "  chief: {gpus: 1}\n"
+        "  worker: {replicas: 2, gpus: 2}\n"
+        "  ps: {replicas: 3, gpus: {count: 1, shared: true}}\n"
+        "  evaluator: {gpus: {count: 2, shared: true}}\n"
+    )
+    assert need_of(made).gpus == 1 + 2 * 2 + 2
+
+
+def test_what_a_scenario_reserves_counts_instead_of_its_limits() -> None:
+    made = scenario("cluster: {worker: {replicas: 2, cpus: 1, memory: 1k, gpus: 1}}")
+
+    def reserving(**reserve: object) -> Scenario:
+        with_key = SimpleNamespace(cluster=made.cluster, reserve=SimpleNamespace(**reserve))
+        return cast(Scenario, with_key)
+
+    assert need_of(reserving(cpus=0.5, memory=7)) == Need(cpus=0.5, memory=7, gpus=2)
+    assert need_of(reserving(cpus=None, memory=0)) == Need(cpus=2, memory=0, gpus=2)

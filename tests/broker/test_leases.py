@@ -1,0 +1,528 @@
+"""Leases among real processes: who waits, who is next, and what a killed one leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.broker import Broker, Capacity, Claim, Need, Run
+from emulator.errors import RecordError, UsageError
+
+pytestmark = pytest.mark.timeout(120)  # what waits for ever is what these look for
+
+ALL = Capacity(cpus=4, memory=100, gpus=("a", "b"))
+HERE = Path(__file__).parent
+
+
+class Party:
+    """A process that acquires, and then does what it is told; see `party.py`."""
+
+    def __init__(self, script: str, *arguments: object) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / script), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def says(self) -> str:
+        """Wait for its next line."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self, line: str) -> str:
+        """Tell it to do something, and return what it says to that."""
+        self.let(line)
+        return self.says()
+
+    def let(self, line: str = "") -> None:
+        """Tell it to do something, or to go on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> int:
+        """Let it end by itself."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait()
+
+    def reap(self) -> None:
+        self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+        self.process.wait()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "broker"
+
+
+Start = Callable[..., Party]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a script of this folder: `start("party.py", ...)`."""
+    started: list[Party] = []
+
+    def one(script: str, *arguments: object) -> Party:
+        started.append(Party(script, *arguments))
+        return started[-1]
+
+    yield one
+    for party in started:
+        party.reap()
+
+
+@pytest.fixture
+def party(start: Start, folder: Path) -> Start:
+    """Start one who wants a part: `party("name", cpus=2, gpus=1)`."""
+
+    def one(name: str, cpus: float = 0, gpus: int = 0, *more: str) -> Party:
+        return start("party.py", folder, name, cpus, gpus, *ALL.gpus, *more)
+
+    return one
+
+
+def unexpected(claim: Claim) -> None:
+    raise AssertionError(f"{claim.name} is not dead")
+
+
+def claims(folder: Path) -> list[str]:
+    """What lies in the folder beside the mutex."""
+    return sorted(path.name for path in folder.iterdir() if path.name != "mutex")
+
+
+def take_all(folder: Path) -> Broker:
+    """Take all there is and give it back: it hangs where anything is held."""
+    broker = Broker(folder)
+    with broker.acquire("all", Need(4, 100, 2), ALL, recover=unexpected) as lease:
+        assert lease.gpus == ALL.gpus
+    assert claims(folder) == []
+    return broker
+
+
+def test_what_is_free_is_granted_at_once_and_given_back(folder: Path) -> None:
+    broker = Broker(folder)
+    with broker.acquire("me", Need(cpus=4, gpus=1), ALL, recover=unexpected) as lease:
+        assert lease.gpus == ("a",)
+        assert 0 <= lease.waited < 60
+        assert len(claims(folder)) == 2
+    assert claims(folder) == []
+    lease.release()  # a second time does nothing
+    take_all(folder)
+
+
+def test_who_finds_no_room_waits_until_it_is_given_back(party: Start, folder: Path) -> None:
+    first = party("first", 3)
+    assert first.says() == "granted"
+    second = party("second", 2)
+    assert second.says() == "waiting first"
+    assert first.tell("release") == "released"
+    assert second.says() == "granted"
+    assert second.tell("release") == "released"
+    take_all(folder)
+
+
+def test_devices_go_to_one_at_a_time(party: Start) -> None:
+    first, second = party("first", 0, 1), party("second", 0, 1)
+    assert {first.says(), second.says()} == {"granted a", "granted b"}
+    third = party("third", 0, 1)
+    assert third.says().startswith("waiting")
+    second.let("release")
+    second.says()
+    assert third.says() in ("granted a", "granted b")
+
+
+def test_they_come_in_order_of_arrival_and_small_ones_do_not_overtake(party: Start) -> None:
+    first = party("first", 3)
+    assert first.says() == "granted"
+    large = party("large", 4)
+    assert large.says() == "waiting first"
+    small = party("small", 1)
+    assert small.says() == "waiting first large"
+    last = party("last", 4)
+    assert last.says() == "waiting first large small"
+    first.tell("release")
+    assert large.says() == "granted"
+    large.tell("release")
+    assert small.says() == "granted"  # and not `last`, which still waits for it
+    small.tell("release")
+    assert last.says() == "granted"
+
+
+def test_several_are_let_in_at_once(party: Start) -> None:
+    first = party("first", 4)
+    assert first.says() == "granted"
+    others = [party(f"other-{n}", 2) for n in range(2)]
+    assert all(other.says().startswith("waiting first") for other in others)
+    first.tell("release")
+    assert [other.says() for other in others] == ["granted", "granted"]
+
+
+def test_who_wants_more_than_there_is_runs_alone(party: Start) -> None:
+    large = party("large", 64, 8)
+    assert large.says() == "granted a b"
+    small = party("small", 0.1)
+    assert small.says() == "waiting large"
+    large.tell("release")
+    assert small.says() == "granted"
+
+
+def test_a_killed_holder_is_recovered_once_and_the_others_go_on(party: Start, folder: Path) -> None:
+    holder = party("holder", 4, 1)
+    assert holder.says() == "granted a"
+    assert holder.tell("run run-1") == "noted"
+    assert holder.tell("run run-2") == "noted"
+    waiters = [party(f"waiter-{n}", 1) for n in range(3)]
+    for waiter in waiters:
+        assert waiter.says().startswith("waiting holder")
+    holder.kill()
+    said = [[waiter.says()] for waiter in waiters]
+    for waiter, lines in zip(waiters, said, strict=True):
+        if lines[-1] != "granted":
+            lines.append(waiter.says())
+    recovered = [lines[0] for lines in said if lines[0] != "granted"]
+    assert recovered == [f"recovering holder {holder.process.pid} run-1 run-2"]
+    assert [lines[-1] for lines in said] == ["granted"] * 3
+    for waiter in waiters:
+        assert waiter.tell("release") == "released"
+    take_all(folder)
+
+
+def test_a_holder_that_died_before_is_recovered_by_the_next_who_comes(
+    party: Start, folder: Path
+) -> None:
+    holder = party("holder", 1)
+    holder.says()
+    holder.tell("run run-1")
+    holder.kill()
+    assert party("next", 1).says() == f"recovering holder {holder.process.pid} run-1"
+
+
+def test_what_is_held_is_not_free_before_it_is_recovered(party: Start) -> None:
+    holder = party("holder", 4)
+    assert holder.says() == "granted"
+    finder = party("finder", 4, 0, "stuck")
+    assert finder.says() == "waiting holder"
+    holder.kill()
+    assert finder.says().startswith("recovering holder")
+    late = party("late", 1)
+    assert late.says() == "waiting holder finder"
+    finder.let()
+    assert finder.says() == "granted"
+    finder.tell("release")
+    assert late.says() == "granted"
+
+
+def test_one_that_dies_while_it_recovers_is_found_in_turn(party: Start, folder: Path) -> None:
+    holder = party("holder", 4)
+    holder.says()
+    holder.tell("run run-1")
+    finder = party("finder", 4, 0, "stuck")
+    finder.says()
+    holder.kill()
+    assert finder.says().startswith("recovering holder")
+    other = party("other", 4)
+    assert other.says() == "waiting holder finder"
+    finder.kill()
+    assert other.says() == f"recovering holder {finder.process.pid} run-1"
+    assert other.says() == "granted"
+    other.tell("release")
+    take_all(folder)
+
+
+def test_a_killed_waiter_is_forgotten(party: Start, folder: Path) -> None:
+    holder = party("holder", 2)
+    holder.says()
+    large, small = party("large", 4), None
+    assert large.says() == "waiting holder"
+    small = party("small", 2)
+    assert small.says() == "waiting holder large"
+    large.kill()
+    assert small.says() == "granted"  # with nothing recovered, while `holder` goes on
+    assert holder.tell("release") == "released"
+    small.tell("release")
+    take_all(folder)
+
+
+def test_a_stopped_holder_is_not_dead(party: Start) -> None:
+    holder = party("holder", 4)
+    holder.says()
+    holder.signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, holder.process.pid, os.WSTOPPED | os.WNOWAIT)
+    waiter = party("waiter", 1)
+    assert waiter.says() == "waiting holder"
+    holder.signal(signal.SIGCONT)
+    holder.tell("release")
+    assert waiter.says() == "granted"
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGALRM, "RanOut")]
+)
+def test_waiting_can_be_interrupted_and_leaves_nothing(
+    party: Start, folder: Path, number: signal.Signals, error: str
+) -> None:
+    holder = party("holder", 4)
+    holder.says()
+    one = claims(folder)
+    waiter = party("waiter", 2)
+    assert waiter.says() == "waiting holder"
+    behind = party("behind", 2)
+    assert behind.says() == "waiting holder waiter"
+    waiter.signal(number)
+    assert waiter.says() == f"not {error}"
+    left = [name for name in claims(folder) if name not in one]
+    assert {json.loads((folder / n).read_text())["name"] for n in left if "json" in n} == {"behind"}
+    assert len(left) == 2
+    holder.tell("release")
+    assert behind.says() == "granted"
+    behind.tell("release")
+    take_all(folder)
+
+
+def test_a_second_lease_of_a_process_is_granted_at_once(party: Start, folder: Path) -> None:
+    holder = party("holder", 4, 1)
+    assert holder.says() == "granted a"
+    waiter = party("waiter", 1)
+    assert waiter.says() == "waiting holder"
+    assert holder.tell("again 4 1") == "granted b"
+    assert holder.tell("release") == "released"
+    late = party("late", 0)
+    assert late.says() == "waiting holder waiter"
+    assert holder.tell("release") == "released"
+    assert waiter.says() == "granted"
+    assert late.says() == "granted"
+    assert holder.tell("again 4 0") == "waiting waiter late"  # it holds nothing any more
+
+
+def test_devices_that_a_process_can_not_wait_for_are_refused(party: Start, folder: Path) -> None:
+    other, holder = party("other", 0, 1), party("holder", 1)
+    assert {other.says(), holder.says()} == {"granted a", "granted"}
+    said = holder.tell("again 0 2")
+    assert said.startswith("not UsageError holder asks for 2 GPU(s), but 1 are free.")
+    assert "held by other" in said
+    assert holder.tell("again 0 1") == "granted b"
+    assert len(claims(folder)) == 6
+
+
+def test_devices_of_a_dead_one_are_recovered_for_a_process_that_can_not_wait(
+    party: Start, folder: Path
+) -> None:
+    other, holder = party("other", 0, 2), party("holder", 1)
+    assert {other.says(), holder.says()} == {"granted a b", "granted"}
+    other.kill()
+    assert holder.tell("again 0 2").startswith("recovering other")
+    assert holder.says() == "granted a b"
+
+
+def test_a_forked_child_keeps_nothing_alive_and_gives_nothing_back(
+    party: Start, folder: Path
+) -> None:
+    holder = party("holder", 4)
+    holder.says()
+    child = int(holder.tell("fork").removeprefix("forked "))
+    try:
+        waiter = party("waiter", 1)
+        assert waiter.says() == "waiting holder"
+        holder.kill()
+        assert waiter.says().startswith("recovering holder")
+        assert waiter.says() == "granted"
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_process_that_was_started_keeps_nothing_alive(folder: Path, party: Start) -> None:
+    broker = Broker(folder)
+    with broker.acquire("me", Need(4), ALL, recover=unexpected):
+        child = subprocess.Popen(["sleep", "1000"], close_fds=False)
+    try:
+        assert party("other", 4).says() == "granted"
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_recover_dead_says_how_many_and_spares_the_living(party: Start, folder: Path) -> None:
+    broker = Broker(folder)
+    assert broker.recover_dead(unexpected) == 0
+    assert not folder.exists()  # it only looked
+    parties = [party(f"party-{n}", 1) for n in range(3)]
+    assert [p.says() for p in parties] == ["granted"] * 3
+    assert broker.recover_dead(unexpected) == 0
+    for dead in parties[:2]:
+        dead.tell("run of-" + str(dead.process.pid))
+        dead.kill()
+    found: list[Claim] = []
+    assert broker.recover_dead(found.append) == 2
+    runs = [
+        (Run(f"of-{dead.process.pid}", "process", Path(f"runs/of-{dead.process.pid}")),)
+        for dead in parties[:2]
+    ]
+    assert {claim.runs for claim in found} == set(runs)
+    assert len(claims(folder)) == 2
+    assert parties[2].tell("release") == "released"
+    take_all(folder)
+
+
+def test_what_can_not_be_recovered_stays_for_the_next(party: Start, folder: Path) -> None:
+    broker = Broker(folder)
+    holder = party("holder", 4)
+    holder.says()
+    holder.kill()
+
+    def fails(claim: Claim) -> None:
+        raise UsageError("The engine does not answer.")
+
+    with pytest.raises(UsageError, match="does not answer"):
+        broker.acquire("me", Need(1), ALL, recover=fails)
+    assert len(claims(folder)) == 2  # that of `holder`
+    found: list[Claim] = []
+    assert broker.recover_dead(found.append) == 1
+    take_all(folder)
+
+
+def test_what_waiting_raises_ends_it(party: Start, folder: Path) -> None:
+    holder = party("holder", 4)
+    holder.says()
+
+    def tired(claims: object) -> None:
+        raise ValueError("tired of it")
+
+    with pytest.raises(ValueError, match="tired"):
+        Broker(folder).acquire("me", Need(1), ALL, recover=unexpected, waiting=tired)
+    assert len(claims(folder)) == 2
+
+
+def test_half_written_claims_are_swept(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "00000001-aa.partial").write_text('{"number": 1, "na')
+    os.mkfifo(folder / "00000002-bb.pipe")
+    (folder / "00000003-cc.json").write_text("")
+    os.mkfifo(folder / "00000003-cc.pipe")
+    (folder / "00000004-dd.json").write_text("[]")
+    take_all(folder)
+
+
+def test_claims_that_are_removed_by_hand_are_told_of(folder: Path) -> None:
+    lease = Broker(folder).acquire("me", Need(4), ALL, recover=unexpected)
+    for name in claims(folder):
+        (folder / name).unlink()
+    with pytest.raises(RecordError, match="Somebody has removed"):
+        lease.began_run("run", "process", folder)
+    lease.release()
+    take_all(folder)
+
+
+def test_a_folder_that_can_not_be_written_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RecordError, match="Can't keep account"):
+        Broker(tmp_path / "file" / "broker").acquire("me", Need(), ALL, recover=unexpected)
+
+
+def test_the_folder_is_that_of_this_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert Broker().folder.is_relative_to(Path.home() / "Library" / "Caches") or (
+        Broker().folder.is_relative_to(tmp_path)
+    )
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    heavy = "('docker', 'typer', 'pydantic', 'psutil', 'yaml', 'asyncio')"
+    code = f"import emulator.broker, sys; print([n for n in {heavy} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# --- Crowds -------------------------------------------------------------------------------------
+
+
+def crowd(start: Start, folder: Path, log: Path, *, many: int, rounds: int, kills: float) -> None:
+    """Have many processes contend, until each had its rounds or has killed itself."""
+    log.touch()
+    members = [start("crowd.py", folder, log, n, rounds, kills) for n in range(many)]
+    for member in members:
+        assert member.says() == "ready"
+    for member in members:
+        member.let()
+    for member in members:
+        assert member.process.wait() in ((0, -signal.SIGKILL) if kills else (0,))
+
+
+def read(log: Path) -> tuple[Counter[str], Counter[str]]:
+    """Check that never more was held than there is; return the events, and who got his turn."""
+    held: dict[str, dict[str, object]] = {}
+    events: Counter[str] = Counter()
+    turns: Counter[str] = Counter()
+    for what, name, used in map(json.loads, log.read_text().splitlines()):
+        events[what] += 1
+        if what == "+":
+            held[name] = used
+            turns[name.split("-")[0]] += 1
+        elif what in "-x":
+            del held[name]  # and nobody twice
+        assert sum(float(str(u["cpus"])) for u in held.values()) <= 4
+        assert sum(int(str(u["memory"])) for u in held.values()) <= 1000
+        gpus = [gpu for u in held.values() for gpu in u["gpus"]]  # type: ignore[attr-defined]
+        assert len(gpus) == len(set(gpus))
+    return events, turns
+
+
+def test_many_contend_and_never_hold_too_much_and_all_get_their_turn(
+    start: Start, folder: Path, tmp_path: Path
+) -> None:
+    crowd(start, folder, tmp_path / "log", many=8, rounds=25, kills=0)
+    events, turns = read(tmp_path / "log")
+    assert turns == {str(n): 25 for n in range(8)}
+    assert events["+"] == events["-"] == 200
+    assert events["?"] > 20  # they did have to wait
+    take_all(folder)
+
+
+def test_many_are_killed_and_each_is_recovered_once(
+    start: Start, folder: Path, tmp_path: Path
+) -> None:
+    crowd(start, folder, tmp_path / "log", many=16, rounds=15, kills=0.15)
+    found: list[Claim] = []
+    Broker(folder).recover_dead(found.append)  # those that nobody came after
+    events, _ = read(tmp_path / "log")
+    assert events["x"] + len(found) == events["+"] - events["-"]
+    assert events["x"] > 3
+    take_all(folder)
+
+
+@pytest.mark.parametrize("held", ["3", "0"])
+def test_an_interrupt_at_any_point_leaves_nothing_that_lives(
+    start: Start, party: Start, folder: Path, held: str
+) -> None:
+    holder = party("holder", float(held))
+    assert holder.says() == "granted"
+    victim = start("interrupted.py", folder, 1000, 2)
+    interrupted, taken = map(int, victim.says().split())
+    assert interrupted + taken == 1000 or held == "0"
+    assert interrupted > 100
+    assert (taken == 0) == (held == "3")
+    assert holder.tell("release") == "released"
+    # What it may have left is dead, although it lives: nobody waits for it.
+    with Broker(folder).acquire("all", Need(4), Capacity(4, 0), recover=lambda claim: None):
+        pass
+    assert claims(folder) == []

@@ -200,7 +200,7 @@ def _hand_out_gpus(wanted: Sequence[tuple[str, Role]], site: Site) -> list[tuple
 def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, ...]:
     if count > len(free):
         raise Unsupported(
-            f"{name} asks for {count} GPU(s), but of the machine's {total} only "
+            f"{name} asks for {count} GPU(s), but of {total} that there are only "
             f"{len(free)} are left for it.",
             "Ask for fewer, or write `gpus: {count: 1, shared: true}`.",
             lacks="gpu",

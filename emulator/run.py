@@ -6,9 +6,9 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -40,15 +40,21 @@ def make_ready(
     out: Path,
     run_id: str | None = None,
     variant: str = "",
+    gpus: Sequence[str] | None = None,
 ) -> tuple[Plan, Path]:
     """Check that the engine can do it, and plan it; return the plan and its run folder.
+
+    Of the engine's devices it gets only `gpus`, where these are given.
 
     Raises Unsupported.
     """
     require(scenario, engine)
     run_id = run_id or new_run_id(scenario.name)
     folder = (out / run_id).resolve()
-    return make_plan(scenario, run_id, engine.site(run_id, folder), variant=variant), folder
+    site = engine.site(run_id, folder)
+    if gpus is not None:
+        site = replace(site, gpus=lambda: gpus)
+    return make_plan(scenario, run_id, site, variant=variant), folder
 
 
 def up(
@@ -59,6 +65,7 @@ def up(
     out: Path = Path("runs"),
     run_id: str | None = None,
     variant: str = "",
+    gpus: Sequence[str] | None = None,
     keep: bool = False,
     reports: bool = True,
     loopback: Loopback | None = None,
@@ -68,11 +75,12 @@ def up(
     """Run a scenario to its end, remove what it made unless told to `keep` it, and judge it.
 
     `text` is the scenario as it was written and `variant` what makes this run differ from others
-    of it, for the record; `reports` are the pages for people, `loopback` is a port that the API
-    answers on as well. Raises EmulatorError; what the run made is removed then as well.
+    of it, for the record; `gpus` are the only devices that it gets (None: all that the engine
+    has), `reports` are the pages for people, `loopback` is a port that the API answers on as well.
+    Raises EmulatorError; what the run made is removed then as well.
     """
     clock = clock or RealClock()
-    plan, folder = make_ready(scenario, engine, out=out, run_id=run_id, variant=variant)
+    plan, folder = make_ready(scenario, engine, out=out, run_id=run_id, variant=variant, gpus=gpus)
     engine.provide(scenario, listener.say)
     listener.planned(plan, folder)
     record = RunFolder(folder, plan, text, clock)

@@ -157,9 +157,9 @@ def test_those_that_share_leave_the_others_their_own_as_long_as_any_is_left() ->
     ("gpus", "devices", "why"),
     [
         ("1", [], "worker-0 asks for a GPU, but the fake engine has none to hand out."),
-        ("1", ["a"], "worker-1 asks for 1 GPU(s), but of the machine's 1 only 0 are left"),
-        ("2", ["a", "b", "c"], "worker-1 asks for 2 GPU(s), but of the machine's 3 only 1 are"),
-        ("{count: 2, shared: true}", ["a"], "worker-0 asks for 2 GPU(s), but of the machine's 1"),
+        ("1", ["a"], "worker-1 asks for 1 GPU(s), but of 1 that there are only 0 are left"),
+        ("2", ["a", "b", "c"], "worker-1 asks for 2 GPU(s), but of 3 that there are only 1 are"),
+        ("{count: 2, shared: true}", ["a"], "worker-0 asks for 2 GPU(s), but of 1 that there"),
     ],
 )
 def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from emulator.broker import Capacity
 from emulator.errors import EngineError, Unsupported
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
@@ -156,6 +157,12 @@ class Engine(Protocol):
 
     def site(self, run_id: str, folder: Path) -> Site:
         """Describe the engine to the plan."""
+
+    def capacity(self) -> Capacity:
+        """Return what the engine has: cores, memory, and the GPUs that it can hand out.
+
+        Raises EngineError.
+        """
 
     def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Have every image that the scenario names: find, build or pull it, saying so.

@@ -20,6 +20,7 @@ from typing import Any
 import docker
 from docker.errors import APIError
 
+from emulator.broker import Capacity
 from emulator.engines.base import CAPABILITIES, Exited, Found, Inbox, Life, Line, Lost
 from emulator.engines.docker_addresses import Addresses, make_network
 from emulator.engines.docker_addresses import found as found_addresses
@@ -104,6 +105,12 @@ class DockerEngine:
             gpus=self.gpus,
             shared=SHARED,
         )
+
+    def capacity(self) -> Capacity:
+        """Return what the engine's machine has, which may be another than this one."""
+        with saying("ask the engine what it has"):
+            info = self._api.info()
+        return Capacity(float(info["NCPU"]), int(info["MemTotal"]), tuple(self.gpus()))
 
     def gpus(self) -> list[str]:
         """Return the ids of the GPUs that the engine can hand out; asked of it once."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emulator.broker import Capacity
 from emulator.clock import ManualClock
 from emulator.engines.base import CAPABILITIES, Exited, Found, Inbox, Life, Line
 from emulator.engines.docker_logs import overlap
@@ -113,6 +114,10 @@ class MemoryEngine:
             return wanted if isinstance(wanted, str) else str(wanted.dockerfile)
 
         return Site(self.name, lambda task: (task, TASK_PORT), image, lambda: self._gpus, "/shared")
+
+    def capacity(self) -> Capacity:
+        """Return plenty: scripts take nothing."""
+        return Capacity(cpus=1000, memory=2**50, gpus=self._gpus)
 
     def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Every image is there."""

@@ -25,6 +25,7 @@ import psutil
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
+from emulator.broker import Capacity
 from emulator.engines.base import Exited, Found, Inbox, Incapable, Line, Lost
 from emulator.engines.process_output import open_pipe, read_until, split_lines
 from emulator.errors import EngineError, EngineLost
@@ -78,6 +79,10 @@ class ProcessEngine(Incapable):
             gpus=lambda: (),
             shared=str(folder / "shared"),
         )
+
+    def capacity(self) -> Capacity:
+        """Return what this machine lets us use; tasks get no GPUs of their own."""
+        return Capacity(_cores(), psutil.virtual_memory().total)
 
     def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Nothing to provide: tasks run with what this machine has installed."""
@@ -264,6 +269,13 @@ class ProcessEngine(Incapable):
         finally:
             os.close(pipe)
             os.close(ended)
+
+
+def _cores() -> int:
+    """Return how many cores this process may use; macOS can't limit that."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

@@ -319,3 +319,14 @@ def test_what_a_task_uses_is_told_while_it_runs(stage: StageMaker) -> None:
     s.engine.signal("worker-0", signal.SIGKILL)
     s.until_exit("worker-0")
     assert dict(s.engine.usage()) == {}
+
+
+def test_what_an_engine_has_is_told_and_includes_what_the_plan_may_hand_out(
+    stage: StageMaker,
+) -> None:
+    s = stage(worker=Deed())
+    has = s.engine.capacity()
+    assert has.cpus >= 1
+    assert has.memory >= 2**26  # no machine that runs this has less; a count of MB would be
+    assert has.gpus == tuple(s.engine.site(s.plan.run_id, s.folder).gpus())
+    assert s.engine.capacity() == has  # asked again and again

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.errors import EngineError
+from emulator.errors import EngineError, Unsupported
 from emulator.record.folder import Entry, Record
 from emulator.results import Listener, Result
 from emulator.run import up
@@ -530,3 +530,23 @@ def test_the_same_seed_gives_the_same_faults(tmp_path: Path) -> None:
     triggered = [t for _, stage, t in stages(one) if stage == "triggered"]
     assert len(triggered) == 4
     assert all(abs(t - 10 * (n + 1)) <= 4 for n, t in enumerate(triggered))
+
+
+def test_a_run_gets_only_the_gpus_that_it_is_given(tmp_path: Path) -> None:
+    text = BASE + "cluster: {worker: {replicas: 2, gpus: 1}}"
+    clock = ManualClock()
+    engine = MemoryEngine(clock, gpus=("a", "b", "c", "d"))
+
+    def handed_out(number: str, gpus: list[str] | None) -> list[tuple[str, ...]]:
+        result = up(
+            parse(text), engine, text=text, out=tmp_path, run_id=number, gpus=gpus, clock=clock
+        )
+        return [task.gpus for task in Record(result.folder).plan.tasks]
+
+    assert handed_out("all", None) == [("a",), ("b",)]
+    assert handed_out("some", ["c", "b"]) == [("c",), ("b",)]
+    with pytest.raises(Unsupported, match="0 are left"):
+        handed_out("too-few", ["a"])
+    with pytest.raises(Unsupported, match="none to hand out"):
+        handed_out("none", [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all", "some"]

@@ -15,6 +15,7 @@ from typing import Any
 
 from emulator.api.door import Door
 from emulator.api.loopback import Loopback
+from emulator.baseline import Yardstick
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
@@ -40,6 +41,7 @@ def make_ready(
     out: Path,
     run_id: str | None = None,
     variant: str = "",
+    yardstick: Yardstick | None = None,
 ) -> tuple[Plan, Path]:
     """Check that the engine can do it, and plan it; return the plan and its run folder.
 
@@ -48,7 +50,8 @@ def make_ready(
     require(scenario, engine)
     run_id = run_id or new_run_id(scenario.name)
     folder = (out / run_id).resolve()
-    return make_plan(scenario, run_id, engine.site(run_id, folder), variant=variant), folder
+    site = engine.site(run_id, folder)
+    return make_plan(scenario, run_id, site, variant=variant, yardstick=yardstick), folder
 
 
 def up(
@@ -59,6 +62,7 @@ def up(
     out: Path = Path("runs"),
     run_id: str | None = None,
     variant: str = "",
+    yardstick: Yardstick | None = None,
     keep: bool = False,
     reports: bool = True,
     loopback: Loopback | None = None,
@@ -68,11 +72,14 @@ def up(
     """Run a scenario to its end, remove what it made unless told to `keep` it, and judge it.
 
     `text` is the scenario as it was written and `variant` what makes this run differ from others
-    of it, for the record; `reports` are the pages for people, `loopback` is a port that the API
-    answers on as well. Raises EmulatorError; what the run made is removed then as well.
+    of it, for the record; `yardstick` is what its rate is held against, `reports` are the pages for
+    people, `loopback` is a port that the API answers on as well. Raises EmulatorError; what the run
+    made is removed then as well.
     """
     clock = clock or RealClock()
-    plan, folder = make_ready(scenario, engine, out=out, run_id=run_id, variant=variant)
+    plan, folder = make_ready(
+        scenario, engine, out=out, run_id=run_id, variant=variant, yardstick=yardstick
+    )
     engine.provide(scenario, listener.say)
     listener.planned(plan, folder)
     record = RunFolder(folder, plan, text, clock)

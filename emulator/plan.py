@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from emulator import rendezvous
+from emulator.baseline import Yardstick
 from emulator.errors import Unsupported
 from emulator.netem import Link, between_all
 from emulator.scenario.faults import PlannedFault, timeline
@@ -68,6 +69,8 @@ class Plan(BaseModel):
     warnings: tuple[str, ...] = ()
     variant: str = ""
     """Which variant of the scenario it is, as `--vary` set it."""
+    yardstick: Yardstick | None = None
+    """What `expect.throughput.at_least` holds it against."""
 
     def task(self, name: str) -> Task:
         """Return the task of that name; raises KeyError."""
@@ -98,7 +101,14 @@ def new_run_id(name: str) -> str:
     return f"{name}-{stamp}-{secrets.token_hex(3)}"
 
 
-def make_plan(scenario: Scenario, run_id: str, site: Site, *, variant: str = "") -> Plan:
+def make_plan(
+    scenario: Scenario,
+    run_id: str,
+    site: Site,
+    *,
+    variant: str = "",
+    yardstick: Yardstick | None = None,
+) -> Plan:
     """Lay out every task of `scenario` for the engine that `site` describes.
 
     Raises Unsupported where more GPUs are asked for than there are.
@@ -127,6 +137,7 @@ def make_plan(scenario: Scenario, run_id: str, site: Site, *, variant: str = "")
         links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
         warnings=tuple(_warnings(scenario)),
         variant=variant,
+        yardstick=yardstick,
     )
 
 

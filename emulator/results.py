@@ -10,6 +10,7 @@ from typing import Any, cast
 from emulator.analysis import checks
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.analysis.checks import Status, Verdict
+from emulator.analysis.gate import against
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record.folder import Entry, Record, uncollected
@@ -145,7 +146,7 @@ def _judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
     plan = record.plan
     history = record.happened
     analysis = analyse(plan, history)
-    verdicts = checks.judge(plan.scenario.expect, analysis, history)
+    verdicts = checks.judge(plan.scenario.expect, analysis, history, against(plan))
     summary = checks.summary(
         run_id=plan.run_id,
         scenario=plan.scenario.name,

@@ -19,7 +19,7 @@ MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
     {"errors", "clock", "units", "steps", "bundled", "netem", "metrics"},
-    {"rendezvous", "scenario"},
+    {"rendezvous", "scenario", "baseline"},
     {"plan"},
     {"record", "broker"},
     {"analysis", "base_image"},

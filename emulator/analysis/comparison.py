@@ -45,13 +45,18 @@ class Row:
     """What the work was counted in: `examples` or `steps`."""
 
 
+NOT_OF_A_RUN = {"parametrize", "reference", "marks", "reserve"}
+"""Keys of a scenario that say which runs there are, and when, but nothing of what each does."""
+
 Judged = tuple[Plan, Analysis, Sequence[Verdict]]
 """A run with what it came to."""
 
 
 def rows(judged: Sequence[Judged], baseline: Judged | None = None) -> list[Row]:
     """Return a row for each run, in the order given, with its efficiency against a baseline."""
-    scenarios = [plan.scenario.model_dump(mode="json") for plan, _, _ in judged]
+    scenarios = [
+        plan.scenario.model_dump(mode="json", exclude=NOT_OF_A_RUN) for plan, _, _ in judged
+    ]
     differing = differences(scenarios)
     found = [
         _row(*run, {key: values[number] for key, values in differing.items()})

@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -396,6 +397,26 @@ def test_a_mistake_in_variants_that_were_set_names_the_override() -> None:
     assignment = "parametrize={cluster.worker: [none]}"
     (problem,) = problems(GOOD, assignment)
     assert problem.startswith(f"--set {assignment}: cluster.worker: 'none' stands where")
+
+
+_PATHS = "cluster cluster.worker cluster.worker.cpus faults.0.at faults.3 faults name seed x=1"
+_WRONG = "program.command.1.x parametrize expect.throughput"
+_KEYS = st.sampled_from([*_PATHS.split(), *_WRONG.split(), "", 5, None, 1.5])
+_ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 3)
+    | st.sampled_from(["5s", "worker-1", "x", ".inf"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(_KEYS, st.lists(_ANY, max_size=3) | _ANY, max_size=3) | _ANY, _ANY)
+def test_whatever_is_parametrized_it_is_read_or_refused(varied: object, reference: object) -> None:
+    whole = yaml.safe_load(VARIED) | {"parametrize": varied, "reference": reference}
+    said = outcome(yaml.safe_dump(whole, sort_keys=False))
+    assert said == "read" or all(line.startswith("s.yaml:") for line in said.splitlines())
 
 
 # --- What is no scenario at all -----------------------------------------------------------------

@@ -328,6 +328,10 @@ def test_variants_that_are_sound_are_nothing_to_tell() -> None:
     assert scenario.reference == {"cluster.worker": 2}
 
 
+def test_what_one_variant_sets_is_not_set_in_the_next() -> None:
+    parse(VARIED + "  faults: []\n")  # its reference has no fault to strike earlier
+
+
 @pytest.mark.parametrize(
     ("given", "written", "problem"),
     [

@@ -139,6 +139,11 @@ def test_a_value_is_written_as_people_write_it(value: object, text: str) -> None
     assert assignments({"key": value, "other": 1}) == (f"key={text}", "other=1")
 
 
+def test_what_an_anchor_repeats_is_written_out() -> None:
+    same = {"step": 10}
+    assert written("key", [same, same]) == "key=[{step: 10}, {step: 10}]"
+
+
 _VALUES = st.recursive(
     st.none()
     | st.booleans()

@@ -29,7 +29,7 @@ def test_a_cluster_is_struck_looked_at_and_judged(
         restart={"policy": "on-failure", "backoff": "100ms"},
         expect={"final_step": 2},
     )
-    pytester.makepyfile(
+    tests = pytester.makepyfile(
         """
         def test_it(emulator):
             with emulator.up("two.yaml", set={"cluster.worker": 2}) as cluster:
@@ -44,7 +44,7 @@ def test_a_cluster_is_struck_looked_at_and_judged(
             assert (result.outcome, result.final_step, result.restarts) == ("succeeded", 2, 1)
         """
     )
-    done = pytester.runpytest_subprocess("--emulator-out", "runs")
+    done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
     done.assert_outcomes(passed=1)
     assert nothing_is_left(pytester.path / "runs")
 
@@ -62,14 +62,14 @@ def test_a_cluster_ends_with_its_block(
     pytester: pytest.Pytester, scenario: Write, body: str, outcome: dict[str, int]
 ) -> None:
     scenario("long", shell=FOREVER, timeout="2s")
-    pytester.makepyfile(
+    tests = pytester.makepyfile(
         f"""
         def test_it(emulator):
             with emulator.up("long") as cluster:
                 {body}
         """
     )
-    done = pytester.runpytest_subprocess("--emulator-out", "runs")
+    done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
     done.assert_outcomes(**outcome)
     assert nothing_is_left(pytester.path / "runs")
     assert ("what happened:" in done.stdout.str()) is ("failed" in outcome)
@@ -79,8 +79,10 @@ def test_a_cluster_without_a_block_ends_with_its_test(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
     scenario("long", shell=FOREVER)
-    pytester.makepyfile("def test_it(emulator):\n    emulator.up('long').wait_for(step=5)\n")
-    pytester.runpytest_subprocess("--emulator-out", "runs").assert_outcomes(passed=1)
+    tests = pytester.makepyfile(
+        "def test_it(emulator):\n    emulator.up('long').wait_for(step=5)\n"
+    )
+    pytester.runpytest_subprocess(tests, "--emulator-out", "runs").assert_outcomes(passed=1)
     assert nothing_is_left(pytester.path / "runs")
 
 
@@ -98,7 +100,7 @@ def test_the_marker_gives_a_finished_run_whose_expectations_hold(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
     scenario("quick", expect={"final_step": 5})
-    pytester.makepyfile(
+    tests = pytester.makepyfile(
         """
         import pytest
 
@@ -118,7 +120,7 @@ def test_the_marker_gives_a_finished_run_whose_expectations_hold(
             pass
         """
     )
-    done = pytester.runpytest_subprocess()
+    done = pytester.runpytest_subprocess(tests)
     done.assert_outcomes(passed=2, failed=1, errors=1)
     done.stdout.fnmatch_lines(["*final_step failed: wanted at least 6, got 5*"])
     done.stdout.fnmatch_lines(["*write @pytest.mark.scenario*"])
@@ -128,7 +130,7 @@ def test_tests_of_a_class_share_the_run_of_its_marker(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
     scenario("quick")
-    pytester.makepyfile(
+    tests = pytester.makepyfile(
         """
         import pytest
 
@@ -141,7 +143,7 @@ def test_tests_of_a_class_share_the_run_of_its_marker(
                 assert run.restarts == 1
         """
     )
-    done = pytester.runpytest_subprocess("--emulator-out", "runs")
+    done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
     done.assert_outcomes(passed=1, failed=1)
     assert len(list(pytester.path.glob("runs/*/plan.json"))) == 1
     done.stdout.fnmatch_lines(["*emulator: quick-*", "what happened:"])
@@ -168,7 +170,7 @@ def test_fixtures_are_where_a_suite_says_what_it_wants(
             return "mine:latest"
         """
     )
-    pytester.makepyfile(
+    tests = pytester.makepyfile(
         """
         import json
         import pytest
@@ -183,13 +185,13 @@ def test_fixtures_are_where_a_suite_says_what_it_wants(
             emulator.run("quick")
         """
     )
-    done = pytester.runpytest_subprocess()
+    done = pytester.runpytest_subprocess(tests)
     done.assert_outcomes(passed=1, failed=1)
     done.stdout.fnmatch_lines(["E *There is no engine 'no-such-engine'*"])
 
 
 def test_a_scenario_may_stand_in_the_test(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
+    tests = pytester.makepyfile(
         """
         def test_it(emulator):
             run = emulator.run({
@@ -203,12 +205,12 @@ def test_a_scenario_may_stand_in_the_test(pytester: pytest.Pytester) -> None:
             assert run.end.reason == "worker-0 ended with exit code 3"
         """
     )
-    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(tests).assert_outcomes(passed=1)
 
 
 def test_a_scenario_that_is_nowhere_is_said_to_be(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_it(emulator):\n    emulator.run('nowhere.yaml')\n")
-    done = pytester.runpytest_subprocess()
+    tests = pytester.makepyfile("def test_it(emulator):\n    emulator.run('nowhere.yaml')\n")
+    done = pytester.runpytest_subprocess(tests)
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["E *There is no scenario nowhere.yaml in *"])
     assert "harness.py" not in done.stdout.str()
@@ -216,7 +218,7 @@ def test_a_scenario_that_is_nowhere_is_said_to_be(pytester: pytest.Pytester) -> 
 
 def test_the_memory_cluster_needs_no_time(pytester: pytest.Pytester, scenario: Write) -> None:
     scenario("quick", restart={"policy": "on-failure", "backoff": "1h", "limit": 2})
-    pytester.makepyfile(
+    tests = pytester.makepyfile(
         """
         from emulator.engines.memory import Script
 
@@ -229,7 +231,7 @@ def test_the_memory_cluster_needs_no_time(pytester: pytest.Pytester, scenario: W
             assert not (run.folder / "report.html").exists()
         """
     )
-    pytester.runpytest_inprocess().assert_outcomes(passed=1)
+    pytester.runpytest_inprocess(tests).assert_outcomes(passed=1)
 
 
 # --- What a machine lacks ---------------------------------------------------------------------
@@ -285,7 +287,7 @@ def test_a_failed_cluster_is_kept_where_that_is_asked_for(
 
 def test_loading_the_plugin_imports_nothing_heavy(pytester: pytest.Pytester) -> None:
     heavy = "('docker', 'typer', 'pydantic', 'rich', 'yaml', 'psutil', 'httpx')"
-    pytester.makepyfile(
+    tests = pytester.makepyfile(
         f"""
         import sys
 
@@ -294,4 +296,4 @@ def test_loading_the_plugin_imports_nothing_heavy(pytester: pytest.Pytester) -> 
             assert [name for name in {heavy} if name in sys.modules] == []
         """
     )
-    pytester.runpytest_subprocess("-p", "no:playwright").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(tests, "-p", "no:playwright").assert_outcomes(passed=1)

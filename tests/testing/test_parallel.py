@@ -37,9 +37,9 @@ def test_a_killed_worker_fails_its_test_and_leaves_nothing(
 ) -> None:
     scenario("long", shell=FOREVER)
     scenario("quick")
-    pytester.makepyfile(KILLED)
+    tests = pytester.makepyfile(KILLED)
     done = pytester.runpytest_subprocess(
-        "-n", "2", "--emulator-out", "runs", "scenarios/quick.yaml", ".", "--max-worker-restart=1"
+        "-n", "2", "--emulator-out", "runs", "scenarios/quick.yaml", tests, "--max-worker-restart=1"
     )
     done.assert_outcomes(passed=1, failed=1)
     done.stdout.fnmatch_lines(["*worker 'gw?' crashed while running*test_dies*"])
@@ -51,8 +51,8 @@ def test_what_a_killed_session_has_left_is_removed_by_the_next(
 ) -> None:
     scenario("long", shell=FOREVER)
     scenario("quick")
-    pytester.makepyfile(KILLED)
-    done = pytester.runpytest_subprocess("--emulator-out", "runs")
+    tests = pytester.makepyfile(KILLED)
+    done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
     assert done.ret == -9
     assert left(pytester.path / "runs") >= 2
     done = pytester.runpytest_subprocess("scenarios/quick.yaml", "--emulator-out", "others")
@@ -99,7 +99,7 @@ def test_two_clusters_of_one_test_wait_for_nobody(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
     scenario("long", shell=FOREVER, reserve={"cpus": 1})
-    pytester.makepyfile(
+    tests = pytester.makepyfile(
         """
         import pytest
 
@@ -109,7 +109,9 @@ def test_two_clusters_of_one_test_wait_for_nobody(
                 assert one.wait_for(step=5).task == other.wait_for(step=5).task
         """
     )
-    pytester.runpytest_subprocess("-n", "2", "--emulator-cpus", "1").assert_outcomes(passed=2)
+    pytester.runpytest_subprocess(tests, "-n", "2", "--emulator-cpus", "1").assert_outcomes(
+        passed=2
+    )
 
 
 def test_a_group_stays_on_one_worker(pytester: pytest.Pytester, scenario: Write) -> None:

@@ -365,6 +365,14 @@ def test_a_forked_child_keeps_nothing_alive_and_gives_nothing_back(
         os.kill(child, signal.SIGKILL)
 
 
+def test_a_forked_child_holds_nothing_and_waits_as_others_do(party: Start) -> None:
+    holder = party("holder", 4)
+    holder.says()
+    assert holder.tell("fork and acquire") == "waiting holder"
+    holder.let("release")
+    assert {holder.says(), holder.says()} == {"released", "granted"}
+
+
 def test_a_process_that_was_started_keeps_nothing_alive(folder: Path, party: Start) -> None:
     broker = Broker(folder)
     with broker.acquire("me", Need(4), ALL, recover=unexpected):

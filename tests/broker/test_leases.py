@@ -252,6 +252,22 @@ def test_one_that_dies_while_it_recovers_is_found_in_turn(party: Start, folder: 
     take_all(folder)
 
 
+def test_a_holder_that_dies_while_another_is_recovered_is_found_as_well(
+    party: Start, folder: Path
+) -> None:
+    first, second = party("first", 2), party("second", 2)
+    assert [first.says(), second.says()] == ["granted", "granted"]
+    first.kill()
+    recovered: list[str] = []
+
+    def recover(claim: Claim) -> None:
+        recovered.append(claim.name)
+        second.kill()  # it was alive when `first` was found
+
+    with Broker(folder).acquire("me", Need(4), ALL, recover=recover):
+        assert recovered == ["first", "second"]
+
+
 def test_a_killed_waiter_is_forgotten(party: Start, folder: Path) -> None:
     holder = party("holder", 2)
     holder.says()
@@ -347,6 +363,48 @@ def test_devices_of_a_dead_one_are_recovered_for_a_process_that_can_not_wait(
     other.kill()
     assert holder.tell("again 0 2").startswith("recovering other")
     assert holder.says() == "granted a b"
+
+
+def test_devices_of_one_that_dies_meanwhile_are_recovered_as_well(
+    party: Start, folder: Path
+) -> None:
+    first, second = party("first", 1), party("second", 0, 2)
+    assert {first.says(), second.says()} == {"granted", "granted a b"}
+    recovered: list[str] = []
+
+    def recover(claim: Claim) -> None:
+        recovered.append(claim.name)
+        second.kill()
+
+    broker = Broker(folder)
+    with broker.acquire("me", Need(1), ALL, recover=unexpected):
+        first.kill()
+        with broker.acquire("me, too", Need(gpus=2), ALL, recover=recover) as lease:
+            assert recovered == ["first", "second"]
+            assert lease.gpus == ("a", "b")
+
+
+def test_a_child_that_is_forked_under_the_mutex_does_not_keep_it(folder: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from emulator.broker.book import Book, visit\n"
+        "def fork(book):\n"
+        "    if not os.fork():\n"
+        "        os._exit(len(sys.stdin.read()))\n"
+        f"visit(Path({str(folder)!r}), fork)\n"
+        f"visit(Path({str(folder)!r}), lambda book: print('had it', flush=True))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            assert process.stdout.readline() == "had it\n"
+        finally:
+            process.kill()
+            process.stdin.close()  # which ends the child
 
 
 def test_a_forked_child_keeps_nothing_alive_and_gives_nothing_back(

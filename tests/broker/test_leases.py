@@ -257,14 +257,16 @@ def test_a_holder_that_dies_while_another_is_recovered_is_found_as_well(
 ) -> None:
     first, second = party("first", 2), party("second", 2)
     assert [first.says(), second.says()] == ["granted", "granted"]
-    first.kill()
     recovered: list[str] = []
+
+    def waiting(claims: object) -> None:
+        first.kill()
 
     def recover(claim: Claim) -> None:
         recovered.append(claim.name)
         second.kill()  # it was alive when `first` was found
 
-    with Broker(folder).acquire("me", Need(4), ALL, recover=recover):
+    with Broker(folder).acquire("me", Need(4), ALL, recover=recover, waiting=waiting):
         assert recovered == ["first", "second"]
 
 

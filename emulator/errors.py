@@ -79,7 +79,14 @@ class ScenarioError(UsageError):
 
 
 class Unsupported(UsageError):
-    """The scenario asks for something that the chosen engine can't do."""
+    """The scenario asks for something that the chosen engine can't do.
+
+    `lacks` says what another machine might have: `docker`, `gpu`, or `network` (its kernel).
+    """
+
+    def __init__(self, message: str, hint: str = "", *, lacks: str = "docker") -> None:
+        super().__init__(message, hint)
+        self.lacks = lacks
 
 
 class EngineError(EmulatorError):

@@ -159,6 +159,8 @@ class Images:
     def _build_custom(self, wanted: Dockerfile, say: Say) -> str:
         tag = custom_tag(wanted)
         with _one_at_a_time(tag):
+            if self.has(tag):  # somebody has built it meanwhile
+                return tag
             return self._run_build(
                 tag,
                 _custom_context(wanted),

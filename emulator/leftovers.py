@@ -23,7 +23,7 @@ from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineMissing
 from emulator.record.folder import Record, is_live, runs_in, wait_until_over
 
-__all__ = ["abandoned", "clean", "find_all", "stop_or_remove"]
+__all__ = ["abandoned", "clean", "find_all", "remove", "stop_or_remove"]
 
 
 def abandoned(found: Sequence[Found], *, host: str, live: Callable[[Path], bool]) -> list[Found]:
@@ -76,12 +76,20 @@ def stop_or_remove(record: Record) -> str:
         supervisor.send_signal(signal.SIGTERM)
         wait_until_over(record.path)
         return f"{record.run_id} was stopped"
-    engine = choose(record.plan.engine)
-    with contextlib.closing(engine):
-        removed = engine.tear_down(record.run_id)
-    for folder in ("work", "shared"):
-        shutil.rmtree(record.path / folder, ignore_errors=True)
+    removed = remove(record.run_id, record.plan.engine, record.path)
     return f"removed {removed} things of {record.run_id}" if removed else "nothing was left"
+
+
+def remove(run_id: str, engine_name: str, folder: Path) -> int:
+    """Remove what a run has left, its folder be there or not; return how many things.
+
+    Raises EngineError.
+    """
+    with contextlib.closing(choose(engine_name)) as engine:
+        removed = engine.tear_down(run_id)
+    for scratch in ("work", "shared"):
+        shutil.rmtree(folder / scratch, ignore_errors=True)
+    return removed
 
 
 def _engines(name: str) -> list[Engine]:

@@ -7,6 +7,7 @@ the engine (addresses, image references, GPU devices, where the shared volume sh
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from emulator import rendezvous
+from emulator.baseline import Yardstick
 from emulator.errors import Unsupported
 from emulator.netem import Link, between_all
 from emulator.scenario.faults import PlannedFault, timeline
@@ -67,6 +69,8 @@ class Plan(BaseModel):
     warnings: tuple[str, ...] = ()
     variant: str = ""
     """Which variant of the scenario it is, as `--vary` set it."""
+    yardstick: Yardstick | None = None
+    """What `expect.throughput.at_least` holds it against."""
 
     def task(self, name: str) -> Task:
         """Return the task of that name; raises KeyError."""
@@ -97,7 +101,14 @@ def new_run_id(name: str) -> str:
     return f"{name}-{stamp}-{secrets.token_hex(3)}"
 
 
-def make_plan(scenario: Scenario, run_id: str, site: Site, *, variant: str = "") -> Plan:
+def make_plan(
+    scenario: Scenario,
+    run_id: str,
+    site: Site,
+    *,
+    variant: str = "",
+    yardstick: Yardstick | None = None,
+) -> Plan:
     """Lay out every task of `scenario` for the engine that `site` describes.
 
     Raises Unsupported where more GPUs are asked for than there are.
@@ -126,6 +137,7 @@ def make_plan(scenario: Scenario, run_id: str, site: Site, *, variant: str = "")
         links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
         warnings=tuple(_warnings(scenario)),
         variant=variant,
+        yardstick=yardstick,
     )
 
 
@@ -177,6 +189,7 @@ def _hand_out_gpus(wanted: Sequence[tuple[str, Role]], site: Site) -> list[tuple
             f"{next(n for n, s in wanted if s.gpus.count)} asks for a GPU, "
             f"but the {site.engine} engine has none to hand out.",
             "Run `emulate doctor` to see why, or leave `gpus:` out and use `image: auto`.",
+            lacks="gpu",
         )
     free = list(devices)
     handed: dict[str, tuple[str, ...]] = {}
@@ -201,12 +214,19 @@ def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, 
             f"{name} asks for {count} GPU(s), but of {total} that there are only "
             f"{len(free)} are left for it.",
             "Ask for fewer, or write `gpus: {count: 1, shared: true}`.",
+            lacks="gpu",
         )
     return tuple(free[:count])
 
 
 def _warnings(scenario: Scenario) -> Iterator[str]:
     """Yield what is legal but rarely meant."""
+    if scenario.parametrize:
+        count = math.prod(len(values) for values in scenario.parametrize.values())
+        yield f"parametrize: pytest runs {count} variants; this is the scenario as it stands"
+    throughput = scenario.expect.throughput
+    if scenario.reference and not (throughput and throughput.at_least):
+        yield "there is a reference, but no expect.throughput.at_least that compares with it"
     roles = scenario.cluster
     if scenario.framework == "tensorflow":
         if sum(spec.replicas for spec in roles.values()) == 1:

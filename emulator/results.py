@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from emulator.analysis import checks
 from emulator.analysis.analyse import Analysis, analyse
-from emulator.analysis.checks import Verdict
+from emulator.analysis.checks import Status, Verdict
+from emulator.analysis.gate import against
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record.folder import Entry, Record, uncollected
-from emulator.supervisor.events import JobEnd
+from emulator.supervisor.events import JobEnd, Outcome
+from emulator.supervisor.state import LAST_WORDS
 
-__all__ = ["Listener", "Result", "exit_code", "judge"]
+__all__ = ["ExpectationFailed", "Listener", "Result", "exit_code", "finished", "judge"]
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,20 @@ class Listener:
     sample: Callable[[Sample], None] = lambda sample: None
     reachable: Callable[[], None] = lambda: None
     """The API answers; called on a thread of its own."""
+    stoppable: Callable[[Callable[[], None]], None] = lambda stop: None
+    """Gets what ends the job as Ctrl-C does, a second time at once; works at any time."""
+
+
+class ExpectationFailed(AssertionError):
+    """What a scenario expects did not hold, or could not be judged; the text names every such."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run."""
+    """A finished run: its numbers, as its record has them, and what they were judged to be.
+
+    Times are seconds; None: the record does not say.
+    """
 
     folder: Path
     end: JobEnd
@@ -43,9 +54,71 @@ class Result:
     summary: dict[str, Any]
 
     @property
+    def run_id(self) -> str:
+        """The folder's name is the run's."""
+        return self.folder.name
+
+    @property
     def exit_code(self) -> int:
         """The exit code of `emulate up`; docs/results.md lists them."""
         return exit_code(self.end.outcome, self.verdicts)
+
+    @property
+    def outcome(self) -> str:
+        """How the job ended: succeeded, failed, timeout, interrupted."""
+        return self.end.outcome
+
+    @property
+    def verdict(self) -> Status:
+        """The worst of all verdicts: ok, failed or unknown."""
+        return checks.overall(self.verdicts)
+
+    @property
+    def final_step(self) -> int | None:
+        """The furthest step of any task."""
+        return self.analysis.final_step
+
+    @property
+    def lost_steps(self) -> int | None:
+        """Steps that were done again after restarts."""
+        return None if self.final_step is None else self.analysis.lost_steps
+
+    @property
+    def restarts(self) -> int:
+        """Restarts by the policy; a preempted task's return is none."""
+        return self.analysis.restarts
+
+    @property
+    def goodput(self) -> float | None:
+        """The productive share of the duration."""
+        return self.analysis.goodput
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """The job's rate over the whole training."""
+        return self.analysis.steps_per_second
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """The same in examples."""
+        return self.analysis.examples_per_second
+
+    @property
+    def recovery(self) -> float | None:
+        """The longest time from a failure to the next step; None as well where none came."""
+        return self.analysis.worst_recovery
+
+    @property
+    def accuracy(self) -> float | None:
+        """The last that a step told of."""
+        return self.analysis.accuracy
+
+    def check(self) -> None:
+        """Raise ExpectationFailed unless every verdict is ok."""
+        wrong = [verdict for verdict in self.verdicts if verdict.status != "ok"]
+        if wrong:
+            said = (f"{v.expectation} {v.status}: wanted {v.wanted}, got {v.got}" for v in wrong)
+            raise ExpectationFailed("; ".join(said))
 
 
 def exit_code(outcome: str, verdicts: Sequence[Verdict]) -> int:
@@ -59,11 +132,21 @@ def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
         return _judge(record)
 
 
+def finished(record: Record) -> Result:
+    """Return a run that is over, judged from its folder alone. Raises RecordError."""
+    job = next((e for e in reversed(record.history) if e.event == "job"), None)
+    analysis, verdicts, summary = judge(record)
+    task = job.task if job else ""
+    words = tuple(line for line in record.last_words(task, LAST_WORDS) if line.strip())
+    end = JobEnd(cast("Outcome", analysis.outcome), analysis.reason, task, words)
+    return Result(record.path, end, analysis, verdicts, summary)
+
+
 def _judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
     plan = record.plan
     history = record.happened
     analysis = analyse(plan, history)
-    verdicts = checks.judge(plan.scenario.expect, analysis, history)
+    verdicts = checks.judge(plan.scenario.expect, analysis, history, against(plan))
     summary = checks.summary(
         run_id=plan.run_id,
         scenario=plan.scenario.name,

@@ -15,6 +15,7 @@ from typing import Any
 
 from emulator.api.door import Door
 from emulator.api.loopback import Loopback
+from emulator.baseline import Yardstick
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
@@ -41,6 +42,7 @@ def make_ready(
     run_id: str | None = None,
     variant: str = "",
     gpus: Sequence[str] | None = None,
+    yardstick: Yardstick | None = None,
 ) -> tuple[Plan, Path]:
     """Check that the engine can do it, and plan it; return the plan and its run folder.
 
@@ -54,7 +56,7 @@ def make_ready(
     site = engine.site(run_id, folder)
     if gpus is not None:
         site = replace(site, gpus=lambda: gpus)
-    return make_plan(scenario, run_id, site, variant=variant), folder
+    return make_plan(scenario, run_id, site, variant=variant, yardstick=yardstick), folder
 
 
 def up(
@@ -66,7 +68,9 @@ def up(
     run_id: str | None = None,
     variant: str = "",
     gpus: Sequence[str] | None = None,
+    yardstick: Yardstick | None = None,
     keep: bool = False,
+    reports: bool = True,
     loopback: Loopback | None = None,
     listener: Listener = Listener(),
     clock: Clock | None = None,
@@ -75,16 +79,27 @@ def up(
 
     `text` is the scenario as it was written and `variant` what makes this run differ from others
     of it, for the record; `gpus` are the only devices that it gets (None: all that the engine
-    has); `loopback` is a port that the API answers on as well. Raises EmulatorError; what the run
-    made is removed then as well.
+    has), `yardstick` is what its rate is held against, `reports` are the pages for people,
+    `loopback` is a port that the API answers on as well. Raises EmulatorError; what the run made is
+    removed then as well.
     """
     clock = clock or RealClock()
-    plan, folder = make_ready(scenario, engine, out=out, run_id=run_id, variant=variant, gpus=gpus)
+    plan, folder = make_ready(
+        scenario, engine, out=out, run_id=run_id, variant=variant, gpus=gpus, yardstick=yardstick
+    )
     engine.provide(scenario, listener.say)
     listener.planned(plan, folder)
     record = RunFolder(folder, plan, text, clock)
     return _see_through(
-        Supervisor, plan, engine, record, clock, keep=keep, loopback=loopback, listener=listener
+        Supervisor,
+        plan,
+        engine,
+        record,
+        clock,
+        keep=keep,
+        reports=reports,
+        loopback=loopback,
+        listener=listener,
     )
 
 
@@ -127,6 +142,7 @@ def _see_through(
     clock: Clock,
     *,
     keep: bool,
+    reports: bool = True,
     loopback: Loopback | None,
     listener: Listener,
 ) -> Result:
@@ -140,7 +156,8 @@ def _see_through(
         record.finish("verdicts.json", [asdict(verdict) for verdict in verdicts])
     finally:
         try:
-            _write_reports(record.path, listener)
+            if reports:
+                _write_reports(record.path, listener)
         finally:
             record.close()
     return Result(record.path, end, analysis, verdicts, summary)
@@ -199,6 +216,7 @@ def _supervise(
         on_line=on_line,
         on_sample=on_sample,
     )
+    listener.stoppable(lambda: supervisor.inbox.put(Interrupted(signal.SIGTERM)))
     if not isinstance(clock, ManualClock):
         desk, inbox = supervisor.desk, supervisor.inbox
         door = Door(desk, inbox, record.path, listener.reachable, loopback=loopback)

@@ -189,6 +189,16 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
         ("cluster: {worker: 2}\nexpect: {max_restarts: 3}", ["max_restarts is expected, but"]),
         ("cluster: {worker: 2}\nexpect: {max_restarts: 0}", []),
         ("cluster: {worker: 2}\nrestart: on-failure\nexpect: {max_restarts: 3}", []),
+        (
+            "cluster: {worker: 2}\nparametrize: {seed: [0, 1, 2], cluster.worker: [2, 4]}",
+            ["parametrize: pytest runs 6 variants; this is the scenario as it stands"],
+        ),
+        ("cluster: {worker: 2}\nreference: {seed: 1}", ["there is a reference, but no expect.thr"]),
+        (
+            "cluster: {worker: 2}\nreference: {seed: 1}\n"
+            "expect: {throughput: {at_least: 0.9, of: baseline}}",
+            [],
+        ),
     ],
 )
 def test_what_is_rarely_meant_is_warned_of(text: str, warnings: list[str]) -> None:

@@ -19,7 +19,7 @@ MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
     {"errors", "clock", "units", "steps", "bundled", "netem", "metrics"},
-    {"rendezvous", "scenario"},
+    {"rendezvous", "scenario", "baseline"},
     {"plan"},
     {"record", "broker"},
     {"analysis", "base_image"},
@@ -29,7 +29,7 @@ LAYERS = [
     {"results", "api"},
     {"report", "exports"},
     {"run", "whatif", "background"},
-    {"cli", "__init__", "__main__"},
+    {"cli", "testing", "__init__", "__main__"},
 ]
 """From the bottom up: a module imports from its own layer or from those before it."""
 
@@ -45,6 +45,7 @@ ONLY_IN = {
     "prometheus_client": {"api"},
     "pyarrow": {"exports"},
     "tensorboard": {"exports"},
+    "pytest": {"testing"},
 }
 
 

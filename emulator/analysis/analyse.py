@@ -108,6 +108,11 @@ class Analysis:
     goodput: float | None = None
     """The productive share of the duration."""
 
+    @property
+    def worst_recovery(self) -> float | None:
+        """The longest of all recoveries; None as well where one of them never came."""
+        return max(self.recoveries, default=None) if not self.unrecovered else None
+
 
 def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     """Return the numbers of a run from its plan and history."""

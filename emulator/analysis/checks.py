@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 from emulator.analysis.analyse import Analysis
+from emulator.analysis.gate import NOTHING, Against, compared
 from emulator.analysis.invariants import INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
 from emulator.metrics.samples import Sample
@@ -38,7 +39,14 @@ ABOUT_FAULTS = (
 
 CUT_OFF = ("running", "error", "interrupted")
 """Outcomes that say nothing of the job: it was not let come to its end."""
-REACHED = ("final_step", "accuracy", "min_goodput", "throughput.min", "recovers_within")
+REACHED = (
+    "final_step",
+    "accuracy",
+    "min_goodput",
+    "throughput.min",
+    "throughput.at_least",
+    "recovers_within",
+)
 """Expectations that a job meets in the course of time, by the beginning of their names."""
 
 
@@ -52,11 +60,20 @@ class Verdict:
     got: str
 
 
-def judge(expect: Expectations, analysis: Analysis, history: Sequence[Entry] = ()) -> list[Verdict]:
-    """Judge every expectation that was written down, and the outcome always."""
+def judge(
+    expect: Expectations,
+    analysis: Analysis,
+    history: Sequence[Entry] = (),
+    held: Against = NOTHING,
+) -> list[Verdict]:
+    """Judge every expectation that was written down, and the outcome always.
+
+    `held` is what the rate is held against where a share of another is expected.
+    """
     verdicts: list[Verdict] = []
     promises = {name: partial(_promise, name, history) for name in INVARIANTS}
-    checks: Mapping[str, Check] = {**_CHECKS, **promises}
+    gate = {"throughput.at_least": partial(_throughput_share, held)}
+    checks: Mapping[str, Check] = {**_CHECKS, **promises, **gate}
     for name, check in checks.items():
         try:
             verdicts += check(expect, analysis)
@@ -200,6 +217,17 @@ def _throughput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     if expect.throughput:
         yield from _shares("during", expect.throughput.during, found)
         yield from _shares("after", expect.throughput.after, found)
+
+
+def _throughput_share(held: Against, expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    wanted = expect.throughput
+    if wanted is None or wanted.at_least is None or wanted.of is None:
+        return
+    ended = found.outcome == expect.outcome
+    came = compared(wanted.at_least, wanted.of, found.steps_per_second, held, ended=ended)
+    status: Status = "unknown" if came.holds is None else "ok" if came.holds else "failed"
+    least = f"at least {wanted.at_least:g} of the {wanted.of}"
+    yield Verdict("throughput.at_least", status, least, came.said)
 
 
 def _shares(when: str, share: Share, found: Analysis) -> Iterator[Verdict]:

@@ -45,13 +45,18 @@ class Row:
     """What the work was counted in: `examples` or `steps`."""
 
 
+NOT_OF_A_RUN = {"parametrize", "reference", "marks", "reserve"}
+"""Keys of a scenario that say which runs there are, and when, but nothing of what each does."""
+
 Judged = tuple[Plan, Analysis, Sequence[Verdict]]
 """A run with what it came to."""
 
 
 def rows(judged: Sequence[Judged], baseline: Judged | None = None) -> list[Row]:
     """Return a row for each run, in the order given, with its efficiency against a baseline."""
-    scenarios = [plan.scenario.model_dump(mode="json") for plan, _, _ in judged]
+    scenarios = [
+        plan.scenario.model_dump(mode="json", exclude=NOT_OF_A_RUN) for plan, _, _ in judged
+    ]
     differing = differences(scenarios)
     found = [
         _row(*run, {key: values[number] for key, values in differing.items()})
@@ -75,7 +80,6 @@ def _scaled(row: Row, run: Judged, baseline: Judged) -> Row:
 def _row(
     plan: Plan, analysis: Analysis, verdicts: Sequence[Verdict], differs: Mapping[str, Any]
 ) -> Row:
-    recovered = analysis.recoveries and not analysis.unrecovered
     return Row(
         run_id=plan.run_id,
         variant=plan.variant,
@@ -85,7 +89,7 @@ def _row(
         # Who told of no step has lost none that we would know of.
         lost_steps=None if analysis.final_step is None else analysis.lost_steps,
         restarts=analysis.restarts,
-        worst_recovery=rounded(max(analysis.recoveries)) if recovered else None,
+        worst_recovery=rounded(analysis.worst_recovery),
         unrecovered=analysis.unrecovered,
         goodput=rounded(analysis.goodput),
         steps_per_second=rounded(analysis.steps_per_second),

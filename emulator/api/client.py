@@ -3,7 +3,7 @@
     with emulator.connect("last") as cluster:
         cluster.wait_for(step=100)
         cluster.preempt("worker-1", grace=5, down=10)
-        print(cluster.wait()["verdict"])
+        assert cluster.wait().verdict == "ok"
 
 Times are seconds, or texts such as "5s".
 """
@@ -24,6 +24,7 @@ from emulator.api.door import SOCKET
 from emulator.errors import EngineLost, UsageError
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.folder import Entry, Record, entry_of, wait_until_over
+from emulator.results import Result, finished
 
 if TYPE_CHECKING:
     import httpx
@@ -46,10 +47,11 @@ def connect(run: str | Path = "last", out: str | Path = "runs") -> Cluster:
 class Cluster:
     """A run that goes on. Its methods raise UsageError where a request makes no sense."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, *, over: bool = False) -> None:
+        """`over`: it may be over already; all that it was is in its folder."""
         self.record = record
         self.folder, self.run_id = record.path, record.run_id
-        if not (self.folder / SOCKET).exists():
+        if not over and not (self.folder / SOCKET).exists():
             raise UsageError(_why_not(record))
         import httpx
 
@@ -143,13 +145,13 @@ class Cluster:
             return entry
         raise UsageError(f"{self.run_id} was over before that happened.")
 
-    def wait(self) -> dict[str, Any]:
-        """Wait until the run is over and judged; return its summary."""
+    def wait(self) -> Result:
+        """Wait until the run is over; return what came of it. Raises EngineLost."""
         wait_until_over(self.folder)
-        summary = self.record.result("summary.json")
-        if summary is None:
+        record = Record(self.folder)
+        if record.result("summary.json") is None:
             raise EngineLost(f"{self.run_id} ended without a summary.", "Try `emulate check`.")
-        return summary
+        return finished(record)
 
     def close(self) -> None:
         """Close the connection; the run goes on."""

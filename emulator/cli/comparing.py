@@ -90,6 +90,7 @@ def up_variants(
     json: bool,
 ) -> int:
     """Run every variant, print each result and the comparison; return the exit code of all."""
+    from emulator.baseline import yardstick_beside
     from emulator.report.comparison import print_comparison
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.results import Result, judge
@@ -105,6 +106,10 @@ def up_variants(
         planned = plan_all(found, scenarios, first, out=out, run_id=run_id)
     finally:
         first.close()
+    held = {
+        one.number: yardstick_beside(path, one.scenario, first.name, " ".join([*sets, one.label]))
+        for one in planned
+    }
     text = path.read_text(encoding="utf-8")
     shown = console(stderr=json)
 
@@ -117,6 +122,7 @@ def up_variants(
             out=out,
             run_id=variant.run_id,
             variant=variant.label,
+            yardstick=held[variant.number],
             keep=keep,
             listener=LivePrinter().listener(),
         )

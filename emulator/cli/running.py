@@ -100,6 +100,7 @@ def up(
         raise typer.Exit(code)
     from emulator.api.loopback import Loopback
     from emulator.background import telling
+    from emulator.baseline import yardstick_beside
     from emulator.plan import new_run_id
     from emulator.report.live import view
     from emulator.report.terminal import print_result
@@ -113,12 +114,15 @@ def up(
         arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
     with view(plain=plain) as shown:
+        chosen = choose_engine(engine)
+        variant = " ".join(overrides(sets, seed))
         result = run_up(
             parsed,
-            choose_engine(engine),
+            chosen,
             text=text,
             out=out,
             run_id=run_id,
+            yardstick=yardstick_beside(found, parsed, chosen.name, variant),
             keep=keep,
             loopback=None if api_port is None else Loopback(api_port),
             listener=telling(shown.listener()),
@@ -161,13 +165,17 @@ def plan(
     ] = False,
 ) -> None:
     """Show what would run: tasks, TF_CONFIG, engine requests, rules, warnings. Starts nothing."""
+    from emulator.baseline import yardstick_beside
     from emulator.report.terminal import print_plan
     from emulator.run import make_ready
 
-    parsed, _, _ = read(scenario, sets, seed)
+    parsed, _, found = read(scenario, sets, seed)
     chosen = choose_engine(engine)
     try:
-        planned, folder = make_ready(parsed, chosen, out=Path("runs"), run_id=run_id)
+        held = yardstick_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
+        planned, folder = make_ready(
+            parsed, chosen, out=Path("runs"), run_id=run_id, yardstick=held
+        )
         requests = chosen.requests(planned, folder)
     finally:
         chosen.close()

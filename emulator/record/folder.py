@@ -27,6 +27,7 @@ from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.plan import Plan
 from emulator.record.coalesce import Coalescer
 from emulator.record.history import Entry, as_it_happened, entry_of
+from emulator.record.tail import last_lines
 
 __all__ = [
     "Entry",
@@ -265,6 +266,16 @@ class Record:
         except FileNotFoundError:
             return []
         return text.splitlines()
+
+    def last_words(self, task: str, count: int) -> list[str]:
+        """Return the last lines that the task printed; reads no more than those."""
+        path = self.path / "logs" / f"{task}.log"
+        try:
+            with path.open("rb") as file:
+                file.seek(last_lines(path, count))
+                return file.read().decode("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            return []
 
     def result(self, name: str) -> dict[str, Any] | None:
         """Return a result file, None where the run has not come that far."""

@@ -82,7 +82,7 @@ def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
         "lost_steps": None if found.final_step is None else found.lost_steps,
         "goodput": found.goodput,
         "restarts": found.restarts,
-        "recovery": max(found.recoveries) if found.recoveries and not found.unrecovered else None,
+        "recovery": found.worst_recovery,
         "accuracy": found.accuracy,
     }
     for key, value in known.items():

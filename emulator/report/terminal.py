@@ -21,18 +21,21 @@ from emulator.record.folder import Entry, Record
 from emulator.report import HTML
 from emulator.report.facts import printable
 from emulator.report.panel import in_words
+from emulator.report.words import describe
 from emulator.results import Listener, Result
 from emulator.units import format_duration, format_size
 
-__all__ = ["STATUS_COLOURS", "LivePrinter", "print_plan", "print_result", "print_runs"]
+__all__ = [
+    "STATUS_COLOURS",
+    "LivePrinter",
+    "print_figures",
+    "print_plan",
+    "print_result",
+    "print_runs",
+    "print_verdicts",
+]
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
-_IMPAIRED = {
-    "pause": "{} is frozen",
-    "throttle": "{} is throttled",
-    "partition": "there is no way between {}",
-    "shape": "the network of {} is impaired",
-}
 STATUS_COLOURS = {"ok": "green", "failed": "red", "unknown": "yellow"}
 
 
@@ -118,57 +121,6 @@ def _counted(role: str, replicas: int) -> str:
     return f"{replicas} {role}" + ("s" if replicas > 1 and not role.endswith("s") else "")
 
 
-def describe(entry: Entry) -> str:
-    """Say in words what an entry of the history means; nothing for what the output shows anyway."""
-    data = entry.data
-    match entry.event:
-        case "all-running":
-            return "all tasks are running"
-        case "attached":
-            return f"taken over after {format_duration(float(data['gap']))} without an emulator"
-        case "exit" if not data["told_to_stop"]:
-            how = " (out of memory)" if data["oom_killed"] else ""
-            return f"{entry.task} ended with exit code {data['exit_code']}{how}"
-        case "restart":
-            what = entry.task if data["scope"] == "task" else "every task"
-            delay = format_duration(float(data["delay"]))
-            return f"restarting {what} in {delay} (number {data['number']})"
-        case "stop" if data["signal"] == "SIGKILL":
-            return f"{entry.task} did not leave: SIGKILL"
-        case "stall":
-            seconds = format_duration(float(data["seconds"]))
-            return f"{entry.task} made no step for {seconds}: SIGKILL"
-        case "fault":
-            return _fault_in_words(entry)
-        case "job":
-            return f"job {data['outcome']}: {data['reason']}"
-        case "removed":
-            return "removed all that this run made"
-    return ""
-
-
-def _fault_in_words(entry: Entry) -> str:
-    data = entry.data
-    target = data.get("target", entry.task)
-    match data["stage"]:
-        case "planned":
-            return ""
-        case "triggered":
-            return f"fault {data['id']}: {data['kind']} {target}"
-        case "applied" if "exit_code" in data:
-            how = "killed" if data["killed"] else "left by itself"
-            return (
-                f"fault {data['id']}: {entry.task} is gone ({how}, exit code {data['exit_code']})"
-            )
-        case "applied":
-            return f"fault {data['id']}: {_IMPAIRED[data['kind']].format(target)}"
-        case "healed" if data["kind"] in ("partition", "shape"):
-            return f"fault {data['id']}: the network of {target} is as before"
-        case "healed":
-            return f"fault {data['id']}: {target} is back"
-    return f"fault {data['id']}: {data['stage']}: {data.get('reason', '')}"
-
-
 def print_result(result: Result, console: Console, *, kept: bool = False) -> None:
     """Print the tables at the end of a run."""
     if result.end.last_words and result.end.outcome == "failed":
@@ -196,6 +148,19 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
             name, state, *shown, _from_to(rates[one]["steps_per_second"] for one in alike)
         )
     console.print(tasks)
+    print_verdicts(summary, console)
+    if summary["faults"]:
+        console.print(_fault_table(summary["faults"]))
+    print_figures(summary, console)
+    colour = STATUS_COLOURS[summary["verdict"]]
+    console.print(
+        f"[bold {colour}]{summary['scenario']}: {summary['outcome']}, "
+        f"verdict {summary['verdict']}[/bold {colour}]"
+    )
+
+
+def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
+    """Print what was expected and what came of it."""
     verdicts = _table(["expectation", "verdict", "wanted", "got"])
     for verdict in summary["verdicts"]:
         colour = STATUS_COLOURS[verdict["status"]]
@@ -203,16 +168,13 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         wanted, got = escape(verdict["wanted"]), escape(verdict["got"])
         verdicts.add_row(verdict["expectation"], status, wanted, got)
     console.print(verdicts)
-    if summary["faults"]:
-        console.print(_fault_table(summary["faults"]))
+
+
+def print_figures(summary: Mapping[str, Any], console: Console) -> None:
+    """Print the numbers that are known, and where the time went."""
     console.print("  ".join(_figures(summary)), highlight=False, soft_wrap=True)
     if shares := ", ".join(_shares(summary["time"])):
         console.print(f"time: {shares}", highlight=False, soft_wrap=True)
-    colour = STATUS_COLOURS[summary["verdict"]]
-    console.print(
-        f"[bold {colour}]{summary['scenario']}: {summary['outcome']}, "
-        f"verdict {summary['verdict']}[/bold {colour}]"
-    )
 
 
 def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:

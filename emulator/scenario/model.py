@@ -14,9 +14,11 @@ from pydantic import (
     Tag,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from emulator.scenario.strikes import Fault
+from emulator.scenario.testing import Marks, Parametrize, Reference
 from emulator.scenario.values import Command, Duration, Env, Model, Rate, Size
 from emulator.steps import PATTERNS
 
@@ -28,6 +30,7 @@ __all__ = [
     "Metrics",
     "Network",
     "Program",
+    "Reserve",
     "Restart",
     "Role",
     "Scenario",
@@ -137,6 +140,18 @@ class Role(Model):
 Cluster = dict[str, Annotated[Role, _counted("replicas")]]
 
 
+class Reserve(Model):
+    """What a run is given where runs share a machine; it limits nothing.
+
+    The sum of its tasks' limits where nothing is said.
+    """
+
+    cpus: float | None = Field(strict=True, default=None, gt=0)
+    """Cores."""
+    memory: Size | None = None
+    """Bytes."""
+
+
 class Restart(Model):
     """When a task that ended is started again. The rules are in `emulator/supervisor/policy.py`."""
 
@@ -199,6 +214,17 @@ class Throughput(Model):
     """From a fault until its target is back, as a share of the ten seconds before it."""
     after: Share = Share()
     """In the ten seconds after that."""
+    at_least: float | None = Field(strict=True, default=None, gt=0)
+    """A share of another rate: of the stored baseline, or of the reference variant."""
+    of: Literal["baseline", "reference"] | None = None
+
+    @model_validator(mode="after")
+    def _both(self) -> Throughput:
+        if self.at_least is not None and self.of is None:
+            raise ValueError("`at_least` needs `of`: `of: baseline` or `of: reference`")
+        if self.of is not None and self.at_least is None:
+            raise ValueError("`of` needs `at_least`: which share of it, such as `at_least: 0.9`")
+        return self
 
 
 class Expectations(Model):
@@ -238,6 +264,7 @@ class Scenario(Model):
     restart: Annotated[
         Restart, BeforeValidator(lambda v: {"policy": v} if isinstance(v, str) else v)
     ] = Restart()
+    reserve: Reserve | None = None
     success: SuccessRule = "auto"
     faults: list[Fault] = []
     timeout: Duration | None = None
@@ -246,6 +273,12 @@ class Scenario(Model):
     network: Network = Network()
     metrics: Metrics = Metrics()
     expect: Expectations = Expectations()
+    parametrize: Parametrize = {}
+    """Values of keys; pytest runs every combination, each as a test."""
+    reference: Reference = {}
+    """What makes the reference variant of this scenario, which pytest runs to compare rates."""
+    marks: Marks = []
+    """Of its tests in pytest."""
 
 
 def json_schema() -> dict[str, Any]:

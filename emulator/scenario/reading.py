@@ -5,23 +5,24 @@ Each problem names its file and line, or the `--set` that brought it in, and wha
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
-import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from yaml.reader import ReaderError
 
 from emulator.errors import Problem, ScenarioError, UsageError
 from emulator.scenario.faults import misfits
 from emulator.scenario.model import ROLES, Cluster, Framework, Scenario
+from emulator.scenario.variants import assignments, parametrized, unsettled, written
+from emulator.scenario.wording import closest, document_path, explain
 
 __all__ = ["load", "parse"]
 
@@ -82,7 +83,9 @@ def parse(
     source = _read_yaml(text, file)
     for assignment in sets:
         _override(source, assignment)
-    scenario, problems = _validate(source, folder)
+    _settle(source, sets)
+    scenario, sound, problems = _validate(source, folder)
+    problems += _variant_problems(sound, source, folder, set(problems))
     problems = sorted({*source.problems, *problems}, key=_reading_order)
     if problems or scenario is None:
         raise ScenarioError(problems)
@@ -165,13 +168,25 @@ def _override(source: _Source, assignment: str) -> None:
     except _NOT_YAML as error:
         what = _yaml_trouble(error, text)[1]
         raise UsageError(f"The value of --set {assignment} is not YAML: {what}.") from None
+    try:
+        _assign(source, dotted, value, f"--set {assignment}")
+    except _NotThere as error:
+        raise UsageError(f"--set {assignment}: {error}.") from None
+
+
+class _NotThere(Exception):
+    """A key leads to nothing that could be set."""
+
+
+def _assign(source: _Source, dotted: str, value: object, place: str) -> None:
+    """Set what is at a key, and note that it comes from `place`. Raises _NotThere."""
     keys: list[str | int] = [int(k) if k.isdecimal() else k for k in dotted.split(".")]
     target: Any = source.data
     for depth in range(1, len(keys)):
         missing: Any = [] if isinstance(keys[depth], int) else {}
-        target = _descend(target, tuple(keys[:depth]), missing, f"--set {assignment}")
+        target = _descend(target, tuple(keys[:depth]), missing)
         if tuple(keys[:depth]) not in source.lines:
-            source.places.setdefault(tuple(keys[:depth]), f"--set {assignment}")
+            source.places.setdefault(tuple(keys[:depth]), place)
     last = keys[-1]
     is_role = len(keys) == 2 and keys[0] == "cluster" and isinstance(target, dict)
     is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -183,18 +198,18 @@ def _override(source: _Source, assignment: str) -> None:
     elif isinstance(target, list) and isinstance(last, int) and last < len(target):
         target[last] = value
     else:
-        raise UsageError(f"--set {assignment}: there is nothing to set at {dotted}.")
-    source.replaced(tuple(keys), f"--set {assignment}")
+        raise _NotThere(f"there is nothing to set at {dotted}")
+    source.replaced(tuple(keys), place)
 
 
-def _descend(target: Any, path: KeyPath, missing: Any, what: str) -> Any:  # noqa: ANN401  YAML
+def _descend(target: Any, path: KeyPath, missing: Any) -> Any:  # noqa: ANN401  YAML
     key = path[-1]
     if isinstance(target, list):
         if not isinstance(key, int) or key >= len(target):
-            raise UsageError(f"{what}: the list has no entry {key}.")
+            raise _NotThere(f"the list has no entry {key}")
         return target[key]
     if not isinstance(target, dict):
-        raise UsageError(f"{what}: {key} stands below a plain value.")
+        raise _NotThere(f"{key} stands below a plain value")
     found = target.get(str(key))
     if isinstance(found, int | str) and (short_for := _short_for(path)):
         found = target[str(key)] = {short_for: found}
@@ -217,12 +232,23 @@ def _short_for(path: KeyPath) -> str | None:
     return None
 
 
-def _validate(source: _Source, folder: Path) -> tuple[Scenario | None, list[Problem]]:
-    """Return the scenario, or every problem: of single values and of how they fit together."""
+def _settle(source: _Source, sets: Sequence[str]) -> None:
+    """Take out of `parametrize` what was set: it has that one value now."""
+    values = source.data.get("parametrize")
+    if isinstance(values, dict):
+        left = unsettled(map(str, values), [text.partition("=")[0] for text in sets])
+        source.data["parametrize"] = {k: v for k, v in values.items() if str(k) in left}
+
+
+def _validate(source: _Source, folder: Path) -> tuple[Scenario | None, Scenario, list[Problem]]:
+    """Return the scenario, what of it is sound, and every problem.
+
+    Problems are of single values, and of how they fit together.
+    """
     context = {"folder": folder}
     try:
         scenario = Scenario.model_validate(source.data, context=context)
-        return scenario, list(_misfits(scenario, source, frozenset()))
+        return scenario, scenario, list(_misfits(scenario, source, frozenset()))
     except ValidationError as error:
         details = error.errors(include_url=False)
     problems = [_problem(detail, source) for detail in details]
@@ -232,7 +258,51 @@ def _validate(source: _Source, folder: Path) -> tuple[Scenario | None, list[Prob
     sound = {key: value for key, value in source.data.items() if str(key) not in broken}
     sound |= {key: value for key, value in stand_ins.items() if key in broken}
     partial = Scenario.model_validate(sound, context=context)
-    return None, problems + list(_misfits(partial, source, broken))
+    return None, partial, problems + list(_misfits(partial, source, broken))
+
+
+def _variant_problems(
+    scenario: Scenario, source: _Source, folder: Path, known: set[Problem]
+) -> Iterator[Problem]:
+    """Yield what is wrong in no other than a parametrized variant, or in a reference.
+
+    A problem of several variants is told of the first.
+    """
+    places = {
+        written(key, value): source.place(("parametrize", key, number))
+        for key, values in scenario.parametrize.items()
+        for number, value in enumerate(values)
+    }
+    reference = assignments(scenario.reference)
+    places |= {
+        text: source.place(("reference", key))
+        for key, text in zip(scenario.reference, reference, strict=True)
+    }
+    for variant in parametrized(scenario.parametrize):
+        for overrides in dict.fromkeys((variant.overrides, variant.overrides + reference)):
+            changed = deepcopy(source)
+            found = [*_set_all(changed, overrides, places)] or _validate(changed, folder)[2]
+            for problem in found:
+                if problem in known:
+                    continue
+                known.add(problem)
+                if problem.place in places.values():
+                    yield problem
+                else:
+                    label = " ".join(overrides)
+                    yield replace(problem, message=f"{problem.message}, with {label}")
+
+
+def _set_all(
+    source: _Source, overrides: Iterable[str], places: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Apply the overrides of a variant, each of which has its place; yield what can't be."""
+    for text in overrides:
+        key, _, value = text.partition("=")
+        try:
+            _assign(source, key, yaml.safe_load(value), places[text])
+        except _NotThere as error:
+            yield Problem(places[text], key, str(error))
 
 
 def _misfits(scenario: Scenario, source: _Source, broken: frozenset[str]) -> Iterator[Problem]:
@@ -242,6 +312,12 @@ def _misfits(scenario: Scenario, source: _Source, broken: frozenset[str]) -> Ite
         yield from _role_misfits(cluster, framework, source)
     if not broken & {"cluster", "faults"}:
         yield from _fault_misfits(scenario, source)
+    if not broken & {"expect", "reference"}:
+        throughput = scenario.expect.throughput
+        if throughput and throughput.of == "reference" and not scenario.reference:
+            path = ("expect", "throughput", "of")
+            hint = "say what makes it: `reference: {cluster.worker: 1}`"
+            yield Problem(source.place(path), _dotted(path), "there is no reference", hint)
     if not broken & {"cluster", "success"}:
         if scenario.success == "chief" and not cluster.keys() & {"chief", "master"}:
             message = "'chief' decides, but the cluster has none"
@@ -260,7 +336,7 @@ def _fault_misfits(scenario: Scenario, source: _Source) -> Iterator[Problem]:
         for keys, pattern in fault.named():
             path: KeyPath = ("faults", number, *keys)
             if not fnmatch.filter(tasks, pattern):
-                hint = _closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
+                hint = closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
                 message = f"no task is called {pattern!r}"
                 yield Problem(source.place(path), _dotted(path), message, hint)
     for number, key, message, hint in misfits(scenario.faults, tasks):
@@ -281,118 +357,17 @@ def _role_misfits(cluster: Cluster, framework: Framework, source: _Source) -> It
             hint = f"roles of {framework}: {', '.join(known)}"
             if role == "master" and framework == "tensorflow":
                 hint = "TF2 rejects 'master'; write 'chief'"
-            yield Problem(place, dotted, "unknown role", _closest(role, known) or hint)
+            yield Problem(place, dotted, "unknown role", closest(role, known) or hint)
         elif role in ("chief", "master") and spec.replicas > 1:
             where = source.place((*path, "replicas"))
             yield Problem(where, dotted, f"{spec.replicas} of them; there can be only one {role}")
 
 
-# --- Saying what is wrong -----------------------------------------------------------------------
-
-
 def _problem(detail: ErrorDetails, source: _Source) -> Problem:
     """Turn one of pydantic's errors into a place, a message and what to write instead."""
-    path = _document_path(detail["loc"], source.data)
-    message, hint = _explain(detail)
+    path = document_path(detail["loc"], source.data)
+    message, hint = explain(detail)
     return Problem(source.place(path), _dotted(path), message, hint)
-
-
-def _document_path(loc: Iterable[str | int], data: object) -> KeyPath:
-    """Drop what pydantic adds to a location (names of union members) and the document lacks."""
-    steps = list(loc)
-    path: list[str | int] = []
-    for number, step in enumerate(steps):
-        inside = isinstance(data, dict) and step in data
-        inside = inside or (isinstance(data, list) and step in range(len(data)))
-        if inside:
-            data = data[step]  # type: ignore[index]
-        elif number < len(steps) - 1 or not isinstance(data, dict):
-            continue
-        path.append(step)
-    return tuple(path)
-
-
-def _explain(detail: ErrorDetails) -> tuple[str, str]:
-    kind, context, given = detail["type"], detail.get("ctx", {}), detail.get("input")
-    written = json.dumps(given, default=str) if not isinstance(given, str) else repr(given)
-    if kind == "extra_forbidden":
-        known = sorted(_fields_at(detail["loc"][:-1]))
-        close = _closest(str(detail["loc"][-1]), known)
-        return "unknown key", close or f"known here: {', '.join(known)}"
-    if kind == "invalid_key" or detail["loc"][-1:] == ("[key]",):
-        return f"the key {written} is not text", "write it in quotes"
-    if kind == "too_short":
-        return "is empty", _example(detail["loc"])
-    if kind == "string_type" and isinstance(given, int | float):
-        return f"{written} should be text", f'write "{written}" in quotes'
-    if kind == "missing":
-        return "is missing", _example(detail["loc"])
-    if kind == "literal_error":
-        options = [o.strip("'") for o in re.split(r", | or ", context["expected"])]
-        return f"{written} is not allowed", _closest(str(given), options) or (
-            "write " + ", ".join(options[:-1]) + f" or {options[-1]}"
-        )
-    if kind == "value_error":
-        return str(context["error"]), ""
-    if kind == "string_pattern_mismatch":
-        return f"{written} won't do as a host name", "lower-case letters, digits, dashes; up to 40"
-    if kind in ("model_type", "dict_type", "model_attributes_type"):
-        return f"{written} stands where keys and values are expected", _example(detail["loc"])
-    nouns = {
-        "int": "a whole number",
-        "float": "a number",
-        "bool": "true or false",
-        "list": "a list",
-        "path": "a path",
-        "string": "text",
-    }
-    wanted = nouns.get(kind.partition("_")[0], detail["msg"].removeprefix("Input should be "))
-    return f"{written} should be {wanted}", _example(detail["loc"])
-
-
-def _fields_at(loc: Iterable[str | int]) -> set[str]:
-    """Return the keys that the schema knows at a location."""
-    models: set[type[BaseModel]] = {Scenario}
-    for step in loc:
-        deeper = {
-            inner
-            for model in models
-            for name, field in model.model_fields.items()
-            if step in (name, field.alias)
-            for inner in _models_in(field.annotation)
-        }
-        models = deeper or models
-    return {field.alias or name for m in models for name, field in m.model_fields.items()}
-
-
-def _models_in(annotation: object) -> set[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return {annotation}
-    return {model for inner in get_args(annotation) for model in _models_in(inner)}
-
-
-_EXAMPLES = {
-    "name": "my-cluster",
-    "program": "{source: train.py, command: [python, train.py]}",
-    "command": "[python, train.py]",
-    "env": '{LEARNING_RATE: "0.1"}',
-    "cluster": "{worker: 2}",
-    "gpus": "1",
-    "restart": "{policy: on-failure}",
-    "throughput": "{min: 5}",
-}
-
-
-def _example(loc: Sequence[str | int]) -> str:
-    key = str(loc[-1]) if loc else ""
-    if len(loc) == 2 and loc[0] == "cluster":
-        return f"write how many, `{key}: 2`, or `{key}: {{replicas: 2, cpus: 1}}`"
-    return f"write `{key}: {_EXAMPLES[key]}`" if key in _EXAMPLES else ""
-
-
-def _closest(word: str, options: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(options), n=1)
-    return f"did you mean '{close[0]}'?" if close else ""
 
 
 def _dotted(path: Iterable[str | int]) -> str:

@@ -1,14 +1,18 @@
-"""`--vary KEY=VALUE,VALUE` -> the variants of a scenario, each with its overrides (pure)."""
+"""`--vary KEY=VALUE,VALUE` and `parametrize:` -> variants, each with its overrides (pure)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
+
+import yaml
 
 from emulator.errors import UsageError
 
-__all__ = ["Variant", "variants"]
+__all__ = ["Variant", "assignments", "parametrized", "unsettled", "variants", "written"]
 
 _CLOSES = {"[": "]", "{": "}", "(": ")"}
 _EXAMPLE = "For example: --vary restart.policy=never,on-failure"
@@ -28,10 +32,21 @@ class Variant:
         return " ".join(self.overrides)
 
 
-def variants(varied: Sequence[str], given: Sequence[str] = ()) -> list[Variant]:
+def parametrized(values: Mapping[str, Sequence[Any]]) -> list[Variant]:
+    """Return every combination of a scenario's `parametrize`; one without overrides of none."""
+    return variants([], parametrize=values)
+
+
+def variants(
+    varied: Sequence[str],
+    given: Sequence[str] = (),
+    *,
+    parametrize: Mapping[str, Sequence[Any]] = {},
+) -> list[Variant]:
     """Return every combination of the varied values; the last option changes fastest.
 
-    `given` are the `--set` that all variants share. Raises UsageError.
+    `given` are the `--set` that all variants share. Those of `parametrize` come first; a key that
+    is set or varied is not parametrized any more. Raises UsageError.
     """
     options: list[list[str]] = []
     fixed = {assignment.partition("=")[0] for assignment in given}
@@ -47,7 +62,50 @@ def variants(varied: Sequence[str], given: Sequence[str] = ()) -> list[Variant]:
             raise UsageError(f"--vary {text}: {key} is also given a value.", "Leave one of them.")
         seen.add(key)
         options.append([f"{key}={value}" for value in _values(values, f"--vary {text}")])
-    return [Variant(overrides) for overrides in product(*options)]
+    left = unsettled(parametrize, fixed | seen)
+    before = [[written(key, value) for value in parametrize[key]] for key in left]
+    return [Variant(overrides) for overrides in product(*before, *options)]
+
+
+def unsettled(keys: Iterable[str], settled: Iterable[str]) -> list[str]:
+    """Return the keys that are neither settled themselves nor stand below one that is."""
+    above = [f"{key.strip()}." for key in settled]
+    return [key for key in keys if not any(f"{key}.".startswith(begin) for begin in above)]
+
+
+def assignments(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a mapping such as a scenario's `reference` as assignments that `--set` takes."""
+    return tuple(written(key, value) for key, value in values.items())
+
+
+class _Flow(yaml.SafeDumper):
+    """Writes any value on one line, as people write it: `5s`, `{step: 10}`, `'yes'`."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401  YAML
+        """Write what is there twice twice."""
+        return True
+
+
+_Flow.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"'
+    ),
+)
+
+
+def written(key: str, value: Any) -> str:  # noqa: ANN401  YAML
+    """Return the assignment that sets a key to a value."""
+    text = yaml.dump(
+        value,
+        Dumper=_Flow,
+        default_flow_style=True,
+        sort_keys=False,
+        allow_unicode=True,
+        width=sys.maxsize,
+    )
+    text = text.removesuffix("\n").removesuffix("\n...")  # the end of a document
+    return f"{key}={text}"
 
 
 def _values(text: str, what: str) -> list[str]:

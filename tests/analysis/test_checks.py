@@ -12,7 +12,9 @@ import pytest
 from emulator.analysis import checks
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
 from emulator.analysis.checks import EXIT_CODES, Status, Verdict, judge, overall, summary
+from emulator.analysis.gate import Against
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
+from emulator.baseline import Yardstick
 from emulator.metrics.samples import Sample, Usage
 from emulator.scenario.model import Expectations
 from tests.histories import began_again, ended, history, phase, step
@@ -164,7 +166,7 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         "outcome": "succeeded",
         "final_step": 1,
         "accuracy": 0.5,
-        "throughput": {"min": 1, "max": 20},
+        "throughput": {"min": 1, "max": 20, "at_least": 0.9, "of": "reference"},
         "max_restarts": 9,
         "max_lost_steps": 99,
         "recovers_within": "1m",
@@ -175,11 +177,40 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         "steps_exactly_once": True,
     }
     assert everything.keys() == Expectations.model_fields.keys()
-    found = judge(Expectations.model_validate(everything), RAN, HISTORY)
+    held = Against(Yardstick(machine="m", reference=10.0, reference_run="r"))
+    found = judge(Expectations.model_validate(everything), RAN, HISTORY, held)
     judged = {verdict.expectation.partition(".")[0] for verdict in found}
     assert judged == everything.keys() | {"faults"}
-    assert len(found) == len(judged) + 1  # throughput twice
+    assert len(found) == len(judged) + 2  # throughput three times
     assert overall(found) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("reference", "outcome", "verdict"),
+    [
+        (11.0, "succeeded", ("ok", "0.909 of the reference, 10.00 of 11.00 steps/s")),
+        (20.0, "succeeded", ("failed", "0.500 of the reference, 10.00 of 20.00 steps/s")),
+        (20.0, "failed", ("failed", "0.500 of the reference, 10.00 of 20.00 steps/s")),
+        # A job that was cut off might have come to more; what it has reached, it has.
+        (
+            20.0,
+            "interrupted",
+            ("unknown", "0.500 of the reference, 10.00 of 20.00 steps/s, when the run was cut off"),
+        ),
+        (11.0, "interrupted", ("ok", "0.909 of the reference, 10.00 of 11.00 steps/s")),
+    ],
+)
+def test_a_share_of_another_rate_is_judged(
+    reference: float, outcome: str, verdict: tuple[Status, str]
+) -> None:
+    expect = Expectations.model_validate({"throughput": {"at_least": 0.9, "of": "reference"}})
+    held = Against(Yardstick(machine="m", reference=reference))
+    *_, found = judge(expect, replace(RAN, outcome=outcome), HISTORY, held)
+    assert (found.expectation, found.wanted) == (
+        "throughput.at_least",
+        "at least 0.9 of the reference",
+    )
+    assert (found.status, found.got) == verdict
 
 
 def preempted(target: str, saved: float | None, status: str = "applied") -> FaultResult:

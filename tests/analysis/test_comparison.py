@@ -85,6 +85,12 @@ def test_keys_that_differ_are_named_as_set_takes_them(
     assert differing(*sets) == found
 
 
+def test_what_says_only_which_runs_there_are_sets_none_apart() -> None:
+    sets = ("seed=1", "reserve={cpus: 2}", "marks=[slow]", "parametrize={timeout: [1s, 2s]}")
+    found = rows([(plan(), RAN, OK), (plan(*sets, "reference={seed: 3}"), RAN, OK)])
+    assert [row.differs for row in found] == [{"seed": 0}, {"seed": 1}]
+
+
 def test_a_fault_that_only_one_has_is_shown_whole() -> None:
     found = differing([], ["faults=[]"])
     assert found.keys() == {"faults.0"}

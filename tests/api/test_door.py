@@ -124,8 +124,8 @@ def test_streams_have_everything_and_end_with_the_run(running: Running) -> None:
         assert {task for task, _ in lines.all()} == {"worker-0"}
         assert ("worker-0", "progress 1\rprogress 2") in lines.all()
         assert [line for line in every.all() if line[0] == "worker-0"] == lines.all()
-        summary = one.wait()
-        assert summary["outcome"] == "interrupted"
+        result = one.wait()
+        assert result.outcome == "interrupted"
         assert not (running.folder / SOCKET).exists()
         with pytest.raises(UsageError, match="is over"):
             one.status()
@@ -169,8 +169,8 @@ def test_a_fault_by_hand_is_recorded_and_healed(running: Running) -> None:
         back = next(e for e in cluster.history() if e.data == {"fresh": True})
         assert back.task == "worker-0"
         cluster.stop()
-        summary = cluster.wait()
-        assert {fault["id"]: fault["status"] for fault in summary["faults"]} == {
+        result = cluster.wait()
+        assert {fault["id"]: fault["status"] for fault in result.summary["faults"]} == {
             paused: "applied",
             again: "applied",
         }

@@ -137,7 +137,7 @@ def test_who_follows_sees_all_and_ends_with_the_run(emulate: Emulate, tmp_path: 
         assert logs.stdout.readline() == 'worker-1 | {"emulate": "step", "step": 1}\n'
         wait_for_line(attach, "worker-0 | ")
         (cluster.folder / "shared" / "over").touch()
-        assert cluster.wait()["verdict"] == "ok"
+        assert cluster.wait().verdict == "ok"
         # Not `communicate`: it reads past the lines that `readline` has already buffered.
         rest = logs.stdout.read()
         logs.wait(60)
@@ -249,7 +249,7 @@ def test_an_address_that_nobody_planned_is_refused_and_the_run_goes_on(
         assert "Nobody can say which address worker-0 comes back to in this run." in done.stderr
         assert cluster.status()["faults"] == []
         cluster.stop()
-        assert cluster.wait()["outcome"] == "interrupted"
+        assert cluster.wait().outcome == "interrupted"
 
 
 @pytest.mark.docker
@@ -270,7 +270,7 @@ def test_a_delay_that_the_kernel_can_not_make_hurts_nobody(
         if came.data["stage"] == "failed":
             assert "The network could not be changed" in came.data["reason"]
         cluster.stop()
-        assert cluster.wait()["outcome"] == "interrupted"
+        assert cluster.wait().outcome == "interrupted"
 
 
 def _done(entry: Entry) -> bool:
@@ -396,7 +396,7 @@ def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
         assert subprocess.run(look, check=True, capture_output=True).stdout == b"there is a way\n"
         assert emulate("clean", "--dry-run", "--out", emulate.out).stderr.count(cluster.run_id) == 0
         again.stop()
-        assert again.wait()["outcome"] == "interrupted"
+        assert again.wait().outcome == "interrupted"
 
 
 def _attached(cluster: Cluster) -> Cluster:

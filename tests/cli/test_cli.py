@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.baseline import Baselines, Stored, machine
 from tests.conftest import Emulate
 
 NO_DOCKER = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
@@ -217,6 +218,81 @@ def test_check_judges_a_record_whose_program_is_gone(emulate: Emulate, tmp_path:
     assert emulate.up(path, "--engine", "process", "--run-id", "old").returncode == 0
     program.unlink()
     assert emulate("check", "old", "--out", emulate.out).returncode == 0
+
+
+# Two steps, a tenth of a second or more between them.
+STEPS = """for n in 1 2; do echo "{\\"emulate\\": \\"step\\", \\"step\\": $n}"; sleep 0.1; done"""
+GATE = "expect: {throughput: {at_least: 0.9, of: baseline}}\n"
+
+
+def store(tmp_path: Path, key: str, rate: float) -> Path:
+    path = tmp_path / "baselines.json"
+    stored = Stored(
+        steps_per_second=rate, engine="process", machine=machine(), measured="2026-11-20"
+    )
+    Baselines(path).put(key, stored)
+    return path
+
+
+@pytest.mark.parametrize(("rate", "code"), [(0.001, 0), (1e6, 1)])
+def test_up_holds_a_run_against_the_baseline_beside_its_scenario(
+    emulate: Emulate, tmp_path: Path, rate: float, code: int
+) -> None:
+    path = scenario(tmp_path, STEPS, GATE)
+    baselines = store(tmp_path, "test process", rate)
+    up = emulate.up(path, "--engine", "process")
+    assert up.returncode == code, up.stderr
+    (verdict,) = (v for v in up.json["verdicts"] if v["expectation"] == "throughput.at_least")
+    assert f"of {rate:.2f} steps/s on 2026-11-20" in verdict["got"]
+    # The run folder says it all.
+    baselines.unlink()
+    again = emulate("check", "last", "--json", "--out", emulate.out)
+    assert (again.returncode, again.json["verdicts"]) == (code, up.json["verdicts"])
+
+
+def test_a_baseline_is_of_what_was_set(emulate: Emulate, tmp_path: Path) -> None:
+    path = scenario(tmp_path, STEPS, GATE)
+    store(tmp_path, "test[cluster.worker=2] process", 0.001)
+    options = ("--engine", "process", "--set", "cluster.worker=2")
+    assert emulate.up(path, *options).returncode == 0
+    other = emulate.up(path, "--engine", "process")
+    assert other.returncode == 3
+    assert "no baseline is stored" in other.stderr
+
+
+def test_each_variant_is_held_against_its_own_baseline(emulate: Emulate, tmp_path: Path) -> None:
+    path = scenario(tmp_path, STEPS, GATE)
+    store(tmp_path, "test[seed=1] process", 0.001)
+    store(tmp_path, "test[seed=2] process", 1e6)
+    done = emulate.up(path, "--engine", "process", "--vary", "seed=1,2,3")
+    assert [run["verdict"] for run in done.json] == ["ok", "failed", "unknown"]
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("command", ["up", "plan"])
+def test_a_file_without_baselines_is_refused_before_anything_starts(
+    emulate: Emulate, tmp_path: Path, command: str
+) -> None:
+    path = scenario(tmp_path, STEPS, GATE)
+    (tmp_path / "baselines.json").write_text("{")
+    done = emulate(command, path, "--engine", "process", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "baselines.json holds no baselines: Invalid JSON" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_plan_shows_the_baseline_and_warns_of_variants(emulate: Emulate, tmp_path: Path) -> None:
+    path = scenario(tmp_path, STEPS, GATE + "parametrize: {seed: [0, 1]}\n")
+    store(tmp_path, "test process", 5.0)
+    store(tmp_path, "test[seed=1] process", 6.0)
+    planned = emulate("plan", path, "--engine", "process", "--json").json
+    assert planned["yardstick"]["baseline"]["steps_per_second"] == 5.0
+    assert planned["warnings"] == [
+        "parametrize: pytest runs 2 variants; this is the scenario as it stands"
+    ]
+    planned = emulate("plan", path, "--engine", "process", "--json", "--seed", "1").json
+    assert planned["yardstick"]["baseline"]["steps_per_second"] == 6.0
+    assert planned["warnings"] == []
 
 
 def test_schema_is_json(emulate: Emulate) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,15 @@ ACCEPTED: list[dict[str, Any]] = [
     {"expect": {"max_restarts": 0, "max_lost_steps": 0, "throughput": {"max": 9}}},
     {"expect": {"saved_within_grace": True, "monotone_checkpoints": True}},
     {"expect": {"single_chief": True, "steps_exactly_once": False}},
+    {"expect": {"throughput": {"at_least": 0.9, "of": "baseline"}}},
+    {"reserve": {"cpus": 1.5, "memory": "4g"}},
+    {"reserve": {}},
+    {"reserve": None},
+    {"parametrize": {}},
+    {"parametrize": {"cluster.worker": [2, {"replicas": 3}], "timeout": ["5s", None]}},
+    {"reference": {"cluster.worker": 1, "program.command": ["a", 0.5, True]}},
+    {"marks": ["slow", {"timeout": 300}, {"usefixtures": ["a", "b"]}, {"flaky": {"reruns": 2}}]},
+    {"marks": [{"xfail": "not yet"}, {"parametrize": ["a", [1, 2]]}, {"slow": None}]},
 ]
 
 
@@ -138,6 +148,22 @@ def test_models_and_schema_refuse_a_scenario_without(key: str) -> None:
         {"expect": {"min_goodput": -0.1}},
         {"expect": {"saved_within_grace": 1}},
         {"expect": {"single_chief": "worker-0"}},
+        {"expect": {"throughput": {"at_least": 0, "of": "baseline"}}},
+        {"expect": {"throughput": {"at_least": 0.9, "of": "yesterday"}}},
+        {"reserve": {"cpus": 0}},
+        {"reserve": {"memory": 5}},
+        {"reserve": {"gpus": 1}},
+        {"reserve": 2},
+        {"parametrize": {"seed": []}},
+        {"parametrize": {"seed": 3}},
+        {"parametrize": ["seed"]},
+        {"reference": ["seed"]},
+        {"marks": "slow"},
+        {"marks": ["not slow"]},
+        {"marks": [3]},
+        {"marks": [{}]},
+        {"marks": [{"timeout": 3, "slow": None}]},
+        {"marks": [{"time-out": 3}]},
     ],
     ids=str,
 )
@@ -159,6 +185,17 @@ def test_models_and_schema_refuse(keys: dict[str, Any]) -> None:
             "can't be looked for: File name too long",
         ),
         ({"image": {"dockerfile": "nowhere"}}, "there is no /"),
+        ({"expect": {"throughput": {"at_least": 0.9}}}, "`at_least` needs `of`"),
+        ({"expect": {"throughput": {"of": "baseline"}}}, "`of` needs `at_least`"),
+        ({"parametrize": {"seed": [1, 2, 1]}}, "1 is there twice"),
+        ({"parametrize": {"seed=1": [1]}}, "'seed=1' is no key"),
+        ({"parametrize": {" ": [1]}}, "' ' is no key"),
+        ({"parametrize": {"parametrize.seed": [1]}}, "can't be varied"),
+        ({"reference": {"parametrize": {}}}, "can't be varied"),
+        ({"parametrize": {k: [*range(11)] for k in "abc"}}, "makes 1331 variants; a thousand"),
+        ({"parametrize": {"seed": [date(2026, 1, 2)]}}, "neither text nor a number"),
+        ({"reference": {"seed": {1: 2}}}, "the key 1 is not text"),
+        ({"marks": [{"timeout": float("inf")}]}, "neither text nor a number"),
     ],
     ids=lambda value: str(value)[:60],
 )
@@ -179,6 +216,8 @@ def test_what_is_not_said_has_its_default() -> None:
     assert (made.network.internet, made.network.delay, made.network.bandwidth) == (True, 0.0, None)
     assert (made.metrics.steps, made.metrics.interval) == ("auto", 1.0)
     assert made.expect.outcome == "succeeded"
+    assert made.reserve is None
+    assert (made.parametrize, made.reference, made.marks) == ({}, {}, [])
 
 
 def test_short_forms_mean_the_long_ones() -> None:
@@ -186,6 +225,35 @@ def test_short_forms_mean_the_long_ones() -> None:
     assert short.cluster["ps"] == Role(replicas=4)
     assert short.cluster["worker"].gpus == Gpus(count=3, shared=False)
     assert short.restart == Restart(policy="always")
+
+
+@pytest.mark.parametrize(
+    ("written", "args", "kwargs"),
+    [
+        ("slow", (), {}),
+        ({"slow": None}, (), {}),
+        ({"timeout": 300}, (300,), {}),
+        ({"usefixtures": ["a", "b"]}, ("a", "b"), {}),
+        ({"order": [[1, 2]]}, ([1, 2],), {}),
+        ({"flaky": {"reruns": 2}}, (), {"reruns": 2}),
+        ({"skip": "no GPU"}, ("no GPU",), {}),
+        # pytest takes the first argument of xfail for a condition
+        ({"xfail": "not yet"}, (), {"reason": "not yet"}),
+        ({"xfail": {"strict": False}}, (), {"strict": False}),
+    ],
+    ids=str,
+)
+def test_a_mark_has_arguments(
+    written: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
+    (mark,) = make(marks=[written]).marks
+    assert (mark.args, mark.kwargs) == (args, kwargs)
+    assert mark.name == (written if isinstance(written, str) else next(iter(written)))  # type: ignore[call-overload]
+
+
+def test_values_of_one_key_may_be_equal_to_python_but_not_to_yaml() -> None:
+    made = make(parametrize={"program.env.A": [1, 1.0, "1"], "network.internet": [True, "true"]})
+    assert made.parametrize["program.env.A"] == [1, 1.0, "1"]
 
 
 def test_numbers_in_the_environment_become_text() -> None:

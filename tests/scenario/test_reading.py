@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +79,38 @@ def outcome(text: str, *sets: str) -> str:
         ),
         ("expect: {throughput: 5}", "expect.throughput: 5 stands where keys and values are"),
         ("expect: {accuracy: 2}", "expect.accuracy: 2 should be less than or equal to 1"),
+        (
+            "expect: {throughput: {at_least: 0.9}}",
+            "expect.throughput: `at_least` needs `of`: `of: baseline` or `of: reference`",
+        ),
+        (
+            "expect: {throughput: {of: reference}}",
+            "expect.throughput: `of` needs `at_least`: which share of it, such as `at_least: 0.9`",
+        ),
+        (
+            "expect: {throughput: {at_least: 0.9, of: yesterday}}",
+            "expect.throughput.of: 'yesterday' is not allowed (write baseline or reference)",
+        ),
+        (
+            "expect: {throughput: {at_least: 0.9, of: reference}}",
+            "expect.throughput.of: there is no reference (say what makes it: `reference: {",
+        ),
+        ("reserve: 4", "reserve: 4 stands where keys and values are expected (write `reserve: {"),
+        ("reserve: {gpus: 4}", "reserve.gpus: unknown key (did you mean 'cpus'?)"),
+        ("marks: slow", "marks: 'slow' should be a list (write `marks: [slow]`)"),
+        ("marks: [a, 3]", "marks.1: a mark is its name, or {name: value}, such as {timeout: 300}"),
+        ("marks: [a-b]", "marks.0: 'a-b' is no name of a mark; letters, digits and underscores"),
+        (
+            "parametrize: [seed]",
+            'parametrize: ["seed"] stands where keys and values are expected'
+            " (write `parametrize: {cluster.worker: [2, 4]}`)",
+        ),
+        ("parametrize: {seed: 3}", "parametrize.seed: 3 should be a list"),
+        ("parametrize: {seed: []}", "parametrize.seed: is empty"),
+        ("parametrize: {seed: [1, 1]}", "parametrize.seed: 1 is there twice; each value is run"),
+        ("parametrize: {a=b: [1]}", "parametrize.a=b: 'a=b' is no key of a scenario; write one"),
+        ("parametrize: {seed: [2026-01-02]}", "parametrize.seed.0: 2026-01-02 is neither text nor"),
+        ("reference: {reference: {}}", "reference.reference: reference can't be varied"),
         ("5: 2", "5: the key 5 is not text (write it in quotes)"),
     ],
 )
@@ -266,6 +299,128 @@ cluster:
   ps: {<<: *base, replicas: 3}
 """)
     assert scenario.cluster["ps"] == Role(replicas=3, cpus=1)
+
+
+# --- Mistakes of variants -----------------------------------------------------------------------
+
+VARIED = (
+    GOOD
+    + """\
+faults:
+  - {kill: worker-1, at: 40s}
+parametrize:
+  cluster.worker:
+    - 2
+    - 4
+  faults.0.at:
+    - 5s
+    - {step: 10}
+reference:
+  cluster.worker: 2
+"""
+)
+
+
+def test_variants_that_are_sound_are_nothing_to_tell() -> None:
+    scenario = parse(VARIED)
+    assert scenario.cluster["worker"].replicas == 2
+    assert scenario.parametrize == {"cluster.worker": [2, 4], "faults.0.at": ["5s", {"step": 10}]}
+    assert scenario.reference == {"cluster.worker": 2}
+
+
+def test_what_one_variant_sets_is_not_set_in_the_next() -> None:
+    parse(VARIED + "  faults: []\n")  # its reference has no fault to strike earlier
+
+
+@pytest.mark.parametrize(
+    ("given", "written", "problem"),
+    [
+        ("- 4", "- many", "13: cluster.worker: 'many' stands where keys and values are expected"),
+        ("- 5s", "- 5", "15: faults.0.at: '5' is not a duration; write '5s'"),
+        ("{step: 10}", "{stp: 10}", "16: faults.0.at.stp: unknown key (did you mean 'step'?)"),
+        ("faults.0.at:", "faults.1.at:", "15: faults.1.at: the list has no entry 1"),
+        ("  cluster.worker:\n", "  clustr.worker:\n", "12: clustr: unknown key (did you mean"),
+        ("worker: 2\n", "worker: some\n", "18: cluster.worker: 'some' stands where keys and"),
+        (
+            "- 4",
+            "- 1",
+            "9: faults.0.kill: no task is called 'worker-1', with cluster.worker=1 faults.0.at=5s"
+            " (did you mean 'worker-0'?)",
+        ),
+        (
+            "worker: 2\n",
+            "worker: 1\n",
+            "9: faults.0.kill: no task is called 'worker-1', with cluster.worker=2 faults.0.at=5s"
+            " cluster.worker=1 (did you mean 'worker-0'?)",
+        ),
+    ],
+)
+def test_a_mistake_in_a_variant_is_told_once_and_by_its_line(
+    given: str, written: str, problem: str
+) -> None:
+    assert VARIED.count(given) == 1 or "worker: 2" in given
+    found = problems(written.join(VARIED.rsplit(given, 1)))
+    # An unknown key is one for each of its values.
+    assert found[0].startswith(f"s.yaml:{problem}"), found
+    assert len({line.split(": ", 1)[1] for line in found}) == 1
+
+
+def test_what_is_wrong_without_a_variant_is_not_told_of_each() -> None:
+    found = problems(VARIED + "timeuot: 5s\nsuccess: all-worker\n")
+    assert [line.split(": ")[:2] for line in found] == [
+        ["s.yaml:19", "timeuot"],
+        ["s.yaml:20", "success"],
+    ]
+
+
+def test_mistakes_of_variants_are_told_with_all_others() -> None:
+    found = problems(VARIED.replace("- 4", "- many") + "timeuot: 5s\n")
+    assert [line.split(": ")[:2] for line in found] == [
+        ["s.yaml:13", "cluster.worker"],
+        ["s.yaml:19", "timeuot"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "left"),
+    [
+        ("seed=3", ["cluster.worker", "faults.0.at"]),
+        ("cluster.worker=1000", ["faults.0.at"]),
+        ("cluster={worker: 5, chief: 1}", ["faults.0.at"]),
+        ("cluster.worker.cpus=2", ["cluster.worker", "faults.0.at"]),
+        ("faults.0.at=1s", ["cluster.worker"]),
+        ("parametrize={}", []),
+        ("parametrize={seed: [1, 2]}", ["seed"]),
+    ],
+)
+def test_what_is_set_is_not_parametrized_any_more(assignment: str, left: list[str]) -> None:
+    assert list(parse(VARIED, sets=[assignment]).parametrize) == left
+
+
+def test_a_mistake_in_variants_that_were_set_names_the_override() -> None:
+    assignment = "parametrize={cluster.worker: [none]}"
+    (problem,) = problems(GOOD, assignment)
+    assert problem.startswith(f"--set {assignment}: cluster.worker: 'none' stands where")
+
+
+_PATHS = "cluster cluster.worker cluster.worker.cpus faults.0.at faults.3 faults name seed x=1"
+_WRONG = "program.command.1.x parametrize expect.throughput"
+_KEYS = st.sampled_from([*_PATHS.split(), *_WRONG.split(), "", 5, None, 1.5])
+_ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 3)
+    | st.sampled_from(["5s", "worker-1", "x", ".inf"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(_KEYS, st.lists(_ANY, max_size=3) | _ANY, max_size=3) | _ANY, _ANY)
+def test_whatever_is_parametrized_it_is_read_or_refused(varied: object, reference: object) -> None:
+    whole = yaml.safe_load(VARIED) | {"parametrize": varied, "reference": reference}
+    said = outcome(yaml.safe_dump(whole, sort_keys=False))
+    assert said == "read" or all(line.startswith("s.yaml:") for line in said.splitlines())
 
 
 # --- What is no scenario at all -----------------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import UsageError
-from emulator.scenario.variants import Variant, variants
+from emulator.scenario.variants import Variant, assignments, parametrized, variants, written
 
 
 def labels(*varied: str) -> list[str]:
@@ -80,6 +80,89 @@ def test_a_key_is_set_or_varied_but_not_both() -> None:
     with pytest.raises(UsageError, match=r"--vary seed=1,2: seed is also given a value"):
         variants(["seed=1,2"], ["seed=5"])
 
+
+# --- Of a scenario ------------------------------------------------------------------------------
+
+
+def test_what_is_parametrized_is_multiplied_out_in_its_order() -> None:
+    made = parametrized({"cluster.worker": [2, 4], "faults.0.at": ["5s", {"step": 10}]})
+    assert [variant.label for variant in made] == [
+        "cluster.worker=2 faults.0.at=5s",
+        "cluster.worker=2 faults.0.at={step: 10}",
+        "cluster.worker=4 faults.0.at=5s",
+        "cluster.worker=4 faults.0.at={step: 10}",
+    ]
+
+
+def test_nothing_parametrized_is_the_scenario_as_it_stands() -> None:
+    assert parametrized({}) == [Variant(())]
+    assert parametrized({})[0].label == ""
+
+
+def test_a_varied_key_replaces_a_parametrized_one_and_others_multiply() -> None:
+    parametrize = {"cluster.worker": [2, 4], "seed": [0, 1]}
+    made = variants(["seed=7", "timeout=1s,2s"], parametrize=parametrize)
+    assert [variant.label for variant in made] == [
+        "cluster.worker=2 seed=7 timeout=1s",
+        "cluster.worker=2 seed=7 timeout=2s",
+        "cluster.worker=4 seed=7 timeout=1s",
+        "cluster.worker=4 seed=7 timeout=2s",
+    ]
+
+
+def test_a_key_that_is_set_is_not_parametrized() -> None:
+    parametrize = {"cluster.worker": [2, 4], "seed": [0, 1]}
+    made = variants([], ["cluster={worker: 3}"], parametrize=parametrize)
+    assert [variant.label for variant in made] == ["seed=0", "seed=1"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2, "2"),
+        (0.5, "0.5"),
+        (None, "null"),
+        (True, "true"),
+        ("5s", "5s"),
+        ("yes", "'yes'"),
+        ("2", "'2'"),
+        ("it's so", "it's so"),
+        ("a\nb", '"a\\nb"'),
+        ("grüße", "grüße"),
+        (["a", 1], "[a, 1]"),
+        ({"step": 10, "after": "cut"}, "{step: 10, after: cut}"),
+        ("a " * 100 + "b", "a " * 100 + "b"),
+    ],
+)
+def test_a_value_is_written_as_people_write_it(value: object, text: str) -> None:
+    assert written("key", value) == f"key={text}"
+    assert assignments({"key": value, "other": 1}) == (f"key={text}", "other=1")
+
+
+def test_what_an_anchor_repeats_is_written_out() -> None:
+    same = {"step": 10}
+    assert written("key", [same, same]) == "key=[{step: 10}, {step: 10}]"
+
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(_VALUES)
+def test_whatever_is_written_is_read_back_from_one_line(value: object) -> None:
+    text = written("key", value).removeprefix("key=")
+    assert yaml.safe_load(text) == value
+    assert len(text.splitlines()) <= 1
+
+
+# --- Whatever comes -----------------------------------------------------------------------------
 
 _PLAIN = st.text(alphabet="ab,'\"[]{}: \\", max_size=8)
 

@@ -1,0 +1,40 @@
+"""What holds for every run of a scenario in this repository's tests, whatever it expects."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.engines import choose
+from emulator.results import Result
+from tests.test_recount import agrees
+
+FILES = {
+    "history.jsonl",
+    "junit.xml",
+    "logs",
+    "plan.json",
+    "report.html",
+    "report.md",
+    "samples.jsonl",
+    "scenario.yaml",
+    "summary.json",
+    "verdicts.json",
+}
+
+
+@pytest.fixture
+def run(run: Result) -> Result:
+    """The plugin's `run`, after a look at what every run must be like."""
+    summary, engine = run.summary, choose(run.summary["engine"])
+    assert engine.find(run.run_id) == []
+    engine.close()
+    assert {path.name for path in run.folder.iterdir() if path.suffix != ".lock"} == FILES
+    agrees(run.folder, summary)
+    assert sum(summary["time"].values()) == pytest.approx(summary["duration"], abs=1e-4)
+    if run.outcome == "succeeded":
+        assert 0 < summary["startup"]["all_running"] < summary["startup"]["first_step"]
+        assert 0 < summary["time"]["productive"] < summary["duration"]
+    for fault in summary["faults"]:
+        if fault["kind"] in ("preempt", "restart") and fault["status"] == "applied":
+            assert 0 < fault["gone"] < fault["back"] <= (fault["stepped"] or fault["back"])
+    return run

@@ -1,0 +1,100 @@
+"""`throughput.at_least`: a rate as a share of a baseline's or a reference's (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emulator.baseline import Stored, Yardstick
+from emulator.plan import Plan
+
+__all__ = ["NOTHING", "Against", "Compared", "against", "compared"]
+
+PYTEST_RUNS_IT = "the reference was not run; pytest runs it"
+STORES_ONE = "`pytest --emulator-update-baseline`"
+
+
+@dataclass(frozen=True)
+class Against:
+    """What a run is held against."""
+
+    yardstick: Yardstick | None = None
+    engine: str = ""
+    by_reference: bool = False
+    """The scenario has a reference, so baselines are shares of its rate."""
+
+
+NOTHING = Against()
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What came of a comparison: whether it holds (None: nobody can tell), and why."""
+
+    holds: bool | None
+    said: str
+
+
+def against(plan: Plan) -> Against:
+    """Return what the run of a plan is held against."""
+    return Against(plan.yardstick, plan.engine, bool(plan.scenario.reference))
+
+
+def compared(least: float, of: str, rate: float | None, held: Against, *, ended: bool) -> Compared:
+    """Compare a rate in steps per second; `ended`: the job came to the end that was expected."""
+    if rate is None:
+        return Compared(None, "the tasks' output does not say")
+    given = held.yardstick
+    if of == "reference":
+        if given is None or not given.reference:
+            return Compared(None, PYTEST_RUNS_IT)
+        return _share(least, rate / given.reference, f"of the reference, {_rates(rate, given)}")
+    if given is not None and given.storing:
+        return _stored(rate, given, held.by_reference, ended=ended)
+    if given is None or given.baseline is None:
+        return Compared(None, f"no baseline is stored; {STORES_ONE} stores one")
+    if held.by_reference:
+        return _by_reference(least, rate, given, given.baseline)
+    return _by_rate(least, rate, given, given.baseline, held.engine)
+
+
+def _stored(rate: float, given: Yardstick, by_reference: bool, *, ended: bool) -> Compared:
+    came = f"{rate:.2f} steps/s"
+    if not ended:
+        return Compared(None, f"{came}, not stored: the job did not end as expected")
+    if by_reference and not given.reference:
+        return Compared(None, f"{came}, not stored: {PYTEST_RUNS_IT}")
+    if by_reference and given.reference:
+        came = f"{rate / given.reference:.3f} of the reference, {_rates(rate, given)}"
+    return Compared(True, f"{came}, stored as the baseline")
+
+
+def _by_reference(least: float, rate: float, given: Yardstick, stored: Stored) -> Compared:
+    if stored.of_reference is None:
+        return Compared(None, f"the baseline knows no reference; {STORES_ONE} stores it anew")
+    if not given.reference:
+        return Compared(None, PYTEST_RUNS_IT)
+    share = rate / given.reference
+    now = f"{share:.3f} of the reference, {_rates(rate, given)}"
+    then = f"{stored.of_reference:.3f} on {stored.measured}"
+    return _share(least, share / stored.of_reference, f"of the baseline: {now}; {then}")
+
+
+def _by_rate(least: float, rate: float, given: Yardstick, stored: Stored, engine: str) -> Compared:
+    there, here = (stored.machine, stored.engine), (given.machine, engine)
+    if there != here:
+        return Compared(
+            None,
+            f"the baseline is of another machine ({', '.join(there)}; this is {', '.join(here)}); "
+            "a `reference:` would make them comparable",
+        )
+    was = f"{rate:.2f} of {stored.steps_per_second:.2f} steps/s on {stored.measured}"
+    return _share(least, rate / stored.steps_per_second, f"of the baseline, {was}")
+
+
+def _share(least: float, share: float, what: str) -> Compared:
+    return Compared(share >= least, f"{share:.3f} {what}")
+
+
+def _rates(rate: float, given: Yardstick) -> str:
+    run = f" ({given.reference_run})" if given.reference_run else ""
+    return f"{rate:.2f} of {given.reference or 0:.2f} steps/s{run}"

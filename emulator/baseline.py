@@ -1,0 +1,188 @@
+"""What a rate is held against: the baselines that are stored beside a scenario.
+
+A rate says something of the machine too. So a baseline keeps the machine it was measured on, and
+where the scenario has a reference, the share of its rate, which says as much on any other machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from emulator.errors import UsageError
+from emulator.scenario.model import Scenario
+
+__all__ = [
+    "FILE",
+    "Baselines",
+    "Stored",
+    "Yardstick",
+    "baseline_key",
+    "machine",
+    "measured",
+    "yardstick_beside",
+]
+
+FILE = "baselines.json"
+"""Its name, beside the scenarios that it is of."""
+
+
+class Stored(BaseModel):
+    """What a scenario came to once, for later runs to be held against."""
+
+    model_config = ConfigDict(frozen=True)
+
+    steps_per_second: float = Field(gt=0, allow_inf_nan=False)
+    of_reference: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Its rate as a share of that of its reference, run in the same session."""
+    engine: str
+    machine: str
+    """Rates are compared on such a machine only; shares of a reference on any."""
+    measured: str
+    """The day, as 2026-11-20."""
+
+
+class Yardstick(BaseModel):
+    """What one run is held against; it stands in the plan, so that a verdict needs no more."""
+
+    model_config = ConfigDict(frozen=True)
+
+    baseline: Stored | None = None
+    reference: float | None = None
+    """Steps per second of the reference variant, run in the same session."""
+    reference_run: str = ""
+    """Its run id."""
+    machine: str
+    """Where this run is."""
+    storing: bool = False
+    """What it comes to becomes the baseline."""
+
+
+class Baselines:
+    """A file of baselines by their keys; it need not be there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()  # what a link leads to is replaced, not the link
+
+    @classmethod
+    def beside(cls, scenario: Path) -> Baselines:
+        """Return those of the scenarios in a scenario's folder."""
+        return cls(scenario.resolve().parent / FILE)
+
+    def get(self, key: str) -> Stored | None:
+        """Return what is stored under a key. Raises UsageError where the file can't be read."""
+        return self._read().get(key)
+
+    def put(self, key: str, stored: Stored) -> None:
+        """Store something under a key, in the order of keys; other processes may do so too.
+
+        The file is written whole or not at all. Raises UsageError.
+        """
+        with self._alone():
+            data = {**self._read(), key: stored}
+            text = json.dumps(
+                {name: data[name].model_dump(mode="json") for name in sorted(data)},
+                indent=2,
+                ensure_ascii=False,
+            )
+            partial = self.path.with_suffix(".partial")
+            partial.write_text(text + "\n", encoding="utf-8")
+            os.replace(partial, self.path)
+
+    def _read(self) -> Mapping[str, Stored]:
+        try:
+            return _FILE.validate_json(self.path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise UsageError(
+                f"Can't read the baselines in {self.path}: {error.strerror}."
+            ) from None
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = "".join(f"{step}: " for step in first["loc"])
+            raise UsageError(
+                f"{self.path} holds no baselines: {where}{first['msg']}.",
+                "Mend it, or remove it: `pytest --emulator-update-baseline` stores them anew.",
+            ) from None
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from writing meanwhile, without a lock beside people's files."""
+        try:
+            folder = user_cache_path("emulator") / "locks"
+            folder.mkdir(parents=True, exist_ok=True)
+            name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
+            with FileLock(folder / f"baselines-{name}.lock"):
+                yield
+        except OSError as error:
+            raise UsageError(
+                f"Can't write the baselines to {self.path}: {error.strerror}."
+            ) from None
+
+
+_FILE = TypeAdapter(dict[str, Stored])
+
+
+def baseline_key(name: str, variant: str, engine: str) -> str:
+    """Return under which key a run is stored: `quickstart[cluster.worker=4] docker` (pure)."""
+    return f"{name}[{variant}] {engine}" if variant else f"{name} {engine}"
+
+
+def measured(
+    rate: float, reference: float | None, engine: str, *, on: date | None = None
+) -> Stored:
+    """Return what is to be stored of a run on this machine.
+
+    `rate` and that of its `reference` are steps per second, `on` is today where nothing is said.
+    """
+    return Stored(
+        steps_per_second=_digits(rate),
+        of_reference=_digits(rate / reference) if reference else None,
+        engine=engine,
+        machine=machine(),
+        measured=(on or datetime.now(UTC).date()).isoformat(),
+    )
+
+
+def _digits(number: float) -> float:
+    """Return a number as people compare it in a diff: more digits would say nothing."""
+    return float(f"{number:.6g}")
+
+
+def machine() -> str:
+    """Return what makes rates comparable: `8 x Intel(R) Xeon(R) Platinum`; no host name does."""
+    return f"{os.cpu_count()} x {_cpu()}"
+
+
+def _cpu() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return " ".join(value.split())
+    return platform.processor() or platform.machine()  # macOS, Linux on ARM
+
+
+def yardstick_beside(
+    path: Path, scenario: Scenario, engine: str, variant: str = ""
+) -> Yardstick | None:
+    """Return the baseline that is stored beside a scenario's file, where it expects one.
+
+    Raises UsageError where it can't be read.
+    """
+    throughput = scenario.expect.throughput
+    if throughput is None or throughput.of != "baseline":
+        return None
+    stored = Baselines.beside(path).get(baseline_key(scenario.name, variant, engine))
+    return Yardstick(baseline=stored, machine=machine())

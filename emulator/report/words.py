@@ -1,0 +1,66 @@
+"""What an entry of the history means, in words (pure)."""
+
+from __future__ import annotations
+
+from emulator.record.history import Entry
+from emulator.units import format_duration
+
+__all__ = ["describe"]
+
+_IMPAIRED = {
+    "pause": "{} is frozen",
+    "throttle": "{} is throttled",
+    "partition": "there is no way between {}",
+    "shape": "the network of {} is impaired",
+}
+
+
+def describe(entry: Entry) -> str:
+    """Say in words what an entry of the history means; nothing for what the output shows anyway."""
+    data = entry.data
+    match entry.event:
+        case "all-running":
+            return "all tasks are running"
+        case "attached":
+            return f"taken over after {format_duration(float(data['gap']))} without an emulator"
+        case "exit" if not data["told_to_stop"]:
+            how = " (out of memory)" if data["oom_killed"] else ""
+            return f"{entry.task} ended with exit code {data['exit_code']}{how}"
+        case "restart":
+            what = entry.task if data["scope"] == "task" else "every task"
+            delay = format_duration(float(data["delay"]))
+            return f"restarting {what} in {delay} (number {data['number']})"
+        case "stop" if data["signal"] == "SIGKILL":
+            return f"{entry.task} did not leave: SIGKILL"
+        case "stall":
+            seconds = format_duration(float(data["seconds"]))
+            return f"{entry.task} made no step for {seconds}: SIGKILL"
+        case "fault":
+            return _fault_in_words(entry)
+        case "job":
+            return f"job {data['outcome']}: {data['reason']}"
+        case "removed":
+            return "removed all that this run made"
+    return ""
+
+
+def _fault_in_words(entry: Entry) -> str:
+    data = entry.data
+    target = data.get("target", entry.task)
+    match data["stage"]:
+        case "planned":
+            return ""
+        case "triggered":
+            return f"fault {data['id']}: {data['kind']} {target}"
+        case "applied" if "exit_code" in data:
+            how = "killed" if data["killed"] else "left by itself"
+            return (
+                f"fault {data['id']}: {entry.task} is gone ({how}, exit code {data['exit_code']})"
+            )
+        case "applied":
+            return f"fault {data['id']}: {_IMPAIRED[data['kind']].format(target)}"
+        case "healed" if data["kind"] in ("partition", "shape"):
+            return f"fault {data['id']}: the network of {target} is as before"
+        case "healed":
+            return f"fault {data['id']}: {target} is back"
+    return f"fault {data['id']}: {data['stage']}: {data.get('reason', '')}"

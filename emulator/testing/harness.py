@@ -1,0 +1,278 @@
+"""What the fixture `emulator` is: it runs scenarios for one test, and leaves nothing of them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import pytest
+
+from emulator.baseline import Yardstick, machine, measured
+from emulator.broker import Broker, Capacity, Claim, Lease, need_of
+from emulator.engines import Engine, choose
+from emulator.errors import EngineMissing, Unsupported
+from emulator.leftovers import remove
+from emulator.plan import new_run_id
+from emulator.record.folder import Entry, Record, is_live
+from emulator.report.words import describe
+from emulator.results import Listener, Result, finished
+from emulator.run import up
+from emulator.scenario.model import Scenario
+from emulator.scenario.variants import assignments
+from emulator.testing.running import Running, RunningCluster
+from emulator.testing.settings import Settings
+from emulator.testing.wanted import Given, Sets, Wanted, assigned, read
+
+__all__ = ["Emulator", "recover", "sweep"]
+
+log = logging.getLogger("emulator")
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class _Told:
+    """A run of this test."""
+
+    wanted: Wanted
+    folder: Path
+    running: Running
+
+
+@dataclass
+class Emulator:
+    """Runs scenarios for one test.
+
+        with emulator.up("mwms.yaml", set={"cluster.worker": 3}) as cluster:
+            cluster.wait_for(step=100)
+            cluster.preempt("worker-1", grace=5)
+            result = cluster.wait()
+        assert result.goodput > 0.5
+
+    `untimed` suspends the test's timeout while it waits for its turn, or for an image; `say` shows
+    progress that takes long.
+    """
+
+    item: pytest.Item
+    settings: Settings
+    engine: str
+    image: str | Mapping[str, Any] | None
+    out: Path
+    untimed: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    say: Callable[[str], None] = log.info
+    broker: Broker = field(default_factory=Broker)
+    _told: list[_Told] = field(default_factory=list)
+    _leases: list[Lease] = field(default_factory=list)
+
+    def up(
+        self,
+        scenario: Given,
+        *,
+        set: Sets = (),
+        seed: int | None = None,
+        engine: str | None = None,
+    ) -> RunningCluster:
+        """Start a cluster and return once all its tasks run; its `with` block ends it.
+
+        `set` overrides values as `--set` does. Skips the test where the machine lacks what the
+        scenario takes, unless --emulator-require names it. Raises EmulatorError.
+        """
+        __tracebackhide__ = True
+        told = self._planned(scenario, [*assigned(set), *_seeded(seed)], engine)
+        self._lacking(told.running.begin)
+        return RunningCluster(told.folder, told.running)
+
+    def run(
+        self,
+        scenario: Given,
+        *,
+        set: Sets = (),
+        seed: int | None = None,
+        engine: str | None = None,
+    ) -> Result:
+        """Run a scenario to its end and return what came of it; otherwise as `up`."""
+        __tracebackhide__ = True
+        told = self._planned(scenario, [*assigned(set), *_seeded(seed)], engine)
+        return self._lacking(told.running.result)
+
+    def results(self) -> list[tuple[Result, str]]:
+        """Return this test's runs as their folders have them by now, and how each is run again."""
+        return [(finished(Record(told.folder)), told.wanted.command()) for told in self._there()]
+
+    def close(self, *, failed: bool) -> None:
+        """End what still runs; keep what a failed test ran where that was asked for."""
+        try:
+            for told in self._told:
+                if not told.running.over:
+                    told.running.stop()
+            if self.settings.keep and not failed:
+                for told in self._there():
+                    remove(told.folder.name, Record(told.folder).plan.engine, told.folder)
+        finally:
+            for lease in self._leases:
+                lease.release()
+
+    def _there(self) -> Iterator[_Told]:
+        """Yield the runs that came to a record."""
+        yield from (told for told in self._told if (told.folder / "plan.json").is_file())
+
+    def _planned(self, given: Given, chosen: Sequence[str], engine_name: str | None) -> _Told:
+        """Read it, have its images, wait for its turn; nothing runs yet."""
+        __tracebackhide__ = True
+        wanted = self._read(given, chosen)
+        with self.untimed():
+            lease, engine = self._lease(wanted.scenario, engine_name or self.engine)
+        self._leases.append(lease)
+        held_against = self._yardstick(wanted, lease, engine)
+        return self._prepared(wanted, lease, engine, held_against)
+
+    def _read(self, given: Given, chosen: Sequence[str]) -> Wanted:
+        image = () if self.image is None else assignments({"image": self.image})
+        folders = [self.item.path.parent, self.settings.root, *self.settings.folders]
+        return read(given, folders, chosen, [*image, *self.settings.sets])
+
+    def _lease(self, scenario: Scenario, engine_name: str) -> tuple[Lease, str]:
+        """Return the run's share of the machine, and the engine; its images are built before."""
+        __tracebackhide__ = True
+        with contextlib.closing(self._choose(engine_name)) as engine:
+            self._lacking(lambda: engine.provide(scenario, self.say))
+            capacity = self._capacity(engine.capacity())
+        lease = self.broker.acquire(
+            self.item.nodeid, need_of(scenario), capacity, recover=recover, waiting=self._waits
+        )
+        return lease, engine.name
+
+    def _capacity(self, found: Capacity) -> Capacity:
+        cpus, memory = self.settings.cpus, self.settings.memory
+        found = found if cpus is None else replace(found, cpus=cpus)
+        return found if memory is None else replace(found, memory=memory)
+
+    def _waits(self, others: Sequence[Claim]) -> None:
+        log.info("waits for its share of the machine, after %s", ", ".join(c.name for c in others))
+
+    def _yardstick(self, wanted: Wanted, lease: Lease, engine: str) -> Yardstick | None:
+        """Return what its rate is held against; its reference variant is run now."""
+        gate = wanted.scenario.expect.throughput
+        if gate is None or gate.of is None:
+            return None
+        reference: Result | None = None
+        if wanted.scenario.reference:
+            changed = [*wanted.chosen, *assignments(wanted.scenario.reference)]
+            variant = self._read(wanted.given, changed)
+            told = self._prepared(variant, lease, engine, None, last=False)
+            reference = self._lacking(told.running.result)
+        rate = reference.steps_per_second if reference else None
+        return Yardstick(
+            baseline=wanted.store.get(wanted.key(engine)) if wanted.store else None,
+            reference=rate or None,  # of no step in all that time nothing is a share
+            reference_run=reference.run_id if reference else "",
+            machine=machine(),
+            storing=self.settings.update_baseline and gate.of == "baseline",
+        )
+
+    def _prepared(
+        self,
+        wanted: Wanted,
+        lease: Lease,
+        engine_name: str,
+        held_against: Yardstick | None,
+        *,
+        last: bool = True,
+    ) -> _Told:
+        """Make ready what runs it, told by `last` whether it is the last with that lease."""
+        run_id = new_run_id(wanted.scenario.name)
+
+        def perform(listener: Listener) -> Result:
+            try:
+                return run_it(listener)
+            finally:
+                if last and not self.settings.keep:
+                    lease.release()
+
+        def run_it(listener: Listener) -> Result:
+            engine = self._choose(engine_name)
+            lease.began_run(run_id, engine.name, self.out / run_id)
+            result = up(
+                wanted.scenario,
+                engine,
+                text=wanted.text,
+                out=self.out,
+                run_id=run_id,
+                variant=wanted.variant,
+                keep=self.settings.keep,
+                gpus=lease.gpus or None,
+                yardstick=held_against,
+                listener=listener,
+            )
+            if held_against is not None and held_against.storing:
+                _store(result, wanted, held_against)
+            return result
+
+        told = _Told(wanted, self.out / run_id, Running(perform, self._listener()))
+        self._told.append(told)
+        return told
+
+    def _listener(self) -> Listener:
+        def entry(happened: Entry) -> None:
+            if words := describe(happened):
+                log.info("%.2fs: %s", happened.t, words)
+
+        return Listener(
+            say=log.info, entry=entry, line=lambda task, text: log.debug("%s | %s", task, text)
+        )
+
+    # --- What the machine lacks -----------------------------------------------------------------
+
+    def _choose(self, name: str) -> Engine:
+        try:
+            return choose(name)
+        except EngineMissing as error:
+            _skip_or_fail(error, "docker", self.settings)
+
+    def _lacking(self, call: Callable[[], _T]) -> _T:
+        __tracebackhide__ = True
+        try:
+            return call()
+        except Unsupported as error:
+            _skip_or_fail(error, error.lacks, self.settings)
+
+
+def _store(result: Result, wanted: Wanted, held_against: Yardstick) -> None:
+    """Store what a run came to as the baseline, unless its job did not end as it should."""
+    engine, rate = result.summary["engine"], result.steps_per_second
+    ended = result.outcome == wanted.scenario.expect.outcome
+    compared = held_against.reference or not wanted.scenario.reference
+    if wanted.store and rate and ended and compared:
+        wanted.store.put(wanted.key(engine), measured(rate, held_against.reference, engine))
+
+
+def _skip_or_fail(error: Exception, what: str, settings: Settings) -> NoReturn:
+    __tracebackhide__ = True
+    if what in settings.require:
+        pytest.fail(f"--emulator-require {what}, but: {error}", pytrace=False)
+    pytest.skip(str(error))
+
+
+def _seeded(seed: int | None) -> list[str]:
+    return [] if seed is None else [f"seed={seed}"]
+
+
+def sweep() -> None:
+    """Remove what every test has left whose process was killed."""
+    Broker().recover_dead(recover)
+
+
+def recover(claim: Claim) -> None:
+    """Remove what a test has left whose process was killed, unless somebody took it over."""
+    for run in claim.runs:
+        if is_live(run.folder):
+            continue
+        try:
+            remove(run.run_id, run.engine, run.folder)
+        except EngineMissing:
+            log.warning("%s: its engine is gone; see `emulate clean`", run.run_id)

@@ -1,0 +1,52 @@
+"""The fake cluster for tests in milliseconds: scripts for programs, a clock that jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Scripts
+from emulator.results import Result
+from emulator.run import up
+from emulator.testing.settings import Settings
+from emulator.testing.wanted import Given, Sets, assigned, read
+
+__all__ = ["MemoryCluster"]
+
+
+class MemoryCluster:
+    """Runs scenarios on the memory engine: policies, faults and expectations without programs.
+
+    result = memory_cluster("x.yaml", {"worker-*": Script(lines=[(1, '...')], exits_at=2)})
+    """
+
+    def __init__(self, item: pytest.Item, settings: Settings, out: Path) -> None:
+        self._folders = [item.path.parent, settings.root, *settings.folders]
+        self._out = out
+
+    def __call__(
+        self,
+        scenario: Given,
+        scripts: Scripts,
+        *,
+        set: Sets = (),
+        gpus: Sequence[str] = (),
+    ) -> Result:
+        """Run a scenario to its end at once; each task does what the first script that fits says.
+
+        Raises EmulatorError; RuntimeError where nothing would ever happen any more.
+        """
+        wanted = read(scenario, self._folders, assigned(set))
+        clock = ManualClock()
+        return up(
+            wanted.scenario,
+            MemoryEngine(clock, scripts, gpus=gpus),
+            text=wanted.text,
+            out=self._out,
+            variant=wanted.variant,
+            clock=clock,
+            reports=False,
+        )

@@ -1,0 +1,189 @@
+"""What pytest loads at its start, which takes no time: options, markers, hooks.
+
+Whatever needs an engine, a scenario or a record is imported when the first test asks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from emulator.testing.fixtures import (
+    CHECKED,
+    FAILED,
+    TESTED,
+    emulator,
+    emulator_engine,
+    emulator_image,
+    emulator_out,
+    memory_cluster,
+    run,
+)
+
+if TYPE_CHECKING:
+    from emulator.testing.collect import ScenarioFile
+
+__all__ = [
+    "emulator",
+    "emulator_engine",
+    "emulator_image",
+    "emulator_out",
+    "memory_cluster",
+    "run",
+]
+
+SUFFIXES = (".yaml", ".yml")
+MARKER = (
+    "scenario(path, set={}, seed=None, engine=None, check=True): "
+    "runs a scenario and gives the test its result as the fixture `run`; unless check is False its "
+    "expectations must hold. At a class or module one run is for all its tests."
+)
+TIMER = pytest.StashKey[Any]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options; `emulator_scenarios` and `emulator_engine` also stand in the ini file."""
+    group = parser.getgroup("emulator", "training clusters")
+    group.addoption("--emulator-engine", metavar="NAME", help="docker, process or auto")
+    group.addoption("--emulator-image", metavar="IMAGE", help="instead of the scenarios' own")
+    group.addoption("--emulator-out", metavar="DIR", help="where run folders go [the basetemp]")
+    group.addoption(
+        "--emulator-keep",
+        action="store_true",
+        help="leave the clusters of failed tests, and say how to look at them",
+    )
+    group.addoption(
+        "--emulator-require",
+        action="append",
+        default=[],
+        metavar="WHAT,WHAT",
+        help="docker, gpu, network: fail where the machine lacks it, instead of skipping",
+    )
+    group.addoption(
+        "--emulator-set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a value in every scenario",
+    )
+    group.addoption(
+        "--emulator-vary",
+        "--vary",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,VALUE",
+        help="collect every scenario file once for each value",
+    )
+    group.addoption(
+        "--emulator-cpus", type=float, metavar="N", help="cores that scenarios share [all]"
+    )
+    group.addoption("--emulator-memory", metavar="SIZE", help="memory that they share [all]")
+    group.addoption(
+        "--emulator-update-baseline",
+        action="store_true",
+        help="store this session's throughput as what later ones are held against",
+    )
+    parser.addini(
+        "emulator_scenarios", "folders whose *.yaml are scenarios", type="paths", default=[]
+    )
+    parser.addini("emulator_engine", "docker, process or auto", default="")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", MARKER)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFile | None:
+    """Take a YAML file that was named, or that lies in a folder of scenarios."""
+    if file_path.suffix not in SUFFIXES:
+        return None
+    folders = parent.config.getini("emulator_scenarios")
+    if not (parent.session.isinitpath(file_path) or file_path.parent in folders):
+        return None
+    from emulator.testing.collect import ScenarioFile
+
+    return ScenarioFile.from_parent(parent, path=file_path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Judge the run that a test was given, as the first of its assertions."""
+    __tracebackhide__ = True
+    if (result := item.stash.get(CHECKED, None)) is not None:
+        try:
+            result.check()
+        except AssertionError as error:
+            pytest.fail(str(error), pytrace=False)  # a traceback would show our own lines
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the story of each run to the report of a test that failed."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        item.stash[FAILED] = True
+        if (made := item.stash.get(TESTED, None)) is not None:
+            from emulator.testing.telling import sections
+
+            report.sections += sections(made, item.funcargs.get("run"))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the runs with their numbers and reports."""
+    reports = [
+        report
+        for group in terminalreporter.stats.values()
+        for report in group
+        if isinstance(report, pytest.TestReport) and report.user_properties
+    ]
+    told = {
+        report.nodeid: report.user_properties for report in reports if report.when == "teardown"
+    }
+    if not told:
+        return
+    from emulator.testing.telling import lines
+
+    if shown := list(lines(told)):
+        terminalreporter.section("emulated runs")
+        for line in shown:
+            terminalreporter.write_line(line)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove what tests have left whose xdist worker was killed."""
+    if session.config.pluginmanager.hasplugin("dsession"):
+        from emulator.testing.harness import sweep
+
+        sweep()
+
+
+# --- A test's timeout does not run while it waits for its turn (pytest-timeout) -------------------
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:  # noqa: ANN401  its own type
+    """Note how the timer was set, so that it can be set again."""
+    item.stash[TIMER] = settings
+
+
+@contextlib.contextmanager
+def untimed(item: pytest.Item) -> Iterator[None]:
+    """Stop the test's timer meanwhile; it starts anew afterwards."""
+    settings = item.stash.get(TIMER, None)
+    if settings is None:
+        yield
+        return
+    item.ihook.pytest_timeout_cancel_timer(item=item)
+    try:
+        yield
+    finally:
+        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)

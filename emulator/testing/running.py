@@ -1,0 +1,130 @@
+"""A run on a thread of its own, so that a test can look at it, strike it, and be interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from emulator.api.client import Cluster
+from emulator.errors import UsageError
+from emulator.record.folder import Entry, Record
+from emulator.results import Listener, Result
+
+__all__ = ["Running", "RunningCluster"]
+
+
+class Running:
+    """One run; whoever waits for it may be interrupted, and then ends it."""
+
+    def __init__(self, perform: Callable[[Listener], Result], listener: Listener) -> None:
+        """`perform` runs a scenario to its end, telling the listener."""
+        self.over = False
+        self._result: Result | None = None
+        self._error: BaseException | None = None
+        self._stop: Callable[[], None] | None = None
+        self._asked_to_stop = False
+        self._lock = threading.Lock()
+        self._up = threading.Event()
+        self._perform = perform
+        self._listener = replace(listener, reachable=self._up.set, stoppable=self._stoppable)
+        # A daemon: where a test is ended by force, nothing waits for its cluster.
+        self._thread = threading.Thread(target=self._run, name="run", daemon=True)
+
+    def begin(self) -> None:
+        """Return once all tasks run, or all is over. Raises what kept it from running."""
+        self._thread.start()
+        self._wait_for(self._up.wait)
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+
+    def result(self) -> Result:
+        """Wait for the run's end; raises what went wrong with the emulator or the engine."""
+        if self._thread.ident is None:
+            self._thread.start()
+        self._wait_for(self._thread.join)
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        assert self._result is not None, "it is over and nothing went wrong"
+        return self._result
+
+    def stop(self) -> None:
+        """End the job as Ctrl-C does, and a second time at once; return when all is removed."""
+        self._ask_to_stop()
+        try:
+            self._thread.join()
+        except BaseException:  # whoever interrupts this wants it at once
+            self._ask_to_stop()
+            self._thread.join()
+            raise
+
+    def _wait_for(self, wait: Callable[[], object]) -> None:
+        try:
+            wait()
+        except BaseException:  # Ctrl-C, or a timeout's exception
+            self.stop()
+            raise
+
+    def _run(self) -> None:
+        try:
+            self._result = self._perform(self._listener)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self.over = True
+            self._up.set()
+
+    def _stoppable(self, stop: Callable[[], None]) -> None:
+        with self._lock:
+            self._stop = stop
+            asked = self._asked_to_stop
+        if asked:
+            stop()
+
+    def _ask_to_stop(self) -> None:
+        with self._lock:
+            self._asked_to_stop = True
+            stop = self._stop
+        if stop is not None:
+            stop()
+
+
+class RunningCluster(Cluster):
+    """A cluster that a test has started; it is stopped and removed where its `with` block ends."""
+
+    def __init__(self, folder: Path, running: Running) -> None:
+        self._running = running
+        super().__init__(Record(folder), over=True)  # of it all may be over by now
+
+    def wait(self) -> Result:
+        """Wait until the run is over and judged; return what came of it.
+
+        Raises EngineError, RecordError and their kin where it could not be run.
+        """
+        return self._running.result()
+
+    def history(self, after: int = -1) -> Iterator[Entry]:
+        """Yield events as they happen, from number `after` + 1 on, until the run is over.
+
+        Those of a run that is over already are read from its folder.
+        """
+        last = after
+        with contextlib.suppress(UsageError):
+            for entry in super().history(after):
+                last = entry.n
+                yield entry
+        self._running.result()
+        yield from (entry for entry in Record(self.folder).history if entry.n > last)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._running.over:
+            self._running.stop()
+        super().__exit__(kind, error, trace)

@@ -1,0 +1,93 @@
+"""What a session says of its runs: below a failed test, at its end, and in junit.xml."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from emulator.results import Result
+    from emulator.testing.harness import Emulator
+
+__all__ = ["lines", "progress", "properties", "sections"]
+
+Properties = Iterable[tuple[str, object]]
+
+
+def sections(made: Emulator, run: object) -> Iterator[tuple[str, str]]:
+    """Yield the story of each run of a test, with its title; `run` may be one that it shares."""
+    from emulator.report.story import story
+    from emulator.results import Result
+
+    told = {result.run_id: (result, command) for result, command in made.results()}
+    if isinstance(run, Result):
+        told.setdefault(run.run_id, (run, ""))
+    for result, command in told.values():
+        more = [f"again   {command}"] if command else []
+        if made.settings.keep:
+            more.append(f"kept    `emulate down {shlex.quote(str(result.folder))}` removes it")
+        yield f"emulator: {result.run_id}", "\n".join([story(result), *more])
+
+
+def properties(results: Iterable[Result]) -> Iterator[tuple[str, object]]:
+    """Yield what junit.xml has of a test's runs; of the second and later ones with a number."""
+    for number, result in enumerate(results, start=1):
+        known = {
+            "run": result.run_id,
+            "verdict": result.verdict,
+            "throughput": result.steps_per_second,
+            "goodput": result.goodput,
+            "lost_steps": result.lost_steps,
+            "recovery": result.recovery,
+            "report": (result.folder / "report.html").as_uri(),
+        }
+        for name, value in known.items():
+            if value is not None:
+                shown = round(value, 4) if isinstance(value, float) else value
+                yield (name if number == 1 else f"{name}.{number}"), shown
+
+
+def lines(told: Mapping[str, Properties]) -> Iterator[str]:
+    """Yield a line for each run of a session: verdict, numbers, test, and the report below it."""
+    for test, found in told.items():
+        known = dict(found)
+        for key in [key for key in known if key.partition(".")[0] == "run"]:
+            yield from _about(test, known, key.removeprefix("run"))
+
+
+def _about(test: str, known: Mapping[str, object], number: str) -> Iterator[str]:
+    numbers = {name: known.get(name + number) for name in ("throughput", "goodput")}
+    said = []
+    if isinstance(rate := numbers["throughput"], float):
+        said.append(f"{rate:.1f} steps/s")
+    if isinstance(goodput := numbers["goodput"], float):
+        said.append(f"goodput {goodput:.0%}")
+    if lost := known.get("lost_steps" + number):
+        said.append(f"{lost} steps lost")
+    if isinstance(recovery := known.get("recovery" + number), float):
+        said.append(f"recovered in {recovery:.1f}s")
+    yield f"{known['verdict' + number]:<8}{test}  {', '.join(said)}".rstrip()
+    yield f"{'':8}{known['report' + number]}"
+
+
+def progress(config: pytest.Config) -> Callable[[str], None]:
+    """Return what shows the building of an image, where somebody looks on; else it is logged."""
+    import logging
+
+    log = logging.getLogger("emulator")
+    terminal = config.pluginmanager.getplugin("terminalreporter")
+    capturing = config.pluginmanager.getplugin("capturemanager")
+    if terminal is None or capturing is None or not terminal.isatty:
+        return log.info
+
+    def say(text: str) -> None:
+        log.info(text)
+        if not text.startswith("  "):
+            with capturing.global_and_fixture_disabled():
+                terminal.ensure_newline()
+                terminal.write_line(f"emulate | {text}")
+
+    return say

@@ -1,0 +1,91 @@
+"""Which scenario a test wants: found, read, and remembered as it was asked for."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emulator.baseline import Baselines, baseline_key
+from emulator.bundled import scenario_path
+from emulator.errors import UsageError
+from emulator.scenario.model import Scenario
+from emulator.scenario.reading import load, parse
+from emulator.scenario.variants import assignments
+
+__all__ = ["Given", "Sets", "Wanted", "assigned", "read"]
+
+Given = str | Path | Mapping[str, Any]
+"""A scenario: a file, the name of a bundled one, or what such a file would hold."""
+
+Sets = Mapping[str, Any] | Sequence[str]
+"""Keys and values, or assignments as `--set` takes them."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A scenario that was read, and what a record keeps of where it came from."""
+
+    given: Given
+    scenario: Scenario
+    text: str
+    chosen: tuple[str, ...]
+    """What sets this variant apart, as `--set` takes it."""
+    path: Path | None
+    """None where it stands in the test itself."""
+
+    @property
+    def variant(self) -> str:
+        """Its name in tables."""
+        return " ".join(self.chosen)
+
+    @property
+    def store(self) -> Baselines | None:
+        """Where its baseline is stored: beside it."""
+        return None if self.path is None else Baselines.beside(self.path)
+
+    def key(self, engine: str) -> str:
+        """Return what it is stored by."""
+        return baseline_key(self.scenario.name, self.variant, engine)
+
+    def command(self) -> str:
+        """Return what runs it again without pytest."""
+        if self.path is None:
+            return ""
+        return shlex.join(["emulate", "up", str(self.path), *(f"--set={c}" for c in self.chosen)])
+
+
+def assigned(sets: Sets) -> list[str]:
+    """Return keys and values as `--set` takes them."""
+    return list(assignments(sets)) if isinstance(sets, Mapping) else list(sets)
+
+
+def read(
+    given: Given, folders: Sequence[Path], chosen: Sequence[str] = (), sets: Sequence[str] = ()
+) -> Wanted:
+    """Read a scenario; `chosen` is what sets this variant of it apart. Raises UsageError."""
+    overrides = [*sets, *chosen]
+    if isinstance(given, Mapping):
+        text = json.dumps(given, indent=2)
+        scenario = parse(text, file="the test", folder=folders[0], sets=overrides)
+        return Wanted(given, scenario, text, tuple(chosen), None)
+    path = _find(given, folders)
+    text = path.read_text(encoding="utf-8")
+    return Wanted(given, load(path, overrides), text, tuple(chosen), path)
+
+
+def _find(given: str | Path, folders: Sequence[Path]) -> Path:
+    """Return the file: in one of the folders, or a bundled scenario. Raises UsageError."""
+    for folder in folders:
+        for name in (Path(given), Path(f"{given}.yaml")):
+            if (folder / name).is_file():
+                return folder / name
+    if (bundled := scenario_path(Path(given))).is_file():
+        return bundled
+    places = ", ".join(dict.fromkeys(map(str, folders)))
+    raise UsageError(
+        f"There is no scenario {given} in {places}, and none that is bundled has that name."
+    )

@@ -1,0 +1,146 @@
+"""A rate as a share of another: every way it holds, fails, or can't be told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.analysis.gate import Against, Compared, against, compared
+from emulator.baseline import Stored, Yardstick
+from tests.histories import a_plan
+
+STORED = Stored(steps_per_second=20, engine="docker", machine="8 x A", measured="2026-11-20")
+SHARED = STORED.model_copy(update={"of_reference": 0.5})
+ON_A = Yardstick(baseline=STORED, machine="8 x A")
+BY_RATE = Against(ON_A, "docker")
+RUN_WITH = {"reference": 40.0, "reference_run": "ref-1"}
+TO_REFERENCE = Against(Yardstick(machine="8 x A", **RUN_WITH), "docker", by_reference=True)
+BY_SHARE = Against(Yardstick(baseline=SHARED, machine="2 x B", **RUN_WITH), "docker", True)
+
+
+def changed(held: Against, **changes: Any) -> Against:
+    assert held.yardstick is not None
+    return replace(held, yardstick=held.yardstick.model_copy(update=changes))
+
+
+@pytest.mark.parametrize(
+    ("rate", "held", "came"),
+    [
+        (18.0, BY_RATE, Compared(True, "0.900 of the baseline, 18.00 of 20.00 steps/s on")),
+        (17.9, BY_RATE, Compared(False, "0.895 of the baseline, 17.90 of 20.00 steps/s on")),
+        (0.0, BY_RATE, Compared(False, "0.000 of the baseline")),
+        (None, BY_RATE, Compared(None, "the tasks' output does not say")),
+        (18.0, Against(), Compared(None, "no baseline is stored; `pytest --emulator-update-")),
+        (18.0, changed(BY_RATE, baseline=None), Compared(None, "no baseline is stored")),
+        (
+            18.0,
+            changed(BY_RATE, machine="2 x B"),
+            Compared(
+                None,
+                "the baseline is of another machine (8 x A, docker; this is 2 x B, docker); "
+                "a `reference:` would make them comparable",
+            ),
+        ),
+        (
+            18.0,
+            replace(BY_RATE, engine="process"),
+            Compared(None, "the baseline is of another machine (8 x A, docker; this is 8 x A, pr"),
+        ),
+        # Half of a reference then; now 18 of 40 are 0.45, nine tenths of that.
+        (
+            18.0,
+            BY_SHARE,
+            Compared(
+                True,
+                "0.900 of the baseline: 0.450 of the reference, 18.00 of 40.00 steps/s (ref-1); "
+                "0.500 on 2026-11-20",
+            ),
+        ),
+        (17.0, BY_SHARE, Compared(False, "0.850 of the baseline: 0.425 of the reference")),
+        (18.0, changed(BY_SHARE, reference=None), Compared(None, "the reference was not run")),
+        (18.0, changed(BY_SHARE, reference=0.0), Compared(None, "the reference was not run")),
+        (18.0, changed(BY_SHARE, baseline=None), Compared(None, "no baseline is stored")),
+        (18.0, changed(BY_SHARE, baseline=STORED), Compared(None, "the baseline knows no refer")),
+        (
+            18.0,
+            changed(BY_RATE, storing=True),
+            Compared(True, "18.00 steps/s, stored as the baseline"),
+        ),
+        (
+            18.0,
+            changed(BY_SHARE, storing=True, baseline=None),
+            Compared(
+                True,
+                "0.450 of the reference, 18.00 of 40.00 steps/s (ref-1), stored as the baseline",
+            ),
+        ),
+        (
+            18.0,
+            changed(BY_SHARE, storing=True, reference=None),
+            Compared(None, "18.00 steps/s, not stored: the reference was not run; pytest runs it"),
+        ),
+        (None, changed(BY_RATE, storing=True), Compared(None, "the tasks' output does not say")),
+    ],
+)
+def test_a_rate_is_held_against_a_baseline(
+    rate: float | None, held: Against, came: Compared
+) -> None:
+    found = compared(0.9, "baseline", rate, held, ended=True)
+    assert found.holds is came.holds
+    assert found.said.startswith(came.said)
+
+
+@pytest.mark.parametrize(
+    ("rate", "held", "came"),
+    [
+        (
+            36.0,
+            TO_REFERENCE,
+            Compared(True, "0.900 of the reference, 36.00 of 40.00 steps/s (ref-1)"),
+        ),
+        (35.0, TO_REFERENCE, Compared(False, "0.875 of the reference, 35.00 of 40.00 steps/s (re")),
+        (None, TO_REFERENCE, Compared(None, "the tasks' output does not say")),
+        (36.0, Against(), Compared(None, "the reference was not run; pytest runs it")),
+        (36.0, changed(TO_REFERENCE, reference=None), Compared(None, "the reference was not run")),
+        # Nothing is stored of what is judged by its reference alone.
+        (35.0, changed(TO_REFERENCE, storing=True), Compared(False, "0.875 of the reference")),
+    ],
+)
+def test_a_rate_is_held_against_a_reference(
+    rate: float | None, held: Against, came: Compared
+) -> None:
+    found = compared(0.9, "reference", rate, held, ended=True)
+    assert found.holds is came.holds
+    assert found.said.startswith(came.said)
+
+
+def test_what_did_not_end_as_expected_is_judged_but_not_stored() -> None:
+    assert compared(0.9, "baseline", 18.0, BY_RATE, ended=False).holds is True
+    found = compared(0.9, "baseline", 18.0, changed(BY_RATE, storing=True), ended=False)
+    assert found == Compared(None, "18.00 steps/s, not stored: the job did not end as expected")
+
+
+_RATES = st.floats(0.01, 1e5)
+
+
+@given(_RATES, _RATES, _RATES, st.floats(0.1, 10.0))
+def test_a_faster_machine_changes_no_share_of_a_reference(
+    rate: float, reference: float, least: float, faster: float
+) -> None:
+    slow = compared(least, "baseline", rate, changed(BY_SHARE, reference=reference), ended=True)
+    held = changed(BY_SHARE, reference=reference * faster, machine="another")
+    fast = compared(least, "baseline", rate * faster, held, ended=True)
+    # Unless the share is the bound itself, to the last digit.
+    near = abs(rate / reference / 0.5 - least) < 1e-9 * least
+    assert near or slow.holds is fast.holds is not None
+
+
+def test_a_plan_says_what_its_run_is_held_against() -> None:
+    plan = a_plan("{worker: 2}", "reference: {cluster.worker: 1}")
+    assert against(plan) == Against(None, "fake", True)
+    plan = a_plan("{worker: 2}").model_copy(update={"yardstick": ON_A})
+    assert against(plan) == Against(ON_A, "fake", False)

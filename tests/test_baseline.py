@@ -1,0 +1,322 @@
+"""Baselines: stored and read by several, and a verdict of them from the run folder alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from emulator.analysis.checks import Verdict
+from emulator.baseline import (
+    Baselines,
+    Stored,
+    Yardstick,
+    baseline_key,
+    machine,
+    measured,
+    yardstick_beside,
+)
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.errors import UsageError
+from emulator.record.folder import Record
+from emulator.results import Result, judge
+from emulator.run import up
+from emulator.scenario.reading import parse
+
+STORED = Stored(steps_per_second=66.3, engine="docker", machine="8 x A", measured="2026-11-20")
+
+
+# --- The file -----------------------------------------------------------------------------------
+
+
+def test_what_is_put_is_got_and_the_file_is_for_people(tmp_path: Path) -> None:
+    baselines = Baselines(tmp_path / "baselines.json")
+    assert baselines.get("a docker") is None
+    baselines.put("b docker", STORED)
+    baselines.put("a docker", STORED.model_copy(update={"of_reference": 0.5}))
+    baselines.put("b docker", STORED)
+    assert baselines.get("a docker") == STORED.model_copy(update={"of_reference": 0.5})
+    assert baselines.get("b docker") == STORED
+    assert baselines.get("c docker") is None
+    assert (tmp_path / "baselines.json").read_text().splitlines()[:4] == [
+        "{",
+        '  "a docker": {',
+        '    "steps_per_second": 66.3,',
+        '    "of_reference": 0.5,',
+    ]
+    # No lock and no half of a file is left beside it.
+    assert os.listdir(tmp_path) == ["baselines.json"]
+
+
+def test_a_file_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "baselines.json").symlink_to(tmp_path / "there" / "b.json")
+    Baselines(tmp_path / "baselines.json").put("a docker", STORED)
+    assert (tmp_path / "baselines.json").is_symlink()
+    assert Baselines(tmp_path / "there" / "b.json").get("a docker") == STORED
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "Invalid JSON"),
+        (b"{", "Invalid JSON"),
+        (b"\xff\xfe", "Invalid JSON"),
+        (b"[]", "Input should be"),
+        (b'{"a docker": 5}', "a docker: Input should be"),
+        (b'{"a docker": {"steps_per_second": 0}}', "a docker: steps_per_second: Input should be"),
+        (b'{"a docker": {"steps_per_second": 1}}', "a docker: engine: Field required"),
+    ],
+)
+def test_a_file_that_holds_no_baselines_is_told_and_left_alone(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    path = tmp_path / "baselines.json"
+    path.write_bytes(content)
+    for put in (False, True):
+        with pytest.raises(UsageError) as refused:
+            Baselines(path).put("x", STORED) if put else Baselines(path).get("x")
+        assert refused.value.message.startswith(f"{path} holds no baselines: {why}")
+        assert "\n" not in str(refused.value)
+    assert path.read_bytes() == content
+
+
+def test_a_place_that_can_not_be_written_or_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Can't write the baselines to .*: No such file"):
+        Baselines(tmp_path / "nowhere" / "baselines.json").put("a docker", STORED)
+    (tmp_path / "baselines.json").mkdir()
+    with pytest.raises(UsageError, match=r"Can't read the baselines in .*: Is a directory"):
+        Baselines(tmp_path / "baselines.json").get("a docker")
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=20),
+        st.tuples(st.floats(1e-9, 1e9), st.none() | st.floats(1e-9, 1e9), st.text(max_size=20)),
+        max_size=5,
+    )
+)
+def test_whatever_is_put_is_got(
+    tmp_path_factory: pytest.TempPathFactory, wanted: dict[str, tuple[float, float | None, str]]
+) -> None:
+    baselines = Baselines(tmp_path_factory.mktemp("b") / "baselines.json")
+    made = {
+        key: Stored(
+            steps_per_second=rate, of_reference=share, engine="e", machine=text, measured="m"
+        )
+        for key, (rate, share, text) in wanted.items()
+    }
+    for key, stored in made.items():
+        baselines.put(key, stored)
+    assert {key: baselines.get(key) for key in made} == made
+
+
+PUTS = """
+import sys
+from pathlib import Path
+from emulator.baseline import Baselines, Stored
+baselines = Baselines(Path(sys.argv[1]))
+stored = Stored(steps_per_second=1, engine="e", machine="m" * 10_000, measured="d")
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(int(sys.argv[3])):
+    baselines.put(f"{sys.argv[2]}-{number}", stored)
+    print(number, flush=True)
+"""
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def puts(path: Path, name: str, count: int) -> subprocess.Popen[str]:
+    """Start a process that puts so many, once it is told to."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PUTS, str(path), name, str(count)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == "ready\n"
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def test_several_processes_put_and_none_loses_what_another_has_put(
+    tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    path = tmp_path / "baselines.json"
+    started += [puts(path, name, 10) for name in "abc"]
+    for process in started:
+        go(process)
+    assert [process.wait() for process in started] == [0, 0, 0]
+    assert len(json.loads(path.read_text())) == 30
+
+
+def test_a_killed_process_leaves_a_whole_file_and_no_lock(
+    tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    path = tmp_path / "baselines.json"
+    process = puts(path, "a", 100_000)
+    started.append(process)
+    go(process)
+    assert process.stdout is not None
+    for told in process.stdout:
+        # Whoever reads meanwhile sees a whole file with all that was put before.
+        assert Baselines(path).get(f"a-{told.strip()}") is not None
+        if told == "20\n":
+            break
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    Baselines(path).put("after docker", STORED)
+    assert len(json.loads(path.read_text())) >= 22
+
+
+# --- What is stored -----------------------------------------------------------------------------
+
+
+def test_a_key_is_of_the_scenario_its_variant_and_the_engine() -> None:
+    assert baseline_key("ps-loss", "", "docker") == "ps-loss docker"
+    assert baseline_key("ps-loss", "seed=1 a=b", "docker") == "ps-loss[seed=1 a=b] docker"
+
+
+def test_a_machine_is_its_cores_and_its_cpu() -> None:
+    cores, cross, cpu = machine().partition(" x ")
+    assert (int(cores), cross) == (os.cpu_count(), " x ")
+    assert cpu.strip() == cpu != ""
+    assert machine() == machine()
+
+
+def test_what_was_measured_has_few_digits_and_its_day() -> None:
+    stored = measured(66.3123456789, 3.0, "docker", on=date(2026, 11, 20))
+    assert stored == Stored(
+        steps_per_second=66.3123,
+        of_reference=22.1041,
+        engine="docker",
+        machine=machine(),
+        measured="2026-11-20",
+    )
+    assert measured(1e-7, None, "docker").of_reference is None
+    assert measured(1e-7, None, "docker").steps_per_second == 1e-7
+    assert date.fromisoformat(measured(1, None, "docker").measured)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
+def test_what_is_no_rate_is_not_stored(rate: float) -> None:
+    with pytest.raises(ValidationError):
+        measured(rate, None, "docker")
+
+
+# --- The verdict of a run -----------------------------------------------------------------------
+
+TEXT = "name: b\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
+BASELINE = "expect: {throughput: {at_least: 0.9, of: baseline}}\n"
+
+
+def run(tmp_path: Path, yardstick: Yardstick | None, extra: str = "") -> Result:
+    """Run a job of 10 steps a second on a manual clock."""
+    clock = ManualClock()
+    lines = [(n / 10, json.dumps({"emulate": "step", "step": n})) for n in range(1, 51)]
+    text = TEXT + BASELINE + extra
+    return up(
+        parse(text),
+        MemoryEngine(clock, {"*": Script(lines, exits_at=6)}),
+        text=text,
+        out=tmp_path / "runs",
+        yardstick=yardstick,
+        clock=clock,
+    )
+
+
+def stored_at(rate: float, **more: Any) -> Yardstick:
+    stored = Stored(steps_per_second=rate, engine="memory", machine="m", measured="2026-11-20")
+    return Yardstick(baseline=stored, machine="m", **more)
+
+
+@pytest.mark.parametrize(
+    ("yardstick", "status", "exit_code"),
+    [
+        (stored_at(11.0), "ok", 0),
+        (stored_at(12.0), "failed", 1),
+        (stored_at(12.0, storing=True), "ok", 0),
+        (None, "unknown", 3),
+    ],
+)
+def test_a_run_is_judged_again_from_its_folder_alone(
+    tmp_path: Path, yardstick: Yardstick | None, status: str, exit_code: int
+) -> None:
+    result = run(tmp_path, yardstick)
+    (verdict,) = (v for v in result.verdicts if v.expectation == "throughput.at_least")
+    assert (verdict.status, verdict.wanted) == (status, "at least 0.9 of the baseline")
+    assert result.exit_code == exit_code
+    record = Record(result.folder)
+    assert record.plan.yardstick == yardstick
+    assert judge(record)[1] == result.verdicts
+    written = json.loads((result.folder / "verdicts.json").read_text())
+    assert [Verdict(**one) for one in written] == result.verdicts
+
+
+def test_a_plan_of_before_there_were_baselines_is_read(tmp_path: Path) -> None:
+    result = run(tmp_path, stored_at(11.0))
+    path = result.folder / "plan.json"
+    plan = json.loads(path.read_text())
+    del plan["yardstick"]
+    for key in ("reserve", "parametrize", "reference", "marks"):
+        del plan["scenario"][key]
+    plan["scenario"]["expect"]["throughput"] = {"min": 5.0}
+    path.write_text(json.dumps(plan))
+    _, verdicts, _ = judge(Record(result.folder))
+    assert [(v.expectation, v.status) for v in verdicts] == [
+        ("outcome", "ok"),
+        ("throughput.min", "ok"),
+    ]
+
+
+# --- Beside a scenario --------------------------------------------------------------------------
+
+
+def test_a_yardstick_is_what_is_stored_beside_the_scenario(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    scenario = parse(TEXT + BASELINE)
+    Baselines.beside(path).put(baseline_key("b", "seed=1", "docker"), STORED)
+    assert (tmp_path / "baselines.json").is_file()
+    found = yardstick_beside(path, scenario, "docker", "seed=1")
+    assert found == Yardstick(baseline=STORED, machine=machine())
+    for engine, variant in [("process", "seed=1"), ("docker", ""), ("docker", "seed=2")]:
+        found = yardstick_beside(path, scenario, engine, variant)
+        assert found == Yardstick(baseline=None, machine=machine())
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "",
+        "expect: {throughput: {min: 5}}",
+        "expect: {throughput: {at_least: 0.9, of: reference}}\nreference: {seed: 1}",
+    ],
+)
+def test_no_file_is_looked_at_where_no_baseline_is_expected(tmp_path: Path, extra: str) -> None:
+    (tmp_path / "baselines.json").write_text("no baselines")
+    assert yardstick_beside(tmp_path / "s.yaml", parse(TEXT + extra), "docker") is None

@@ -1,0 +1,77 @@
+"""A finished run as an object: its numbers by name, and its verdicts as an assertion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.record.folder import Record
+from emulator.results import ExpectationFailed, Result, finished
+from emulator.run import up
+from emulator.scenario.reading import parse
+
+TEXT = """\
+name: test
+framework: none
+program: {command: [a]}
+cluster: {worker: 1}
+restart: {policy: on-failure, limit: 1, backoff: 1s}
+expect: {final_step: 30, accuracy: 0.5, max_restarts: 0}
+"""
+
+
+def step(number: int) -> str:
+    return f'{{"emulate": "step", "step": {number}, "examples": {number * 4}}}'
+
+
+def worker(start: int) -> Script:
+    lines = [(number, step(number + 10 * (start - 1) - 2 * (start - 1))) for number in range(1, 11)]
+    return Script(lines=[*lines, (10.5, f"life {start}")], exits_at=11, exit_code=start)
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Result:
+    clock = ManualClock()
+    engine = MemoryEngine(clock, {"*": worker})
+    return up(parse(TEXT), engine, text=TEXT, out=tmp_path, run_id="r", clock=clock)
+
+
+def test_numbers_have_names(result: Result) -> None:
+    assert (result.run_id, result.outcome, result.verdict) == ("r", "failed", "failed")
+    assert (result.final_step, result.lost_steps, result.restarts) == (18, 2, 1)
+    assert result.recovery == pytest.approx(2)  # a second of backoff, one until a step
+    assert result.goodput == pytest.approx(18 / 23, abs=0.2)
+    assert result.examples_per_second == pytest.approx(4 * (result.steps_per_second or 0))
+    assert result.accuracy is None
+
+
+def test_the_check_names_every_expectation_that_does_not_hold(result: Result) -> None:
+    with pytest.raises(ExpectationFailed) as caught:
+        result.check()
+    said = str(caught.value).split("; ")
+    assert [line.partition(":")[0] for line in said] == [
+        "outcome failed",
+        "final_step failed",
+        "accuracy unknown",
+        "max_restarts failed",
+    ]
+    assert "final_step failed: wanted at least 30, got 18" in said
+
+
+def test_a_run_that_is_over_is_read_from_its_folder(result: Result) -> None:
+    again = finished(Record(result.folder))
+    assert again == result
+    assert again.end.last_words[-1] == "life 2"
+    assert (again.end.task, again.exit_code) == ("worker-0", 1)
+
+
+def test_what_was_met_passes(tmp_path: Path) -> None:
+    clock = ManualClock()
+    text = TEXT.replace("accuracy: 0.5, ", "").replace("30", "10")
+    engine = MemoryEngine(clock, {"*": Script(lines=[(1, step(10))], exits_at=2)})
+    done = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
+    assert done.verdict == "ok"
+    done.check()

@@ -1,0 +1,45 @@
+"""Suites of users, made by tests and run by a pytest of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Write = Callable[..., Path]
+
+STEPS = """\
+for n in 1 2 3 4 5; do echo '{"emulate": "step", "step": '$n'}'; done
+"""
+"""A training of five steps, in no time."""
+
+
+@pytest.fixture(autouse=True)
+def _a_suite_of_its_own(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What our own suite is told says nothing to those that it runs."""
+    monkeypatch.setenv("EMULATOR_ENGINE", "process")
+    pytester.makeini("[pytest]\nemulator_scenarios = scenarios\nfilterwarnings = error\n")
+
+
+@pytest.fixture
+def scenario(pytester: pytest.Pytester) -> Write:
+    """Write a scenario: of one worker, a shell, where nothing else is said."""
+
+    def write(name: str = "quick", shell: str = STEPS, **keys: Any) -> Path:
+        whole: Mapping[str, Any] = {
+            "name": name,
+            "framework": "none",
+            "image": "none",
+            "program": {"command": ["sh", "-c", shell]},
+            "cluster": {"worker": 1},
+            **keys,
+        }
+        path = pytester.path / "scenarios" / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(whole, indent=2))
+        return path
+
+    return write

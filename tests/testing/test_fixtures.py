@@ -1,0 +1,297 @@
+"""Clusters in tests: the fixtures, the marker, and what becomes of a cluster whose test ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.engines.process import ProcessEngine
+from tests.testing.conftest import STEPS, Write
+
+FOREVER = STEPS + "while :; do sleep 1; done\n"
+
+
+def nothing_is_left(runs: Path) -> bool:
+    """Ask the engine itself, for each run that has left a folder."""
+    folders = [plan.parent for plan in runs.glob("*/plan.json")]
+    assert folders, f"there is no run in {runs}"
+    return not any(ProcessEngine().find(folder.name) for folder in folders)
+
+
+def test_a_cluster_is_struck_looked_at_and_judged(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario(
+        "two",
+        shell='echo \'{"emulate": "step", "step": 1}\'; until test -e $EMULATOR_SHARED/go; do '
+        'sleep 0.05; done; echo \'{"emulate": "step", "step": 2}\'',
+        restart={"policy": "on-failure", "backoff": "100ms"},
+        expect={"final_step": 2},
+    )
+    pytester.makepyfile(
+        """
+        def test_it(emulator):
+            with emulator.up("two.yaml", set={"cluster.worker": 2}) as cluster:
+                cluster.wait_for(step=1, task="worker-1")
+                assert len(cluster.status()["tasks"]) == 2
+                cluster.kill("worker-1")
+                cluster.wait_for(event="restart")
+                (cluster.folder / "shared" / "go").touch()
+                result = cluster.wait()
+                assert cluster.wait_for(step=2).task  # also when it is over
+            result.check()
+            assert (result.outcome, result.final_step, result.restarts) == ("succeeded", 2, 1)
+        """
+    )
+    done = pytester.runpytest_subprocess("--emulator-out", "runs")
+    done.assert_outcomes(passed=1)
+    assert nothing_is_left(pytester.path / "runs")
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("pass", {"passed": 1}),
+        ("assert cluster.run_id == 'x'", {"failed": 1}),
+        ("cluster.wait_for(step=6, task='worker-9')", {"failed": 1}),
+        ("raise KeyboardInterrupt", {}),
+    ],
+)
+def test_a_cluster_ends_with_its_block(
+    pytester: pytest.Pytester, scenario: Write, body: str, outcome: dict[str, int]
+) -> None:
+    scenario("long", shell=FOREVER, timeout="2s")
+    pytester.makepyfile(
+        f"""
+        def test_it(emulator):
+            with emulator.up("long") as cluster:
+                {body}
+        """
+    )
+    done = pytester.runpytest_subprocess("--emulator-out", "runs")
+    done.assert_outcomes(**outcome)
+    assert nothing_is_left(pytester.path / "runs")
+    assert ("what happened:" in done.stdout.str()) is ("failed" in outcome)
+
+
+def test_a_cluster_without_a_block_ends_with_its_test(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("long", shell=FOREVER)
+    pytester.makepyfile("def test_it(emulator):\n    emulator.up('long').wait_for(step=5)\n")
+    pytester.runpytest_subprocess("--emulator-out", "runs").assert_outcomes(passed=1)
+    assert nothing_is_left(pytester.path / "runs")
+
+
+def test_a_timeout_ends_the_cluster_and_waiting_for_a_turn_does_not_count(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("long", shell=FOREVER, marks=[{"timeout": 2}])
+    done = pytester.runpytest_subprocess("scenarios", "--emulator-out", "runs")
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*Timeout*2.0s*"])
+    assert nothing_is_left(pytester.path / "runs")
+
+
+def test_the_marker_gives_a_finished_run_whose_expectations_hold(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick", expect={"final_step": 5})
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.scenario("quick.yaml")
+        def test_ok(run):
+            assert (run.verdict, run.final_step) == ("ok", 5)
+
+        @pytest.mark.scenario("quick.yaml", set={"expect.final_step": 6})
+        def test_fails(run):
+            raise SystemExit("never comes to this")
+
+        @pytest.mark.scenario("quick.yaml", set={"expect.final_step": 6}, check=False)
+        def test_looks(run):
+            assert run.verdict == "failed"
+
+        def test_forgets(run):
+            pass
+        """
+    )
+    done = pytester.runpytest_subprocess()
+    done.assert_outcomes(passed=2, failed=1, errors=1)
+    done.stdout.fnmatch_lines(["*final_step failed: wanted at least 6, got 5*"])
+    done.stdout.fnmatch_lines(["*write @pytest.mark.scenario*"])
+
+
+def test_tests_of_a_class_share_the_run_of_its_marker(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.scenario("quick.yaml")
+        class TestOne:
+            def test_steps(self, run):
+                assert run.final_step == 5
+
+            def test_fails(self, run):
+                assert run.restarts == 1
+        """
+    )
+    done = pytester.runpytest_subprocess("--emulator-out", "runs")
+    done.assert_outcomes(passed=1, failed=1)
+    assert len(list(pytester.path.glob("runs/*/plan.json"))) == 1
+    done.stdout.fnmatch_lines(["*emulator: quick-*", "what happened:"])
+
+
+def test_fixtures_are_where_a_suite_says_what_it_wants(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick")
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def emulator_out(tmp_path_factory):
+            return tmp_path_factory.mktemp("mine")
+
+        @pytest.fixture(scope="session")
+        def emulator_engine():
+            return "no-such-engine"
+
+        @pytest.fixture(scope="session")
+        def emulator_image():
+            return "mine:latest"
+        """
+    )
+    pytester.makepyfile(
+        """
+        import json
+        import pytest
+
+        def test_out(emulator, emulator_out):
+            run = emulator.run("quick", engine="process")
+            assert run.folder.parent == emulator_out
+            plan = json.loads((run.folder / "plan.json").read_text())
+            assert plan["scenario"]["image"] == "mine:latest"
+
+        def test_engine(emulator):
+            emulator.run("quick")
+        """
+    )
+    done = pytester.runpytest_subprocess()
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines(["E *There is no engine 'no-such-engine'*"])
+
+
+def test_a_scenario_may_stand_in_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(emulator):
+            run = emulator.run({
+                "name": "inline",
+                "framework": "none",
+                "program": {"command": ["sh", "-c", "exit $EMULATOR_SEED"]},
+                "cluster": {"worker": 1},
+                "expect": {"outcome": "failed"},
+            }, seed=3)
+            run.check()
+            assert run.end.reason == "worker-0 ended with exit code 3"
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+def test_a_scenario_that_is_nowhere_is_said_to_be(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(emulator):\n    emulator.run('nowhere.yaml')\n")
+    done = pytester.runpytest_subprocess()
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["E *There is no scenario nowhere.yaml in *"])
+    assert "harness.py" not in done.stdout.str()
+
+
+def test_the_memory_cluster_needs_no_time(pytester: pytest.Pytester, scenario: Write) -> None:
+    scenario("quick", restart={"policy": "on-failure", "backoff": "1h", "limit": 2})
+    pytester.makepyfile(
+        """
+        from emulator.engines.memory import Script
+
+        def test_it(memory_cluster):
+            def worker(start):
+                return Script(exits_at=3600, exit_code=0 if start == 3 else 1)
+            run = memory_cluster("quick", {"worker-*": worker}, set={"cluster.worker": 2})
+            assert (run.outcome, run.restarts) == ("succeeded", 4)
+            assert run.analysis.duration > 5 * 3600
+            assert not (run.folder / "report.html").exists()
+        """
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
+
+
+# --- What a machine lacks ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'nobody.sock'}")
+
+
+@pytest.mark.usefixtures("no_docker")
+@pytest.mark.parametrize(
+    ("keys", "arguments", "why"),
+    [
+        ({}, ["--emulator-engine", "docker"], "No Docker engine answers"),
+        ({"cluster": {"worker": {"cpus": 1}}}, [], "process engine can't do this: a CPU limit"),
+        ({"cluster": {"worker": {"gpus": 1}}}, [], "process engine can't do this: GPUs"),
+    ],
+)
+def test_what_the_machine_lacks_is_skipped_or_fails_where_it_is_required(
+    pytester: pytest.Pytester, scenario: Write, keys: object, arguments: list[str], why: str
+) -> None:
+    scenario("quick", **keys)  # type: ignore[arg-type]
+    done = pytester.runpytest_subprocess("scenarios", "-rs", *arguments)
+    done.assert_outcomes(skipped=1)
+    done.stdout.fnmatch_lines([f"SKIPPED*{why}*"])
+    done = pytester.runpytest_subprocess(
+        "scenarios", *arguments, "--emulator-require", "docker,gpu"
+    )
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines([f"*--emulator-require*{why}*"])
+    done = pytester.runpytest_subprocess("scenarios", "--emulator-require", "dokker")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*--emulator-require dokker: there is no such thing*docker, gpu*"])
+
+
+# --- Keeping ----------------------------------------------------------------------------------
+
+
+def test_a_failed_cluster_is_kept_where_that_is_asked_for(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    shell = STEPS + "echo here > $EMULATOR_SHARED/found\n"
+    scenario("fails", shell=shell, expect={"final_step": 6})
+    scenario("passes", shell=shell)
+    done = pytester.runpytest_subprocess("scenarios", "--emulator-keep", "--emulator-out", "runs")
+    done.assert_outcomes(failed=1, passed=1)
+    (kept,) = pytester.path.glob("runs/fails-*")
+    done.stdout.fnmatch_lines([f"kept *emulate down {kept}*"])
+    assert (kept / "shared" / "found").read_text() == "here\n"
+    assert not list(pytester.path.glob("runs/passes-*/shared"))
+
+
+def test_loading_the_plugin_imports_nothing_heavy(pytester: pytest.Pytester) -> None:
+    heavy = "('docker', 'typer', 'pydantic', 'rich', 'yaml', 'psutil', 'httpx')"
+    pytester.makepyfile(
+        f"""
+        import sys
+
+        def test_it(pytestconfig):
+            assert pytestconfig.pluginmanager.hasplugin("emulator")
+            assert [name for name in {heavy} if name in sys.modules] == []
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:playwright").assert_outcomes(passed=1)

@@ -457,7 +457,7 @@ def test_recover_dead_says_how_many_and_spares_the_living(party: Start, folder: 
     found: list[Claim] = []
     assert broker.recover_dead(found.append) == 2
     runs = [
-        (Run(f"of-{dead.process.pid}", "process", Path(f"runs/of-{dead.process.pid}")),)
+        (Run(f"of-{dead.process.pid}", "process", Path(f"runs/of-{dead.process.pid}").absolute()),)
         for dead in parties[:2]
     ]
     assert {claim.runs for claim in found} == set(runs)

@@ -11,7 +11,8 @@
     └── RecordError              exit 4   the run folder can't be written or read
 
 Foreign errors (Docker's, the operating system's) are turned into one of these where they enter:
-in `engines/`, `images.py` and `record.py`. Whatever else reaches the top is a defect of ours.
+in `engines/`, `images.py`, `record/` and `broker/`. Whatever else reaches the top is a defect of
+ours.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emulator.scenario.model import Scenario
@@ -87,10 +87,10 @@ def need_of(scenario: Scenario) -> Need:
     memory = sum(role.replicas * (role.memory or 0) for role in roles)
     own = sum(role.replicas * role.gpus.count for role in roles if not role.gpus.shared)
     common = max((role.gpus.count for role in roles if role.gpus.shared), default=0)
-    reserve: Any = getattr(scenario, "reserve", None)
-    if getattr(reserve, "cpus", None) is not None:
+    reserve = scenario.reserve
+    if reserve is not None and reserve.cpus is not None:
         cpus = reserve.cpus
-    if getattr(reserve, "memory", None) is not None:
+    if reserve is not None and reserve.memory is not None:
         memory = reserve.memory
     return Need(cpus, memory, own + common)
 

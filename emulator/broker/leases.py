@@ -191,7 +191,7 @@ class Lease:
 
         Raises RecordError.
         """
-        run = Run(run_id, engine, Path(folder))
+        run = Run(run_id, engine, folder.absolute())  # who reads it is anywhere
 
         def note(book: Book) -> None:
             claim = book[self.key]

@@ -17,7 +17,7 @@ from pathlib import Path
 from emulator.broker import Broker, Capacity, Claim, Need
 
 
-def main(folder: str, log: str, name: str, rounds: str, kills: str) -> None:
+def main(folder: str, log: str, name: str, rounds: str, kills: str, dies: str = "") -> None:
     broker = Broker(Path(folder))
     capacity = Capacity(4, 1000, ("a", "b", "c"))
     chance = random.Random(name)
@@ -35,6 +35,8 @@ def main(folder: str, log: str, name: str, rounds: str, kills: str) -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.readline()
+    if dies:  # of an alarm that nobody handles, wherever it is by then
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0, float(dies)))
     for number in range(int(rounds)):
         need = Need(
             chance.choice([0.5, 1, 2, 9]), chance.choice([0, 300, 600]), chance.randrange(4)

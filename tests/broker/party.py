@@ -66,6 +66,13 @@ def main(folder: str, name: str, cpus: str, gpus: str, *devices: str) -> None:
             case ["release"]:
                 leases.pop().release()
                 say("released")
+            case ["release", "first"]:
+                leases.pop(0).release()
+                say("released")
+            case ["fork", "and", "acquire"]:
+                if not os.fork():
+                    acquire("1", "0")
+                    os._exit(0)
             case ["fork"]:
                 child = os.fork()
                 if not child:

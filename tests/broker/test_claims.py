@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,11 +156,8 @@ def test_tasks_that_share_gpus_need_what_the_one_does_that_wants_most() -> None:
 
 
 def test_what_a_scenario_reserves_counts_instead_of_its_limits() -> None:
-    made = scenario("cluster: {worker: {replicas: 2, cpus: 1, memory: 1k, gpus: 1}}")
-
-    def reserving(**reserve: object) -> Scenario:
-        with_key = SimpleNamespace(cluster=made.cluster, reserve=SimpleNamespace(**reserve))
-        return cast(Scenario, with_key)
-
-    assert need_of(reserving(cpus=0.5, memory=7)) == Need(cpus=0.5, memory=7, gpus=2)
-    assert need_of(reserving(cpus=None, memory=0)) == Need(cpus=2, memory=0, gpus=2)
+    limits = "cluster: {worker: {replicas: 2, cpus: 1, memory: 1k, gpus: 1}}\n"
+    both = scenario(limits + "reserve: {cpus: 0.5, memory: 7k}")
+    assert need_of(both) == Need(cpus=0.5, memory=7 * 2**10, gpus=2)
+    one = scenario(limits + "reserve: {memory: 1m}")
+    assert need_of(one) == Need(cpus=2, memory=2**20, gpus=2)

@@ -22,6 +22,7 @@ from emulator.testing.fixtures import (
     emulator_out,
     memory_cluster,
     run,
+    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -94,8 +95,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the marker known, and refuse what makes no sense."""
     config.addinivalue_line("markers", MARKER)
+    settings_of(config)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFile | None:

@@ -36,6 +36,7 @@ class Running:
 
     def begin(self) -> None:
         """Return once all tasks run, or all is over. Raises what kept it from running."""
+        __tracebackhide__ = True
         self._thread.start()
         self._wait_for(self._up.wait)
         if self._error is not None:
@@ -43,6 +44,7 @@ class Running:
 
     def result(self) -> Result:
         """Wait for the run's end; raises what went wrong with the emulator or the engine."""
+        __tracebackhide__ = True
         if self._thread.ident is None:
             self._thread.start()
         self._wait_for(self._thread.join)
@@ -104,6 +106,7 @@ class RunningCluster(Cluster):
 
         Raises EngineError, RecordError and their kin where it could not be run.
         """
+        __tracebackhide__ = True
         return self._running.result()
 
     def history(self, after: int = -1) -> Iterator[Entry]:

@@ -202,7 +202,7 @@ def test_a_scenario_may_stand_in_the_test(pytester: pytest.Pytester) -> None:
                 "expect": {"outcome": "failed"},
             }, seed=3)
             run.check()
-            assert run.end.reason == "worker-0 ended with exit code 3"
+            assert run.end.reason == "worker-0 failed with exit code 3"
         """
     )
     pytester.runpytest_subprocess(tests).assert_outcomes(passed=1)
@@ -227,7 +227,7 @@ def test_the_memory_cluster_needs_no_time(pytester: pytest.Pytester, scenario: W
                 return Script(exits_at=3600, exit_code=0 if start == 3 else 1)
             run = memory_cluster("quick", {"worker-*": worker}, set={"cluster.worker": 2})
             assert (run.outcome, run.restarts) == ("succeeded", 4)
-            assert run.analysis.duration > 5 * 3600
+            assert run.analysis.duration > 3 * 3600
             assert not (run.folder / "report.html").exists()
         """
     )

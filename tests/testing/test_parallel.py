@@ -155,11 +155,15 @@ def test_runs_in_docker_do_not_collide(
     """Same scenario, same names of tasks, subnets that are chosen, all at the same time."""
     scenario(
         "same",
-        shell="getent hosts worker-1 > /dev/null && " + STEPS + "sleep 1",
+        shell="cd $EMULATOR_SHARED; "
+        "if test $EMULATOR_TASK = worker-0; then until test -e back; do sleep 0.1; done; exit; fi; "
+        "if test -e gone; then getent hosts worker-0 && touch back; exit; fi; "
+        "touch gone; while :; do n=$((n + 1)); "
+        'echo \'{"emulate": "step", "step": \'$n\'}\'; sleep 0.1; done',
         image=tiny_image,
         cluster={"worker": 2},
         restart={"policy": "on-failure", "backoff": "100ms"},
-        faults=[{"preempt": "worker-1", "at": {"step": 1}, "grace": "0s", "down": "100ms"}],
+        faults=[{"preempt": "worker-1", "at": {"step": 5}, "grace": "0s", "down": "100ms"}],
         parametrize={"seed": [1, 2, 3, 4, 5, 6]},
     )
     done = pytester.runpytest_subprocess(

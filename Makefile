@@ -12,8 +12,12 @@ demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Doc
 	@docker version >/dev/null 2>&1 || $(MAKE) --no-print-directory $(VENV)/.tensorflow
 	$(BIN)/emulate up scenarios/quickstart.yaml
 
+# Tests wait more than they compute: twice as many as cores are at work. Scenarios compute.
 test: $(VENV)/.tensorflow  ## The whole suite; what needs Docker or Chromium is skipped where there is none
-	$(BIN)/pytest
+	@failed=0; \
+	$(BIN)/pytest tests -n 4 --dist loadgroup || failed=1; \
+	$(BIN)/pytest scenarios -n 2 $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker) || failed=1; \
+	exit $$failed
 
 check: $(VENV)/.installed  ## Format, lint and types
 	$(BIN)/ruff format --check .

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from tests.conftest import Emulate
+from tests.conftest import Emulate, own
+
+RUN = own("labels")
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
@@ -133,21 +135,22 @@ except OSError:
     assert said(done.stderr, "worker-0") == [answer]
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_no_port_is_published_and_labels_say_whose_it_is(
     emulate: Emulate, tmp_path: Path, tiny_image: str, docker_engine: DockerEngine
 ) -> None:
     path = write(tmp_path, tiny_image, "true", "{worker: 1}")
-    done = emulate.up(path, "--engine", "docker", "--keep", "--run-id", "docker-labels")
+    done = emulate.up(path, "--engine", "docker", "--keep", "--run-id", RUN)
     assert done.returncode == 0, done.stderr
     try:
-        found = docker_engine.api.inspect_container("docker-labels-worker-0")
+        found = docker_engine.api.inspect_container(f"{RUN}-worker-0")
         assert found["HostConfig"]["PortBindings"] in (None, {})
         labels = found["Config"]["Labels"]
-        assert labels["emulator.run"] == "docker-labels"
+        assert labels["emulator.run"] == RUN
         assert labels["emulator.task"] == "worker-0"
-        assert labels["emulator.folder"] == str(emulate.out / "docker-labels")
+        assert labels["emulator.folder"] == str(emulate.out / RUN)
     finally:
-        docker_engine.tear_down("docker-labels")
+        docker_engine.tear_down(RUN)
 
 
 def test_a_folder_is_copied_into_the_working_directory(

@@ -15,6 +15,7 @@ from emulator.engines.docker_usage import ContainerUsage, usage_of
 from emulator.metrics.samples import Usage
 from emulator.plan import Plan, make_plan, new_run_id
 from emulator.scenario.model import Program, Role, Scenario
+from tests.conftest import going_on
 
 
 def stats(inactive: str) -> dict[str, Any]:
@@ -121,8 +122,9 @@ def started(docker_engine: DockerEngine, tiny_image: str, tmp_path: Path) -> Any
     )
     run_id = new_run_id("usage")
     plan = make_plan(scenario, run_id, docker_engine.site(run_id, tmp_path))
-    yield Started(docker_engine, plan, tmp_path)
-    docker_engine.tear_down(run_id)
+    with going_on(tmp_path):
+        yield Started(docker_engine, plan, tmp_path)
+        docker_engine.tear_down(run_id)
 
 
 @pytest.mark.docker

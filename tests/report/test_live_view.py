@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from emulator.clock import ManualClock
 from emulator.metrics.samples import Sample
 from emulator.record.folder import Record, RunFolder
 from emulator.report.live import BACKLOG, LiveView, still
-from tests.conftest import Emulate
+from tests.conftest import Emulate, own
 from tests.histories import a_plan, happened, history, step
 from tests.terminals import Terminal
 
@@ -36,8 +35,7 @@ faults:
   - {pause: worker-0, at: {step: 90}, for: 1s}
 expect: {final_step: 100}
 """
-RUN = f"view-{os.getpid()}"
-"""The run's id; processes are found by it, also those of a test at work beside this one."""
+RUN = own("view")
 
 Up = Callable[..., Terminal]
 

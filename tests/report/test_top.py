@@ -57,6 +57,13 @@ def given_back(terminal: Terminal) -> bool:
     )
 
 
+def filled(shown: str) -> bool:
+    """Say whether lines of the tasks reach down to the last row."""
+    lines = shown.splitlines()
+    told = r'worker-\d \| {"emulate": "step", "step": \d+}'
+    return len(lines) == 30 and re.fullmatch(told, lines[-1]) is not None
+
+
 def test_it_shows_the_run_with_its_last_lines_and_ends_with_it(
     top: Top, running: Cluster, emulate: Emulate
 ) -> None:
@@ -66,9 +73,7 @@ def test_it_shows_the_run_with_its_last_lines_and_ends_with_it(
     assert re.search(r"step \d+ of 100 ━+─+ \d+%", shown)
     assert "fault 1: pause worker-0  waits for step 90" in shown
     assert "q leaves; the run goes on" in shown
-    lines = shown.splitlines()
-    assert len(lines) == 30  # to the last row
-    assert re.fullmatch(r'worker-\d \| {"emulate": "step", "step": \d+}', lines[-1])
+    terminal.see(filled)
     terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
     terminal.see(lambda shown: re.search(r"\d\.\d\d +\d+ MiB", row(shown, "worker-1")))
     end_of(emulate)
@@ -146,6 +151,7 @@ def test_without_a_terminal_it_is_a_snapshot(top: Top, running: Cluster, emulate
     assert terminal.shown.endswith(f"{RUN} is over.")
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_a_run_whose_emulator_was_killed_says_so(
     top: Top, running: Cluster, emulate: Emulate
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -76,19 +77,19 @@ def test_tasks_find_each_other_by_name_and_share_a_volume(
         assert said(done.stderr, task) == ["from worker-0", "from worker-1", "True"]
 
 
-OUTSIDE = "198.18.7.2"
-"""An address outside of every Docker network: a host of our own, in a network namespace."""
+HERE, OUTSIDE = (IPv4Address("198.18.0.0") + 4 * (os.getpid() % 2**14) + n for n in (1, 2))
+"""Addresses outside of every Docker network: ours, and that of a host in a network namespace."""
 
 
 @pytest.fixture
 def outside_host() -> Iterator[None]:
     if os.geteuid() or not shutil.which("ip"):
         pytest.skip("a host outside of Docker takes root and iproute2")
-    here, there = "emu-outside", "emu-inside"
+    here, there = f"emu-{os.getpid()}", f"inside-{os.getpid()}"
     setup = [
         f"ip netns add {there}",
         f"ip link add {here} type veth peer name eth0 netns {there}",
-        f"ip addr add 198.18.7.1/30 dev {here}",
+        f"ip addr add {HERE}/30 dev {here}",
         f"ip link set {here} up",
         f"ip -n {there} addr add {OUTSIDE}/30 dev eth0",
         f"ip -n {there} link set eth0 up",

@@ -21,6 +21,7 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 from playwright.sync_api import Browser, sync_playwright
 
+from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineMissing
 from emulator.leftovers import stop_or_remove
@@ -204,6 +205,12 @@ def emulate(tmp_path: Path) -> Iterator[Emulate]:
     for plan in command.out.glob("*/plan.json"):
         # Not `clean`: that would also remove what a test at work beside this one has left.
         stop_or_remove(Record(plan.parent))
+
+
+def left(engine: str, run_id: str) -> list[str]:
+    """Return what a run has left, asked of the engine itself."""
+    with contextlib.closing(choose(engine)) as asked:
+        return sorted(f"{thing.kind} {thing.name}" for thing in asked.find(run_id))
 
 
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from emulator.engines.process import ProcessEngine
-from tests.conftest import Emulate, end, own, wait_for_line
+from tests.conftest import Emulate, end, left, own, wait_for_line
 
 RUNNING = "all tasks are running"
 RUN, LIVES = own("luck"), own("luck-lives")
@@ -45,12 +44,6 @@ def write(
         f"program: {{command: [sh, -c, '{command}']}}\ncluster: {{worker: {workers}}}\n"
     )
     return path
-
-
-def left(engine: str, run_id: str) -> list[str]:
-    """What a run has left, asked of the engine itself."""
-    found = (DockerEngine() if engine == "docker" else ProcessEngine()).find(run_id)
-    return sorted(f"{thing.kind} {thing.name}" for thing in found)
 
 
 def start(emulate: Emulate, path: Path, engine: str, run_id: str) -> subprocess.Popen[str]:

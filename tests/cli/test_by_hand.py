@@ -15,10 +15,9 @@ import pytest
 import emulator
 from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine
-from emulator.engines.process import ProcessEngine
 from emulator.errors import UsageError
 from emulator.record.folder import Entry, Record
-from tests.conftest import Emulate, end, own, wait_for_line
+from tests.conftest import Emulate, end, left, own, wait_for_line
 
 RUN = own("hand")
 
@@ -49,11 +48,6 @@ def up(emulate: Emulate, path: Path, engine: str = "process") -> Cluster:
     done = emulate("up", "-d", path, "--engine", engine, "--json", "--out", emulate.out)
     assert done.returncode == 0, done.stderr
     return emulator.connect(done.json["folder"])
-
-
-def left(engine: str, run_id: str) -> list[str]:
-    found = (DockerEngine() if engine == "docker" else ProcessEngine()).find(run_id)
-    return sorted(f"{thing.kind} {thing.name}" for thing in found)
 
 
 # --- From other terminals -----------------------------------------------------------------------

@@ -160,6 +160,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(line)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove what tests have left whose xdist worker was killed."""
     if session.config.pluginmanager.hasplugin("dsession"):

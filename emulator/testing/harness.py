@@ -21,7 +21,7 @@ from emulator.plan import new_run_id
 from emulator.record.folder import Entry, Record, is_live
 from emulator.report.words import describe
 from emulator.results import Listener, Result, finished
-from emulator.run import up
+from emulator.run import make_ready, up
 from emulator.scenario.model import Scenario
 from emulator.scenario.variants import assignments
 from emulator.testing.running import Running, RunningCluster
@@ -151,6 +151,8 @@ class Emulator:
         """Return the run's share of the machine, and the engine; its images are built before."""
         __tracebackhide__ = True
         with contextlib.closing(self._choose(engine_name)) as engine:
+            # What can't run is told before anything is built for it.
+            self._lacking(lambda: make_ready(scenario, engine, out=self.out))
             self._lacking(lambda: engine.provide(scenario, self.say))
             capacity = self._capacity(engine.capacity())
         lease = self.broker.acquire(

@@ -135,7 +135,10 @@ def pytest_runtest_makereport(
         if (made := item.stash.get(TESTED, None)) is not None:
             from emulator.testing.telling import sections
 
-            report.sections += sections(made, item.funcargs.get("run"))
+            try:
+                report.sections += sections(made, item.funcargs.get("run"))
+            except Exception as error:  # whatever it is, the test's own failure is told
+                report.sections.append(("emulator", f"Its runs can't be told of: {error!r}"))
     return report
 
 

@@ -115,7 +115,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge the run that a test was given, as the first of its assertions."""
-    __tracebackhide__ = True
     if (result := item.stash.get(CHECKED, None)) is not None:
         try:
             result.check()

@@ -115,12 +115,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge the run that a test was given, as the first of its assertions."""
-    __tracebackhide__ = True
     if (result := item.stash.get(CHECKED, None)) is not None:
         try:
             result.check()
-        except AssertionError as error:
-            pytest.fail(str(error), pytrace=False)  # a traceback would show our own lines
+        except AssertionError as error:  # a traceback would show our own lines
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
     return (yield)
 
 
@@ -135,7 +134,10 @@ def pytest_runtest_makereport(
         if (made := item.stash.get(TESTED, None)) is not None:
             from emulator.testing.telling import sections
 
-            report.sections += sections(made, item.funcargs.get("run"))
+            try:
+                report.sections += sections(made, item.funcargs.get("run"))
+            except Exception as error:  # whatever it is, the test's own failure is told
+                report.sections.append(("emulator", f"Its runs can't be told of: {error!r}"))
     return report
 
 
@@ -160,6 +162,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(line)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove what tests have left whose xdist worker was killed."""
     if session.config.pluginmanager.hasplugin("dsession"):

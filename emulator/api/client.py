@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,7 @@ class Cluster:
         self.folder, self.run_id = record.path, record.run_id
         if not over and not (self.folder / SOCKET).exists():
             raise UsageError(_why_not(record))
+        self._lock = threading.Lock()
         self._clients: dict[str, httpx.Client] = {}
         """By the socket that they talk to: who takes a run over opens one of its own."""
 
@@ -197,9 +199,10 @@ class Cluster:
                 door.connect(address)
             except OSError:
                 raise UsageError(_why_not(self.record)) from None
-        if address not in self._clients:
-            transport = httpx.HTTPTransport(uds=address)
-            self._clients[address] = httpx.Client(transport=transport, timeout=90.0)
+        with self._lock:  # who follows a stream does so on a thread of its own
+            if address not in self._clients:
+                transport = httpx.HTTPTransport(uds=address)
+                self._clients[address] = httpx.Client(transport=transport, timeout=90.0)
         try:
             yield self._clients[address]
         except httpx.TransportError:

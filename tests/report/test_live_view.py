@@ -125,7 +125,7 @@ def test_tasks_progress_and_faults_are_seen_and_leave_nothing_behind(
         terminal.see(lambda shown: re.search(r"about \d+s left", shown))
         terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
         cluster.heal("1")
-        terminal.see("100%")
+        terminal.see(lambda shown: re.search(r"step 2\d\d of 200 ━+ +100%", shown))
     end_of(emulate)
     assert terminal.finish() == 0, terminal.all
     assert panel(terminal.all) == []

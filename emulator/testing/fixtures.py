@@ -117,7 +117,7 @@ def run(request: pytest.FixtureRequest, emulator: Emulator) -> Result:
         try:
             shared[repr(mark)] = emulator.run(path, **wanted)
         except EmulatorError as error:
-            pytest.fail(str(error), pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
     result = shared[repr(mark)]
     if check:
         request.node.stash[CHECKED] = result

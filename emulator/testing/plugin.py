@@ -115,12 +115,12 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge the run that a test was given, as the first of its assertions."""
-    __tracebackhide__ = True
     if (result := item.stash.get(CHECKED, None)) is not None:
         try:
             result.check()
         except AssertionError as error:
-            pytest.fail(str(error), pytrace=False)  # a traceback would show our own lines
+            # Without a traceback and a cause: both would show our own lines.
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
     return (yield)
 
 

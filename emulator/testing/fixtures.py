@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,7 @@ def emulator(
     emulator_out: Path,
 ) -> Iterator[Emulator]:
     """Runs scenarios for one test: `emulator.run("x.yaml")`, `with emulator.up("x.yaml")`."""
+    from emulator.errors import EmulatorError
     from emulator.testing.harness import Emulator
     from emulator.testing.plugin import untimed
     from emulator.testing.telling import progress, properties
@@ -90,11 +92,13 @@ def emulator(
         say=progress(request.config),
     )
     item.stash[TESTED] = made
+    item.stash[FAILED] = False  # it may be another try of the same test
     try:
         yield made
     finally:
-        made.close(failed=item.stash.get(FAILED, False))
-        item.user_properties += properties(result for result, _ in made.results())
+        made.close(failed=item.stash[FAILED])
+        with contextlib.suppress(EmulatorError):  # a record that is torn has no numbers
+            item.user_properties += properties(result for result, _ in made.results())
 
 
 @pytest.fixture

@@ -135,7 +135,10 @@ def pytest_runtest_makereport(
         if (made := item.stash.get(TESTED, None)) is not None:
             from emulator.testing.telling import sections
 
-            report.sections += sections(made, item.funcargs.get("run"))
+            try:
+                report.sections += sections(made, item.funcargs.get("run"))
+            except Exception as error:  # whatever it is, the test's own failure is told
+                report.sections.append(("emulator", f"Its runs can't be told of: {error!r}"))
     return report
 
 
@@ -160,6 +163,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(line)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove what tests have left whose xdist worker was killed."""
     if session.config.pluginmanager.hasplugin("dsession"):

@@ -56,6 +56,8 @@ class Running:
     def stop(self) -> None:
         """End the job as Ctrl-C does, and a second time at once; return when all is removed."""
         self._ask_to_stop()
+        if self._thread.ident is None:  # interrupted before it began
+            return
         try:
             self._thread.join()
         except BaseException:  # whoever interrupts this wants it at once

@@ -1,0 +1,49 @@
+"""A run in words for those who read a failed test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.record.folder import Record
+from emulator.report.story import FIRST, MOST, happenings, story
+from emulator.results import Result
+from emulator.run import up
+from emulator.scenario.reading import parse
+
+TEXT = """\
+name: told
+framework: none
+program: {command: [a]}
+cluster: {worker: 2}
+restart: {policy: on-failure, limit: 40, backoff: 1ms}
+expect: {final_step: 3}
+"""
+
+
+def run(tmp_path: Path, **scripts: Script) -> Result:
+    clock = ManualClock()
+    engine = MemoryEngine(clock, {name.replace("_", "-"): s for name, s in scripts.items()})
+    return up(parse(TEXT), engine, text=TEXT, out=tmp_path, clock=clock, reports=False)
+
+
+def test_it_has_verdicts_what_happened_and_the_last_words_of_who_died(tmp_path: Path) -> None:
+    dies = Script(lines=[(1, "\x1b[31mno room\x1b[0m")], exits_at=2, exit_code=3, oom_killed=True)
+    result = run(tmp_path, worker_0=Script(exits_at=None), worker_1=dies)
+    told = story(result).splitlines()
+    assert told[0].split() == ["expectation", "verdict", "wanted", "got"]
+    assert any(line.split()[:2] == ["final_step", "unknown"] for line in told)
+    assert "   2.00s  worker-1 ended with exit code 3 (out of memory)" in told
+    assert told[told.index("the last words of worker-1:") + 1] == "  no room"
+    assert told[-1] == f"run     {result.folder}"  # there is no page to point at
+    assert all(line == line.rstrip() for line in told)
+
+
+def test_of_a_long_history_the_beginning_and_the_end_are_told(tmp_path: Path) -> None:
+    result = run(tmp_path, worker_0=Script(exits_at=None), worker_1=Script(exits_at=1, exit_code=1))
+    lines = happenings(Record(result.folder).history)
+    assert len(lines) == MOST + 1
+    assert "more …" in lines[FIRST]
+    assert lines[0].endswith("all tasks are running")
+    assert lines[-1].endswith("removed all that this run made")

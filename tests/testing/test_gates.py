@@ -1,0 +1,100 @@
+"""Throughput as a share of a stored baseline, and of a reference that runs in the same session."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from emulator.baseline import machine
+from tests.testing.conftest import Write
+
+PACED = """\
+for n in 1 2 3 4 5 6; do echo '{"emulate": "step", "step": '$n'}'; sleep $PACE; done
+"""
+GATE = {"throughput": {"at_least": 0.5, "of": "baseline"}}
+
+
+def paced(scenario: Write, **keys: object) -> None:
+    program = {"command": ["sh", "-c", PACED], "env": {"PACE": "0.1"}}
+    scenario("paced", **{"program": program, "expect": GATE, **keys})
+
+
+def test_a_baseline_is_stored_and_later_runs_are_held_against_it(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    paced(scenario)
+    done = pytester.runpytest_subprocess("scenarios")
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*throughput.at_least unknown*no baseline is stored*"])
+    done = pytester.runpytest_subprocess("scenarios", "--emulator-update-baseline")
+    done.assert_outcomes(passed=1)
+    stored = json.loads((pytester.path / "scenarios" / "baselines.json").read_text())
+    assert stored["paced process"]["machine"] == machine()
+    assert 1 < stored["paced process"]["steps_per_second"] < 10.5
+    pytester.runpytest_subprocess("scenarios").assert_outcomes(passed=1)
+
+    slower = pytester.runpytest_subprocess("scenarios", "--emulator-set", "program.env.PACE=1.5")
+    slower.assert_outcomes(failed=1)
+    slower.stdout.fnmatch_lines(["*throughput.at_least failed: wanted *, got 0.*of the baseline*"])
+    again = json.loads((pytester.path / "scenarios" / "baselines.json").read_text())
+    assert again == stored
+
+
+def test_workers_store_their_baselines_in_one_file(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    paced(scenario, parametrize={"seed": [1, 2, 3, 4]})
+    done = pytester.runpytest_subprocess("-n", "4", "scenarios", "--emulator-update-baseline")
+    done.assert_outcomes(passed=4)
+    stored = json.loads((pytester.path / "scenarios" / "baselines.json").read_text())
+    assert list(stored) == [f"paced[seed={n}] process" for n in (1, 2, 3, 4)]
+
+
+def test_a_reference_runs_in_the_same_session(pytester: pytest.Pytester, scenario: Write) -> None:
+    """Twenty times slower than its reference: no machine is so busy that this is not seen."""
+    paced(
+        scenario,
+        reference={"program.env.PACE": "0.02"},
+        parametrize={"program.env.PACE": ["0.02", "0.4"]},
+        expect={"throughput": {"at_least": 0.2, "of": "reference"}},
+    )
+    done = pytester.runpytest_subprocess("scenarios", "--emulator-out", "runs")
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines(["*throughput.at_least failed: wanted *of the reference*"])
+    done.stdout.fnmatch_lines(["FAILED scenarios/paced.yaml::paced?program.env.PACE='0.4'?*"])
+    assert len(re.findall("(?m)^ok .*paced", done.stdout.str())) == 3  # with both references
+    assert len(list(pytester.path.glob("runs/*/plan.json"))) == 4
+
+
+def test_with_a_reference_the_share_is_what_is_stored(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    """A machine that is slower today is slower for the reference as well."""
+    paced(scenario, reference={"program.env.PACE": "0.05"})
+    done = pytester.runpytest_subprocess("scenarios", "--emulator-update-baseline")
+    done.assert_outcomes(passed=1)
+    path = pytester.path / "scenarios" / "baselines.json"
+    stored = json.loads(path.read_text())
+    assert stored["paced process"]["of_reference"] < 1
+    stored["paced process"].update(steps_per_second=1e9, machine="another", engine="docker")
+    path.write_text(json.dumps(stored))
+    pytester.runpytest_subprocess("scenarios").assert_outcomes(passed=1)
+    stored["paced process"].update(of_reference=1e3)
+    path.write_text(json.dumps(stored))
+    pytester.runpytest_subprocess("scenarios").assert_outcomes(failed=1)
+
+
+def test_a_baseline_of_another_machine_says_nothing(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    paced(scenario)
+    pytester.runpytest_subprocess("scenarios", "--emulator-update-baseline")
+    path = pytester.path / "scenarios" / "baselines.json"
+    stored = json.loads(path.read_text())
+    stored["paced process"]["machine"] = "1 x Z80"
+    path.write_text(json.dumps(stored))
+    done = pytester.runpytest_subprocess("scenarios")
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*throughput.at_least unknown*of another machine (1 x Z80*"])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from emulator.scenario.model import Scenario
 
 ROOT = Path(__file__).parent.parent.parent
 GUIDE = (ROOT / "docs" / "testing.md").read_text()
@@ -81,3 +84,49 @@ def test_commands_of_the_guide_say_what_it_shows(
     for arguments, shown in commands:
         done = pytester.runpytest_subprocess("-W", "error", *arguments)
         assert missing(shown, done.stdout.lines) == []
+
+
+def test_tables_of_the_guide_have_every_option_and_key(pytester: pytest.Pytester) -> None:
+    help = pytester.runpytest_inprocess("--help").stdout.str()
+    options = set(re.findall(r"(?m)^ +.*?(--emulator-[\w-]+|--vary)\b", help))
+    options |= set(re.findall(r"(--emulator-[\w-]+|--vary)=", help))
+    assert len(options) > 5
+    assert _first_column("| option | |", "--") == options
+    keys = set(re.findall(r"(?m)^  (emulator_\w+) \(", help))
+    assert len(keys) > 1
+    assert _first_column("| in the ini file | |", "") == keys
+
+
+def test_the_guide_names_no_option_and_no_key_that_there_is_not(
+    pytester: pytest.Pytester,
+) -> None:
+    help = pytester.runpytest_inprocess("--help").stdout.str()
+    for name in set(re.findall(r"--emulator-[\w-]+|emulator_scenarios", GUIDE)):
+        assert re.search(rf"{name}\b", help), name
+    keys = set(Scenario.model_fields) | {"expect.throughput"}
+    assert _first_column("| in a scenario | |", "") <= keys
+
+
+def test_junit_has_the_properties_that_the_guide_lists(pytester: pytest.Pytester) -> None:
+    follow(pytester, sessions()[0].files)
+    pytester.runpytest_subprocess("scenarios", "--junitxml=junit.xml").assert_outcomes(passed=1)
+    told = ET.parse(pytester.path / "junit.xml").getroot().iter("property")
+    assert {one.attrib["name"] for one in told} == _first_column("| property | is |", "")
+
+
+def test_the_workflow_of_the_guide_is_that_of_the_suite_that_init_writes() -> None:
+    name = ".github/workflows/training.yml"
+    shown = next(block["text"] for block in BLOCK.finditer(GUIDE) if block["file"] == name)
+    assert shown == (ROOT / "images" / "suite" / name).read_text()
+
+
+def _first_column(head: str, prefix: str) -> set[str]:
+    """Return the names in the first column of a table: of an option without its value."""
+    table = GUIDE.partition(f"\n{head}\n")[2].partition("\n\n")[0]
+    names = [
+        cell
+        for line in table.splitlines()[1:]
+        for cell in re.findall("`(.+?)`", line.split("|")[1])
+    ]
+    assert names, head
+    return {name.split()[0] for name in names if name.startswith(prefix)}

@@ -29,8 +29,8 @@ def story(result: Result) -> str:
     console = Console(file=text, width=WIDTH, color_system=None, force_terminal=False)
     print_verdicts(result.summary, console)
     print_figures(result.summary, console)
-    tables = [line.rstrip() for line in text.getvalue().strip().splitlines()]
-    told = [*tables, "", "what happened:"]
+    tables = "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    told = [tables.strip("\n"), "", "what happened:"]
     told += happenings(Record(result.folder).history)
     if result.end.last_words and result.outcome != "succeeded":
         told += ["", f"the last words of {result.end.task}:"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -249,14 +249,14 @@ class Emulator:
         try:
             return choose(name)
         except EngineMissing as error:
-            _skip_or_fail(error, "docker", self.settings)
+            raise _lacks(error, "docker", self.settings) from None
 
     def _lacking(self, call: Callable[[], _T]) -> _T:
         __tracebackhide__ = True
         try:
             return call()
         except Unsupported as error:
-            _skip_or_fail(error, error.lacks, self.settings)
+            raise _lacks(error, error.lacks, self.settings) from None
 
 
 def _store(result: Result, wanted: Wanted, held_against: Yardstick) -> None:
@@ -268,11 +268,12 @@ def _store(result: Result, wanted: Wanted, held_against: Yardstick) -> None:
         wanted.store.put(wanted.key(engine), measured(rate, held_against.reference, engine))
 
 
-def _skip_or_fail(error: Exception, what: str, settings: Settings) -> NoReturn:
-    __tracebackhide__ = True
+def _lacks(error: EmulatorError, what: str, settings: Settings) -> BaseException:
+    """Return what skips the test, or fails it where that is required."""
     if what in settings.require:
-        pytest.fail(f"--emulator-require {what}, but: {error}", pytrace=False)
-    pytest.skip(str(error))
+        said = f"--emulator-require {what}, but: {error}"
+        return pytest.fail.Exception(said, pytrace=False)
+    return pytest.skip.Exception(str(error))
 
 
 def _seeded(seed: int | None) -> list[str]:

@@ -118,8 +118,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if (result := item.stash.get(CHECKED, None)) is not None:
         try:
             result.check()
-        except AssertionError as error:
-            # Without a traceback and a cause: both would show our own lines.
+        except AssertionError as error:  # a traceback would show our own lines
             raise pytest.fail.Exception(str(error), pytrace=False) from None
     return (yield)
 

@@ -77,7 +77,6 @@ def follow(pytester: pytest.Pytester, files: dict[str, str]) -> None:
 def test_commands_of_the_guide_say_what_it_shows(
     pytester: pytest.Pytester, session: Session
 ) -> None:
-    pytester.makeconftest("")
     follow(pytester, session.files)
     commands = list(session.commands())
     assert commands

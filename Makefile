@@ -2,6 +2,7 @@
 VENV    := .venv
 BIN     := $(VENV)/bin
 PYTHON  ?= python3
+REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker)
 
 .PHONY: help demo test check format docker browser clean
 
@@ -12,8 +13,13 @@ demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Doc
 	@docker version >/dev/null 2>&1 || $(MAKE) --no-print-directory $(VENV)/.tensorflow
 	$(BIN)/emulate up scenarios/quickstart.yaml
 
+# Most tests wait, so that twice as many as a small machine has cores are at work. Trainings compute:
+# two at a time, which wait for their share of the machine.
 test: $(VENV)/.tensorflow  ## The whole suite; what needs Docker or Chromium is skipped where there is none
-	$(BIN)/pytest
+	@failed=0; \
+	$(BIN)/pytest tests --ignore tests/test_scenarios.py -n 4 --dist worksteal || failed=1; \
+	$(BIN)/pytest scenarios tests/test_scenarios.py -n 2 --dist worksteal $(REQUIRE) || failed=1; \
+	exit $$failed
 
 check: $(VENV)/.installed  ## Format, lint and types
 	$(BIN)/ruff format --check .

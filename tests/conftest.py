@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
 import json
 import os
@@ -15,12 +17,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from filelock import FileLock
+from platformdirs import user_cache_path
 from playwright.sync_api import Browser, sync_playwright
 
+from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineMissing
 from emulator.leftovers import stop_or_remove
-from emulator.record.folder import Record
+from emulator.record.folder import LOCK, Record
 
 REQUIRE = "EMULATOR_REQUIRE_DOCKER"
 NO_ENGINE = "no Docker engine answers; `make docker` starts one"
@@ -84,6 +89,45 @@ def browser() -> Iterator[Browser]:
         opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield opened
         opened.close()
+
+
+# --- Tests at work beside one another ------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _leftovers(how: int) -> Iterator[None]:
+    """Hold the lock on what the tests of this machine leave behind."""
+    folder = user_cache_path("emulator") / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "leftovers.test.lock").open("w") as lock:
+        fcntl.flock(lock, how)
+        yield
+
+
+@pytest.fixture
+def leaves_something() -> Iterator[None]:
+    """For a test that leaves something behind for a while: nobody cleans up meanwhile."""
+    with _leftovers(fcntl.LOCK_SH):
+        yield
+
+
+@pytest.fixture
+def cleans_up() -> Iterator[None]:
+    """For a test of `emulate clean`, which is for the whole machine: only its own things lie
+    around now.
+    """
+    with _leftovers(fcntl.LOCK_EX):
+        yield
+
+
+def going_on(folder: Path) -> FileLock:
+    """Return the lock of a run that goes on; `emulate clean` leaves alone what belongs to it."""
+    return FileLock(folder / LOCK, thread_local=False)
+
+
+def own(run_id: str) -> str:
+    """Return a run id that no test at work beside this one has: engines find runs by it."""
+    return f"{run_id}-{os.getpid()}"
 
 
 @dataclass(frozen=True)
@@ -161,6 +205,12 @@ def emulate(tmp_path: Path) -> Iterator[Emulate]:
     for plan in command.out.glob("*/plan.json"):
         # Not `clean`: that would also remove what a test at work beside this one has left.
         stop_or_remove(Record(plan.parent))
+
+
+def left(engine: str, run_id: str) -> list[str]:
+    """Return what a run has left, asked of the engine itself."""
+    with contextlib.closing(choose(engine)) as asked:
+        return sorted(f"{thing.kind} {thing.name}" for thing in asked.find(run_id))
 
 
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from emulator.engines.process import ProcessEngine
-from tests.conftest import Emulate, end, wait_for_line
+from tests.conftest import Emulate, end, left, own, wait_for_line
 
 RUNNING = "all tasks are running"
+RUN, LIVES = own("luck"), own("luck-lives")
 
 
 @pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
@@ -46,12 +46,6 @@ def write(
     return path
 
 
-def left(engine: str, run_id: str) -> list[str]:
-    """What a run has left, asked of the engine itself."""
-    found = (DockerEngine() if engine == "docker" else ProcessEngine()).find(run_id)
-    return sorted(f"{thing.kind} {thing.name}" for thing in found)
-
-
 def start(emulate: Emulate, path: Path, engine: str, run_id: str) -> subprocess.Popen[str]:
     process = emulate.start(
         "up", path, "--engine", engine, "--out", emulate.out, "--run-id", run_id, "--json"
@@ -60,80 +54,83 @@ def start(emulate: Emulate, path: Path, engine: str, run_id: str) -> subprocess.
     return process
 
 
+@pytest.mark.usefixtures("cleans_up")
 def test_kill_9_leaves_what_clean_finds_and_nothing_of_others_is_touched(
     emulate: Emulate, tmp_path: Path, engine: str, image: str
 ) -> None:
     path = write(tmp_path, image)
     lives, dies = (
-        start(emulate, path, engine, "luck-lives"),
-        start(emulate, path, engine, "luck-dies"),
+        start(emulate, path, engine, LIVES),
+        start(emulate, path, engine, RUN),
     )
     end(dies, signal.SIGKILL)
     # two containers, a network and a volume; or two shells with a sleep each
-    assert len(left(engine, "luck-dies")) == 4
+    assert len(left(engine, RUN)) == 4
     shown = emulate("ps", "--json", "--out", emulate.out).json
-    assert {run["run_id"]: run["live"] for run in shown} == {"luck-lives": True, "luck-dies": False}
+    assert {run["run_id"]: run["live"] for run in shown} == {LIVES: True, RUN: False}
 
     look = emulate("clean", "--engine", engine, "--dry-run", "--out", emulate.out)
-    assert all(thing in look.stderr for thing in left(engine, "luck-dies"))
-    assert len(left(engine, "luck-dies")) == 4
+    assert all(thing in look.stderr for thing in left(engine, RUN))
+    assert len(left(engine, RUN)) == 4
     assert emulate("clean", "--engine", engine, "--out", emulate.out).returncode == 0
 
-    assert left(engine, "luck-dies") == []
-    assert left(engine, "luck-lives")
-    assert not (emulate.out / "luck-dies" / "work").exists()
+    assert left(engine, RUN) == []
+    assert left(engine, LIVES)
+    assert not (emulate.out / RUN / "work").exists()
     assert end(lives, signal.SIGTERM).returncode == 130
-    assert left(engine, "luck-lives") == []
+    assert left(engine, LIVES) == []
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_kill_9_loses_no_event_that_was_written(
     emulate: Emulate, tmp_path: Path, engine: str, image: str
 ) -> None:
-    process = start(emulate, write(tmp_path, image), engine, "luck-dies")
+    process = start(emulate, write(tmp_path, image), engine, RUN)
     end(process, signal.SIGKILL)
-    check = emulate("check", "luck-dies", "--json", "--out", emulate.out)
+    check = emulate("check", RUN, "--json", "--out", emulate.out)
     assert check.returncode == 3
     assert check.json["outcome"] == "running"
     assert {task["state"] for task in check.json["tasks"].values()} == {"running"}
-    emulate("down", "luck-dies", "--out", emulate.out)
-    assert left(engine, "luck-dies") == []
+    emulate("down", RUN, "--out", emulate.out)
+    assert left(engine, RUN) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_stops_its_tasks_and_removes_all(
     emulate: Emulate, tmp_path: Path, engine: str, image: str, number: signal.Signals
 ) -> None:
-    process = start(emulate, write(tmp_path, image), engine, "luck-stop")
+    process = start(emulate, write(tmp_path, image), engine, RUN)
     done = end(process, number)
     assert done.returncode == 130
     assert '"outcome": "interrupted"' in done.stdout
-    assert left(engine, "luck-stop") == []
+    assert left(engine, RUN) == []
 
 
 def test_down_stops_a_run_from_another_terminal(
     emulate: Emulate, tmp_path: Path, engine: str, image: str
 ) -> None:
-    process = start(emulate, write(tmp_path, image), engine, "luck-down")
-    down = emulate("down", "luck-down", "--out", emulate.out)
-    assert "luck-down was stopped" in down.stderr
+    process = start(emulate, write(tmp_path, image), engine, RUN)
+    down = emulate("down", RUN, "--out", emulate.out)
+    assert f"{RUN} was stopped" in down.stderr
     assert process.wait(timeout=60) == 130
     process.communicate()
-    assert left(engine, "luck-down") == []
+    assert left(engine, RUN) == []
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_keep_leaves_the_cluster_until_down(
     emulate: Emulate, tmp_path: Path, engine: str, image: str
 ) -> None:
     path = write(tmp_path, image, "echo $EMULATOR_TASK > $EMULATOR_SHARED/$EMULATOR_TASK")
-    done = emulate.up(path, "--engine", engine, "--keep", "--run-id", "luck-keep")
+    done = emulate.up(path, "--engine", engine, "--keep", "--run-id", RUN)
     assert done.returncode == 0, done.stderr
     if engine == "docker":
-        assert len(left(engine, "luck-keep")) == 4
+        assert len(left(engine, RUN)) == 4
     else:
-        assert (emulate.out / "luck-keep" / "shared" / "worker-1").read_text() == "worker-1\n"
-    emulate("down", "luck-keep", "--out", emulate.out)
-    assert left(engine, "luck-keep") == []
-    assert not (emulate.out / "luck-keep" / "shared").exists()
+        assert (emulate.out / RUN / "shared" / "worker-1").read_text() == "worker-1\n"
+    emulate("down", RUN, "--out", emulate.out)
+    assert left(engine, RUN) == []
+    assert not (emulate.out / RUN / "shared").exists()
 
 
 def test_a_full_disk_stops_the_run_with_a_sentence(
@@ -146,14 +143,12 @@ def test_a_full_disk_stops_the_run_with_a_sentence(
         pytest.skip("only root may mount a small disk to fill")
     try:
         path = write(tmp_path, image, "while :; do echo $(seq 200); done", workers=1)
-        done = emulate(
-            "up", path, "--engine", engine, "--out", small, "--run-id", "luck-full", "--json"
-        )
+        done = emulate("up", path, "--engine", engine, "--out", small, "--run-id", RUN, "--json")
         assert done.returncode == 4, done.stderr[-2000:]
         message = next(x for x in done.stderr.splitlines() if x.startswith("emulate: "))
-        assert f"Can't write the run folder {small}/luck-full: No space left on device." in message
+        assert f"Can't write the run folder {small}/{RUN}: No space left on device." in message
         assert "Traceback" not in done.stderr
-        assert left(engine, "luck-full") == []
+        assert left(engine, RUN) == []
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
 
@@ -165,15 +160,13 @@ def test_a_full_disk_stops_the_run_with_a_sentence(
 def test_a_taken_name_is_said_and_the_stranger_is_left_alone(
     emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
 ) -> None:
-    stranger = docker_engine.api.create_container(tiny_image, ["true"], name="luck-name-worker-1")
+    stranger = docker_engine.api.create_container(tiny_image, ["true"], name=f"{RUN}-worker-1")
     try:
-        done = emulate.up(
-            write(tmp_path, tiny_image), "--engine", "docker", "--run-id", "luck-name"
-        )
+        done = emulate.up(write(tmp_path, tiny_image), "--engine", "docker", "--run-id", RUN)
         assert done.returncode == 4
         assert "would not start worker-1" in done.stderr
         assert "choose another --run-id" in done.stderr
-        assert left("docker", "luck-name") == []
+        assert left("docker", RUN) == []
         assert docker_engine.api.inspect_container(stranger)["State"]["Status"] == "created"
     finally:
         docker_engine.api.remove_container(stranger)
@@ -305,13 +298,14 @@ def gate(docker_engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.docker
+@pytest.mark.usefixtures("cleans_up")
 def test_an_engine_that_goes_away_ends_the_run_and_clean_removes_the_rest(
     emulate: Emulate, tmp_path: Path, gate: Gate, tiny_image: str
 ) -> None:
     host = {"DOCKER_HOST": f"unix://{gate._path}"}
     process = emulate.start(
         *("up", write(tmp_path, tiny_image), "--engine", "docker", "--json"),
-        *("--out", emulate.out, "--run-id", "luck-gone"),
+        *("--out", emulate.out, "--run-id", RUN),
         env=host,
     )
     wait_for_line(process, RUNNING)
@@ -322,9 +316,9 @@ def test_an_engine_that_goes_away_ends_the_run_and_clean_removes_the_rest(
     assert "`emulate clean` removes what this run left" in stderr
     assert "Traceback" not in stderr
 
-    assert left("docker", "luck-gone")
+    assert left("docker", RUN)
     emulate("clean", "--engine", "docker", "--out", emulate.out)
-    assert left("docker", "luck-gone") == []
+    assert left("docker", RUN) == []
 
 
 @pytest.mark.docker

@@ -305,6 +305,7 @@ def test_a_task_that_prints_without_end_does_not_drown_its_readers(
         cluster.wait()
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_a_supervisor_that_is_killed_is_said_to_be_gone(processes: Running) -> None:
     with processes.cluster() as cluster:
         first = cluster.wait_for(event="run")

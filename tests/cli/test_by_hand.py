@@ -15,10 +15,11 @@ import pytest
 import emulator
 from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine
-from emulator.engines.process import ProcessEngine
 from emulator.errors import UsageError
 from emulator.record.folder import Entry, Record
-from tests.conftest import Emulate, end, wait_for_line
+from tests.conftest import Emulate, end, left, own, wait_for_line
+
+RUN = own("hand")
 
 # Steps on from where it left off, until somebody writes `over` into the shared folder.
 JOB = r"""
@@ -47,11 +48,6 @@ def up(emulate: Emulate, path: Path, engine: str = "process") -> Cluster:
     done = emulate("up", "-d", path, "--engine", engine, "--json", "--out", emulate.out)
     assert done.returncode == 0, done.stderr
     return emulator.connect(done.json["folder"])
-
-
-def left(engine: str, run_id: str) -> list[str]:
-    found = (DockerEngine() if engine == "docker" else ProcessEngine()).find(run_id)
-    return sorted(f"{thing.kind} {thing.name}" for thing in found)
 
 
 # --- From other terminals -----------------------------------------------------------------------
@@ -204,16 +200,16 @@ def test_an_image_that_is_nowhere_leaves_no_folder(
     emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine
 ) -> None:
     path = write(tmp_path, "no-such-image:1")
-    arguments = ("up", "-d", path, "--engine", "docker", "--out", emulate.out, "--run-id", "mine")
+    arguments = ("up", "-d", path, "--engine", "docker", "--out", emulate.out, "--run-id", RUN)
     done = emulate(*arguments)
     assert done.returncode == 4
     assert "The engine has no image no-such-image:1 and can't pull it" in done.stderr
-    assert not (emulate.out / "mine").exists()
+    assert not (emulate.out / RUN).exists()
 
-    (emulate.out / "mine").mkdir()
-    (emulate.out / "mine" / "thesis.txt").write_text("all of it")
+    (emulate.out / RUN).mkdir()
+    (emulate.out / RUN / "thesis.txt").write_text("all of it")
     assert emulate(*arguments).returncode == 4
-    assert [path.name for path in (emulate.out / "mine").iterdir()] == ["thesis.txt"]
+    assert [path.name for path in (emulate.out / RUN).iterdir()] == ["thesis.txt"]
 
 
 def test_a_mistake_in_the_scenario_is_said_before_anything_is_started(
@@ -227,12 +223,12 @@ def test_a_mistake_in_the_scenario_is_said_before_anything_is_started(
 
 def test_a_run_id_in_the_background_is_used_once(emulate: Emulate, tmp_path: Path) -> None:
     path = write(tmp_path)
-    arguments = ("up", "-d", path, "--engine", "process", "--out", emulate.out, "--run-id", "twice")
+    arguments = ("up", "-d", path, "--engine", "process", "--out", emulate.out, "--run-id", RUN)
     assert emulate(*arguments).returncode == 0
     again = emulate(*arguments)
     assert again.returncode == 2
     assert "There is a run in" in again.stderr
-    assert emulate("down", "twice", "--out", emulate.out).returncode == 0
+    assert emulate("down", RUN, "--out", emulate.out).returncode == 0
 
 
 # --- Docker alone -------------------------------------------------------------------------------
@@ -317,6 +313,7 @@ def stages(history: list[Entry], fault: str) -> list[str]:
 
 
 @pytest.mark.docker
+@pytest.mark.usefixtures("leaves_something")
 def test_attach_after_a_kill_in_the_grace_period(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
@@ -331,6 +328,7 @@ def test_attach_after_a_kill_in_the_grace_period(
 
 
 @pytest.mark.docker
+@pytest.mark.usefixtures("leaves_something")
 def test_attach_after_a_kill_while_a_task_is_down(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
@@ -357,6 +355,7 @@ def test_attach_after_a_kill_while_a_task_is_down(
 
 
 @pytest.mark.docker
+@pytest.mark.usefixtures("leaves_something")
 def test_attach_after_a_kill_in_a_pause_and_a_partition(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
@@ -374,6 +373,7 @@ def test_attach_after_a_kill_in_a_pause_and_a_partition(
 
 
 @pytest.mark.docker
+@pytest.mark.usefixtures("leaves_something")
 def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
@@ -413,6 +413,7 @@ def _attached(cluster: Cluster) -> Cluster:
 
 
 @pytest.mark.docker
+@pytest.mark.usefixtures("leaves_something")
 def test_down_after_a_kill_cleans_that_run_alone(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
@@ -431,6 +432,7 @@ def test_down_after_a_kill_cleans_that_run_alone(
     lives.close()
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_processes_can_not_be_taken_over_but_removed(emulate: Emulate, tmp_path: Path) -> None:
     cluster = up(emulate, write(tmp_path))
     kill_9(cluster)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from emulator.baseline import Baselines, Stored, machine
-from tests.conftest import Emulate
+from tests.conftest import Emulate, own
 
+RUN = own("cli")
 NO_DOCKER = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 HELLO = """\
 name: hello
@@ -68,16 +69,16 @@ def test_the_summary_holds_what_the_page_promises(emulate: Emulate, hello: Path)
 
 def test_set_seed_and_run_id(emulate: Emulate, hello: Path) -> None:
     done = emulate.up(
-        hello, "--engine", "process", "--set", "cluster.worker=3", "--seed", "5", "--run-id", "mine"
+        hello, "--engine", "process", "--set", "cluster.worker=3", "--seed", "5", "--run-id", RUN
     )
     assert done.json["tasks"].keys() == {"worker-0", "worker-1", "worker-2"}
-    plan = json.loads((emulate.out / "mine" / "plan.json").read_text())
+    plan = json.loads((emulate.out / RUN / "plan.json").read_text())
     assert plan["tasks"][0]["env"]["EMULATOR_SEED"] == "5"
 
 
 def test_a_run_id_is_used_once(emulate: Emulate, hello: Path) -> None:
-    assert emulate.up(hello, "--engine", "process", "--run-id", "twice").returncode == 0
-    again = emulate.up(hello, "--engine", "process", "--run-id", "twice")
+    assert emulate.up(hello, "--engine", "process", "--run-id", RUN).returncode == 0
+    again = emulate.up(hello, "--engine", "process", "--run-id", RUN)
     assert again.returncode == 2
     assert "There is a run in" in again.stderr
 
@@ -196,14 +197,14 @@ def test_plan_for_people_shows_tf_config_and_rules(emulate: Emulate) -> None:
 
 
 def test_logs_and_check_read_a_run_again(emulate: Emulate, hello: Path) -> None:
-    emulate.up(hello, "--engine", "process", "--run-id", "done")
+    emulate.up(hello, "--engine", "process", "--run-id", RUN)
     logs = emulate("logs", "last", "worker-1", "--out", emulate.out)
     assert logs.stdout.splitlines()[-1] == "worker-1"
-    both = emulate("logs", "done", "--out", emulate.out)
+    both = emulate("logs", RUN, "--out", emulate.out)
     assert "worker-0 | worker-0" in both.stdout
-    check = emulate("check", "done", "--json", "--out", emulate.out)
+    check = emulate("check", RUN, "--json", "--out", emulate.out)
     assert (check.returncode, check.json["verdict"]) == (0, "ok")
-    assert emulate("logs", "done", "ps-0", "--out", emulate.out).returncode == 2
+    assert emulate("logs", RUN, "ps-0", "--out", emulate.out).returncode == 2
     assert emulate("check", "other", "--out", emulate.out).returncode == 2
 
 
@@ -215,9 +216,9 @@ def test_check_judges_a_record_whose_program_is_gone(emulate: Emulate, tmp_path:
         "name: s\nframework: none\nprogram: {source: program.sh, command: [sh, program.sh]}\n"
         "cluster: {worker: 1}\n"
     )
-    assert emulate.up(path, "--engine", "process", "--run-id", "old").returncode == 0
+    assert emulate.up(path, "--engine", "process", "--run-id", RUN).returncode == 0
     program.unlink()
-    assert emulate("check", "old", "--out", emulate.out).returncode == 0
+    assert emulate("check", RUN, "--out", emulate.out).returncode == 0
 
 
 # Two steps, a tenth of a second or more between them.
@@ -398,8 +399,8 @@ def test_a_task_that_prints_without_end_does_not_hold_up_the_clock(
     emulate: Emulate, tmp_path: Path
 ) -> None:
     path = scenario(tmp_path, "exec yes", "timeout: 1s\nexpect: {outcome: timeout}\n")
-    done = emulate("up", path, "--engine", "process", "--out", emulate.out, "--run-id", "flood")
+    done = emulate("up", path, "--engine", "process", "--out", emulate.out, "--run-id", RUN)
     assert done.returncode == 0, done.stdout[-2000:]
-    events = (emulate.out / "flood" / "history.jsonl").read_text().splitlines()
+    events = (emulate.out / RUN / "history.jsonl").read_text().splitlines()
     job = next(json.loads(line) for line in events if '"job"' in line)
     assert job["t"] < 20  # a second, and what a busy machine adds; without the timer it never ends

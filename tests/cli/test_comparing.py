@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Emulate, end, wait_for_line
+from tests.conftest import Emulate, end, own, wait_for_line
 
 # Its first start ends with $CODE, the next one with 0.
 TEXT = """\
@@ -22,6 +22,7 @@ cluster: {worker: 1}
 restart: {backoff: 0s}
 expect: {final_step: 7}
 """
+RUN = own("x")
 POLICIES = ("--vary", "restart.policy=never,on-failure")
 
 
@@ -36,14 +37,14 @@ def test_vary_runs_every_combination_and_the_worst_verdict_counts(
     emulate: Emulate, path: Path
 ) -> None:
     done = emulate.up(
-        path, "--engine", "process", "--run-id", "x", *POLICIES, "--vary", "program.env.CODE=9,0"
+        path, "--engine", "process", "--run-id", RUN, *POLICIES, "--vary", "program.env.CODE=9,0"
     )
     assert done.returncode == 1, done.stderr
     assert [(run["run_id"], run["variant"], run["outcome"]) for run in done.json] == [
-        ("x-1", "restart.policy=never program.env.CODE=9", "failed"),
-        ("x-2", "restart.policy=never program.env.CODE=0", "succeeded"),
-        ("x-3", "restart.policy=on-failure program.env.CODE=9", "succeeded"),
-        ("x-4", "restart.policy=on-failure program.env.CODE=0", "succeeded"),
+        (f"{RUN}-1", "restart.policy=never program.env.CODE=9", "failed"),
+        (f"{RUN}-2", "restart.policy=never program.env.CODE=0", "succeeded"),
+        (f"{RUN}-3", "restart.policy=on-failure program.env.CODE=9", "succeeded"),
+        (f"{RUN}-4", "restart.policy=on-failure program.env.CODE=0", "succeeded"),
     ]
     assert "emulate: variant 2 of 4: restart.policy=never program.env.CODE=0\n" in done.stderr
     assert "restart.policy: never | never | on-failure | on-failure" in done.stderr
@@ -53,11 +54,11 @@ def test_vary_runs_every_combination_and_the_worst_verdict_counts(
 
 def test_compare_prints_what_differs_and_a_row_for_each_run(emulate: Emulate, path: Path) -> None:
     up = emulate(
-        "up", path, "--engine", "process", "--out", emulate.out, "--run-id", "x", *POLICIES
+        "up", path, "--engine", "process", "--out", emulate.out, "--run-id", RUN, *POLICIES
     )
     # After the last run, its table; then the same from the folders alone.
     path.unlink()
-    done = emulate("compare", "x-1", emulate.out / "x-2", "--out", emulate.out)
+    done = emulate("compare", f"{RUN}-1", emulate.out / f"{RUN}-2", "--out", emulate.out)
     assert done.returncode == 0, done.stderr
     assert up.stdout.endswith(done.stdout)
     assert done.stdout.startswith("restart.policy: never | on-failure\n")
@@ -66,21 +67,23 @@ def test_compare_prints_what_differs_and_a_row_for_each_run(emulate: Emulate, pa
         ["restart.policy=never", "failed", "failed", "7"],
         ["restart.policy=on-failure", "succeeded", "ok", "7"],
     ]
-    data = emulate("compare", "last", "x-1", "--json", "--out", emulate.out).json
-    assert [row["run_id"] for row in data] == ["x-2", "x-1"]
+    data = emulate("compare", "last", f"{RUN}-1", "--json", "--out", emulate.out).json
+    assert [row["run_id"] for row in data] == [f"{RUN}-2", f"{RUN}-1"]
     assert [row["restarts"] for row in data] == [1, 0]
     assert data[0]["differs"] == {"restart.policy": "on-failure"}
     # Who told of one step has no rate, so no efficiency; but a baseline makes two of one run.
-    (row,) = emulate("compare", "x-2", "--baseline", "x-1", "--json", "--out", emulate.out).json
-    assert (row["run_id"], row["efficiency"]) == ("x-2", None)
+    (row,) = emulate(
+        "compare", f"{RUN}-2", "--baseline", f"{RUN}-1", "--json", "--out", emulate.out
+    ).json
+    assert (row["run_id"], row["efficiency"]) == (f"{RUN}-2", None)
 
 
-@pytest.mark.parametrize("runs", [["x-1"], ["x-1", "other"]])
+@pytest.mark.parametrize("others", [[], ["other"]])
 def test_compare_needs_two_runs_that_are_there(
-    emulate: Emulate, path: Path, runs: list[str]
+    emulate: Emulate, path: Path, others: list[str]
 ) -> None:
-    emulate.up(path, "--engine", "process", "--run-id", "x-1")
-    done = emulate("compare", *runs, "--out", emulate.out)
+    emulate.up(path, "--engine", "process", "--run-id", f"{RUN}-1")
+    done = emulate("compare", f"{RUN}-1", *others, "--out", emulate.out)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -104,22 +107,22 @@ def test_a_bad_variant_starts_none(emulate: Emulate, path: Path, vary: str, mess
 def test_an_error_of_the_emulator_ends_it_with_what_there_is(emulate: Emulate, path: Path) -> None:
     done = emulate.up(
         path,
-        *("--engine", "process", "--run-id", "x", "--set", "program.env.CODE=0"),
+        *("--engine", "process", "--run-id", RUN, "--set", "program.env.CODE=0"),
         *("--vary", "program.command.0=sh,no-such-shell,dash"),
     )
     assert done.returncode == 4
     assert [run["outcome"] for run in done.json] == ["succeeded", "error"]
     assert "can't run 'no-such-shell'" in done.stderr.splitlines()[-1]
-    assert not (emulate.out / "x-3").exists()
+    assert not (emulate.out / f"{RUN}-3").exists()
 
 
 def test_ctrl_c_stops_the_rest_too(emulate: Emulate, path: Path) -> None:
     process = emulate.start(
-        *("up", path, "--json", "--out", emulate.out, "--engine", "process", "--run-id", "x"),
+        *("up", path, "--json", "--out", emulate.out, "--engine", "process", "--run-id", RUN),
         *("--set", "program.command=[sh, -c, 'echo up; exec sleep 1000']", "--vary", "seed=1,2,3"),
     )
     wait_for_line(process, "all tasks are running")
     done = end(process, signal.SIGINT)
     assert done.returncode == 130
-    assert [(run["run_id"], run["outcome"]) for run in done.json] == [("x-1", "interrupted")]
-    assert not (emulate.out / "x-2").exists()
+    assert [(run["run_id"], run["outcome"]) for run in done.json] == [(f"{RUN}-1", "interrupted")]
+    assert not (emulate.out / f"{RUN}-2").exists()

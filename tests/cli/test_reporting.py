@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.memory import Script
-from tests.conftest import Emulate
+from tests.conftest import Emulate, own
 from tests.report.runs import a_run, told_step
 
+RUN = own("report")
 STEPS = Script(lines=[(n, told_step(n)) for n in range(1, 11)], exits_at=12.0)
 
 
@@ -102,19 +103,20 @@ def test_every_run_of_a_sweep_has_its_reports(emulate: Emulate, tmp_path: Path) 
         "--engine",
         "process",
         "--run-id",
-        "x",
+        RUN,
         "--vary",
         "program.env.CODE=0,7",
     )
     assert done.returncode == 1
     suites = [
-        next(iter(ET.parse(emulate.out / name / "junit.xml").getroot())) for name in ("x-1", "x-2")
+        next(iter(ET.parse(emulate.out / name / "junit.xml").getroot()))
+        for name in (f"{RUN}-1", f"{RUN}-2")
     ]
     assert [(suite.get("name"), suite.get("failures")) for suite in suites] == [
         ("x program.env.CODE=0", "0"),
         ("x program.env.CODE=7", "1"),
     ]
-    assert all((emulate.out / name / "report.html").is_file() for name in ("x-1", "x-2"))
+    assert all((emulate.out / name / "report.html").is_file() for name in (f"{RUN}-1", f"{RUN}-2"))
 
 
 def test_a_run_in_the_background_has_its_reports_when_it_is_over(
@@ -128,13 +130,13 @@ def test_a_run_in_the_background_has_its_reports_when_it_is_over(
         "--engine",
         "process",
         "--run-id",
-        "x",
+        RUN,
         "--out",
         emulate.out,
     )
     assert started.returncode == 0, started.stderr
-    page = Path(emulate("report", "x", "--out", emulate.out).stdout.strip())
+    page = Path(emulate("report", RUN, "--out", emulate.out).stdout.strip())
     assert "This run goes on" in page.read_text()
     (tmp_path / "go").touch()
-    assert emulate("wait", "x", "--out", emulate.out).returncode == 0
+    assert emulate("wait", RUN, "--out", emulate.out).returncode == 0
     assert "This run goes on" not in page.read_text()

@@ -6,6 +6,7 @@ command for Docker and processes, a script for the memory engine.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError
 from emulator.plan import Plan, make_plan, new_run_id
 from emulator.scenario.model import Program, Role, Scenario
+from tests.conftest import going_on
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ StageMaker = Callable[..., Stage]
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker]:
     """Return a maker of stages: `stage(worker=Deed(...), ps=Deed(...))`."""
     made: list[tuple[Engine, str]] = []
+    live = contextlib.ExitStack()
     image = "none"
     if request.param == "docker":
         request.getfixturevalue("docker_engine")  # or skip
@@ -128,15 +131,17 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker
         run_id = new_run_id("contract")
         folder = tmp_path / run_id
         folder.mkdir()
+        live.enter_context(going_on(folder))
         made.append((engine, run_id))
         plan = make_plan(scenario, run_id, engine.site(run_id, folder))
         return Stage(engine, clock, plan, folder)
 
-    yield make
-    for engine, run_id in made:
-        engine.tear_down(run_id)
-        assert engine.find(run_id) == []
-        engine.close()
+    with live:
+        yield make
+        for engine, run_id in made:
+            engine.tear_down(run_id)
+            assert engine.find(run_id) == []
+            engine.close()
 
 
 def test_lines_come_in_order_and_before_the_end(stage: StageMaker) -> None:

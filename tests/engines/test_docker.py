@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from tests.conftest import Emulate
+from tests.conftest import Emulate, own
+
+RUN = own("labels")
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
@@ -74,19 +77,19 @@ def test_tasks_find_each_other_by_name_and_share_a_volume(
         assert said(done.stderr, task) == ["from worker-0", "from worker-1", "True"]
 
 
-OUTSIDE = "198.18.7.2"
-"""An address outside of every Docker network: a host of our own, in a network namespace."""
+HERE, OUTSIDE = (IPv4Address("198.18.0.0") + 4 * (os.getpid() % 2**14) + n for n in (1, 2))
+"""Addresses outside of every Docker network: ours, and that of a host in a network namespace."""
 
 
 @pytest.fixture
 def outside_host() -> Iterator[None]:
     if os.geteuid() or not shutil.which("ip"):
         pytest.skip("a host outside of Docker takes root and iproute2")
-    here, there = "emu-outside", "emu-inside"
+    here, there = f"emu-{os.getpid()}", f"inside-{os.getpid()}"
     setup = [
         f"ip netns add {there}",
         f"ip link add {here} type veth peer name eth0 netns {there}",
-        f"ip addr add 198.18.7.1/30 dev {here}",
+        f"ip addr add {HERE}/30 dev {here}",
         f"ip link set {here} up",
         f"ip -n {there} addr add {OUTSIDE}/30 dev eth0",
         f"ip -n {there} link set eth0 up",
@@ -133,21 +136,22 @@ except OSError:
     assert said(done.stderr, "worker-0") == [answer]
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_no_port_is_published_and_labels_say_whose_it_is(
     emulate: Emulate, tmp_path: Path, tiny_image: str, docker_engine: DockerEngine
 ) -> None:
     path = write(tmp_path, tiny_image, "true", "{worker: 1}")
-    done = emulate.up(path, "--engine", "docker", "--keep", "--run-id", "docker-labels")
+    done = emulate.up(path, "--engine", "docker", "--keep", "--run-id", RUN)
     assert done.returncode == 0, done.stderr
     try:
-        found = docker_engine.api.inspect_container("docker-labels-worker-0")
+        found = docker_engine.api.inspect_container(f"{RUN}-worker-0")
         assert found["HostConfig"]["PortBindings"] in (None, {})
         labels = found["Config"]["Labels"]
-        assert labels["emulator.run"] == "docker-labels"
+        assert labels["emulator.run"] == RUN
         assert labels["emulator.task"] == "worker-0"
-        assert labels["emulator.folder"] == str(emulate.out / "docker-labels")
+        assert labels["emulator.folder"] == str(emulate.out / RUN)
     finally:
-        docker_engine.tear_down("docker-labels")
+        docker_engine.tear_down(RUN)
 
 
 def test_a_folder_is_copied_into_the_working_directory(

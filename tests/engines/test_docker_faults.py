@@ -17,7 +17,7 @@ from emulator.errors import EngineError, Unsupported
 from emulator.netem import Link
 from emulator.plan import make_plan, new_run_id
 from emulator.scenario.model import Program, Scenario
-from tests.conftest import Emulate, Finished
+from tests.conftest import Emulate, Finished, going_on
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
@@ -88,8 +88,15 @@ class Cluster:
         )
         self.plan = make_plan(scenario, self.run_id, self.engine.site(self.run_id, folder))
         self._inbox, self._clock, self._sent = Inbox(), RealClock(), 0
+        self._live = going_on(folder)
+        self._live.acquire()
         self.engine.images.ensure("network", lambda line: None)
         self.engine.prepare(self.plan, folder, self._inbox)
+
+    def close(self) -> None:
+        self.engine.tear_down(self.run_id)
+        self.engine.close()
+        self._live.release()
 
     def start(self, *tasks: str) -> None:
         """Start tasks and wait until they count."""
@@ -151,8 +158,7 @@ def shared(tiny_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     made = Cluster(tmp_path_factory.mktemp("faults"), tiny_image)
     made.start(*WORKERS)
     yield made
-    made.engine.tear_down(made.run_id)
-    made.engine.close()
+    made.close()
 
 
 @pytest.fixture
@@ -308,8 +314,7 @@ def test_a_squeezed_task_is_killed_by_the_kernel_and_runs_again_with_its_limit(
         cluster.start("worker-0")
         assert cluster.arrive("worker-0", "worker-0") == 5
     finally:
-        cluster.engine.tear_down(cluster.run_id)
-        cluster.engine.close()
+        cluster.close()
 
 
 def test_a_task_that_has_ended_can_not_be_squeezed(tmp_path: Path, tiny_image: str) -> None:
@@ -320,10 +325,10 @@ def test_a_task_that_has_ended_can_not_be_squeezed(tmp_path: Path, tiny_image: s
         with pytest.raises(EngineError, match="squeeze the memory of worker-0"):
             cluster.engine.squeeze("worker-0")
     finally:
-        cluster.engine.tear_down(cluster.run_id)
-        cluster.engine.close()
+        cluster.close()
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_a_task_without_a_shell_is_not_squeezed_and_its_run_goes_on(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:

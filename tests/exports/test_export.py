@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from emulator.record.folder import Record
-from tests.conftest import Emulate, end
+from tests.conftest import Emulate, end, own
 from tests.exports.trace_format import problems, read
 
+RUN = own("export")
 TEXT = """\
 name: export
 framework: none
@@ -176,10 +177,10 @@ def test_a_missing_library_is_one_sentence_and_nothing_is_written(
 
 def test_a_run_without_steps_and_samples(emulate: Emulate, tmp_path: Path) -> None:
     (tmp_path / "quiet.yaml").write_text(QUIET)
-    emulate.up(tmp_path / "quiet.yaml", "--engine", "process", "--run-id", "quiet")
-    said = exported(emulate, Record(emulate.out / "quiet"), tmp_path / "out")
+    emulate.up(tmp_path / "quiet.yaml", "--engine", "process", "--run-id", RUN)
+    said = exported(emulate, Record(emulate.out / RUN), tmp_path / "out")
     assert said.startswith(
-        "emulate: quiet has no steps and no samples: what is made of them is empty\n"
+        f"emulate: {RUN} has no steps and no samples: what is made of them is empty\n"
     )
     assert rows(tmp_path / "out" / "steps.csv") == []
     assert "emulate: nothing for `tensorboard" in said
@@ -209,13 +210,13 @@ def test_a_run_that_goes_on(emulate: Emulate, tmp_path: Path) -> None:
     )
     process = emulate.start(
         *("up", tmp_path / "live.yaml", "--engine", "process", "--out", emulate.out),
-        *("--run-id", "live"),
+        *("--run-id", RUN),
     )
     assert process.stderr is not None
     for line in process.stderr:
         if "| stepped" in line:
             break
-    said = exported(emulate, Record(emulate.out / "live"), tmp_path / "out")
-    assert "emulate: live goes on: this is what there is by now\n" in said
+    said = exported(emulate, Record(emulate.out / RUN), tmp_path / "out")
+    assert f"emulate: {RUN} goes on: this is what there is by now\n" in said
     assert max(int(row["step"]) for row in rows(tmp_path / "out" / "steps.csv")) == 12
     assert end(process, signal.SIGTERM).returncode == 130

@@ -14,7 +14,7 @@ from emulator.metrics.gpu_device import shares
 from emulator.metrics.samples import GpuShare
 from emulator.plan import make_plan, new_run_id
 from emulator.scenario.model import Program, Role, Scenario
-from tests.conftest import Emulate
+from tests.conftest import Emulate, going_on
 from tests.metrics.fake_gpus import (
     COLUMNS,
     DRIVER,
@@ -162,6 +162,8 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     run_id, inbox = new_run_id("gpus"), Inbox()
     folder = tmp_path / run_id
     folder.mkdir()
+    live = going_on(folder)
+    live.acquire()
     command = ["sh", "-c", "sleep 600 & echo started; wait"]
     scenario = Scenario(
         name="gpus",
@@ -178,6 +180,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     yield engine
     engine.tear_down(run_id)
     engine.close()
+    live.release()
 
 
 def test_the_processes_of_real_tasks(machine: Machine, engine: Engine) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,11 +11,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import emulator
 from emulator.clock import ManualClock
 from emulator.metrics.samples import Sample
 from emulator.record.folder import Record, RunFolder
 from emulator.report.live import BACKLOG, LiveView, still
-from tests.conftest import Emulate
+from tests.conftest import Emulate, own
 from tests.histories import a_plan, happened, history, step
 from tests.terminals import Terminal
 
@@ -36,8 +36,15 @@ faults:
   - {pause: worker-0, at: {step: 90}, for: 1s}
 expect: {final_step: 100}
 """
-RUN = f"view-{os.getpid()}"
-"""The run's id; processes are found by it, also those of a test at work beside this one."""
+LASTING = """
+restart: on-failure
+faults:
+  - {preempt: worker-1, at: {step: 20}, grace: 0s, down: 1h}
+  - {pause: worker-0, at: {step: 90, task: worker-1}, for: 1h}
+expect: {final_step: 200}
+"""
+"""Each lasts until it was seen and is healed by hand."""
+RUN = own("view")
 
 Up = Callable[..., Terminal]
 
@@ -103,19 +110,22 @@ def untouched(terminal: Terminal) -> bool:
 def test_tasks_progress_and_faults_are_seen_and_leave_nothing_behind(
     up: Up, emulate: Emulate, tmp_path: Path
 ) -> None:
-    terminal = up(scenario(tmp_path))
+    terminal = up(scenario(tmp_path, extra=LASTING))
     terminal.see(training)
     shown = terminal.see(lambda shown: "down" in row(shown, "worker-1"))
     assert panel(shown)[1].split()[:5] == ["task", "state", "restarts", "step", "steps/s"]
     assert re.match(r"worker-0 +running +0 +\d+", row(shown, "worker-0"))
-    assert re.search(r"step \d+ of 100 ━+─+ \d\d%  ", shown), shown
+    assert re.search(r"step \d+ of 200 ━+[╸╺]?─+ +\d+%  ", shown), shown
     assert re.search(r"fault 0: preempt worker-1  applied \ds ago", shown), shown
     assert "fault 1: pause worker-0  waits for step 90" in shown
-    shown = terminal.see("fault 0: preempt worker-1  healed")
-    assert "running" in row(shown, "worker-1")
-    terminal.see(lambda shown: re.search(r"about \ds left", shown))
-    terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
-    terminal.see("100%")
+    with emulator.connect(RUN, emulate.out) as cluster:
+        cluster.heal("0")
+        shown = terminal.see("fault 0: preempt worker-1  healed")
+        assert "running" in row(shown, "worker-1")
+        terminal.see(lambda shown: re.search(r"about \d+s left", shown))
+        terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
+        cluster.heal("1")
+        terminal.see("100%")
     end_of(emulate)
     assert terminal.finish() == 0, terminal.all
     assert panel(terminal.all) == []

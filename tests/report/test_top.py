@@ -13,7 +13,7 @@ import pytest
 import emulator
 from emulator.api.client import Cluster
 from tests.conftest import Emulate, end
-from tests.report.test_live_view import RUN, end_of, panel, row, scenario
+from tests.report.test_live_view import LASTING, RUN, end_of, panel, row, scenario
 from tests.terminals import Terminal
 
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -38,13 +38,17 @@ def top(emulate: Emulate) -> Iterator[Top]:
         terminal.close()
 
 
+def in_background(emulate: Emulate, path: Path) -> Cluster:
+    arguments = ("--engine", "process", "--run-id", RUN, "--out", emulate.out)
+    done = emulate("up", "-d", path, *arguments)
+    assert done.returncode == 0, done.stderr
+    return emulator.connect(RUN, emulate.out)
+
+
 @pytest.fixture
 def running(emulate: Emulate, tmp_path: Path) -> Iterator[Cluster]:
     """A run in the background."""
-    arguments = ("--engine", "process", "--run-id", RUN, "--out", emulate.out)
-    done = emulate("up", "-d", scenario(tmp_path), *arguments)
-    assert done.returncode == 0, done.stderr
-    with emulator.connect(RUN, emulate.out) as cluster:
+    with in_background(emulate, scenario(tmp_path)) as cluster:
         yield cluster
 
 
@@ -57,22 +61,31 @@ def given_back(terminal: Terminal) -> bool:
     )
 
 
+def filled(shown: str) -> bool:
+    """Say whether lines of the tasks reach down to the last row."""
+    lines = shown.splitlines()
+    told = r'worker-\d \| {"emulate": "step", "step": \d+}'
+    return len(lines) == 30 and re.fullmatch(told, lines[-1]) is not None
+
+
 def test_it_shows_the_run_with_its_last_lines_and_ends_with_it(
-    top: Top, running: Cluster, emulate: Emulate
+    top: Top, emulate: Emulate, tmp_path: Path
 ) -> None:
+    running = in_background(emulate, scenario(tmp_path, extra=LASTING))
     terminal = top()
     shown = terminal.see(lambda shown: "down" in row(shown, "worker-1"))
     assert ALTERNATE in terminal.raw
-    assert re.search(r"step \d+ of 100 ━+─+ \d+%", shown)
+    assert re.search(r"step \d+ of 200 ━+[╸╺]?─+ \d+%", shown)
     assert "fault 1: pause worker-0  waits for step 90" in shown
     assert "q leaves; the run goes on" in shown
-    lines = shown.splitlines()
-    assert len(lines) == 30  # to the last row
-    assert re.fullmatch(r'worker-\d \| {"emulate": "step", "step": \d+}', lines[-1])
+    terminal.see(filled)
+    running.heal("0")
     terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
+    running.heal("1")
     terminal.see(lambda shown: re.search(r"\d\.\d\d +\d+ MiB", row(shown, "worker-1")))
     end_of(emulate)
     assert terminal.finish() == 0, terminal.all
+    running.close()
     assert given_back(terminal)
     last = terminal.raw[terminal.raw.rfind(BACK) :].decode()
     assert "succeeded" in last
@@ -146,6 +159,7 @@ def test_without_a_terminal_it_is_a_snapshot(top: Top, running: Cluster, emulate
     assert terminal.shown.endswith(f"{RUN} is over.")
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_a_run_whose_emulator_was_killed_says_so(
     top: Top, running: Cluster, emulate: Emulate
 ) -> None:

@@ -53,10 +53,8 @@ class Cluster:
         self.folder, self.run_id = record.path, record.run_id
         if not over and not (self.folder / SOCKET).exists():
             raise UsageError(_why_not(record))
-        import httpx
-
-        transport = httpx.HTTPTransport(uds=_door(record))
-        self._http = httpx.Client(transport=transport, timeout=90.0)
+        self._clients: dict[str, httpx.Client] = {}
+        """By the socket that they talk to: who takes a run over opens one of its own."""
 
     def status(self) -> dict[str, Any]:
         """Return tasks and faults as they are now."""
@@ -155,7 +153,8 @@ class Cluster:
 
     def close(self) -> None:
         """Close the connection; the run goes on."""
-        self._http.close()
+        for client in self._clients.values():
+            client.close()
 
     def __enter__(self) -> Cluster:
         return self
@@ -169,22 +168,42 @@ class Cluster:
         self.close()
 
     def _ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
-        with _reaching(self.record):
-            answer = self._http.request(method, _BASE + path, **request)
+        with self._reached() as client:
+            answer = client.request(method, _BASE + path, **request)
         _raise_for(answer)
         return dict(answer.json())
 
     def _stream(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
         said = {key: value for key, value in query.items() if value is not None}
         with (
-            _reaching(self.record),
-            self._http.stream("GET", _BASE + path, params=said, timeout=None) as answer,
+            self._reached() as client,
+            client.stream("GET", _BASE + path, params=said, timeout=None) as answer,
         ):
             if answer.is_error:
                 answer.read()
             _raise_for(answer)
             for line in answer.iter_lines():
                 yield json.loads(line)
+
+    @contextmanager
+    def _reached(self) -> Iterator[httpx.Client]:
+        """Turn a connection that breaks, or is not to be had, into a sentence."""
+        import httpx
+
+        address = _door(self.record)
+        # Not left to httpx: it does not close a socket that nobody answers.
+        with socket.socket(socket.AF_UNIX) as door:
+            try:
+                door.connect(address)
+            except OSError:
+                raise UsageError(_why_not(self.record)) from None
+        if address not in self._clients:
+            transport = httpx.HTTPTransport(uds=address)
+            self._clients[address] = httpx.Client(transport=transport, timeout=90.0)
+        try:
+            yield self._clients[address]
+        except httpx.TransportError:
+            raise UsageError(_why_not(self.record)) from None
 
 
 def _raise_for(answer: httpx.Response) -> None:
@@ -196,23 +215,6 @@ def _raise_for(answer: httpx.Response) -> None:
     except (ValueError, KeyError):
         said = f"The API failed: {answer.text}."
     raise UsageError(said) if answer.status_code == 422 else EngineLost(said)
-
-
-@contextmanager
-def _reaching(record: Record) -> Iterator[None]:
-    """Turn a connection that breaks, or is not to be had, into a sentence."""
-    import httpx
-
-    # Not left to httpx: it does not close a socket that nobody answers.
-    with socket.socket(socket.AF_UNIX) as door:
-        try:
-            door.connect(_door(record))
-        except OSError:
-            raise UsageError(_why_not(record)) from None
-    try:
-        yield
-    except httpx.TransportError:
-        raise UsageError(_why_not(record)) from None
 
 
 def _door(record: Record) -> str:

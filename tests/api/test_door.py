@@ -20,7 +20,8 @@ import emulator
 from emulator.api.client import Cluster
 from emulator.api.door import SOCKET, Door
 from emulator.engines.base import Inbox
-from emulator.errors import EmulatorError, UsageError
+from emulator.errors import EmulatorError, EngineLost, UsageError
+from emulator.record.folder import Record
 from tests.conftest import Emulate, Finished
 
 # Steps until somebody writes `over` into the shared folder.
@@ -303,6 +304,21 @@ def test_a_task_that_prints_without_end_does_not_drown_its_readers(
         assert cluster.status()["state"] == "running"
         cluster.stop()
         cluster.wait()
+
+
+def test_a_client_follows_to_the_socket_of_who_took_the_run_over(tmp_path: Path) -> None:
+    folder = tmp_path / "/".join(["deep" * 10] * 4)  # so that the socket lies elsewhere
+    folder.mkdir(parents=True)
+    cluster = Cluster(Record(folder), over=True)
+    for _ in range(2):
+        opened = threading.Event()
+        door = Door(cast("Any", None), Inbox(), folder, opened.set)
+        with contextlib.closing(door):
+            door.open()
+            assert opened.wait(60)
+            with pytest.raises(EngineLost):  # an answer, not that there is none
+                cluster._ask("GET", "/nothing")
+    cluster.close()
 
 
 @pytest.mark.usefixtures("leaves_something")

@@ -7,6 +7,7 @@ looks at what every run must be like.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,27 @@ def test_the_starter_runs_as_it_is(
 
 
 @pytest.mark.docker
+def test_the_suite_that_init_writes_passes_as_it_is(
+    emulate: Emulate, docker_engine: DockerEngine, tmp_path: Path
+) -> None:
+    assert emulate("init", "--tests", tmp_path / "mine").returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "2", "--emulator-out", "runs"],
+        cwd=tmp_path / "mine",
+        env={**os.environ, "EMULATOR_ENGINE": "docker"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert "5 passed" in done.stdout
+    folders = list((tmp_path / "mine" / "runs").iterdir())
+    assert len(folders) == 4
+    for folder in folders:
+        assert docker_engine.find(folder.name) == []
+
+
+@pytest.mark.docker
 def test_an_installed_wheel_has_the_same_images_and_runs_the_bundled_scenarios(
     docker_engine: DockerEngine, tmp_path: Path
 ) -> None:
@@ -106,6 +128,8 @@ def test_an_installed_wheel_has_the_same_images_and_runs_the_bundled_scenarios(
     )
     (wheel,) = wheels.glob("*.whl")
     subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
+    suite = Path("images", "suite", ".github", "workflows", "training.yml")
+    assert (site / "emulator" / "bundled" / suite).read_text() == (ROOT / suite).read_text()
     done = subprocess.run(
         [sys.executable, "-m", "emulator", "up", "quickstart", "--engine", "docker", "--json"],
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site), "HOME": str(tmp_path)},

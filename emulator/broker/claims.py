@@ -98,17 +98,20 @@ def need_of(scenario: Scenario) -> Need:
 def grant(claims: Iterable[Claim]) -> list[Claim]:
     """Return all claims in order of arrival, with those granted that can be by now (pure).
 
-    Nobody overtakes one that waits. Who wants more than there is gets all of it, alone.
+    Nobody overtakes one that waits, but who takes nothing: that delays nobody. Who wants more than
+    there is gets all of it, alone.
     """
     ordered = sorted(claims, key=lambda claim: claim.number)
     settled = {claim.number: claim for claim in ordered}
+    one_waits = False
     for claim in ordered:
         if claim.granted:
             continue
         held = [other for other in settled.values() if other.granted]
-        if not _fits(claim, held):
-            break
-        settled[claim.number] = with_devices(claim, held)
+        if claim.need == Need() or (not one_waits and _fits(claim, held)):
+            settled[claim.number] = with_devices(claim, held)
+        else:
+            one_waits = True
     return list(settled.values())
 
 

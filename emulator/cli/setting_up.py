@@ -86,15 +86,31 @@ def schema() -> None:
 
 def init(
     folder: Annotated[Path, typer.Argument(help="Where to write.")] = Path(),
+    tests: Annotated[
+        bool, typer.Option("--tests", help="A suite of scenarios and tests for pytest instead.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Write a scenario with comments and a small program to start from; it runs as it is."""
-    starter = sorted((ROOT / "images" / "starter").iterdir())
-    there = [name for name in (file.name for file in starter) if (folder / name).exists()]
+    files = _suite() if tests else _files(ROOT / "images" / "starter")
+    there = [folder / name for name in files if (folder / name).exists()]
     if there and not force:
-        raise UsageError(f"{folder / there[0]} is there already.", "--force overwrites it.")
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in starter:
-        shutil.copyfile(file, folder / file.name)
-        note(f"wrote {folder / file.name}")
-    note(f"now try: emulate up {folder / 'scenario.yaml'}")
+        raise UsageError(f"{there[0]} is there already.", "--force overwrites it.")
+    for name, file in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / name)
+        note(f"wrote {folder / name}")
+    command = f"pytest {folder}" if tests else f"emulate up {folder / 'scenario.yaml'}"
+    note(f"now try: {command}")
+
+
+def _suite() -> dict[Path, Path]:
+    """Return the suite's files; it tests the program of the starter."""
+    program = ROOT / "images" / "starter" / "train.py"
+    return {**_files(ROOT / "images" / "suite"), Path(program.name): program}
+
+
+def _files(folder: Path) -> dict[Path, Path]:
+    """Return what is to be written where, hidden folders too."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {path.relative_to(folder): path for path in sorted(found)}

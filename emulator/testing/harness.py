@@ -48,7 +48,7 @@ class _Told:
     reference: bool
 
 
-@dataclass
+@dataclass(repr=False)  # pytest shows it above each test that fails
 class Emulator:
     """Runs scenarios for one test.
 

@@ -2,24 +2,31 @@
 
 TF_CONFIG tells each task who the others are; MultiWorkerMirroredStrategy reads it by itself. Every
 step sums the workers' gradients by all-reduce, so all of them hold the same weights all the time.
+What worker 0 saves on the volume that all share is where they go on after a restart.
 """
 
 import argparse
 import json
 import os
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is imported
 import tensorflow as tf
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=100)
-steps = parser.parse_args().steps
+parser.add_argument("--save-every", type=int, default=50)
+arguments = parser.parse_args()
+
+saved = Path(os.environ["EMULATOR_SHARED"], "saved.json")
+values = json.loads(saved.read_text()) if saved.exists() else [0.0, 0.0, 0.0]
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()  # waits until every worker is there
-with strategy.scope():
-    slope, offset = tf.Variable(0.0), tf.Variable(0.0)
+with strategy.scope():  # variables begin everywhere with worker 0's values
+    slope, offset, done = (tf.Variable(value) for value in values)
+worker = strategy.cluster_resolver.task_id or 0
 # Every worker draws numbers of its own.
-tf.random.set_seed(100 + (strategy.cluster_resolver.task_id or 0))
+tf.random.set_seed(100 + worker)
 
 
 @tf.function
@@ -39,10 +46,19 @@ def train_step() -> tf.Tensor:
     return strategy.reduce(tf.distribute.ReduceOp.MEAN, strategy.run(replica_step), axis=None)
 
 
-for step in range(1, steps + 1):
+def save(step: int) -> None:
+    """Write the whole file or none of it, wherever we are killed."""
+    new = saved.with_suffix(".new")
+    new.write_text(json.dumps([float(slope.numpy()), float(offset.numpy()), float(step)]))
+    new.replace(saved)
+
+
+for step in range(int(done.numpy()) + 1, arguments.steps + 1):
     loss = train_step()
-    if step % 10 == 0 or step == steps:
+    if step % 10 == 0 or step == arguments.steps:
         # A line of JSON is all that the emulator needs to follow the training.
         print(json.dumps({"emulate": "step", "step": step, "loss": float(loss)}), flush=True)
+    if step % arguments.save_every == 0 and worker == 0:
+        save(step)
 
 print(f"learned y = {float(slope.numpy()):.2f} x + {float(offset.numpy()):.2f}")

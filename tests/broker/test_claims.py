@@ -48,6 +48,7 @@ def test_who_wants_more_than_there_is_gets_all_of_it_alone() -> None:
 
 def test_who_needs_nothing_goes_beside_anybody() -> None:
     assert granted(claim(1, cpus=4), claim(2)) == [1, 2]
+    assert granted(claim(1, cpus=4), claim(2, cpus=1), claim(3), claim(4, cpus=1)) == [1, 3]
 
 
 def test_three_thirds_are_a_whole() -> None:
@@ -117,7 +118,9 @@ def test_never_over_capacity_no_device_twice_first_come_first_served_no_deadlock
             assert before.get(one.number, one) == one  # what is granted stays as it is
             if one.granted:
                 assert len(one.gpus) == min(one.need.gpus, len(capacity.gpus))
-        order = [claim.granted for claim in claims if claim.number not in before]
+        new = [claim for claim in claims if claim.number not in before]
+        assert all(claim.granted for claim in new if claim.need == Need())
+        order = [claim.granted for claim in new if claim.need != Need()]
         assert order == sorted(order, reverse=True)  # the first ones, and no other
         if not before and claims:
             assert claims[0].granted

@@ -327,12 +327,22 @@ def test_a_second_lease_of_a_process_is_granted_at_once(party: Start, folder: Pa
     assert waiter.says() == "waiting holder"
     assert holder.tell("again 4 1") == "granted b"
     assert holder.tell("release") == "released"
-    late = party("late", 0)
+    late = party("late", 1)
     assert late.says() == "waiting holder waiter"
     assert holder.tell("release") == "released"
     assert waiter.says() == "granted"
     assert late.says() == "granted"
     assert holder.tell("again 4 0") == "waiting waiter late"  # it holds nothing any more
+
+
+def test_who_takes_nothing_goes_past_those_that_wait(party: Start) -> None:
+    holder = party("holder", 4)
+    assert holder.says() == "granted"
+    waiter = party("waiter", 1)
+    assert waiter.says() == "waiting holder"
+    assert party("small", 0).says() == "granted"
+    holder.tell("release")
+    assert waiter.says() == "granted"
 
 
 def test_one_that_waits_also_waits_for_a_second_lease_that_came_later(party: Start) -> None:

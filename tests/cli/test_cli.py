@@ -315,6 +315,34 @@ def test_init_writes_a_scenario_that_can_be_planned_and_overwrites_nothing(
     assert emulate("init", tmp_path / "new", "--force").returncode == 0
 
 
+SUITE = {
+    ".github/workflows/training.yml",
+    "pytest.ini",
+    "scenarios/preemption.yaml",
+    "scenarios/training.yaml",
+    "tests/test_training.py",
+    "train.py",
+}
+
+
+def test_init_writes_a_suite_whole_or_not_at_all(emulate: Emulate, tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    done = emulate("init", "--tests", mine)
+    assert done.returncode == 0
+    assert f"now try: pytest {mine}" in done.stderr
+    assert {str(p.relative_to(mine)) for p in mine.rglob("*") if p.is_file()} == SUITE
+    for name in ("training", "preemption"):
+        assert emulate("plan", mine / "scenarios" / f"{name}.yaml").returncode == 0
+    (other / "tests").mkdir(parents=True)
+    (other / "tests" / "test_training.py").write_text("mine\n")
+    done = emulate("init", "--tests", other)
+    assert done.returncode == 2
+    assert f"{other}/tests/test_training.py is there already" in done.stderr
+    assert [p.name for p in other.rglob("*")] == ["tests", "test_training.py"]
+    assert emulate("init", "--tests", other, "--force").returncode == 0
+    assert (other / "tests" / "test_training.py").read_text() != "mine\n"
+
+
 def test_doctor_looks_at_everything(emulate: Emulate) -> None:
     findings = {f["what"]: f for f in emulate("doctor", "--json").json}
     for what in (

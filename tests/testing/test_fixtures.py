@@ -214,6 +214,7 @@ def test_a_scenario_that_is_nowhere_is_said_to_be(pytester: pytest.Pytester) -> 
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["E *There is no scenario nowhere.yaml in *"])
     assert "harness.py" not in done.stdout.str()
+    assert "Settings(" not in done.stdout.str()
 
 
 def test_the_memory_cluster_needs_no_time(pytester: pytest.Pytester, scenario: Write) -> None:

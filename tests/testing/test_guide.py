@@ -1,0 +1,131 @@
+"""docs/testing.md, as a reader follows it: its files are written, its commands are run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from emulator.scenario.model import Scenario
+
+ROOT = Path(__file__).parent.parent.parent
+GUIDE = (ROOT / "docs" / "testing.md").read_text()
+BLOCK = re.compile(
+    r"(?:^`(?P<file>[^`\n]+)`:\n\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
+)
+
+
+@dataclass(frozen=True)
+class Session:
+    """Commands of one block, and what the folder holds by then."""
+
+    files: dict[str, str]
+    text: str
+
+    def commands(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield the arguments of pytest, and the lines that the guide shows below."""
+        for part in self.text.split("$ pytest")[1:]:
+            command, *shown = part.splitlines()
+            yield shlex.split(command), shown
+
+
+def sessions() -> list[Session]:
+    files: dict[str, str] = {}
+    found = []
+    for block in BLOCK.finditer(GUIDE):
+        if block["file"]:
+            files = {**files, block["file"]: block["text"]}
+        elif block["language"] == "console":
+            found.append(Session(files, block["text"]))
+    return found
+
+
+def pattern(line: str) -> re.Pattern[str]:
+    """Return what fits a line of the guide: times, counts and ids are others in each run.
+
+    Not those of the last line, which says how many tests passed and failed.
+    """
+    line = re.sub(r"^=+|=+$|^_+|_+$|^-+|-+$|─+", "…", line.strip())
+    line = re.sub(r"-\d{10}-[0-9a-f]{6}\b", "-…", line)
+    if re.search(r"(passed|failed) in ", line):
+        line = re.sub(r"in [\d.]+s.*", "in …", line)
+    else:
+        line = re.sub(r"(?<![=\w.-])\d+(\.\d+)?", "…", line)
+    words = (".*".join(re.escape(part) for part in word.split("…")) for word in line.split())
+    return re.compile(r"\s+".join(words).replace(r"\s+.*", ".*").replace(r".*\s+", ".*"))
+
+
+def missing(shown: list[str], said: list[str]) -> list[str]:
+    """Return what the guide shows and pytest has not said, in that order."""
+    rest = iter(said)
+    return [line for line in shown if line.strip() and not any(map(pattern(line).search, rest))][:1]
+
+
+def follow(pytester: pytest.Pytester, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = pytester.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize("session", sessions(), ids=lambda s: s.text.splitlines()[0].lstrip("$ "))
+def test_commands_of_the_guide_say_what_it_shows(
+    pytester: pytest.Pytester, session: Session
+) -> None:
+    follow(pytester, session.files)
+    commands = list(session.commands())
+    assert commands
+    for arguments, shown in commands:
+        done = pytester.runpytest_subprocess("-W", "error", *arguments)
+        assert missing(shown, done.stdout.lines) == []
+
+
+def test_tables_of_the_guide_have_every_option_and_key(pytester: pytest.Pytester) -> None:
+    help = pytester.runpytest_inprocess("--help").stdout.str()
+    options = set(re.findall(r"(?m)^ +.*?(--emulator-[\w-]+|--vary)\b", help))
+    options |= set(re.findall(r"(--emulator-[\w-]+|--vary)=", help))
+    assert len(options) > 5
+    assert _first_column("| option | |", "--") == options
+    keys = set(re.findall(r"(?m)^  (emulator_\w+) \(", help))
+    assert len(keys) > 1
+    assert _first_column("| in the ini file | |", "") == keys
+
+
+def test_the_guide_names_no_option_and_no_key_that_there_is_not(
+    pytester: pytest.Pytester,
+) -> None:
+    help = pytester.runpytest_inprocess("--help").stdout.str()
+    for name in set(re.findall(r"--emulator-[\w-]+|emulator_scenarios", GUIDE)):
+        assert re.search(rf"{name}\b", help), name
+    keys = set(Scenario.model_fields) | {"expect.throughput"}
+    assert _first_column("| in a scenario | |", "") <= keys
+
+
+def test_junit_has_the_properties_that_the_guide_lists(pytester: pytest.Pytester) -> None:
+    follow(pytester, sessions()[0].files)
+    pytester.runpytest_subprocess("scenarios", "--junitxml=junit.xml").assert_outcomes(passed=1)
+    told = ET.parse(pytester.path / "junit.xml").getroot().iter("property")
+    assert {one.attrib["name"] for one in told} == _first_column("| property | is |", "")
+
+
+def test_the_workflow_of_the_guide_is_that_of_the_suite_that_init_writes() -> None:
+    name = ".github/workflows/training.yml"
+    shown = next(block["text"] for block in BLOCK.finditer(GUIDE) if block["file"] == name)
+    assert shown == (ROOT / "images" / "suite" / name).read_text()
+
+
+def _first_column(head: str, prefix: str) -> set[str]:
+    """Return the names in the first column of a table: of an option without its value."""
+    table = GUIDE.partition(f"\n{head}\n")[2].partition("\n\n")[0]
+    names = [
+        cell
+        for line in table.splitlines()[1:]
+        for cell in re.findall("`(.+?)`", line.split("|")[1])
+    ]
+    assert names, head
+    return {name.split()[0] for name in names if name.startswith(prefix)}

@@ -247,7 +247,10 @@ def test_one_that_dies_while_it_recovers_is_found_in_turn(party: Start, folder: 
     assert other.says() == "waiting holder finder"
     finder.kill()
     assert other.says() == f"recovering holder {finder.process.pid} run-1"
-    assert other.says() == "granted"
+    said = other.says()
+    if said.startswith("recovering finder"):  # granted what was free just before it was gone
+        said = other.says()
+    assert said == "granted"
     other.tell("release")
     take_all(folder)
 

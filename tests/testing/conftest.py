@@ -21,6 +21,7 @@ for n in 1 2 3 4 5; do echo '{"emulate": "step", "step": '$n'}'; done
 def _a_suite_of_its_own(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """What our own suite is told says nothing to those that it runs."""
     monkeypatch.setenv("EMULATOR_ENGINE", "process")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)  # leases lie below the suite's own HOME
     pytester.makeini("[pytest]\nemulator_scenarios = scenarios\nfilterwarnings = error\n")
 
 

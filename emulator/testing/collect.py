@@ -13,7 +13,7 @@ from emulator.scenario.model import Scenario
 from emulator.scenario.reading import load
 from emulator.scenario.testing import Mark
 from emulator.scenario.variants import Variant, variants
-from emulator.testing.fixtures import settings_of
+from emulator.testing.fixtures import SCENARIO, settings_of
 from emulator.whatif import read_all
 
 if TYPE_CHECKING:
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["ScenarioFile", "ScenarioItem"]
 
 
-class ScenarioFile(pytest.File):
-    """A YAML file with a scenario."""
+class ScenarioFile(pytest.Module):
+    """A YAML file with a scenario; a module to pytest, whose fixtures of a module it may have."""
+
+    obj = None
 
     def collect(self) -> Iterator[ScenarioItem]:
         """Yield a test for each variant; raises CollectError with every mistake of the file."""
@@ -32,6 +34,11 @@ class ScenarioFile(pytest.File):
             whole = load(self.path, settings.sets)
             found = variants(settings.varied, settings.sets, parametrize=whole.parametrize)
             scenarios = read_all(self.path, found, settings.sets)
+            if any(mark.name == "parametrize" for mark in whole.marks):
+                raise UsageError(
+                    f"{self.path.name}: marks: parametrize is no mark of a scenario.",
+                    "Write `parametrize: {KEY: [VALUES]}` beside `marks:`.",
+                )
         except UsageError as error:
             raise self.CollectError(str(error)) from None
         for variant, scenario in zip(found, scenarios, strict=True):
@@ -48,8 +55,11 @@ class ScenarioItem(pytest.Function):
         name = scenario.name + label
         item: ScenarioItem = cls.from_parent(parent, name=name, callobj=_judged)
         item.add_marker(pytest.mark.scenario(parent.path, set=list(variant.overrides)))
+        item.stash[SCENARIO] = True
         for mark in scenario.marks:
             item.add_marker(_decorator(mark))
+            if mark.name == "usefixtures":
+                item.fixturenames[:0] = [n for n in mark.args if n not in item.fixturenames]
         return item
 
     def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
     from emulator.testing.harness import Emulator
     from emulator.testing.memory import MemoryCluster
     from emulator.testing.settings import Settings
+    from emulator.testing.wanted import Given
 
 __all__ = [
     "CHECKED",
     "FAILED",
+    "SCENARIO",
     "TESTED",
     "emulator",
     "emulator_engine",
@@ -33,6 +36,10 @@ TESTED = pytest.StashKey["Emulator"]()
 CHECKED = pytest.StashKey["Result"]()
 """Of a test: the run whose expectations must hold."""
 FAILED = pytest.StashKey[bool]()
+SCENARIO = pytest.StashKey[bool]()
+"""Of a test: it is a scenario file's, and nothing but its run."""
+_TOLD = pytest.StashKey[list[tuple[str, object]]]()
+"""Of a test: the properties that its last try came to."""
 _SHARED = pytest.StashKey[dict[str, "Result"]]()
 """Of a class or module: the runs of markers that stand there."""
 
@@ -91,21 +98,31 @@ def emulator(
         untimed=lambda: untimed(item),
         say=progress(request.config),
     )
+    _forget_last_try(item)
     item.stash[TESTED] = made
-    item.stash[FAILED] = False  # it may be another try of the same test
     try:
         yield made
     finally:
-        made.close(failed=item.stash[FAILED])
-        with contextlib.suppress(EmulatorError):  # a record that is torn has no numbers
-            item.user_properties += properties(result for result, _ in made.results())
+        try:
+            made.close(failed=item.stash[FAILED])
+        finally:
+            with contextlib.suppress(EmulatorError):  # a record that is torn has no numbers
+                item.stash[_TOLD] = list(properties(ran.result for ran in made.results()))
+                item.user_properties += item.stash[_TOLD]
+
+
+def _forget_last_try(item: pytest.Item) -> None:
+    """Begin anew: plugins run a test again that has failed."""
+    item.stash[FAILED] = False
+    if CHECKED in item.stash:
+        del item.stash[CHECKED]
+    told = item.stash.get(_TOLD, [])
+    item.user_properties[:] = [known for known in item.user_properties if known not in told]
 
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, emulator: Emulator) -> Result:
     """The finished run of the test's `scenario` marker."""
-    from emulator.errors import EmulatorError
-
     marked = next(request.node.iter_markers_with_node("scenario"), None)
     if marked is None:
         pytest.fail(
@@ -113,29 +130,56 @@ def run(request: pytest.FixtureRequest, emulator: Emulator) -> Result:
             pytrace=False,
         )
     node, mark = marked
-    path, check, wanted = _asked(*mark.args, **mark.kwargs)
-    shared: dict[str, Result] = {}
-    if node is not request.node:
-        shared = node.stash.setdefault(_SHARED, shared)
-    if repr(mark) not in shared:
-        try:
-            shared[repr(mark)] = emulator.run(path, **wanted)
-        except EmulatorError as error:
-            raise pytest.fail.Exception(str(error), pytrace=False) from None
-    result = shared[repr(mark)]
+    try:
+        path, check, wanted = _asked(*mark.args, **mark.kwargs)
+    except TypeError:
+        raise pytest.fail.Exception(
+            f"{mark} is not as it should be: @pytest.mark.scenario(path, *, set={{}}, seed=None, "
+            "engine=None, check=True)",
+            pytrace=False,
+        ) from None
+    if node is request.node:
+        result = _ran(emulator, path, wanted)
+    else:
+        result = _shared(emulator, node, repr(mark), path, wanted)
     if check:
         request.node.stash[CHECKED] = result
     return result
 
 
 def _asked(
-    path: str | Path | Mapping[str, Any],
+    path: Given,
     *,
     check: bool = True,
-    **wanted: Any,  # noqa: ANN401
-) -> tuple[str | Path | Mapping[str, Any], bool, dict[str, Any]]:
+    set: Any = (),  # noqa: ANN401
+    seed: int | None = None,
+    engine: str | None = None,
+) -> tuple[Given, bool, dict[str, Any]]:
     """Return what a marker says."""
-    return path, check, wanted
+    return path, check, {"set": set, "seed": seed, "engine": engine}
+
+
+def _ran(emulator: Emulator, path: Given, wanted: dict[str, Any]) -> Result:
+    from emulator.errors import EmulatorError
+
+    try:
+        return emulator.run(path, **wanted)
+    except EmulatorError as error:
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
+
+
+def _shared(
+    emulator: Emulator, node: pytest.Item, mark: str, path: Given, wanted: dict[str, Any]
+) -> Result:
+    """Return the run of a class or a module, which ends with the last test there."""
+    if TESTED not in node.stash:
+        made = replace(emulator, _told=[], _leases=[], _clusters=[])
+        node.stash[TESTED] = made
+        node.addfinalizer(lambda: made.close(failed=node.stash.get(FAILED, False)))
+    shared = node.stash.setdefault(_SHARED, {})
+    if mark not in shared:
+        shared[mark] = _ran(node.stash[TESTED], path, wanted)
+    return shared[mark]
 
 
 @pytest.fixture

@@ -6,29 +6,29 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from emulator.baseline import Yardstick, machine, measured
-from emulator.broker import Broker, Capacity, Claim, Lease, need_of
+from emulator.broker import Broker, Capacity, Claim, Lease, Need, need_of
 from emulator.engines import Engine, choose
-from emulator.errors import EmulatorError, EngineError, EngineMissing, Unsupported
+from emulator.errors import EmulatorError, EngineError, EngineMissing, Unsupported, UsageError
 from emulator.leftovers import remove
 from emulator.plan import new_run_id
 from emulator.record.folder import Entry, Record, is_live
 from emulator.report.words import describe
 from emulator.results import Listener, Result, finished
 from emulator.run import make_ready, up
-from emulator.scenario.model import Scenario
 from emulator.scenario.variants import assignments
 from emulator.testing.running import Running, RunningCluster
 from emulator.testing.settings import Settings
 from emulator.testing.wanted import Given, Sets, Wanted, assigned, read
 
-__all__ = ["Emulator", "recover", "sweep"]
+__all__ = ["Emulator", "Ran", "recover", "sweep"]
 
 log = logging.getLogger("emulator")
 
@@ -37,6 +37,9 @@ UNGATED = ("expect.throughput.at_least=null", "expect.throughput.of=null")
 
 _T = TypeVar("_T")
 
+_UNSETTLED: list[Lease] = []
+"""Of runs that may have left something; the process holds them until its end."""
+
 
 @dataclass
 class _Told:
@@ -44,8 +47,22 @@ class _Told:
 
     wanted: Wanted
     folder: Path
+    engine: str
     running: Running
+    lease: Lease
     reference: bool
+    removed: bool = False
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run of a test, for who tells of it."""
+
+    result: Result
+    command: str
+    """What runs it again without pytest."""
+    kept: bool
+    """Its cluster is left for a look, if its test fails."""
 
 
 @dataclass(repr=False)  # pytest shows it above each test that fails
@@ -72,6 +89,7 @@ class Emulator:
     broker: Broker = field(default_factory=Broker)
     _told: list[_Told] = field(default_factory=list)
     _leases: list[Lease] = field(default_factory=list)
+    _clusters: list[RunningCluster] = field(default_factory=list)
 
     def up(
         self,
@@ -92,7 +110,8 @@ class Emulator:
             self._lacking(told.running.begin)
         except EmulatorError as error:
             raise error.with_traceback(None) from None  # a sentence says more than our own lines
-        return RunningCluster(told.folder, told.running)
+        self._clusters.append(RunningCluster(told.folder, told.running))
+        return self._clusters[-1]
 
     def run(
         self,
@@ -110,22 +129,54 @@ class Emulator:
         except EmulatorError as error:
             raise error.with_traceback(None) from None
 
-    def results(self) -> list[tuple[Result, str]]:
-        """Return this test's runs as their folders have them by now, and how each is run again."""
-        return [(finished(Record(told.folder)), told.wanted.command()) for told in self._there()]
+    def results(self) -> list[Ran]:
+        """Return this test's runs as their folders have them by now."""
+        return [
+            Ran(
+                finished(Record(told.folder)),
+                told.wanted.command(told.engine),
+                kept=self.settings.keep and not told.removed,
+            )
+            for told in self._there()
+        ]
 
     def close(self, *, failed: bool) -> None:
-        """End what still runs; keep what a failed test ran where that was asked for."""
-        try:
+        """End what still runs; keep what a failed test ran where that was asked for.
+
+        Whatever goes wrong with one, or interrupts this, all others are ended as well. Raises what
+        went wrong in a run that nobody has waited for.
+        """
+        with contextlib.ExitStack() as ending:  # the last that is added comes first
+            for lease in self._leases:
+                ending.callback(self._give_back, lease)
+            for told in self._told:
+                ending.callback(told.running.settle)
+                if self.settings.keep and not failed:
+                    ending.callback(self._remove, told)
+            for cluster in self._clusters:
+                ending.callback(cluster.close)
+            for told in self._told:
+                ending.callback(told.running.stop)
             for told in self._told:
                 if not told.running.over:
-                    told.running.stop()
-            if self.settings.keep and not failed:
-                for told in self._there():
-                    remove(told.folder.name, Record(told.folder).plan.engine, told.folder)
-        finally:
-            for lease in self._leases:
-                lease.release()
+                    told.running.ask_to_stop()
+
+    def _remove(self, told: _Told) -> None:
+        if (told.folder / "plan.json").is_file():
+            remove(told.folder.name, told.engine, told.folder)
+        told.removed = True
+
+    def _give_back(self, lease: Lease) -> None:
+        """Give a share back, unless something of its runs may be left on an engine.
+
+        Then it is held as long as this process lives, and what is left goes with it: whoever comes
+        next finds a dead holder.
+        """
+        errors = [told.running.error for told in self._told if told.lease is lease]
+        if any(isinstance(error, EngineError) for error in errors):
+            _UNSETTLED.append(lease)
+        else:
+            lease.release()
 
     def _there(self) -> Iterator[_Told]:
         """Yield the runs that came to a record, references after what was asked for."""
@@ -136,27 +187,43 @@ class Emulator:
         """Read it, have its images, wait for its turn; nothing runs yet."""
         __tracebackhide__ = True
         wanted = self._read(given, chosen)
+        reference = self._reference(wanted)
         with self.untimed():
-            lease, engine = self._lease(wanted.scenario, engine_name or self.engine)
+            lease, engine = self._lease([wanted, reference], engine_name or self.engine)
         self._leases.append(lease)
-        held_against = self._yardstick(wanted, lease, engine)
+        held_against = self._yardstick(wanted, reference, lease, engine)
         return self._prepared(wanted, lease, engine, held_against)
+
+    def _reference(self, wanted: Wanted) -> Wanted | None:
+        """Return the variant that the run's rate is held against, if there is one."""
+        gate = wanted.scenario.expect.throughput
+        if gate is None or gate.of is None or not wanted.scenario.reference:
+            return None
+        changed = [*wanted.chosen, *assignments(wanted.scenario.reference)]
+        return self._read(wanted.given, changed, UNGATED)
 
     def _read(self, given: Given, chosen: Sequence[str], sets: Sequence[str] = ()) -> Wanted:
         image = () if self.image is None else assignments({"image": self.image})
         folders = [self.item.path.parent, self.settings.root, *self.settings.folders]
         return read(given, folders, chosen, [*image, *self.settings.sets, *sets])
 
-    def _lease(self, scenario: Scenario, engine_name: str) -> tuple[Lease, str]:
-        """Return the run's share of the machine, and the engine; its images are built before."""
+    def _lease(self, variants: Sequence[Wanted | None], name: str) -> tuple[Lease, str]:
+        """Return a share of the machine that is enough for each, and the engine.
+
+        Their images are built before.
+        """
         __tracebackhide__ = True
-        with contextlib.closing(self._choose(engine_name)) as engine:
-            # What can't run is told before anything is built for it.
-            self._lacking(lambda: make_ready(scenario, engine, out=self.out))
-            self._lacking(lambda: engine.provide(scenario, self.say))
+        scenarios = [variant.scenario for variant in variants if variant is not None]
+        with contextlib.closing(self._choose(name)) as engine:
+            for scenario in scenarios:  # what can't run is told before anything is built for it
+                self._lacking(partial(make_ready, scenario, engine, out=self.out))
+            for scenario in scenarios:
+                self._lacking(partial(engine.provide, scenario, self.say))
             capacity = self._capacity(engine.capacity())
+        needs = [need_of(scenario) for scenario in scenarios]
+        need = Need(*(max(getattr(one, what.name) for one in needs) for what in fields(Need)))
         lease = self.broker.acquire(
-            self.item.nodeid, need_of(scenario), capacity, recover=recover, waiting=self._waits
+            self.item.nodeid, need, capacity, recover=recover, waiting=self._waits
         )
         return lease, engine.name
 
@@ -168,27 +235,33 @@ class Emulator:
     def _waits(self, others: Sequence[Claim]) -> None:
         log.info("waits for its share of the machine, after %s", ", ".join(c.name for c in others))
 
-    def _yardstick(self, wanted: Wanted, lease: Lease, engine: str) -> Yardstick | None:
+    def _yardstick(
+        self, wanted: Wanted, reference: Wanted | None, lease: Lease, engine: str
+    ) -> Yardstick | None:
         """Return what its rate is held against; its reference variant is run now."""
         gate = wanted.scenario.expect.throughput
         if gate is None or gate.of is None:
             return None
         baseline = wanted.store.get(wanted.key(engine)) if wanted.store else None
-        reference, rate = "", None
-        if wanted.scenario.reference:
-            changed = [*wanted.chosen, *assignments(wanted.scenario.reference)]
-            variant = self._read(wanted.given, changed, UNGATED)
-            told = self._prepared(variant, lease, engine, None, reference=True)
+        run_id, rate = "", None
+        if reference is not None:
+            told = self._prepared(reference, lease, engine, None, reference=True)
             result = self._lacking(told.running.result)
-            reference = result.run_id
-            if result.outcome == variant.scenario.expect.outcome:
+            run_id = result.run_id
+            if result.outcome == reference.scenario.expect.outcome:
                 rate = result.steps_per_second or None  # of no step nothing is a share
+        storing = self.settings.update_baseline and gate.of == "baseline"
+        if storing and wanted.store is None:
+            raise UsageError(
+                "A scenario that stands in a test has no file to store its baseline beside.",
+                "Write it to a file, or name a `reference:` and `of: reference`.",
+            )
         return Yardstick(
             baseline=baseline,
             reference=rate,
-            reference_run=reference,
+            reference_run=run_id,
             machine=machine(),
-            storing=self.settings.update_baseline and gate.of == "baseline",
+            storing=storing,
         )
 
     def _prepared(
@@ -204,11 +277,10 @@ class Emulator:
         run_id = new_run_id(wanted.scenario.name)
 
         def perform(listener: Listener) -> Result:
-            try:
-                return run_it(listener)
-            finally:
-                if not (reference or self.settings.keep):
-                    lease.release()
+            result = run_it(listener)
+            if not (reference or self.settings.keep):
+                lease.release()
+            return result
 
         def run_it(listener: Listener) -> Result:
             engine = self._choose(engine_name)
@@ -221,7 +293,7 @@ class Emulator:
                 run_id=run_id,
                 variant=wanted.variant,
                 keep=self.settings.keep,
-                gpus=lease.gpus or None,
+                gpus=lease.gpus if need_of(wanted.scenario).gpus else None,
                 yardstick=held_against,
                 listener=listener,
             )
@@ -230,7 +302,7 @@ class Emulator:
             return result
 
         running = Running(perform, self._listener())
-        told = _Told(wanted, self.out / run_id, running, reference)
+        told = _Told(wanted, self.out / run_id, engine_name, running, lease, reference)
         self._told.append(told)
         return told
 
@@ -246,6 +318,8 @@ class Emulator:
     # --- What the machine lacks -----------------------------------------------------------------
 
     def _choose(self, name: str) -> Engine:
+        if name == "auto" and "docker" in self.settings.require:
+            name = "docker"
         try:
             return choose(name)
         except EngineMissing as error:

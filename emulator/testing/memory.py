@@ -25,6 +25,7 @@ class MemoryCluster:
 
     def __init__(self, item: pytest.Item, settings: Settings, out: Path) -> None:
         self._folders = [item.path.parent, settings.root, *settings.folders]
+        self._sets = settings.sets
         self._out = out
 
     def __call__(
@@ -39,7 +40,7 @@ class MemoryCluster:
 
         Raises EmulatorError; RuntimeError where nothing would ever happen any more.
         """
-        wanted = read(scenario, self._folders, assigned(set))
+        wanted = read(scenario, self._folders, assigned(set), self._sets)
         clock = ManualClock()
         return up(
             wanted.scenario,

@@ -15,6 +15,7 @@ import pytest
 from emulator.testing.fixtures import (
     CHECKED,
     FAILED,
+    SCENARIO,
     TESTED,
     emulator,
     emulator_engine,
@@ -97,7 +98,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known, and refuse what makes no sense."""
     config.addinivalue_line("markers", MARKER)
-    settings_of(config)
+    for folder in settings_of(config).folders:
+        if not folder.is_dir():
+            raise pytest.UsageError(f"emulator_scenarios: there is no folder {folder}")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFile | None:
@@ -112,10 +115,25 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
     return ScenarioFile.from_parent(parent, path=file_path)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Have a test with the marker run its scenario, also where it does not ask for the result."""
+    if not isinstance(item, pytest.Function) or "run" in item.fixturenames:
+        return
+    if item.get_closest_marker("scenario") is not None:
+        item.fixturenames.append("run")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge the run that a test was given, as the first of its assertions."""
-    if (result := item.stash.get(CHECKED, None)) is not None:
+    result = item.stash.get(CHECKED, None)
+    if result is None and item.stash.get(SCENARIO, False):
+        pytest.fail(
+            "A fixture `run` of your own has taken the place of the emulator's; it has to build on "
+            "it: `def run(run): ...`.",
+            pytrace=False,
+        )
+    if result is not None:
         try:
             result.check()
         except AssertionError as error:  # a traceback would show our own lines
@@ -130,12 +148,15 @@ def pytest_runtest_makereport(
     """Add the story of each run to the report of a test that failed."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
-        item.stash[FAILED] = True
-        if (made := item.stash.get(TESTED, None)) is not None:
+        for node in item.listchain():  # a class may share a run
+            node.stash[FAILED] = True
+        for made in (node.stash.get(TESTED, None) for node in item.listchain()):
+            if made is None:
+                continue
             from emulator.testing.telling import sections
 
             try:
-                report.sections += sections(made, item.funcargs.get("run"))
+                report.sections += sections(made)
             except Exception as error:  # whatever it is, the test's own failure is told
                 report.sections.append(("emulator", f"Its runs can't be told of: {error!r}"))
     return report
@@ -178,6 +199,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:  # noqa: ANN401  its own type
     """Note how the timer was set, so that it can be set again."""
     item.stash[TIMER] = settings
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
+    """Forget it: another try of the test sets its own."""
+    if TIMER in item.stash:
+        del item.stash[TIMER]
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from emulator.api.client import Cluster
-from emulator.errors import UsageError
+from emulator.errors import EmulatorError, UsageError
 from emulator.record.folder import Entry, Record
 from emulator.results import Listener, Result
 
@@ -23,8 +23,10 @@ class Running:
     def __init__(self, perform: Callable[[Listener], Result], listener: Listener) -> None:
         """`perform` runs a scenario to its end, telling the listener."""
         self.over = False
+        self.error: BaseException | None = None
+        """What went wrong, once it is over."""
         self._result: Result | None = None
-        self._error: BaseException | None = None
+        self._told = False
         self._stop: Callable[[], None] | None = None
         self._asked_to_stop = False
         self._lock = threading.Lock()
@@ -39,8 +41,7 @@ class Running:
         __tracebackhide__ = True
         self._thread.start()
         self._wait_for(self._up.wait)
-        if self._error is not None:
-            raise self._error.with_traceback(None)
+        self.settle()
 
     def result(self) -> Result:
         """Wait for the run's end; raises what went wrong with the emulator or the engine."""
@@ -48,20 +49,37 @@ class Running:
         if self._thread.ident is None:
             self._thread.start()
         self._wait_for(self._thread.join)
-        if self._error is not None:
-            raise self._error.with_traceback(None)
+        self._told = False
+        self.settle()
         assert self._result is not None, "it is over and nothing went wrong"
         return self._result
 
+    def settle(self) -> None:
+        """Raise what went wrong, if nobody was told of it."""
+        __tracebackhide__ = True
+        if self.error is not None and not self._told:
+            self._told = True
+            if isinstance(self.error, EmulatorError):
+                raise self.error.with_traceback(None)  # a sentence; where it arose says nothing
+            raise self.error
+
+    def ask_to_stop(self) -> None:
+        """End the job as Ctrl-C does, and a second time at once; don't wait for it."""
+        with self._lock:
+            self._asked_to_stop = True
+            stop = self._stop
+        if stop is not None:
+            stop()
+
     def stop(self) -> None:
         """End the job as Ctrl-C does, and a second time at once; return when all is removed."""
-        self._ask_to_stop()
+        self.ask_to_stop()
         if self._thread.ident is None:  # interrupted before it began
             return
         try:
             self._thread.join()
         except BaseException:  # whoever interrupts this wants it at once
-            self._ask_to_stop()
+            self.ask_to_stop()
             self._thread.join()
             raise
 
@@ -76,7 +94,7 @@ class Running:
         try:
             self._result = self._perform(self._listener)
         except BaseException as error:
-            self._error = error
+            self.error = error
         finally:
             self.over = True
             self._up.set()
@@ -86,13 +104,6 @@ class Running:
             self._stop = stop
             asked = self._asked_to_stop
         if asked:
-            stop()
-
-    def _ask_to_stop(self) -> None:
-        with self._lock:
-            self._asked_to_stop = True
-            stop = self._stop
-        if stop is not None:
             stop()
 
 
@@ -130,6 +141,8 @@ class RunningCluster(Cluster):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._running.over:
-            self._running.stop()
-        super().__exit__(kind, error, trace)
+        try:
+            if not self._running.over:
+                self._running.stop()
+        finally:
+            super().__exit__(kind, error, trace)

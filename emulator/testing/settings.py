@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,11 @@ class Settings:
             size = None if memory is None else parse_size(memory)
         except ValueError as error:
             raise UsageError(f"--emulator-memory: {error}.") from None
+        cpus = option("emulator_cpus")
+        if cpus is not None and not 0 < cpus < math.inf:
+            raise UsageError(f"--emulator-cpus {cpus:g}: that is nothing to share.")
+        if size == 0:
+            raise UsageError("--emulator-memory 0: that is nothing to share.")
         out = option("emulator_out")
         return cls(
             engine=option("emulator_engine")
@@ -64,7 +70,7 @@ class Settings:
             sets=tuple(option("emulator_set")),
             varied=tuple(option("emulator_vary")),
             folders=tuple(config.getini("emulator_scenarios")),
-            cpus=option("emulator_cpus"),
+            cpus=cpus,
             memory=size,
             update_baseline=option("emulator_update_baseline"),
             root=config.rootpath,

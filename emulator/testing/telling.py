@@ -14,22 +14,21 @@ if TYPE_CHECKING:
 
 __all__ = ["lines", "progress", "properties", "sections"]
 
+OURS = ("run", "verdict", "report")
+"""What is always told of a run; a test may have properties of its own by some of these names."""
+
 Properties = Iterable[tuple[str, object]]
 
 
-def sections(made: Emulator, run: object) -> Iterator[tuple[str, str]]:
-    """Yield the story of each run of a test, with its title; `run` may be one that it shares."""
+def sections(made: Emulator) -> Iterator[tuple[str, str]]:
+    """Yield the story of each run of a test, with its title."""
     from emulator.report.story import story
-    from emulator.results import Result
 
-    told = {result.run_id: (result, command) for result, command in made.results()}
-    if isinstance(run, Result):
-        told.setdefault(run.run_id, (run, ""))
-    for result, command in told.values():
-        more = [f"again   {command}"] if command else []
-        if made.settings.keep:
-            more.append(f"kept    `emulate down {shlex.quote(str(result.folder))}` removes it")
-        yield f"emulator: {result.run_id}", "\n".join([story(result), *more])
+    for ran in made.results():
+        folder = shlex.quote(str(ran.result.folder))
+        more = [f"again   {ran.command}"] if ran.command else []
+        more += [f"kept    `emulate down {folder}` removes it"] if ran.kept else []
+        yield f"emulator: {ran.result.run_id}", "\n".join([story(ran.result), *more])
 
 
 def properties(results: Iterable[Result]) -> Iterator[tuple[str, object]]:
@@ -54,8 +53,9 @@ def lines(told: Mapping[str, Properties]) -> Iterator[str]:
     """Yield a line for each run of a session: verdict, numbers, test, and the report below it."""
     for test, found in told.items():
         known = dict(found)
-        for key in [key for key in known if key.partition(".")[0] == "run"]:
-            yield from _about(test, known, key.removeprefix("run"))
+        for number in ("", *(f".{number}" for number in range(2, len(known)))):
+            if {f"{name}{number}" for name in OURS} <= known.keys():
+                yield from _about(test, known, number)
 
 
 def _about(test: str, known: Mapping[str, object], number: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ class Wanted:
     """What sets this variant apart, as `--set` takes it."""
     path: Path | None
     """None where it stands in the test itself."""
+    sets: tuple[str, ...] = ()
+    """What else was overridden, for all tests alike."""
 
     @property
     def variant(self) -> str:
@@ -51,16 +54,19 @@ class Wanted:
         """Return what it is stored by."""
         return baseline_key(self.scenario.name, self.variant, engine)
 
-    def command(self) -> str:
+    def command(self, engine: str) -> str:
         """Return what runs it again without pytest."""
         if self.path is None:
             return ""
-        return shlex.join(["emulate", "up", str(self.path), *(f"--set={c}" for c in self.chosen)])
+        sets = [f"--set={one}" for one in (*self.sets, *self.chosen)]
+        return shlex.join(["emulate", "up", str(self.path), f"--engine={engine}", *sets])
 
 
 def assigned(sets: Sets) -> list[str]:
-    """Return keys and values as `--set` takes them."""
-    return list(assignments(sets)) if isinstance(sets, Mapping) else list(sets)
+    """Return keys and values as `--set` takes them. Raises UsageError."""
+    if isinstance(sets, str):
+        return [sets]
+    return list(assignments(_written(sets))) if isinstance(sets, Mapping) else list(sets)
 
 
 def read(
@@ -69,12 +75,30 @@ def read(
     """Read a scenario; `chosen` is what sets this variant of it apart. Raises UsageError."""
     overrides = [*sets, *chosen]
     if isinstance(given, Mapping):
-        text = json.dumps(given, indent=2)
+        text = json.dumps(_written(given), indent=2)
         scenario = parse(text, file="the test", folder=folders[0], sets=overrides)
-        return Wanted(given, scenario, text, tuple(chosen), None)
+        return Wanted(given, scenario, text, tuple(chosen), None, tuple(sets))
     path = _find(given, folders)
+    scenario = load(path, overrides)
     text = path.read_text(encoding="utf-8")
-    return Wanted(given, load(path, overrides), text, tuple(chosen), path)
+    return Wanted(given, scenario, text, tuple(chosen), path, tuple(sets))
+
+
+def _written(value: Any) -> Any:  # noqa: ANN401  whatever a test gives
+    """Return what YAML can say of a value: a path is its text. Raises UsageError."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case os.PathLike():
+            return os.fspath(value)
+        case Mapping():
+            return {str(key): _written(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_written(inner) for inner in value]
+    raise UsageError(
+        f"{value!r} is nothing that a scenario can say: a {type(value).__name__}.",
+        "Numbers, texts, paths, lists and dicts are.",
+    )
 
 
 def _find(given: str | Path, folders: Sequence[Path]) -> Path:

@@ -22,6 +22,7 @@ def _a_suite_of_its_own(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPat
     """What our own suite is told says nothing to those that it runs."""
     monkeypatch.setenv("EMULATOR_ENGINE", "process")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)  # leases lie below the suite's own HOME
+    (pytester.path / "scenarios").mkdir()
     pytester.makeini("[pytest]\nemulator_scenarios = scenarios\nfilterwarnings = error\n")
 
 

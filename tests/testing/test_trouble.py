@@ -1,0 +1,308 @@
+"""What people write and machines do: each was once a wrong pass, a traceback or a leak."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.testing.conftest import STEPS, Write
+from tests.testing.test_fixtures import FOREVER, nothing_is_left
+
+
+def test_a_property_of_ones_own_is_no_run_of_ours(pytester: pytest.Pytester) -> None:
+    tests = pytester.makepyfile(
+        "def test_it(record_property):\n"
+        "    record_property('run', 'x')\n"
+        "    record_property('run.2', 3)\n"
+    )
+    done = pytester.runpytest_inprocess(tests)
+    done.assert_outcomes(passed=1)
+    assert "emulated runs" not in done.stdout.str()
+
+
+def test_a_marker_runs_its_scenario_whatever_the_test_asks_for(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick", expect={"final_step": 6})
+    tests = pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.scenario("nowhere.yaml")
+        def test_nowhere():
+            pass
+
+        @pytest.mark.scenario("quick.yaml")
+        def test_fails():
+            pass
+
+        @pytest.mark.scenario("quick.yaml", {"seed": 3})
+        def test_wrongly_marked(run):
+            pass
+
+        @pytest.mark.scenario("quick.yaml", sets={"seed": 3})
+        def test_wrongly_marked_again(run):
+            pass
+        """
+    )
+    done = pytester.runpytest_subprocess(tests)
+    done.assert_outcomes(failed=1, errors=3)
+    done.stdout.fnmatch_lines_random(
+        [
+            "There is no scenario nowhere.yaml in *",
+            "final_step failed: wanted at least 6, got 5",
+            "*is not as it should be: @pytest.mark.scenario(path, [*], set=*",
+        ]
+    )
+    assert "fixtures.py" not in done.stdout.str()
+
+
+def test_a_run_of_another_kind_does_not_pass_for_ours(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick")
+    pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef run():\n    return print\n")
+    done = pytester.runpytest_subprocess("scenarios")
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*has taken the place of the emulator's*def run(run)*"])
+
+
+def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    """The second Ctrl-C, while the first cluster is waited for: all of them end nevertheless."""
+    scenario("long", shell="trap '' TERM; " + FOREVER)
+    tests = pytester.makepyfile(
+        """
+        import os, signal
+
+        def test_it(emulator):
+            one, other = emulator.up("long"), emulator.up("long")
+            one.wait_for(step=5), other.wait_for(step=5)
+            stop = one._running.ask_to_stop
+
+            def again():
+                stop()
+                os.kill(os.getpid(), signal.SIGINT)
+
+            one._running.ask_to_stop = again
+        """
+    )
+    done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
+    assert done.ret == pytest.ExitCode.INTERRUPTED
+    assert len(list((pytester.path / "runs").glob("*/plan.json"))) == 2
+    assert nothing_is_left(pytester.path / "runs")
+
+
+def test_a_real_ctrl_c_ends_workers_and_clusters(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("long", shell=FOREVER, parametrize={"seed": [1, 2]}, timeout="5m")
+    runs = pytester.path / "runs"
+    silent = subprocess.DEVNULL
+    session = pytester.popen(
+        [*pytester._getpytestargs(), "-n", "2", "scenarios", f"--emulator-out={runs}"],
+        stdin=silent,
+        stdout=silent,
+        stderr=silent,
+        process_group=0,
+    )
+    up: set[Path] = set()
+    while len(up) < 2:
+        time.sleep(0.05)
+        up = {p for p in runs.glob("*/history.jsonl") if '"step": 5' in p.read_text()}
+        assert session.poll() is None
+    os.killpg(session.pid, signal.SIGINT)
+    session.wait(timeout=120)
+    assert session.returncode == pytest.ExitCode.INTERRUPTED
+    assert nothing_is_left(runs)
+
+
+@pytest.mark.parametrize("how", [["-x"], ["--maxfail=1", "-n", "2"]])
+def test_a_session_that_ends_early_leaves_nothing(
+    pytester: pytest.Pytester, scenario: Write, how: list[str]
+) -> None:
+    scenario("long", shell=FOREVER)
+    tests = pytester.makepyfile(
+        """
+        def test_fails(emulator):
+            with emulator.up("long"):
+                assert False
+
+        def test_also(emulator):
+            with emulator.up("long") as cluster:
+                cluster.wait_for(step=5)
+        """
+    )
+    done = pytester.runpytest_subprocess(tests, *how, "--emulator-out", "runs")
+    assert done.parseoutcomes()["failed"] == 1
+    assert nothing_is_left(pytester.path / "runs")
+
+
+def test_where_docker_is_required_auto_is_docker(
+    pytester: pytest.Pytester,
+    scenario: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'nobody.sock'}")
+    monkeypatch.delenv("EMULATOR_ENGINE")
+    scenario("quick")
+    pytester.runpytest_subprocess("scenarios").assert_outcomes(passed=1)
+    done = pytester.runpytest_subprocess("scenarios", "--emulator-require", "docker")
+    done.assert_outcomes(errors=1)
+
+
+def test_fixtures_of_a_module_and_marks_that_use_fixtures_hold_for_scenarios(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick", marks=[{"usefixtures": ["boom"]}])
+    scenario("other")
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="module", autouse=True)
+        def module_wide(request):
+            assert request.module is None
+            yield
+
+        @pytest.fixture
+        def boom():
+            raise RuntimeError("was used")
+        """
+    )
+    done = pytester.runpytest_subprocess("scenarios")
+    done.assert_outcomes(passed=1, errors=1)
+    done.stdout.fnmatch_lines(["*RuntimeError: was used"])
+    scenario("quick", marks=[{"parametrize": ["seed", [1]]}])
+    done = pytester.runpytest_subprocess("scenarios/quick.yaml")
+    done.stdout.fnmatch_lines(["*parametrize is no mark of a scenario*"])
+
+
+def test_a_shared_run_is_kept_where_one_of_its_tests_fails(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick", shell=STEPS + "touch $EMULATOR_SHARED/here")
+    tests = pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.scenario("quick")
+        class TestBad:
+            def test_ok(self, run):
+                pass
+
+            def test_bad(self, run):
+                assert run.restarts == 1
+
+        @pytest.mark.scenario("quick")
+        class TestGood:
+            def test_ok(self, run):
+                pass
+        """
+    )
+    arguments = ["--emulator-keep", "--emulator-out", "runs"]
+    done = pytester.runpytest_subprocess(tests, *arguments)
+    done.assert_outcomes(passed=2, failed=1)
+    (kept,) = pytester.path.glob("runs/*/shared/here")
+    done.stdout.fnmatch_lines([f"kept *emulate down {kept.parent.parent}*"])
+
+
+def test_an_engine_that_fails_at_the_end_fails_the_test_and_what_is_left_is_found(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("long", shell=FOREVER)
+    scenario("quick")
+    tests = pytester.makepyfile(
+        """
+        from emulator.engines.process import ProcessEngine
+        from emulator.errors import EngineError
+
+        def test_it(emulator, monkeypatch):
+            def refuses(self, run_id):
+                raise EngineError("It would not let go.")
+            monkeypatch.setattr(ProcessEngine, "tear_down", refuses)
+            with emulator.up("long") as cluster:
+                cluster.wait_for(step=5)
+        """
+    )
+    done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
+    done.assert_outcomes(passed=1, errors=1)
+    done.stdout.fnmatch_lines(["*It would not let go.*"])
+    assert list((pytester.path / "runs").glob("*/work"))
+    pytester.runpytest_subprocess("scenarios/quick.yaml").assert_outcomes(passed=1)
+    assert not list((pytester.path / "runs").glob("*/work"))
+    assert nothing_is_left(pytester.path / "runs")
+
+
+def test_values_are_taken_as_people_write_them_or_refused_in_a_sentence(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick")
+    (pytester.path / "latin.yaml").write_bytes(b"name: caf\xe9\n")
+    tests = pytester.makepyfile(
+        """
+        import pytest
+
+        def test_paths(emulator, tmp_path):
+            program = tmp_path / "say.sh"
+            program.write_text("echo '{\\"emulate\\": \\"step\\", \\"step\\": 9}'")
+            sets = {"program.source": program, "program.command": ["sh", "say.sh"]}
+            assert emulator.run("quick", set=sets).final_step == 9
+            inline = {
+                "name": "inline", "framework": "none", "cluster": {"worker": 1},
+                "program": {"source": program, "command": ("sh", "say.sh")},
+            }
+            assert emulator.run(inline).final_step == 9
+            assert emulator.run("quick", set="expect.final_step=5").verdict == "ok"
+
+        @pytest.mark.parametrize("given", ["latin.yaml", {"name": object()}])
+        def test_refused(emulator, given):
+            emulator.run(given)
+        """
+    )
+    done = pytester.runpytest_subprocess(tests)
+    done.assert_outcomes(passed=1, failed=2)
+    done.stdout.fnmatch_lines(
+        ["E *Can't read the scenario *latin.yaml*", "E *is nothing that a scenario can say*"]
+    )
+    assert "wanted.py" not in done.stdout.str()
+
+
+@pytest.mark.parametrize(
+    "options", [["--emulator-cpus=nan"], ["--emulator-cpus=0"], ["--emulator-memory=0b"]]
+)
+def test_nothing_to_share_is_refused(
+    pytester: pytest.Pytester, scenario: Write, options: list[str]
+) -> None:
+    scenario("quick", reserve={"cpus": 1})
+    done = pytester.runpytest_subprocess("scenarios", *options)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*that is nothing to share*"])
+
+
+def test_a_folder_of_scenarios_that_is_not_there_is_a_mistake(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nemulator_scenarios = scenarois\n")
+    done = pytester.runpytest_subprocess()
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*emulator_scenarios: there is no folder *scenarois*"])
+
+
+def test_a_cluster_without_a_block_leaves_no_socket(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("long", shell=FOREVER)
+    tests = pytester.makepyfile(
+        "def test_it(emulator):\n"
+        "    assert emulator.up('long').status()['state'] == 'running'\n"
+        "def test_collected():\n"
+        "    import gc\n"
+        "    gc.collect()\n"
+    )
+    pytester.runpytest_subprocess(tests, "-W", "error").assert_outcomes(passed=2)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from emulator.engines import choose
 from emulator.results import Result
 from tests.test_recount import agrees
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn;
+    # tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FILES = {
     "history.jsonl",

@@ -94,12 +94,15 @@ def browser() -> Iterator[Browser]:
 # --- Tests at work beside one another ------------------------------------------------------------
 
 
+LOCKS = user_cache_path("emulator") / "locks"
+"""Now: tests that run a pytest of their own give it another home."""
+
+
 @contextlib.contextmanager
 def _leftovers(how: int) -> Iterator[None]:
     """Hold the lock on what the tests of this machine leave behind."""
-    folder = user_cache_path("emulator") / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "leftovers.test.lock").open("w") as lock:
+    LOCKS.mkdir(parents=True, exist_ok=True)
+    with (LOCKS / "leftovers.test.lock").open("w") as lock:
         fcntl.flock(lock, how)
         yield
 

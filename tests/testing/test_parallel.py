@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import uuid
 from pathlib import Path
 
 import pytest
 
+from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
-from emulator.engines.process import ProcessEngine
+from tests.conftest import Emulate
 from tests.testing.conftest import STEPS, Write
 
 FOREVER = STEPS + "while :; do sleep 1; done\n"
 
 
-def left(runs: Path) -> int:
+def left(runs: Path, engine: str = "process") -> int:
     """Count what the runs in a folder have left, asked of the engine itself."""
     folders = [plan.parent for plan in runs.glob("*/plan.json")]
     assert folders, f"there is no run in {runs}"
-    return sum(len(ProcessEngine().find(folder.name)) for folder in folders)
+    with contextlib.closing(choose(engine)) as asked:
+        return sum(len(asked.find(folder.name)) for folder in folders)
+
+
+@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both engines that users have; the image is that of their scenarios."""
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")
+    monkeypatch.setenv("EMULATOR_ENGINE", request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def image(engine: str, request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue("tiny_image")) if engine == "docker" else "none"
 
 
 KILLED = """\
@@ -32,6 +49,7 @@ def test_dies(emulator):
 """
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_a_killed_worker_fails_its_test_and_leaves_nothing(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
@@ -46,18 +64,33 @@ def test_a_killed_worker_fails_its_test_and_leaves_nothing(
     assert left(pytester.path / "runs") == 0
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_what_a_killed_session_has_left_is_removed_by_the_next(
-    pytester: pytest.Pytester, scenario: Write
+    pytester: pytest.Pytester, scenario: Write, engine: str, image: str
 ) -> None:
-    scenario("long", shell=FOREVER)
-    scenario("quick")
+    scenario("long", shell=FOREVER, image=image)
+    scenario("quick", image=image)
     tests = pytester.makepyfile(KILLED)
     done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
     assert done.ret == -9
-    assert left(pytester.path / "runs") >= 2
+    assert left(pytester.path / "runs", engine) >= 2
     done = pytester.runpytest_subprocess("scenarios/quick.yaml", "--emulator-out", "others")
     done.assert_outcomes(passed=1)
-    assert left(pytester.path / "runs") == 0
+    assert left(pytester.path / "runs", engine) == 0
+
+
+@pytest.mark.usefixtures("cleans_up")
+def test_what_a_killed_session_has_left_is_removed_by_clean(
+    pytester: pytest.Pytester, scenario: Write, engine: str, image: str, emulate: Emulate
+) -> None:
+    scenario("long", shell=FOREVER, image=image)
+    tests = pytester.makepyfile(KILLED)
+    done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
+    assert done.ret == -9
+    runs = pytester.path / "runs"
+    assert left(runs, engine) >= 2
+    assert emulate("clean", "--engine", engine, "--out", runs).returncode == 0
+    assert left(runs, engine) == 0
 
 
 def test_a_cluster_that_was_kept_is_no_leftover(pytester: pytest.Pytester, scenario: Write) -> None:

@@ -214,6 +214,7 @@ def test_a_shared_run_is_kept_where_one_of_its_tests_fails(
     done.stdout.fnmatch_lines([f"kept *emulate down {kept.parent.parent}*"])
 
 
+@pytest.mark.usefixtures("leaves_something")
 def test_an_engine_that_fails_at_the_end_fails_the_test_and_what_is_left_is_found(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:

@@ -93,7 +93,7 @@ def test_a_failure_is_verdicts_history_and_last_words_and_no_traceback(
             "*RuntimeError: the disk is on fire",
             "run *kept/dies-*",
             "report *file://*/kept/dies-*/report.html",
-            "again *emulate up *scenarios/dies.yaml",
+            "again *emulate up *scenarios/dies.yaml --engine=process",
             "*emulated runs*",
             "failed *scenarios/dies.yaml::dies*",
             "*file://*/kept/dies-*/report.html",

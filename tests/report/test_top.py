@@ -164,7 +164,7 @@ def test_a_run_whose_emulator_was_killed_says_so(
     top: Top, running: Cluster, emulate: Emulate
 ) -> None:
     terminal = top()
-    terminal.see("q leaves")
+    terminal.see("worker-0  running")  # its history has come: from now on it is known
     supervisor = psutil.Process(int(running.wait_for(event="run").data["pid"]))
     supervisor.kill()
     psutil.wait_procs([supervisor], timeout=60)

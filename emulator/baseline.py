@@ -1,4 +1,4 @@
-"""What a rate is held against: the baselines that are stored beside a scenario.
+"""The baselines that are stored beside a scenario, for rates to be held against.
 
 A rate says something of the machine too. So a baseline keeps the machine it was measured on, and
 where the scenario has a reference, the share of its rate, which says as much on any other machine.
@@ -17,16 +17,15 @@ from pathlib import Path
 
 from filelock import FileLock
 from platformdirs import user_cache_path
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from emulator.errors import UsageError
 from emulator.scenario.model import Scenario
+from emulator.yardstick import Stored, Yardstick
 
 __all__ = [
     "FILE",
     "Baselines",
-    "Stored",
-    "Yardstick",
     "baseline_key",
     "machine",
     "measured",
@@ -35,37 +34,6 @@ __all__ = [
 
 FILE = "baselines.json"
 """Its name, beside the scenarios that it is of."""
-
-
-class Stored(BaseModel):
-    """What a scenario came to once, for later runs to be held against."""
-
-    model_config = ConfigDict(frozen=True)
-
-    steps_per_second: float = Field(gt=0, allow_inf_nan=False)
-    of_reference: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Its rate as a share of that of its reference, run in the same session."""
-    engine: str
-    machine: str
-    """Rates are compared on such a machine only; shares of a reference on any."""
-    measured: str
-    """The day, as 2026-11-20."""
-
-
-class Yardstick(BaseModel):
-    """What one run is held against; it stands in the plan, so that a verdict needs no more."""
-
-    model_config = ConfigDict(frozen=True)
-
-    baseline: Stored | None = None
-    reference: float | None = None
-    """Steps per second of the reference variant, run in the same session."""
-    reference_run: str = ""
-    """Its run id."""
-    machine: str
-    """Where this run is."""
-    storing: bool = False
-    """What it comes to becomes the baseline."""
 
 
 class Baselines:

@@ -17,11 +17,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from emulator import rendezvous
-from emulator.baseline import Yardstick
 from emulator.errors import Unsupported
 from emulator.netem import Link, between_all
 from emulator.scenario.faults import PlannedFault, timeline
 from emulator.scenario.model import Dockerfile, Role, Scenario
+from emulator.yardstick import Yardstick
 
 __all__ = ["Plan", "Site", "Task", "make_plan", "new_run_id"]
 

@@ -81,7 +81,7 @@ class Result:
     @property
     def lost_steps(self) -> int | None:
         """Steps that were done again after restarts."""
-        return None if self.final_step is None else self.analysis.lost_steps
+        return self.analysis.lost
 
     @property
     def restarts(self) -> int:

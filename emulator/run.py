@@ -15,7 +15,6 @@ from typing import Any
 
 from emulator.api.door import Door
 from emulator.api.loopback import Loopback
-from emulator.baseline import Yardstick
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
@@ -27,6 +26,7 @@ from emulator.scenario.model import Scenario
 from emulator.supervisor.events import Interrupted, JobEnd
 from emulator.supervisor.loop import Supervisor
 from emulator.supervisor.successor import Successor
+from emulator.yardstick import Yardstick
 
 CALLS_AT_ONCE = 32
 """Engine calls that are under way at the same time."""

@@ -20,8 +20,6 @@ from pydantic import ValidationError
 from emulator.analysis.checks import Verdict
 from emulator.baseline import (
     Baselines,
-    Stored,
-    Yardstick,
     baseline_key,
     machine,
     measured,
@@ -34,6 +32,7 @@ from emulator.record.folder import Record
 from emulator.results import Result, judge
 from emulator.run import up
 from emulator.scenario.reading import parse
+from emulator.yardstick import Stored, Yardstick
 
 STORED = Stored(steps_per_second=66.3, engine="docker", machine="8 x A", measured="2026-11-20")
 
@@ -126,7 +125,8 @@ def test_whatever_is_put_is_got(
 PUTS = """
 import sys
 from pathlib import Path
-from emulator.baseline import Baselines, Stored
+from emulator.baseline import Baselines
+from emulator.yardstick import Stored
 baselines = Baselines(Path(sys.argv[1]))
 stored = Stored(steps_per_second=1, engine="e", machine="m" * 10_000, measured="d")
 print("ready", flush=True)

@@ -19,9 +19,9 @@ MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
     {"errors", "clock", "units", "steps", "bundled", "netem", "metrics"},
-    {"rendezvous", "scenario", "baseline"},
+    {"rendezvous", "scenario", "yardstick"},
     {"plan"},
-    {"record", "broker"},
+    {"record", "broker", "baseline"},
     {"analysis", "base_image"},
     {"images"},
     {"engines"},

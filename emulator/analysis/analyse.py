@@ -109,6 +109,11 @@ class Analysis:
     """The productive share of the duration."""
 
     @property
+    def lost(self) -> int | None:
+        """The lost steps; None where nobody told of any step: who knows what was lost."""
+        return None if self.final_step is None else self.lost_steps
+
+    @property
     def worst_recovery(self) -> float | None:
         """The longest of all recoveries; None as well where one of them never came."""
         return max(self.recoveries, default=None) if not self.unrecovered else None

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 from emulator.analysis.analyse import Analysis
-from emulator.analysis.gate import NOTHING, Against, compared
+from emulator.analysis.gate import GATE, NOTHING, Against, compared
 from emulator.analysis.invariants import INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
 from emulator.metrics.samples import Sample
@@ -44,7 +44,7 @@ REACHED = (
     "accuracy",
     "min_goodput",
     "throughput.min",
-    "throughput.at_least",
+    GATE,
     "recovers_within",
 )
 """Expectations that a job meets in the course of time, by the beginning of their names."""
@@ -72,7 +72,7 @@ def judge(
     """
     verdicts: list[Verdict] = []
     promises = {name: partial(_promise, name, history) for name in INVARIANTS}
-    gate = {"throughput.at_least": partial(_throughput_share, held)}
+    gate = {GATE: partial(_throughput_share, held)}
     checks: Mapping[str, Check] = {**_CHECKS, **promises, **gate}
     for name, check in checks.items():
         try:
@@ -227,7 +227,7 @@ def _throughput_share(held: Against, expect: Expectations, found: Analysis) -> I
     came = compared(wanted.at_least, wanted.of, found.steps_per_second, held, ended=ended)
     status: Status = "unknown" if came.holds is None else "ok" if came.holds else "failed"
     least = f"at least {wanted.at_least:g} of the {wanted.of}"
-    yield Verdict("throughput.at_least", status, least, came.said)
+    yield Verdict(GATE, status, least, came.said)
 
 
 def _shares(when: str, share: Share, found: Analysis) -> Iterator[Verdict]:
@@ -255,8 +255,7 @@ def _restarts(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
 
 def _lost_steps(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     if expect.max_lost_steps is not None:
-        lost = None if found.final_step is None else found.lost_steps
-        yield _at_most("max_lost_steps", expect.max_lost_steps, lost, "{:.0f}")
+        yield _at_most("max_lost_steps", expect.max_lost_steps, found.lost, "{:.0f}")
 
 
 def _recovers_within(expect: Expectations, found: Analysis) -> Iterator[Verdict]:

@@ -86,8 +86,7 @@ def _row(
         outcome=analysis.outcome,
         verdict=overall(verdicts),
         final_step=analysis.final_step,
-        # Who told of no step has lost none that we would know of.
-        lost_steps=None if analysis.final_step is None else analysis.lost_steps,
+        lost_steps=analysis.lost,
         restarts=analysis.restarts,
         worst_recovery=rounded(analysis.worst_recovery),
         unrecovered=analysis.unrecovered,

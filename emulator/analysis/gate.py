@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emulator.baseline import Stored, Yardstick
 from emulator.plan import Plan
+from emulator.yardstick import Stored, Yardstick
 
-__all__ = ["NOTHING", "Against", "Compared", "against", "compared"]
+__all__ = ["GATE", "NOTHING", "Against", "Compared", "against", "compared"]
+
+GATE = "throughput.at_least"
+"""What the verdict is called."""
 
 PYTEST_RUNS_IT = "the reference was not run; pytest runs it"
 STORES_ONE = "`pytest --emulator-update-baseline`"

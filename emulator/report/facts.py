@@ -149,7 +149,7 @@ def key_figures(facts: Facts) -> Iterator[Figure]:
         yield Figure("Examples/s", _number(examples), "of the job")
     final = "—" if found.final_step is None else str(found.final_step)
     yield Figure("Final step", final, "the furthest of any task")
-    lost = "—" if found.final_step is None else str(found.lost_steps)
+    lost = "—" if found.lost is None else str(found.lost)
     yield Figure("Steps lost", lost, "done again after restarts")
     goodput = "—" if found.goodput is None else f"{found.goodput:.0%}"
     yield Figure("Goodput", goodput, "productive share of the time")

@@ -79,7 +79,7 @@ def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
         "steps_per_second": found.steps_per_second,
         "examples_per_second": found.examples_per_second,
         "final_step": found.final_step,
-        "lost_steps": None if found.final_step is None else found.lost_steps,
+        "lost_steps": found.lost,
         "goodput": found.goodput,
         "restarts": found.restarts,
         "recovery": found.worst_recovery,

@@ -173,7 +173,7 @@ def _shared(
 ) -> Result:
     """Return the run of a class or a module, which ends with the last test there."""
     if TESTED not in node.stash:
-        made = replace(emulator, _told=[], _leases=[], _clusters=[])
+        made = replace(emulator)
         node.stash[TESTED] = made
         node.addfinalizer(lambda: made.close(failed=node.stash.get(FAILED, False)))
     shared = node.stash.setdefault(_SHARED, {})

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from emulator.baseline import Yardstick, machine, measured
+from emulator.analysis.gate import GATE
+from emulator.baseline import machine, measured
 from emulator.broker import Broker, Capacity, Claim, Lease, Need, need_of
 from emulator.engines import Engine, choose
 from emulator.errors import EmulatorError, EngineError, EngineMissing, Unsupported, UsageError
@@ -27,6 +28,7 @@ from emulator.scenario.variants import assignments
 from emulator.testing.running import Running, RunningCluster
 from emulator.testing.settings import Settings
 from emulator.testing.wanted import Given, Sets, Wanted, assigned, read
+from emulator.yardstick import Yardstick
 
 __all__ = ["Emulator", "Ran", "recover", "sweep"]
 
@@ -87,9 +89,9 @@ class Emulator:
     untimed: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     say: Callable[[str], None] = log.info
     broker: Broker = field(default_factory=Broker)
-    _told: list[_Told] = field(default_factory=list)
-    _leases: list[Lease] = field(default_factory=list)
-    _clusters: list[RunningCluster] = field(default_factory=list)
+    _told: list[_Told] = field(init=False, default_factory=list)
+    _leases: list[Lease] = field(init=False, default_factory=list)
+    _clusters: list[RunningCluster] = field(init=False, default_factory=list)
 
     def up(
         self,
@@ -277,12 +279,6 @@ class Emulator:
         run_id = new_run_id(wanted.scenario.name)
 
         def perform(listener: Listener) -> Result:
-            result = run_it(listener)
-            if not (reference or self.settings.keep):
-                lease.release()
-            return result
-
-        def run_it(listener: Listener) -> Result:
             engine = self._choose(engine_name)
             lease.began_run(run_id, engine.name, self.out / run_id)
             result = up(
@@ -299,6 +295,8 @@ class Emulator:
             )
             if held_against is not None and held_against.storing:
                 _store(result, wanted, held_against)
+            if not (reference or self.settings.keep):
+                lease.release()
             return result
 
         running = Running(perform, self._listener())
@@ -334,12 +332,12 @@ class Emulator:
 
 
 def _store(result: Result, wanted: Wanted, held_against: Yardstick) -> None:
-    """Store what a run came to as the baseline, unless its job did not end as it should."""
-    engine, rate = result.summary["engine"], result.steps_per_second
-    ended = result.outcome == wanted.scenario.expect.outcome
-    compared = held_against.reference or not wanted.scenario.reference
-    if wanted.store and rate and ended and compared:
-        wanted.store.put(wanted.key(engine), measured(rate, held_against.reference, engine))
+    """Store what a run came to as the baseline, where its verdict says that it is."""
+    stored = any(v.expectation == GATE and v.status == "ok" for v in result.verdicts)
+    if stored and wanted.store and result.steps_per_second:
+        engine = result.summary["engine"]
+        came = measured(result.steps_per_second, held_against.reference, engine)
+        wanted.store.put(wanted.key(engine), came)
 
 
 def _lacks(error: EmulatorError, what: str, settings: Settings) -> BaseException:

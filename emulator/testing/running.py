@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 from emulator.api.client import Cluster
 from emulator.errors import EmulatorError, UsageError
@@ -26,7 +27,7 @@ class Running:
         self.error: BaseException | None = None
         """What went wrong, once it is over."""
         self._result: Result | None = None
-        self._told = False
+        self._raised = False
         self._stop: Callable[[], None] | None = None
         self._asked_to_stop = False
         self._lock = threading.Lock()
@@ -41,7 +42,8 @@ class Running:
         __tracebackhide__ = True
         self._thread.start()
         self._wait_for(self._up.wait)
-        self.settle()
+        if self.error is not None:
+            self._raise(self.error)
 
     def result(self) -> Result:
         """Wait for the run's end; raises what went wrong with the emulator or the engine."""
@@ -49,19 +51,23 @@ class Running:
         if self._thread.ident is None:
             self._thread.start()
         self._wait_for(self._thread.join)
-        self._told = False
-        self.settle()
+        if self.error is not None:
+            self._raise(self.error)
         assert self._result is not None, "it is over and nothing went wrong"
         return self._result
 
     def settle(self) -> None:
         """Raise what went wrong, if nobody was told of it."""
         __tracebackhide__ = True
-        if self.error is not None and not self._told:
-            self._told = True
-            if isinstance(self.error, EmulatorError):
-                raise self.error.with_traceback(None)  # a sentence; where it arose says nothing
-            raise self.error
+        if self.error is not None and not self._raised:
+            self._raise(self.error)
+
+    def _raise(self, error: BaseException) -> NoReturn:
+        __tracebackhide__ = True
+        self._raised = True
+        if isinstance(error, EmulatorError):
+            raise error.with_traceback(None)  # a sentence; where it arose says nothing
+        raise error
 
     def ask_to_stop(self) -> None:
         """End the job as Ctrl-C does, and a second time at once; don't wait for it."""

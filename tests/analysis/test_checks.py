@@ -14,9 +14,9 @@ from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
 from emulator.analysis.checks import EXIT_CODES, Status, Verdict, judge, overall, summary
 from emulator.analysis.gate import Against
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
-from emulator.baseline import Yardstick
 from emulator.metrics.samples import Sample, Usage
 from emulator.scenario.model import Expectations
+from emulator.yardstick import Yardstick
 from tests.histories import began_again, ended, history, phase, step
 
 RAN = Analysis(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.analysis.gate import Against, Compared, against, compared
-from emulator.baseline import Stored, Yardstick
+from emulator.yardstick import Stored, Yardstick
 from tests.histories import a_plan
 
 STORED = Stored(steps_per_second=20, engine="docker", machine="8 x A", measured="2026-11-20")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.baseline import Baselines, Stored, machine
+from emulator.baseline import Baselines, machine
+from emulator.yardstick import Stored
 from tests.conftest import Emulate, own
 
 RUN = own("cli")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -102,7 +101,10 @@ def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(
 def test_a_real_ctrl_c_ends_workers_and_clusters(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
-    scenario("long", shell=FOREVER, parametrize={"seed": [1, 2]}, timeout="5m")
+    told = pytester.path / "up"
+    os.mkfifo(told)
+    shell = f"echo up > {told}; {FOREVER}"
+    scenario("long", shell=shell, parametrize={"seed": [1, 2]}, timeout="5m")
     runs = pytester.path / "runs"
     silent = subprocess.DEVNULL
     session = pytester.popen(
@@ -112,11 +114,9 @@ def test_a_real_ctrl_c_ends_workers_and_clusters(
         stderr=silent,
         process_group=0,
     )
-    up: set[Path] = set()
-    while len(up) < 2:
-        time.sleep(0.05)
-        up = {p for p in runs.glob("*/history.jsonl") if '"step": 5' in p.read_text()}
-        assert session.poll() is None
+    # For writing too, so that it does not end between the two.
+    with os.fdopen(os.open(told, os.O_RDWR), "r") as pipe:
+        assert [pipe.readline(), pipe.readline()] == ["up\n", "up\n"]
     os.killpg(session.pid, signal.SIGINT)
     session.wait(timeout=120)
     assert session.returncode == pytest.ExitCode.INTERRUPTED

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from platformdirs import user_cache_path
 from pydantic import TypeAdapter, ValidationError
 
 from emulator.errors import UsageError
+from emulator.metrics import gpu
 from emulator.scenario.model import Scenario
 from emulator.yardstick import Stored, Yardstick
 
@@ -28,6 +30,7 @@ __all__ = [
     "Baselines",
     "baseline_key",
     "machine",
+    "machine_of",
     "measured",
     "yardstick_beside",
 ]
@@ -102,23 +105,25 @@ class Baselines:
 _FILE = TypeAdapter(dict[str, Stored])
 
 
-def baseline_key(name: str, variant: str, engine: str) -> str:
-    """Return under which key a run is stored: `quickstart[cluster.worker=4] docker` (pure)."""
-    return f"{name}[{variant}] {engine}" if variant else f"{name} {engine}"
+def baseline_key(path: Path, variant: str, engine: str) -> str:
+    """Return under which key a run is stored: `quickstart[cluster.worker=4] docker` (pure).
+
+    By its file, since several may have scenarios of one name.
+    """
+    return f"{path.stem}[{variant}] {engine}" if variant else f"{path.stem} {engine}"
 
 
-def measured(
-    rate: float, reference: float | None, engine: str, *, on: date | None = None
-) -> Stored:
-    """Return what is to be stored of a run on this machine.
+def measured(rate: float, held: Yardstick, engine: str, *, on: date | None = None) -> Stored:
+    """Return what is to be stored of a run.
 
-    `rate` and that of its `reference` are steps per second, `on` is today where nothing is said.
+    `rate` is in steps per second; `held` knows its machine and the rate of its reference; `on` is
+    today where nothing is said.
     """
     return Stored(
         steps_per_second=_digits(rate),
-        of_reference=_digits(rate / reference) if reference else None,
+        of_reference=_digits(rate / held.reference) if held.reference else None,
         engine=engine,
-        machine=machine(),
+        machine=held.machine,
         measured=(on or datetime.now(UTC).date()).isoformat(),
     )
 
@@ -128,9 +133,22 @@ def _digits(number: float) -> float:
     return float(f"{number:.6g}")
 
 
-def machine() -> str:
-    """Return what makes rates comparable: `8 x Intel(R) Xeon(R) Platinum`; no host name does."""
-    return f"{os.cpu_count()} x {_cpu()}"
+def machine(*, gpus: bool = False) -> str:
+    """Return what makes rates comparable: `8 x Intel(R) Xeon(R) Platinum`; no host name does.
+
+    With its `gpus`, `, 2 x NVIDIA H200` comes after that.
+    """
+    known = f"{os.cpu_count()} x {_cpu()}"
+    if gpus:
+        found = [device for device in gpu.devices().gpus if not device.divided]
+        names = Counter(device.name or "GPU" for device in found)
+        known += "".join(f", {count} x {name}" for name, count in sorted(names.items()))
+    return known
+
+
+def machine_of(scenario: Scenario) -> str:
+    """Return what makes rates of a scenario comparable; GPUs where it asks for any."""
+    return machine(gpus=any(role.gpus.count for role in scenario.cluster.values()))
 
 
 def _cpu() -> str:
@@ -152,5 +170,5 @@ def yardstick_beside(
     throughput = scenario.expect.throughput
     if throughput is None or throughput.of != "baseline":
         return None
-    stored = Baselines.beside(path).get(baseline_key(scenario.name, variant, engine))
-    return Yardstick(baseline=stored, machine=machine())
+    stored = Baselines.beside(path).get(baseline_key(path, variant, engine))
+    return Yardstick(baseline=stored, machine=machine_of(scenario))

@@ -17,7 +17,7 @@ ours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 __all__ = [
@@ -81,12 +81,14 @@ class ScenarioError(UsageError):
 class Unsupported(UsageError):
     """The scenario asks for something that the chosen engine can't do.
 
-    `lacks` says what another machine might have: `docker`, `gpu`, or `network` (its kernel).
+    `lacks` says what another machine might have: `docker`, `gpu`, `network` (its kernel).
     """
 
-    def __init__(self, message: str, hint: str = "", *, lacks: str = "docker") -> None:
+    def __init__(
+        self, message: str, hint: str = "", *, lacks: Collection[str] = ("docker",)
+    ) -> None:
         super().__init__(message, hint)
-        self.lacks = lacks
+        self.lacks = frozenset(lacks)
 
 
 class EngineError(EmulatorError):

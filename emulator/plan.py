@@ -189,7 +189,7 @@ def _hand_out_gpus(wanted: Sequence[tuple[str, Role]], site: Site) -> list[tuple
             f"{next(n for n, s in wanted if s.gpus.count)} asks for a GPU, "
             f"but the {site.engine} engine has none to hand out.",
             "Run `emulate doctor` to see why, or leave `gpus:` out and use `image: auto`.",
-            lacks="gpu",
+            lacks={"gpu"},
         )
     free = list(devices)
     handed: dict[str, tuple[str, ...]] = {}
@@ -214,7 +214,7 @@ def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, 
             f"{name} asks for {count} GPU(s), but of {total} that there are only "
             f"{len(free)} are left for it.",
             "Ask for fewer, or write `gpus: {count: 1, shared: true}`.",
-            lacks="gpu",
+            lacks={"gpu"},
         )
     return tuple(free[:count])
 

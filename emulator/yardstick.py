@@ -32,6 +32,8 @@ class Yardstick(BaseModel):
     """Steps per second of the reference variant, run in the same session."""
     reference_run: str = ""
     """Its run id."""
+    reference_came: str = ""
+    """Where it gave no rate, what came of it."""
     machine: str
     """Where this run is."""
     storing: bool = False

@@ -22,12 +22,14 @@ from emulator.baseline import (
     Baselines,
     baseline_key,
     machine,
+    machine_of,
     measured,
     yardstick_beside,
 )
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import UsageError
+from emulator.metrics.gpu import Gpu, Gpus
 from emulator.record.folder import Record
 from emulator.results import Result, judge
 from emulator.run import up
@@ -197,42 +199,53 @@ def test_a_killed_process_leaves_a_whole_file_and_no_lock(
 # --- What is stored -----------------------------------------------------------------------------
 
 
-def test_a_key_is_of_the_scenario_its_variant_and_the_engine() -> None:
-    assert baseline_key("ps-loss", "", "docker") == "ps-loss docker"
-    assert baseline_key("ps-loss", "seed=1 a=b", "docker") == "ps-loss[seed=1 a=b] docker"
+def test_a_key_is_of_the_file_the_variant_and_the_engine() -> None:
+    assert baseline_key(Path("a/ps-loss.yaml"), "", "docker") == "ps-loss docker"
+    assert baseline_key(Path("ps-loss.yml"), "seed=1 a=b", "docker") == "ps-loss[seed=1 a=b] docker"
 
 
 def test_a_machine_is_its_cores_and_its_cpu() -> None:
     cores, cross, cpu = machine().partition(" x ")
     assert (int(cores), cross) == (os.cpu_count(), " x ")
     assert cpu.strip() == cpu != ""
-    assert machine() == machine()
+    assert machine() == machine_of(parse(TEXT))
 
 
-def test_what_was_measured_has_few_digits_and_its_day() -> None:
-    stored = measured(66.3123456789, 3.0, "docker", on=date(2026, 11, 20))
-    assert stored == Stored(
+def test_of_a_scenario_with_gpus_a_machine_is_its_gpus_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("NVIDIA H200", "NVIDIA A100", "NVIDIA H200", "")
+    found = Gpus(tuple(Gpu(n, f"GPU-{n}", name, 1 << 30) for n, name in enumerate(names)))
+    monkeypatch.setattr("emulator.metrics.gpu.devices", lambda: found)
+    with_gpus = parse(TEXT.replace("worker: 1", "worker: {gpus: 1}"))
+    assert machine_of(with_gpus) == (f"{machine()}, 1 x GPU, 1 x NVIDIA A100, 2 x NVIDIA H200")
+
+
+def test_what_was_measured_has_few_digits_its_machine_and_its_day() -> None:
+    held = Yardstick(machine="8 x A", reference=3.0)
+    assert measured(66.3123456789, held, "docker", on=date(2026, 11, 20)) == Stored(
         steps_per_second=66.3123,
         of_reference=22.1041,
         engine="docker",
-        machine=machine(),
+        machine="8 x A",
         measured="2026-11-20",
     )
-    assert measured(1e-7, None, "docker").of_reference is None
-    assert measured(1e-7, None, "docker").steps_per_second == 1e-7
-    assert date.fromisoformat(measured(1, None, "docker").measured)
+    alone = measured(1e-7, Yardstick(machine="8 x A"), "docker")
+    assert alone.of_reference is None
+    assert alone.steps_per_second == 1e-7
+    assert date.fromisoformat(alone.measured)
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
 def test_what_is_no_rate_is_not_stored(rate: float) -> None:
     with pytest.raises(ValidationError):
-        measured(rate, None, "docker")
+        measured(rate, Yardstick(machine="8 x A"), "docker")
 
 
 # --- The verdict of a run -----------------------------------------------------------------------
 
 TEXT = "name: b\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
-BASELINE = "expect: {throughput: {at_least: 0.9, of: baseline}}\n"
+BASELINE = "expect:\n  throughput: {at_least: 0.9, of: baseline}\n"
 
 
 def run(tmp_path: Path, yardstick: Yardstick | None, extra: str = "") -> Result:
@@ -253,6 +266,21 @@ def run(tmp_path: Path, yardstick: Yardstick | None, extra: str = "") -> Result:
 def stored_at(rate: float, **more: Any) -> Yardstick:
     stored = Stored(steps_per_second=rate, engine="memory", machine="m", measured="2026-11-20")
     return Yardstick(baseline=stored, machine="m", **more)
+
+
+FINAL_STEP = "  final_step: 51\n"
+
+
+def test_only_what_passes_otherwise_is_stored(tmp_path: Path) -> None:
+    """The steps end at 50; the rate alone would be stored."""
+    result = run(tmp_path, stored_at(12.0, storing=True), FINAL_STEP)
+    said = {v.expectation: (v.status, v.got) for v in result.verdicts}
+    assert said["final_step"] == ("failed", "50")
+    status, got = said["throughput.at_least"]
+    assert (status, got.partition(", ")[2]) == (
+        "unknown",
+        "not stored: another expectation does not hold",
+    )
 
 
 @pytest.mark.parametrize(
@@ -300,7 +328,7 @@ def test_a_plan_of_before_there_were_baselines_is_read(tmp_path: Path) -> None:
 def test_a_yardstick_is_what_is_stored_beside_the_scenario(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     scenario = parse(TEXT + BASELINE)
-    Baselines.beside(path).put(baseline_key("b", "seed=1", "docker"), STORED)
+    Baselines.beside(path).put(baseline_key(path, "seed=1", "docker"), STORED)
     assert (tmp_path / "baselines.json").is_file()
     found = yardstick_beside(path, scenario, "docker", "seed=1")
     assert found == Yardstick(baseline=STORED, machine=machine())

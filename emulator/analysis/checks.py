@@ -70,10 +70,15 @@ def judge(
 
     `held` is what the rate is held against where a share of another is expected.
     """
-    verdicts: list[Verdict] = []
     promises = {name: partial(_promise, name, history) for name in INVARIANTS}
-    gate = {GATE: partial(_throughput_share, held)}
-    checks: Mapping[str, Check] = {**_CHECKS, **promises, **gate}
+    verdicts = _judged({**_CHECKS, **promises}, expect, analysis)
+    passed = overall(verdicts) == "ok"
+    return verdicts + _judged({GATE: partial(_gate, held, passed)}, expect, analysis)
+
+
+def _judged(checks: Mapping[str, Check], expect: Expectations, analysis: Analysis) -> list[Verdict]:
+    """Make some checks, and take back what can't be said of a run that was cut short."""
+    verdicts: list[Verdict] = []
     for name, check in checks.items():
         try:
             verdicts += check(expect, analysis)
@@ -219,12 +224,12 @@ def _throughput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
         yield from _shares("after", expect.throughput.after, found)
 
 
-def _throughput_share(held: Against, expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+def _gate(held: Against, passed: bool, expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    """Judge the rate as a share of another; `passed`: all other expectations hold."""
     wanted = expect.throughput
     if wanted is None or wanted.at_least is None or wanted.of is None:
         return
-    ended = found.outcome == expect.outcome
-    came = compared(wanted.at_least, wanted.of, found.steps_per_second, held, ended=ended)
+    came = compared(wanted.at_least, wanted.of, found.steps_per_second, held, passed=passed)
     status: Status = "unknown" if came.holds is None else "ok" if came.holds else "failed"
     least = f"at least {wanted.at_least:g} of the {wanted.of}"
     yield Verdict(GATE, status, least, came.said)

@@ -12,7 +12,6 @@ __all__ = ["GATE", "NOTHING", "Against", "Compared", "against", "compared"]
 GATE = "throughput.at_least"
 """What the verdict is called."""
 
-PYTEST_RUNS_IT = "the reference was not run; pytest runs it"
 STORES_ONE = "`pytest --emulator-update-baseline`"
 
 
@@ -42,17 +41,17 @@ def against(plan: Plan) -> Against:
     return Against(plan.yardstick, plan.engine, bool(plan.scenario.reference))
 
 
-def compared(least: float, of: str, rate: float | None, held: Against, *, ended: bool) -> Compared:
-    """Compare a rate in steps per second; `ended`: the job came to the end that was expected."""
+def compared(least: float, of: str, rate: float | None, held: Against, *, passed: bool) -> Compared:
+    """Compare a rate in steps per second; only one of a run that `passed` otherwise is stored."""
     if rate is None:
         return Compared(None, "the tasks' output does not say")
     given = held.yardstick
     if of == "reference":
         if given is None or not given.reference:
-            return Compared(None, PYTEST_RUNS_IT)
+            return Compared(None, _no_reference(given))
         return _share(least, rate / given.reference, f"of the reference, {_rates(rate, given)}")
     if given is not None and given.storing:
-        return _stored(rate, given, held.by_reference, ended=ended)
+        return _stored(rate, given, held.by_reference, passed=passed)
     if given is None or given.baseline is None:
         return Compared(None, f"no baseline is stored; {STORES_ONE} stores one")
     if held.by_reference:
@@ -60,12 +59,12 @@ def compared(least: float, of: str, rate: float | None, held: Against, *, ended:
     return _by_rate(least, rate, given, given.baseline, held.engine)
 
 
-def _stored(rate: float, given: Yardstick, by_reference: bool, *, ended: bool) -> Compared:
+def _stored(rate: float, given: Yardstick, by_reference: bool, *, passed: bool) -> Compared:
     came = f"{rate:.2f} steps/s"
-    if not ended:
-        return Compared(None, f"{came}, not stored: the job did not end as expected")
+    if not passed:
+        return Compared(None, f"{came}, not stored: another expectation does not hold")
     if by_reference and not given.reference:
-        return Compared(None, f"{came}, not stored: {PYTEST_RUNS_IT}")
+        return Compared(None, f"{came}, not stored: {_no_reference(given)}")
     if by_reference and given.reference:
         came = f"{rate / given.reference:.3f} of the reference, {_rates(rate, given)}"
     return Compared(True, f"{came}, stored as the baseline")
@@ -75,7 +74,7 @@ def _by_reference(least: float, rate: float, given: Yardstick, stored: Stored) -
     if stored.of_reference is None:
         return Compared(None, f"the baseline knows no reference; {STORES_ONE} stores it anew")
     if not given.reference:
-        return Compared(None, PYTEST_RUNS_IT)
+        return Compared(None, _no_reference(given))
     share = rate / given.reference
     now = f"{share:.3f} of the reference, {_rates(rate, given)}"
     then = f"{stored.of_reference:.3f} on {stored.measured}"
@@ -92,6 +91,12 @@ def _by_rate(least: float, rate: float, given: Yardstick, stored: Stored, engine
         )
     was = f"{rate:.2f} of {stored.steps_per_second:.2f} steps/s on {stored.measured}"
     return _share(least, rate / stored.steps_per_second, f"of the baseline, {was}")
+
+
+def _no_reference(given: Yardstick | None) -> str:
+    if given is None or not given.reference_run:
+        return "the reference was not run; pytest runs it"
+    return f"the reference ({given.reference_run}) gave no rate: {given.reference_came}"
 
 
 def _share(least: float, share: float, what: str) -> Compared:

@@ -9,7 +9,7 @@ import secrets
 import socket
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -71,13 +71,14 @@ class Broker:
         came before. Whatever these raise, or a signal's handler, ends the waiting and leaves no
         claim.
 
-        A process that holds a lease does not wait for another, which could be for ever: it gets it
-        at once, beyond the capacity if need be; only devices are never handed out twice.
+        A process that holds a share does not wait for another, which could be for ever: it gets it
+        at once, beyond the capacity if need be; only devices are never handed out twice. A lease of
+        nothing is no share.
 
         Raises UsageError where such a one asks for more GPUs than are free; RecordError.
         """
         began = time.monotonic()
-        lease = Lease(self.folder)
+        lease = Lease(self.folder, need)
         try:
             self._enter(lease, Claim(0, name, os.getpid(), need, capacity), recover)
             self._wait(lease, recover, waiting)
@@ -115,7 +116,7 @@ class Broker:
         return len(found)
 
     def _enter(self, lease: Lease, claim: Claim, recover: Callable[[Claim], None]) -> None:
-        """Put a claim at the end of the line; grant it where this process has a lease."""
+        """Put a claim at the end of the line; grant it where this process has a share."""
 
         def enter(book: Book) -> bool:
             mine = replace(claim, number=book.next_number)
@@ -177,8 +178,9 @@ class Broker:
 class Lease:
     """What was granted, as a context manager that gives it back; so does the process' death."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, need: Need) -> None:
         self.folder = folder
+        self.need = need
         self.key = ""
         self.pipe: io.FileIO | None = None
         self.gpus: tuple[str, ...] = ()
@@ -213,6 +215,27 @@ class Lease:
         finally:
             pipe.close()  # who watches it looks again
 
+    def abandon(self, run_ids: Collection[str]) -> None:
+        """Leave these runs to the next who comes, as if this process had died with them.
+
+        They are removed, if anything is there, before the share is free again: for runs whose end
+        went wrong. Raises RecordError.
+        """
+        _leases.pop(self.key, None)
+        pipe = self.pipe
+        if pipe is None or pipe.closed:
+            return
+
+        def keep(book: Book) -> None:
+            claim = book[self.key]
+            runs = tuple(run for run in claim.runs if run.run_id in run_ids)
+            book.write(self.key, replace(claim, runs=runs))
+
+        try:
+            visit(self.folder, keep)
+        finally:
+            pipe.close()
+
     def __enter__(self) -> Lease:
         return self
 
@@ -231,9 +254,11 @@ os.register_at_fork(after_in_child=_leases.clear)
 
 
 def _holds_any(folder: Path) -> bool:
-    """Say whether this process has a lease."""
+    """Say whether this process has a share that others may wait for."""
     leases = [known() for known in list(_leases.values())]
-    return any(lease is not None and lease.folder == folder for lease in leases)
+    return any(
+        lease is not None and lease.folder == folder and lease.need != Need() for lease in leases
+    )
 
 
 def _before(mine: Claim, book: Book) -> Iterator[tuple[str, Claim]]:

@@ -292,10 +292,20 @@ def require(scenario: Scenario, engine: Engine) -> None:
 
 def require_of(engine: Engine, asked: Iterable[tuple[str, str]]) -> None:
     """Refuse what `engine` has no capability for; `asked` pairs things with what they take."""
-    lacking = [what for what, needed in asked if needed not in engine.capabilities]
+    lacking = [(what, needed) for what, needed in asked if needed not in engine.capabilities]
     if lacking:
-        things = "; ".join(lacking)
-        raise Unsupported(f"The {engine.name} engine can't do this: {things}.", _advice(engine))
+        things = "; ".join(what for what, _ in lacking)
+        raise Unsupported(
+            f"The {engine.name} engine can't do this: {things}.",
+            _advice(engine),
+            lacks=machine_needs(lacking),
+        )
+
+
+def machine_needs(asked: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return what a machine must have for such things: docker, and gpu or network (pure)."""
+    beside = {"gpus": "gpu", "network": "network"}
+    return frozenset({"docker"}) | {beside[needed] for _, needed in asked if needed in beside}
 
 
 def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:

@@ -45,7 +45,7 @@ def missing_parts(api: docker.APIClient, image: str, parts: Iterable[str]) -> No
             + "; ".join(ADVICE[part] for part in lacking)
             + ".",
             "Leave that out, or use an engine with another kernel.",
-            lacks="network",
+            lacks={"network"},
         )
 
 

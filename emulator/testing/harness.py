@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -13,18 +13,19 @@ from typing import Any, TypeVar
 
 import pytest
 
-from emulator.analysis.gate import GATE
-from emulator.baseline import machine, measured
 from emulator.broker import Broker, Capacity, Claim, Lease, Need, need_of
 from emulator.engines import Engine, choose
-from emulator.errors import EmulatorError, EngineError, EngineMissing, Unsupported, UsageError
+from emulator.engines.base import machine_needs, needs
+from emulator.errors import EmulatorError, EngineError, EngineMissing, Unsupported
 from emulator.leftovers import remove
 from emulator.plan import new_run_id
 from emulator.record.folder import Entry, Record, is_live
 from emulator.report.words import describe
 from emulator.results import Listener, Result, finished
 from emulator.run import make_ready, up
+from emulator.scenario.model import Scenario
 from emulator.scenario.variants import assignments
+from emulator.testing.gates import reference_of, store, yardstick
 from emulator.testing.running import Running, RunningCluster
 from emulator.testing.settings import Settings
 from emulator.testing.wanted import Given, Sets, Wanted, assigned, read
@@ -34,13 +35,7 @@ __all__ = ["Emulator", "Ran", "recover", "sweep"]
 
 log = logging.getLogger("emulator")
 
-UNGATED = ("expect.throughput.at_least=null", "expect.throughput.of=null")
-"""A reference is held against nothing."""
-
 _T = TypeVar("_T")
-
-_UNSETTLED: list[Lease] = []
-"""Of runs that may have left something; the process holds them until its end."""
 
 
 @dataclass
@@ -54,6 +49,11 @@ class _Told:
     lease: Lease
     reference: bool
     removed: bool = False
+
+    @property
+    def wrong(self) -> bool:
+        """Something else than its job failed; nobody knows what is left of it."""
+        return self.running.error is not None
 
 
 @dataclass(frozen=True)
@@ -169,14 +169,10 @@ class Emulator:
         told.removed = True
 
     def _give_back(self, lease: Lease) -> None:
-        """Give a share back, unless something of its runs may be left on an engine.
-
-        Then it is held as long as this process lives, and what is left goes with it: whoever comes
-        next finds a dead holder.
-        """
-        errors = [told.running.error for told in self._told if told.lease is lease]
-        if any(isinstance(error, EngineError) for error in errors):
-            _UNSETTLED.append(lease)
+        """Give a share back; what went wrong may have left something, which goes first."""
+        wrong = [told.folder.name for told in self._told if told.lease is lease and told.wrong]
+        if wrong:
+            lease.abandon(wrong)
         else:
             lease.release()
 
@@ -186,28 +182,24 @@ class Emulator:
         yield from sorted(told, key=lambda told: told.reference)
 
     def _planned(self, given: Given, chosen: Sequence[str], engine_name: str | None) -> _Told:
-        """Read it, have its images, wait for its turn; nothing runs yet."""
+        """Read it, have its images, wait for its turn, run its reference; it does not run yet."""
         __tracebackhide__ = True
         wanted = self._read(given, chosen)
-        reference = self._reference(wanted)
+        reference = reference_of(wanted)
         with self.untimed():
             lease, engine = self._lease([wanted, reference], engine_name or self.engine)
         self._leases.append(lease)
-        held_against = self._yardstick(wanted, reference, lease, engine)
-        return self._prepared(wanted, lease, engine, held_against)
+        came = None
+        if reference is not None:
+            told = self._prepared(reference, lease, engine, None, reference=True)
+            came = self._lacking(told.running.result)
+        held = yardstick(wanted, came, engine, storing=self.settings.update_baseline)
+        return self._prepared(wanted, lease, engine, held)
 
-    def _reference(self, wanted: Wanted) -> Wanted | None:
-        """Return the variant that the run's rate is held against, if there is one."""
-        gate = wanted.scenario.expect.throughput
-        if gate is None or gate.of is None or not wanted.scenario.reference:
-            return None
-        changed = [*wanted.chosen, *assignments(wanted.scenario.reference)]
-        return self._read(wanted.given, changed, UNGATED)
-
-    def _read(self, given: Given, chosen: Sequence[str], sets: Sequence[str] = ()) -> Wanted:
+    def _read(self, given: Given, chosen: Sequence[str]) -> Wanted:
         image = () if self.image is None else assignments({"image": self.image})
         folders = [self.item.path.parent, self.settings.root, *self.settings.folders]
-        return read(given, folders, chosen, [*image, *self.settings.sets, *sets])
+        return read(given, folders, chosen, [*image, *self.settings.sets])
 
     def _lease(self, variants: Sequence[Wanted | None], name: str) -> tuple[Lease, str]:
         """Return a share of the machine that is enough for each, and the engine.
@@ -216,7 +208,7 @@ class Emulator:
         """
         __tracebackhide__ = True
         scenarios = [variant.scenario for variant in variants if variant is not None]
-        with contextlib.closing(self._choose(name)) as engine:
+        with contextlib.closing(self._choose(name, scenarios)) as engine:
             for scenario in scenarios:  # what can't run is told before anything is built for it
                 self._lacking(partial(make_ready, scenario, engine, out=self.out))
             for scenario in scenarios:
@@ -235,36 +227,8 @@ class Emulator:
         return found if memory is None else replace(found, memory=memory)
 
     def _waits(self, others: Sequence[Claim]) -> None:
-        log.info("waits for its share of the machine, after %s", ", ".join(c.name for c in others))
-
-    def _yardstick(
-        self, wanted: Wanted, reference: Wanted | None, lease: Lease, engine: str
-    ) -> Yardstick | None:
-        """Return what its rate is held against; its reference variant is run now."""
-        gate = wanted.scenario.expect.throughput
-        if gate is None or gate.of is None:
-            return None
-        baseline = wanted.store.get(wanted.key(engine)) if wanted.store else None
-        run_id, rate = "", None
-        if reference is not None:
-            told = self._prepared(reference, lease, engine, None, reference=True)
-            result = self._lacking(told.running.result)
-            run_id = result.run_id
-            if result.outcome == reference.scenario.expect.outcome:
-                rate = result.steps_per_second or None  # of no step nothing is a share
-        storing = self.settings.update_baseline and gate.of == "baseline"
-        if storing and wanted.store is None:
-            raise UsageError(
-                "A scenario that stands in a test has no file to store its baseline beside.",
-                "Write it to a file, or name a `reference:` and `of: reference`.",
-            )
-        return Yardstick(
-            baseline=baseline,
-            reference=rate,
-            reference_run=run_id,
-            machine=machine(),
-            storing=storing,
-        )
+        names = ", ".join(f"{claim.name} (process {claim.pid})" for claim in others)
+        self.say(f"{self.item.nodeid} waits for its share of the machine, after {names}")
 
     def _prepared(
         self,
@@ -279,7 +243,7 @@ class Emulator:
         run_id = new_run_id(wanted.scenario.name)
 
         def perform(listener: Listener) -> Result:
-            engine = self._choose(engine_name)
+            engine = choose(engine_name)
             lease.began_run(run_id, engine.name, self.out / run_id)
             result = up(
                 wanted.scenario,
@@ -293,8 +257,8 @@ class Emulator:
                 yardstick=held_against,
                 listener=listener,
             )
-            if held_against is not None and held_against.storing:
-                _store(result, wanted, held_against)
+            if held_against is not None:
+                store(result, wanted, held_against)
             if not (reference or self.settings.keep):
                 lease.release()
             return result
@@ -315,13 +279,15 @@ class Emulator:
 
     # --- What the machine lacks -----------------------------------------------------------------
 
-    def _choose(self, name: str) -> Engine:
+    def _choose(self, name: str, scenarios: Iterable[Scenario]) -> Engine:
+        """Return the engine; where none answers, its tests lack all that needs one."""
         if name == "auto" and "docker" in self.settings.require:
             name = "docker"
         try:
             return choose(name)
         except EngineMissing as error:
-            raise _lacks(error, "docker", self.settings) from None
+            asked = [need for scenario in scenarios for need in needs(scenario)]
+            raise _lacks(error, machine_needs(asked), self.settings) from None
 
     def _lacking(self, call: Callable[[], _T]) -> _T:
         __tracebackhide__ = True
@@ -331,19 +297,10 @@ class Emulator:
             raise _lacks(error, error.lacks, self.settings) from None
 
 
-def _store(result: Result, wanted: Wanted, held_against: Yardstick) -> None:
-    """Store what a run came to as the baseline, where its verdict says that it is."""
-    stored = any(v.expectation == GATE and v.status == "ok" for v in result.verdicts)
-    if stored and wanted.store and result.steps_per_second:
-        engine = result.summary["engine"]
-        came = measured(result.steps_per_second, held_against.reference, engine)
-        wanted.store.put(wanted.key(engine), came)
-
-
-def _lacks(error: EmulatorError, what: str, settings: Settings) -> BaseException:
-    """Return what skips the test, or fails it where that is required."""
-    if what in settings.require:
-        said = f"--emulator-require {what}, but: {error}"
+def _lacks(error: EmulatorError, what: Set[str], settings: Settings) -> BaseException:
+    """Return what skips the test, or fails it where any of that is required."""
+    if required := settings.require & what:
+        said = f"--emulator-require {','.join(sorted(required))}, but: {error}"
         return pytest.fail.Exception(said, pytrace=False)
     return pytest.skip.Exception(str(error))
 

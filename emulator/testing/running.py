@@ -78,13 +78,17 @@ class Running:
             stop()
 
     def stop(self) -> None:
-        """End the job as Ctrl-C does, and a second time at once; return when all is removed."""
-        self.ask_to_stop()
+        """End the job as Ctrl-C does, unless it was asked to; return when all is removed.
+
+        Who interrupts this wants it at once.
+        """
+        if not self._asked_to_stop:
+            self.ask_to_stop()
         if self._thread.ident is None:  # interrupted before it began
             return
         try:
             self._thread.join()
-        except BaseException:  # whoever interrupts this wants it at once
+        except BaseException:
             self.ask_to_stop()
             self._thread.join()
             raise

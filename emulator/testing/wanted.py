@@ -31,6 +31,8 @@ class Wanted:
     """A scenario that was read, and what a record keeps of where it came from."""
 
     given: Given
+    folders: tuple[Path, ...]
+    """Where it was looked for."""
     scenario: Scenario
     text: str
     chosen: tuple[str, ...]
@@ -38,7 +40,13 @@ class Wanted:
     path: Path | None
     """None where it stands in the test itself."""
     sets: tuple[str, ...] = ()
-    """What else was overridden, for all tests alike."""
+    """What was overridden before, for all tests alike."""
+    last: tuple[str, ...] = ()
+    """What was overridden after all else."""
+
+    def again(self, chosen: Sequence[str], last: Sequence[str] = ()) -> Wanted:
+        """Read another variant of it. Raises UsageError."""
+        return read(self.given, self.folders, chosen, self.sets, last)
 
     @property
     def variant(self) -> str:
@@ -51,14 +59,19 @@ class Wanted:
         return None if self.path is None else Baselines.beside(self.path)
 
     def key(self, engine: str) -> str:
-        """Return what it is stored by."""
-        return baseline_key(self.scenario.name, self.variant, engine)
+        """Return what it is stored by. Raises UsageError where it is no file's."""
+        if self.path is None:
+            raise UsageError(
+                "A scenario that stands in a test has no file to store its baseline beside.",
+                "Write it to a file, or name a `reference:` and `of: reference`.",
+            )
+        return baseline_key(self.path, " ".join([*self.sets, *self.chosen]), engine)
 
     def command(self, engine: str) -> str:
         """Return what runs it again without pytest."""
         if self.path is None:
             return ""
-        sets = [f"--set={one}" for one in (*self.sets, *self.chosen)]
+        sets = [f"--set={one}" for one in (*self.sets, *self.chosen, *self.last)]
         return shlex.join(["emulate", "up", str(self.path), f"--engine={engine}", *sets])
 
 
@@ -70,18 +83,28 @@ def assigned(sets: Sets) -> list[str]:
 
 
 def read(
-    given: Given, folders: Sequence[Path], chosen: Sequence[str] = (), sets: Sequence[str] = ()
+    given: Given,
+    folders: Sequence[Path],
+    chosen: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    last: Sequence[str] = (),
 ) -> Wanted:
-    """Read a scenario; `chosen` is what sets this variant of it apart. Raises UsageError."""
-    overrides = [*sets, *chosen]
+    """Read a scenario with `sets`, then `chosen`, then `last` overridden. Raises UsageError.
+
+    `chosen` is what sets this variant of it apart.
+    """
+    overrides = [*sets, *chosen, *last]
+    path = None
     if isinstance(given, Mapping):
         text = json.dumps(_written(given), indent=2)
         scenario = parse(text, file="the test", folder=folders[0], sets=overrides)
-        return Wanted(given, scenario, text, tuple(chosen), None, tuple(sets))
-    path = _find(given, folders)
-    scenario = load(path, overrides)
-    text = path.read_text(encoding="utf-8")
-    return Wanted(given, scenario, text, tuple(chosen), path, tuple(sets))
+    else:
+        path = _find(given, folders)
+        scenario = load(path, overrides)
+        text = path.read_text(encoding="utf-8")
+    return Wanted(
+        given, tuple(folders), scenario, text, tuple(chosen), path, tuple(sets), tuple(last)
+    )
 
 
 def _written(value: Any) -> Any:  # noqa: ANN401  whatever a test gives

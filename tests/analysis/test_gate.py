@@ -27,6 +27,10 @@ def changed(held: Against, **changes: Any) -> Against:
     return replace(held, yardstick=held.yardstick.model_copy(update=changes))
 
 
+NOT_RUN = changed(BY_SHARE, reference=None, reference_run="")
+GAVE_NONE = changed(BY_SHARE, reference=None, reference_came="failed: worker-0 ended with 3")
+
+
 @pytest.mark.parametrize(
     ("rate", "held", "came"),
     [
@@ -61,8 +65,8 @@ def changed(held: Against, **changes: Any) -> Against:
             ),
         ),
         (17.0, BY_SHARE, Compared(False, "0.850 of the baseline: 0.425 of the reference")),
-        (18.0, changed(BY_SHARE, reference=None), Compared(None, "the reference was not run")),
-        (18.0, changed(BY_SHARE, reference=0.0), Compared(None, "the reference was not run")),
+        (18.0, NOT_RUN, Compared(None, "the reference was not run; pytest runs it")),
+        (18.0, GAVE_NONE, Compared(None, "the reference (ref-1) gave no rate: failed: worker-0")),
         (18.0, changed(BY_SHARE, baseline=None), Compared(None, "no baseline is stored")),
         (18.0, changed(BY_SHARE, baseline=STORED), Compared(None, "the baseline knows no refer")),
         (
@@ -80,8 +84,8 @@ def changed(held: Against, **changes: Any) -> Against:
         ),
         (
             18.0,
-            changed(BY_SHARE, storing=True, reference=None),
-            Compared(None, "18.00 steps/s, not stored: the reference was not run; pytest runs it"),
+            changed(GAVE_NONE, storing=True),
+            Compared(None, "18.00 steps/s, not stored: the reference (ref-1) gave no rate: failed"),
         ),
         (None, changed(BY_RATE, storing=True), Compared(None, "the tasks' output does not say")),
     ],
@@ -89,7 +93,7 @@ def changed(held: Against, **changes: Any) -> Against:
 def test_a_rate_is_held_against_a_baseline(
     rate: float | None, held: Against, came: Compared
 ) -> None:
-    found = compared(0.9, "baseline", rate, held, ended=True)
+    found = compared(0.9, "baseline", rate, held, passed=True)
     assert found.holds is came.holds
     assert found.said.startswith(came.said)
 
@@ -105,7 +109,8 @@ def test_a_rate_is_held_against_a_baseline(
         (35.0, TO_REFERENCE, Compared(False, "0.875 of the reference, 35.00 of 40.00 steps/s (re")),
         (None, TO_REFERENCE, Compared(None, "the tasks' output does not say")),
         (36.0, Against(), Compared(None, "the reference was not run; pytest runs it")),
-        (36.0, changed(TO_REFERENCE, reference=None), Compared(None, "the reference was not run")),
+        (36.0, NOT_RUN, Compared(None, "the reference was not run; pytest runs it")),
+        (36.0, GAVE_NONE, Compared(None, "the reference (ref-1) gave no rate: failed: worker-0")),
         # Nothing is stored of what is judged by its reference alone.
         (35.0, changed(TO_REFERENCE, storing=True), Compared(False, "0.875 of the reference")),
     ],
@@ -113,15 +118,15 @@ def test_a_rate_is_held_against_a_baseline(
 def test_a_rate_is_held_against_a_reference(
     rate: float | None, held: Against, came: Compared
 ) -> None:
-    found = compared(0.9, "reference", rate, held, ended=True)
+    found = compared(0.9, "reference", rate, held, passed=True)
     assert found.holds is came.holds
     assert found.said.startswith(came.said)
 
 
-def test_what_did_not_end_as_expected_is_judged_but_not_stored() -> None:
-    assert compared(0.9, "baseline", 18.0, BY_RATE, ended=False).holds is True
-    found = compared(0.9, "baseline", 18.0, changed(BY_RATE, storing=True), ended=False)
-    assert found == Compared(None, "18.00 steps/s, not stored: the job did not end as expected")
+def test_of_a_run_that_fails_otherwise_the_rate_is_judged_but_not_stored() -> None:
+    assert compared(0.9, "baseline", 18.0, BY_RATE, passed=False).holds is True
+    found = compared(0.9, "baseline", 18.0, changed(BY_RATE, storing=True), passed=False)
+    assert found == Compared(None, "18.00 steps/s, not stored: another expectation does not hold")
 
 
 _RATES = st.floats(0.01, 1e5)
@@ -131,9 +136,9 @@ _RATES = st.floats(0.01, 1e5)
 def test_a_faster_machine_changes_no_share_of_a_reference(
     rate: float, reference: float, least: float, faster: float
 ) -> None:
-    slow = compared(least, "baseline", rate, changed(BY_SHARE, reference=reference), ended=True)
+    slow = compared(least, "baseline", rate, changed(BY_SHARE, reference=reference), passed=True)
     held = changed(BY_SHARE, reference=reference * faster, machine="another")
-    fast = compared(least, "baseline", rate * faster, held, ended=True)
+    fast = compared(least, "baseline", rate * faster, held, passed=True)
     # Unless the share is the bound itself, to the last digit.
     near = abs(rate / reference / 0.5 - least) < 1e-9 * least
     assert near or slow.holds is fast.holds is not None

@@ -66,6 +66,9 @@ def main(folder: str, name: str, cpus: str, gpus: str, *devices: str) -> None:
             case ["release"]:
                 leases.pop().release()
                 say("released")
+            case ["abandon", *run_ids]:
+                leases.pop().abandon(run_ids)
+                say("abandoned")
             case ["release", "first"]:
                 leases.pop(0).release()
                 say("released")

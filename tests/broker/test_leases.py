@@ -338,6 +338,44 @@ def test_a_second_lease_of_a_process_is_granted_at_once(party: Start, folder: Pa
     assert holder.tell("again 4 0") == "waiting waiter late"  # it holds nothing any more
 
 
+def test_what_is_abandoned_is_recovered_before_it_is_free(party: Start, folder: Path) -> None:
+    holder = party("holder", 4, 2)
+    assert holder.says() == "granted a b"
+    assert holder.tell("run run-1") == "noted"
+    assert holder.tell("run run-2") == "noted"
+    waiter = party("waiter", 4, 2)
+    assert waiter.says() == "waiting holder"
+    assert holder.tell("abandon run-2") == "abandoned"
+    assert waiter.says() == f"recovering holder {holder.process.pid} run-2"
+    assert waiter.says() == "granted a b"
+    assert holder.tell("again 1 0") == "waiting waiter"  # it holds nothing any more
+    waiter.tell("release")
+    assert holder.says() == "granted"
+    holder.tell("release")
+    take_all(folder)
+
+
+def test_who_abandons_something_may_find_it_as_well(party: Start, folder: Path) -> None:
+    holder = party("holder", 4)
+    assert holder.says() == "granted"
+    assert holder.tell("run run-1") == "noted"
+    assert holder.tell("abandon run-1") == "abandoned"
+    assert holder.tell("again 4 0") == f"recovering holder {holder.process.pid} run-1"
+    assert holder.says() == "granted"
+    assert holder.tell("release") == "released"
+    take_all(folder)
+
+
+def test_who_holds_nothing_but_a_lease_of_nothing_waits_as_others_do(party: Start) -> None:
+    nothing = party("nothing", 0)
+    assert nothing.says() == "granted"
+    holder = party("holder", 4, 2)
+    assert holder.says() == "granted a b"
+    assert nothing.tell("again 1 1") == "waiting nothing holder"
+    holder.tell("release")
+    assert nothing.says() == "granted a"
+
+
 def test_who_takes_nothing_goes_past_those_that_wait(party: Start) -> None:
     holder = party("holder", 4)
     assert holder.says() == "granted"

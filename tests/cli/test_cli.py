@@ -241,7 +241,7 @@ def test_up_holds_a_run_against_the_baseline_beside_its_scenario(
     emulate: Emulate, tmp_path: Path, rate: float, code: int
 ) -> None:
     path = scenario(tmp_path, STEPS, GATE)
-    baselines = store(tmp_path, "test process", rate)
+    baselines = store(tmp_path, "scenario process", rate)
     up = emulate.up(path, "--engine", "process")
     assert up.returncode == code, up.stderr
     (verdict,) = (v for v in up.json["verdicts"] if v["expectation"] == "throughput.at_least")
@@ -254,7 +254,7 @@ def test_up_holds_a_run_against_the_baseline_beside_its_scenario(
 
 def test_a_baseline_is_of_what_was_set(emulate: Emulate, tmp_path: Path) -> None:
     path = scenario(tmp_path, STEPS, GATE)
-    store(tmp_path, "test[cluster.worker=2] process", 0.001)
+    store(tmp_path, "scenario[cluster.worker=2] process", 0.001)
     options = ("--engine", "process", "--set", "cluster.worker=2")
     assert emulate.up(path, *options).returncode == 0
     other = emulate.up(path, "--engine", "process")
@@ -264,8 +264,8 @@ def test_a_baseline_is_of_what_was_set(emulate: Emulate, tmp_path: Path) -> None
 
 def test_each_variant_is_held_against_its_own_baseline(emulate: Emulate, tmp_path: Path) -> None:
     path = scenario(tmp_path, STEPS, GATE)
-    store(tmp_path, "test[seed=1] process", 0.001)
-    store(tmp_path, "test[seed=2] process", 1e6)
+    store(tmp_path, "scenario[seed=1] process", 0.001)
+    store(tmp_path, "scenario[seed=2] process", 1e6)
     done = emulate.up(path, "--engine", "process", "--vary", "seed=1,2,3")
     assert [run["verdict"] for run in done.json] == ["ok", "failed", "unknown"]
     assert done.returncode == 1
@@ -285,8 +285,8 @@ def test_a_file_without_baselines_is_refused_before_anything_starts(
 
 def test_plan_shows_the_baseline_and_warns_of_variants(emulate: Emulate, tmp_path: Path) -> None:
     path = scenario(tmp_path, STEPS, GATE + "parametrize: {seed: [0, 1]}\n")
-    store(tmp_path, "test process", 5.0)
-    store(tmp_path, "test[seed=1] process", 6.0)
+    store(tmp_path, "scenario process", 5.0)
+    store(tmp_path, "scenario[seed=1] process", 6.0)
     planned = emulate("plan", path, "--engine", "process", "--json").json
     assert planned["yardstick"]["baseline"]["steps_per_second"] == 5.0
     assert planned["warnings"] == [

@@ -102,19 +102,6 @@ def test_a_cluster_that_was_kept_is_no_leftover(pytester: pytest.Pytester, scena
     assert len(list(pytester.path.glob("runs/*/shared/kept"))) == 1
 
 
-ALONE = 'mkdir {0} || exit 9; echo \'{{"emulate": "step", "step": 1}}\'; sleep 0.2; rmdir {0}'
-
-
-def test_scenarios_are_held_back_until_their_share_is_free(
-    pytester: pytest.Pytester, scenario: Write, tmp_path: Path
-) -> None:
-    shell = ALONE.format(tmp_path / "mine")
-    for name in ("one", "two"):
-        scenario(name, shell=shell, reserve={"cpus": 2}, parametrize={"seed": [1, 2, 3]})
-    done = pytester.runpytest_subprocess("-n", "4", "scenarios", "--emulator-cpus", "3")
-    done.assert_outcomes(passed=6)
-
-
 MEETS = "touch {0}/$EMULATOR_SEED; until test $(ls {0} | wc -l) = 2; do sleep 0.05; done"
 
 

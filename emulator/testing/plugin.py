@@ -187,7 +187,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove what tests have left whose xdist worker was killed."""
     if session.config.pluginmanager.hasplugin("dsession"):
-        from emulator.testing.harness import sweep
+        from emulator.testing.recovering import sweep
 
         sweep()
 

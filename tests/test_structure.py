@@ -22,7 +22,7 @@ LAYERS = [
     {"rendezvous", "scenario", "yardstick"},
     {"plan"},
     {"record", "broker", "baseline"},
-    {"analysis", "base_image"},
+    {"analysis", "base_image", "build_locks"},
     {"images"},
     {"engines"},
     {"supervisor", "leftovers", "doctor"},

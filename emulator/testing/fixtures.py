@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from emulator.testing.timer import untimed
+
 if TYPE_CHECKING:
     from emulator.results import Result
     from emulator.testing.harness import Emulator
@@ -85,7 +87,6 @@ def emulator(
     """Runs scenarios for one test: `emulator.run("x.yaml")`, `with emulator.up("x.yaml")`."""
     from emulator.errors import EmulatorError
     from emulator.testing.harness import Emulator
-    from emulator.testing.plugin import untimed
     from emulator.testing.telling import progress, properties
 
     item = request.node

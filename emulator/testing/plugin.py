@@ -5,10 +5,9 @@ Whatever needs an engine, a scenario or a record is imported when the first test
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,6 +24,7 @@ from emulator.testing.fixtures import (
     run,
     settings_of,
 )
+from emulator.testing.timer import pytest_timeout_cancel_timer, pytest_timeout_set_timer
 
 if TYPE_CHECKING:
     from emulator.testing.collect import ScenarioFile
@@ -35,6 +35,8 @@ __all__ = [
     "emulator_image",
     "emulator_out",
     "memory_cluster",
+    "pytest_timeout_cancel_timer",
+    "pytest_timeout_set_timer",
     "run",
 ]
 
@@ -44,7 +46,6 @@ MARKER = (
     "runs a scenario and gives the test its result as the fixture `run`; unless check is False its "
     "expectations must hold. At a class or module one run is for all its tests."
 )
-TIMER = pytest.StashKey[Any]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -190,33 +191,3 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         from emulator.testing.harness import sweep
 
         sweep()
-
-
-# --- A test's timeout does not run while it waits for its turn (pytest-timeout) -------------------
-
-
-@pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:  # noqa: ANN401  its own type
-    """Note how the timer was set, so that it can be set again."""
-    item.stash[TIMER] = settings
-
-
-@pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
-    """Forget it: another try of the test sets its own."""
-    if TIMER in item.stash:
-        del item.stash[TIMER]
-
-
-@contextlib.contextmanager
-def untimed(item: pytest.Item) -> Iterator[None]:
-    """Stop the test's timer meanwhile; it starts anew afterwards."""
-    settings = item.stash.get(TIMER, None)
-    if settings is None:
-        yield
-        return
-    item.ihook.pytest_timeout_cancel_timer(item=item)
-    try:
-        yield
-    finally:
-        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)

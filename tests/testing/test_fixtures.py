@@ -6,17 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.process import ProcessEngine
-from tests.testing.conftest import STEPS, Write
-
-FOREVER = STEPS + "while :; do sleep 1; done\n"
-
-
-def nothing_is_left(runs: Path) -> bool:
-    """Ask the engine itself, for each run that has left a folder."""
-    folders = [plan.parent for plan in runs.glob("*/plan.json")]
-    assert folders, f"there is no run in {runs}"
-    return not any(ProcessEngine().find(folder.name) for folder in folders)
+from tests.testing.conftest import FOREVER, STEPS, Write, left
 
 
 def test_a_cluster_is_struck_looked_at_and_judged(
@@ -46,7 +36,7 @@ def test_a_cluster_is_struck_looked_at_and_judged(
     )
     done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
     done.assert_outcomes(passed=1)
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 @pytest.mark.parametrize(
@@ -71,7 +61,7 @@ def test_a_cluster_ends_with_its_block(
     )
     done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
     done.assert_outcomes(**outcome)
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
     assert ("what happened:" in done.stdout.str()) is ("failed" in outcome)
 
 
@@ -83,7 +73,7 @@ def test_a_cluster_without_a_block_ends_with_its_test(
         "def test_it(emulator):\n    emulator.up('long').wait_for(step=5)\n"
     )
     pytester.runpytest_subprocess(tests, "--emulator-out", "runs").assert_outcomes(passed=1)
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 def test_a_timeout_ends_the_cluster_and_waiting_for_a_turn_does_not_count(
@@ -93,7 +83,7 @@ def test_a_timeout_ends_the_cluster_and_waiting_for_a_turn_does_not_count(
     done = pytester.runpytest_subprocess("scenarios", "--emulator-out", "runs")
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["*Timeout*2.0s*"])
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 def test_the_marker_gives_a_finished_run_whose_expectations_hold(

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testing.conftest import STEPS, Write
-from tests.testing.test_fixtures import FOREVER, nothing_is_left
+from tests.testing.conftest import FOREVER, STEPS, Write, left
 
 
 def test_a_property_of_ones_own_is_no_run_of_ours(pytester: pytest.Pytester) -> None:
@@ -95,7 +94,7 @@ def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(
     done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
     assert done.ret == pytest.ExitCode.INTERRUPTED
     assert len(list((pytester.path / "runs").glob("*/plan.json"))) == 2
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 def test_a_real_ctrl_c_ends_workers_and_clusters(
@@ -120,7 +119,7 @@ def test_a_real_ctrl_c_ends_workers_and_clusters(
     os.killpg(session.pid, signal.SIGINT)
     session.wait(timeout=120)
     assert session.returncode == pytest.ExitCode.INTERRUPTED
-    assert nothing_is_left(runs)
+    assert left(runs) == 0
 
 
 @pytest.mark.parametrize("how", [["-x"], ["--maxfail=1", "-n", "2"]])
@@ -141,7 +140,7 @@ def test_a_session_that_ends_early_leaves_nothing(
     )
     done = pytester.runpytest_subprocess(tests, *how, "--emulator-out", "runs")
     assert done.parseoutcomes()["failed"] == 1
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 def test_where_docker_is_required_auto_is_docker(
@@ -239,7 +238,7 @@ def test_an_engine_that_fails_at_the_end_fails_the_test_and_what_is_left_is_foun
     assert list((pytester.path / "runs").glob("*/work"))
     pytester.runpytest_subprocess("scenarios/quick.yaml").assert_outcomes(passed=1)
     assert not list((pytester.path / "runs").glob("*/work"))
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 def test_values_are_taken_as_people_write_them_or_refused_in_a_sentence(

@@ -14,7 +14,7 @@ import pytest
 from emulator.testing.fixtures import (
     CHECKED,
     FAILED,
-    SCENARIO,
+    RUN,
     TESTED,
     emulator,
     emulator_engine,
@@ -46,6 +46,11 @@ MARKER = (
     "runs a scenario and gives the test its result as the fixture `run`; unless check is False its "
     "expectations must hold. At a class or module one run is for all its tests."
 )
+REPLACED = (
+    "A fixture `run` of your own has taken the place of the emulator's, and the scenario was not "
+    "run; it has to build on it: `def run(run): ...`."
+)
+MISPLACED = "The scenario marker is for test functions; nothing has run the scenario of this test."
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -127,13 +132,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge the run that a test was given, as the first of its assertions."""
+    if item.get_closest_marker("scenario") is not None and RUN not in item.stash:
+        pytest.fail(REPLACED if isinstance(item, pytest.Function) else MISPLACED, pytrace=False)
     result = item.stash.get(CHECKED, None)
-    if result is None and item.stash.get(SCENARIO, False):
-        pytest.fail(
-            "A fixture `run` of your own has taken the place of the emulator's; it has to build on "
-            "it: `def run(run): ...`.",
-            pytrace=False,
-        )
     if result is not None:
         try:
             result.check()

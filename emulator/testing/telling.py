@@ -50,12 +50,21 @@ def properties(results: Iterable[Result]) -> Iterator[tuple[str, object]]:
 
 
 def lines(told: Mapping[str, Properties]) -> Iterator[str]:
-    """Yield a line for each run of a session: verdict, numbers, test, and the report below it."""
+    """Yield a line for each run of a session: verdict, numbers, test, and the report below it.
+
+    One that several tests share is told of once.
+    """
+    tests: dict[object, list[str]] = {}
+    about: dict[object, tuple[Mapping[str, object], str]] = {}
     for test, found in told.items():
         known = dict(found)
         for number in ("", *(f".{number}" for number in range(2, len(known)))):
             if {f"{name}{number}" for name in OURS} <= known.keys():
-                yield from _about(test, known, number)
+                run = known[f"run{number}"]
+                tests.setdefault(run, []).append(test)
+                about[run] = known, number
+    for run, (first, *others) in tests.items():
+        yield from _about(first + (f" and {len(others)} more" if others else ""), *about[run])
 
 
 def _about(test: str, known: Mapping[str, object], number: str) -> Iterator[str]:

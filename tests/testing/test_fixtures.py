@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -133,10 +134,19 @@ def test_tests_of_a_class_share_the_run_of_its_marker(
                 assert run.restarts == 1
         """
     )
-    done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
+    arguments = ["--emulator-out", "runs", "--junitxml", "out.xml"]
+    done = pytester.runpytest_subprocess(tests, *arguments)
     done.assert_outcomes(passed=1, failed=1)
-    assert len(list(pytester.path.glob("runs/*/plan.json"))) == 1
+    (run,) = (plan.parent.name for plan in pytester.path.glob("runs/*/plan.json"))
     done.stdout.fnmatch_lines(["*emulator: quick-*", "what happened:"])
+    for case in ET.parse(pytester.path / "out.xml").iter("testcase"):
+        told = {p.attrib["name"]: p.attrib["value"] for p in case.iter("property")}
+        assert (told["run"], told["verdict"]) == (run, "ok")
+        assert "run.2" not in told
+    done.stdout.fnmatch_lines(
+        ["*emulated runs*", "ok  *::TestOne::test_steps and 1 more*", f"*runs/{run}/report.html"]
+    )
+    assert done.stdout.str().count("report.html") == 2  # below the failed test, and at the end
 
 
 def test_fixtures_are_where_a_suite_says_what_it_wants(

@@ -65,9 +65,48 @@ def test_a_run_of_another_kind_does_not_pass_for_ours(
 ) -> None:
     scenario("quick")
     pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef run():\n    return print\n")
-    done = pytester.runpytest_subprocess("scenarios")
+    tests = pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.scenario("nowhere.yaml")
+        def test_nowhere():
+            pass
+
+        @pytest.mark.scenario("quick.yaml", set={"expect.final_step": 6})
+        def test_fails(run):
+            assert run is print
+
+        @pytest.mark.scenario("quick.yaml")
+        @pytest.mark.parametrize("run", [1])
+        def test_given(run):
+            pass
+
+        def test_a_run_of_ones_own(run):
+            assert run is print
+        """
+    )
+    done = pytester.runpytest_subprocess("scenarios", tests)
+    done.assert_outcomes(failed=4, passed=1)
+    done.stdout.fnmatch_lines(["*has taken the place of the emulator's*def run(run)*"] * 4)
+
+
+def test_a_marker_where_no_fixture_can_be_is_no_pass(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick")
+    pytester.makeconftest(
+        """
+        import pytest
+
+        def pytest_itemcollected(item):
+            item.add_marker(pytest.mark.scenario("quick"))
+        """
+    )
+    (pytester.path / "test_it.txt").write_text(">>> 1\n1\n")
+    done = pytester.runpytest_subprocess("test_it.txt")
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*has taken the place of the emulator's*def run(run)*"])
+    done.stdout.fnmatch_lines(["*scenario marker is for test functions*"])
 
 
 def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(
@@ -211,6 +250,54 @@ def test_a_shared_run_is_kept_where_one_of_its_tests_fails(
     done.assert_outcomes(passed=2, failed=1)
     (kept,) = pytester.path.glob("runs/*/shared/here")
     done.stdout.fnmatch_lines([f"kept *emulate down {kept.parent.parent}*"])
+
+
+def test_a_shared_run_that_is_tried_again_is_that_of_who_tries_it(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    """The second test's timer stands while it waits; the claim is that of the class."""
+    program = pytester.path / "by-and-by"
+    scenario("late", program={"command": [str(program)]})
+    pytester.makeconftest(
+        f"""
+        import pathlib, pytest
+
+        stopped = []
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_timeout_cancel_timer(item):
+            stopped.append(item.name)
+
+        def pytest_runtest_teardown(item):
+            program = pathlib.Path({str(program)!r})
+            program.write_text("#!/bin/sh\\n")
+            program.chmod(0o755)
+
+        @pytest.fixture
+        def stopped_timers():
+            return stopped
+        """
+    )
+    tests = pytester.makepyfile(
+        test_it="""
+        import json
+        import pytest
+        from emulator.broker.leases import default_folder
+
+        @pytest.mark.timeout(60)
+        @pytest.mark.scenario("late", check=False)
+        class TestShared:
+            def test_first(self, run):
+                pass
+
+            def test_second(self, run, stopped_timers):
+                assert "test_second" in stopped_timers
+                claims = [json.loads(path.read_text()) for path in default_folder().glob("*.json")]
+                assert {claim["name"] for claim in claims} == {"test_it.py::TestShared"}
+        """
+    )
+    done = pytester.runpytest_subprocess(tests, "--emulator-keep")
+    done.assert_outcomes(errors=1, passed=1)
 
 
 @pytest.mark.usefixtures("leaves_something")

@@ -57,7 +57,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options; `emulator_scenarios` and `emulator_engine` also stand in the ini file."""
     group = parser.getgroup("emulator", "training clusters")
     group.addoption("--emulator-engine", metavar="NAME", help="docker, process or auto")
-    group.addoption("--emulator-image", metavar="IMAGE", help="instead of the scenarios' own")
+    group.addoption(
+        "--emulator-image",
+        metavar="IMAGE",
+        help="instead of the scenarios' own; a role's own `image:` stays",
+    )
     group.addoption("--emulator-out", metavar="DIR", help="where run folders go [the basetemp]")
     group.addoption(
         "--emulator-keep",
@@ -113,7 +117,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
     """Take a YAML file that was named, or that lies in a folder of scenarios."""
     if file_path.suffix not in SUFFIXES:
         return None
-    folders = parent.config.getini("emulator_scenarios")
+    folders = settings_of(parent.config).folders
     if not (parent.session.isinitpath(file_path) or file_path.parent in folders):
         return None
     from emulator.testing.collect import ScenarioFile
@@ -188,7 +192,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove what tests have left whose xdist worker was killed."""
-    if session.config.pluginmanager.hasplugin("dsession"):
+    if session.config.pluginmanager.hasplugin("dsession") and _is_any_claim():
         from emulator.testing.harness import sweep
 
         sweep()
+
+
+def _is_any_claim() -> bool:
+    """Say whether the broker has any claim, without the imports that reading one takes."""
+    from platformdirs import user_cache_path
+
+    return any((user_cache_path("emulator") / "broker").glob("*/*.json"))

@@ -298,3 +298,35 @@ def test_loading_the_plugin_imports_nothing_heavy(pytester: pytest.Pytester) -> 
         """
     )
     pytester.runpytest_subprocess(tests, "-p", "no:playwright").assert_outcomes(passed=1)
+
+
+def test_a_session_of_xdist_without_a_claim_imports_nothing_heavy_at_its_end(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest(
+        """
+        import sys
+
+        def pytest_unconfigure(config):
+            if not hasattr(config, "workerinput"):
+                print("swept" if "emulator.testing.harness" in sys.modules else "did not sweep")
+        """
+    )
+    tests = pytester.makepyfile("def test_it():\n    pass\n")
+    done = pytester.runpytest_subprocess(tests, "-n", "1")
+    done.assert_outcomes(passed=1)
+    done.stdout.fnmatch_lines(["did not sweep"])
+    holds = """
+        import os
+        from emulator.broker import Broker, Capacity, Need
+
+        def test_it():
+            share = Need(cpus=1), Capacity(cpus=1, memory=0)
+            lease = Broker().acquire("x", *share, recover=print)  # held until its end
+            os._exit(1)
+        """
+    done = pytester.runpytest_subprocess(
+        pytester.makepyfile(test_holds=holds), "-n", "1", "--max-worker-restart=0"
+    )
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["swept"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -27,8 +28,28 @@ def sections(made: Emulator) -> Iterator[tuple[str, str]]:
     for ran in made.results():
         folder = shlex.quote(str(ran.result.folder))
         more = [f"again   {ran.command}"] if ran.command else []
-        more += [f"kept    `emulate down {folder}` removes it"] if ran.kept else []
+        if ran.kept:
+            first, *others = _looks(ran.result)
+            more += [f"look    {first}", *(f"        {other}" for other in others)]
+            more += [f"kept    `emulate down {folder}` removes it"]
         yield f"emulator: {ran.result.run_id}", "\n".join([story(ran.result), *more])
+
+
+def _looks(result: Result) -> Iterator[str]:
+    """Yield the commands that show what is left of a run."""
+    if result.summary["engine"] != "docker":
+        folders = (result.folder / name for name in ("work", "shared", "logs"))
+        yield shlex.join(["ls", *map(str, folders)])
+        return
+    from emulator.engines import choose
+    from emulator.engines.docker_requests import RUN
+    from emulator.errors import EngineError
+
+    yield f"docker ps -a --filter label={RUN}={result.run_id}"
+    with contextlib.suppress(EngineError), contextlib.closing(choose("docker")) as engine:
+        found = engine.find(result.run_id)
+        for name in sorted(thing.name for thing in found if thing.kind == "container"):
+            yield f"docker logs {name}"
 
 
 def properties(results: Iterable[Result]) -> Iterator[tuple[str, object]]:

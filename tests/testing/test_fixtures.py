@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
+from emulator.engines.docker import DockerEngine
 from tests.testing.conftest import FOREVER, STEPS, Write, left
 
 
@@ -281,9 +285,51 @@ def test_a_failed_cluster_is_kept_where_that_is_asked_for(
     done = pytester.runpytest_subprocess("scenarios", "--emulator-keep", "--emulator-out", "runs")
     done.assert_outcomes(failed=1, passed=1)
     (kept,) = pytester.path.glob("runs/fails-*")
-    done.stdout.fnmatch_lines([f"kept *emulate down {kept}*"])
+    look = f"look    ls {kept}/work {kept}/shared {kept}/logs"
+    done.stdout.fnmatch_lines([look, f"kept    `emulate down {kept}` removes it"])
+    assert {"found", "worker-0", "worker-0.log"} <= set(_said(*look.split()[1:]).split())
     assert (kept / "shared" / "found").read_text() == "here\n"
     assert not list(pytester.path.glob("runs/passes-*/shared"))
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("leaves_something")
+def test_containers_that_are_kept_can_be_looked_at_with_what_is_told(
+    pytester: pytest.Pytester, scenario: Write, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    keys = {"image": tiny_image, "cluster": {"worker": 2}, "success": "all-workers"}
+    scenario("fails", **keys, expect={"final_step": 6})
+    scenario("passes", **keys)
+    done = pytester.runpytest_subprocess(
+        *("scenarios", "--emulator-engine", "docker", "--emulator-keep", "--emulator-out", "runs")
+    )
+    (kept,) = pytester.path.glob("runs/fails-*")
+    (passed,) = pytester.path.glob("runs/passes-*")
+    try:
+        done.assert_outcomes(failed=1, passed=1)
+        there = docker_engine.find(kept.name)
+        containers = sorted(found.name for found in there if found.kind == "container")
+        assert len(containers) == 2
+        assert {found.kind for found in there} == {"container", "network", "volume"}
+        assert docker_engine.find(passed.name) == []
+        done.stdout.fnmatch_lines(
+            [
+                f"look    docker ps -a --filter label=emulator.run={kept.name}",
+                *(f"        docker logs {name}" for name in containers),
+                f"kept    `emulate down {kept}` removes it",
+            ]
+        )
+        if shutil.which("docker"):  # the command is not needed for anything else
+            shown = _said("docker", "ps", "-a", "--filter", f"label=emulator.run={kept.name}")
+            assert all(name in shown for name in containers)
+            assert '"step": 5' in _said("docker", "logs", containers[0])
+    finally:
+        _said(str(Path(sys.executable).with_name("emulate")), "down", str(kept))
+    assert docker_engine.find(kept.name) == []
+
+
+def _said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_loading_the_plugin_imports_nothing_heavy(pytester: pytest.Pytester) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.testing.conftest import STEPS, Write
+from tests.testing.conftest import FOREVER, STEPS, Write
 
-FOREVER = STEPS + "while :; do sleep 1; done\n"
 ALONE = 'mkdir {0} || exit 9; echo \'{{"emulate": "step", "step": 1}}\'; sleep 0.2; rmdir {0}'
 """A program that fails beside another of its kind."""
 

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import uuid
 from pathlib import Path
 
 import pytest
 
-from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
 from tests.conftest import Emulate
-from tests.testing.conftest import STEPS, Write
-
-FOREVER = STEPS + "while :; do sleep 1; done\n"
-
-
-def left(runs: Path, engine: str = "process") -> int:
-    """Count what the runs in a folder have left, asked of the engine itself."""
-    folders = [plan.parent for plan in runs.glob("*/plan.json")]
-    assert folders, f"there is no run in {runs}"
-    with contextlib.closing(choose(engine)) as asked:
-        return sum(len(asked.find(folder.name)) for folder in folders)
+from tests.testing.conftest import FOREVER, STEPS, Write, left
 
 
 @pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])

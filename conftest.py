@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
+from hypothesis import settings
 
 from emulator.engines import choose
 from emulator.results import Result
@@ -14,6 +15,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn;
     # tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Properties are tried with the same examples each time, however long each takes: what fails here
+# fails for everybody, and a busy machine fails nothing. `--hypothesis-profile search` tries others.
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.register_profile("suite", settings.get_profile("search"), derandomize=True)
+settings.load_profile("suite")
 
 FILES = {
     "history.jsonl",

@@ -33,6 +33,8 @@ REQUIRE_BROWSER = "EMULATOR_REQUIRE_BROWSER"
 NO_BROWSER = "no Chromium is installed; `make browser` installs one"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 """What Debian, Ubuntu and Google call it."""
+BROWSER_PATIENCE = 120_000.0
+"""Milliseconds that it gets for what it does at once on an idle machine."""
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +88,9 @@ def browser() -> Iterator[Browser]:
         pytest.skip(NO_BROWSER)
     with sync_playwright() as playwright:
         # Its own sandbox refuses to run as root, and the pages are our own.
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        opened = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"], timeout=BROWSER_PATIENCE
+        )
         yield opened
         opened.close()
 
@@ -102,8 +106,13 @@ LOCKS = user_cache_path("emulator") / "locks"
 def _leftovers(how: int) -> Iterator[None]:
     """Hold the lock on what the tests of this machine leave behind."""
     LOCKS.mkdir(parents=True, exist_ok=True)
-    with (LOCKS / "leftovers.test.lock").open("w") as lock:
-        fcntl.flock(lock, how)
+    turn, lock = LOCKS / "leftovers-turn.test.lock", LOCKS / "leftovers.test.lock"
+    with turn.open("w") as turnstile, lock.open("w") as held:
+        # One after the other: those that share it would else follow one another for ever while
+        # somebody waits to have it alone.
+        fcntl.flock(turnstile, fcntl.LOCK_EX)
+        fcntl.flock(held, how)
+        fcntl.flock(turnstile, fcntl.LOCK_UN)
         yield
 
 
@@ -162,14 +171,22 @@ class Emulate:
         return Finished(process.returncode, stdout, stderr)
 
     def start(
-        self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+        self,
+        *arguments: str | Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        unread: bool = False,
     ) -> subprocess.Popen[str]:
-        """Run it in the background, in a process group of its own as a shell would."""
+        """Run it in the background, in a process group of its own as a shell would.
+
+        What is `unread` says nothing: it would stand still once its pipe is full.
+        """
+        pipe = subprocess.DEVNULL if unread else subprocess.PIPE
         process = subprocess.Popen(
             [*self.command, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=pipe,
+            stderr=pipe,
             text=True,
             cwd=cwd,
             env={**os.environ, **(env or {})},
@@ -216,13 +233,15 @@ def left(engine: str, run_id: str) -> list[str]:
         return sorted(f"{thing.kind} {thing.name}" for thing in asked.find(run_id))
 
 
-def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
-    """Read the command's stderr until a line has `text`: an event, not a sleep."""
+def wait_for_line(process: subprocess.Popen[str], *texts: str) -> None:
+    """Read the command's stderr until lines had all `texts`, in any order: events, not a sleep."""
     assert process.stderr is not None
+    left = set(texts)
     for line in process.stderr:
-        if text in line:
+        left = {text for text in left if text not in line}
+        if not left:
             return
-    raise AssertionError(f"{text!r} never came; the command ended with {process.wait()}")
+    raise AssertionError(f"{left} never came; the command ended with {process.wait()}")
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> Finished:

@@ -98,7 +98,8 @@ class Recount:
         done = 0.0
         for life in self.tasks[task]:
             for one, two in pairwise(life.steps):
-                share = (when - one.when) / (two.when - one.when) if two.when > one.when else 1.0
+                took = two.when - one.when
+                share = (when - one.when) / took if took > 0 else float(when >= one.when)
                 done += min(1.0, max(0.0, share)) * (two.step - one.step)
         return done
 

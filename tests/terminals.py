@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -19,6 +20,12 @@ import pyte
 
 PATIENCE = 60.0
 """Seconds after which a test says that something never showed."""
+
+
+def _fits(what: str | re.Pattern[str] | Callable[[str], object], shown: str) -> bool:
+    if isinstance(what, str):
+        return what in shown
+    return bool(what.search(shown) if isinstance(what, re.Pattern) else what(shown))
 
 
 class Terminal:
@@ -81,13 +88,16 @@ class Terminal:
         """How the terminal is set now."""
         return list(termios.tcgetattr(self._slave))
 
-    def see(self, what: str | Callable[[str], object]) -> str:
-        """Wait until the screen has a text, or fulfils a condition; return it."""
-        fits = (lambda shown: what in shown) if isinstance(what, str) else what
+    def see(self, *what: str | re.Pattern[str] | Callable[[str], object]) -> str:
+        """Wait until the screen has texts and patterns and fulfils conditions; return it.
+
+        All of them at once: what comes may end in the middle of a picture, so that nothing else is
+        surely there.
+        """
         deadline = time.monotonic() + PATIENCE
-        while not fits(self.shown):
+        while missing := [one for one in what if not _fits(one, self.shown)]:
             if not self._read(deadline):
-                raise AssertionError(f"never seen: {what!r}; the screen at the end:\n{self.all}")
+                raise AssertionError(f"never seen: {missing}; the screen at the end:\n{self.all}")
         return self.shown
 
     def finish(self) -> int:
@@ -100,7 +110,7 @@ class Terminal:
     def _read(self, deadline: float) -> bool:
         """Feed what comes next; False once the program has ended and all of it was read."""
         over = self.process.poll() is not None
-        if not select.select([self._master], [], [], 0.0 if over else 0.05)[0]:
+        if not select.select([self._master], [], [], 0.2 if over else 0.05)[0]:
             return not over and time.monotonic() < deadline
         try:
             new = os.read(self._master, 65536)

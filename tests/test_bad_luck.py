@@ -36,7 +36,7 @@ def image(engine: str, request: pytest.FixtureRequest) -> str:
 
 
 def write(
-    tmp_path: Path, image: str, command: str = "echo up; sleep 1000", workers: int = 2
+    tmp_path: Path, image: str, command: str = "sleep 1000 & echo up; wait", workers: int = 2
 ) -> Path:
     path = tmp_path / "scenario.yaml"
     path.write_text(
@@ -50,7 +50,7 @@ def start(emulate: Emulate, path: Path, engine: str, run_id: str) -> subprocess.
     process = emulate.start(
         "up", path, "--engine", engine, "--out", emulate.out, "--run-id", run_id, "--json"
     )
-    wait_for_line(process, RUNNING)
+    wait_for_line(process, RUNNING, "worker-0 | up", "worker-1 | up")
     return process
 
 
@@ -252,22 +252,25 @@ class Gate:
         self._listener.listen(64)
         self._path = path
         self._threads: list[threading.Thread] = []
-        self._start(self._accept)
+        self._accepts = self._start(self._accept)
 
-    def _start(self, target: Callable[..., None], *arguments: socket.socket) -> None:
+    def _start(self, target: Callable[..., None], *arguments: socket.socket) -> threading.Thread:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
         self._threads.append(thread)
         thread.start()
+        return thread
 
     def shut(self) -> None:
         self._path.unlink()
         self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
+        self._accepts.join(60)  # from now on nobody is let in
         self._listener.close()
         for side in self._open:
             with contextlib.suppress(OSError):
                 side.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join()
+            thread.join(60)
+            assert not thread.is_alive()
         for side in self._open:
             side.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.analysis.spans import Span, Timed, lanes, phases, states, steps, timed
@@ -93,7 +93,6 @@ SPANS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(SPANS)
 def test_no_two_of_a_row_overlap_in_part(spans: list[Span]) -> None:
     rows = lanes(spans)

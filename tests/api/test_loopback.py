@@ -151,7 +151,7 @@ def test_prometheus_page_and_api_answer_on_a_port(emulate: Emulate, tmp_path: Pa
         cluster.wait_for(step=3, task="worker-1")
         next(cluster.samples())
         base = f"http://127.0.0.1:{port}"
-        with httpx.Client(base_url=base, timeout=30) as http:
+        with httpx.Client(base_url=base, timeout=60) as http:
             refused = http.get("/metrics")
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"] == "Bearer"
@@ -180,7 +180,8 @@ def test_without_the_option_there_is_no_port_but_the_page(emulate: Emulate, tmp_
     with up(emulate, tmp_path) as cluster:
         assert not (cluster.folder / PORT).exists()
         uds = os.path.realpath(cluster.folder / "api.sock")
-        with httpx.Client(transport=httpx.HTTPTransport(uds=uds), base_url="http://run") as http:
+        transport = httpx.HTTPTransport(uds=uds)
+        with httpx.Client(transport=transport, base_url="http://run", timeout=60) as http:
             assert "emulator_run_info" in http.get("/metrics").text
         end_of(emulate)
         cluster.wait()
@@ -191,7 +192,8 @@ def test_tasks_do_not_get_the_users_token(emulate: Emulate, tmp_path: Path) -> N
         port = int((cluster.folder / PORT).read_text())
         assert not (cluster.folder / TOKEN).exists()
         known = {"Authorization": "Bearer my-own-token"}
-        assert httpx.get(f"http://127.0.0.1:{port}/metrics", headers=known).status_code == 200
+        page = httpx.get(f"http://127.0.0.1:{port}/metrics", headers=known, timeout=60)
+        assert page.status_code == 200
         pid = int(cluster.wait_for(event="running").data["id"])
         assert VARIABLE not in psutil.Process(pid).environ()
         end_of(emulate)

@@ -318,7 +318,7 @@ def test_attach_after_a_kill_in_the_grace_period(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
     cluster = up(emulate, write(tmp_path, tiny_image, DEAF), "docker")
-    cluster.preempt("worker-1", grace=1.5, down=0.5)
+    cluster.preempt("worker-1", grace=6, down=0.5)
     next(e for e in cluster.history() if e.data.get("stage") == "triggered")
     before = kill_9(cluster)
     assert stages(before, "hand-1") == ["planned", "triggered"]
@@ -332,7 +332,7 @@ def test_attach_after_a_kill_in_the_grace_period(
 def test_attach_after_a_kill_while_a_task_is_down(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
-    planned = "faults: [{preempt: worker-1, at: {step: 3, task: worker-1}, down: 1s, "
+    planned = "faults: [{preempt: worker-1, at: {step: 3, task: worker-1}, down: 10s, "
     extra = planned + "address: same}]\n"
     cluster = up(emulate, write(tmp_path, tiny_image, extra=extra), "docker")
     inspect = ["docker", "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAMConfig}}"]
@@ -340,6 +340,7 @@ def test_attach_after_a_kill_while_a_task_is_down(
     address = subprocess.run(name, check=True, capture_output=True).stdout
     cluster.wait_for(event="exit", task="worker-1")
     before = kill_9(cluster)
+    assert stages(before, "0") == ["triggered", "applied"]
     attach = emulate.start("attach", "--out", emulate.out)
     wait_for_line(attach, "is back")
     assert subprocess.run(name, check=True, capture_output=True).stdout == address
@@ -381,19 +382,21 @@ def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
         (cut,) = cluster.partition(["worker-0"], ["worker-1"])
         next(e for e in cluster.history() if e.data.get("stage") == "applied")
     kill_9(cluster)
-    emulate.start("attach", "--out", emulate.out)
+    emulate.start("attach", "--out", emulate.out, unread=True)
     with _attached(cluster) as again:
         reach = (
-            "import socket\n"
-            "try: socket.create_connection(('worker-1', 9), timeout=1)\n"
+            "import socket, sys\n"
+            "try: socket.create_connection(('worker-1', 9), timeout=float(sys.argv[1]))\n"
             "except ConnectionRefusedError: print('there is a way')\n"
             "except TimeoutError: print('cut off')"
         )
         look = ["docker", "exec", f"{cluster.run_id}-worker-0", "python3", "-c", reach]
-        assert subprocess.run(look, check=True, capture_output=True).stdout == b"cut off\n"
+        cut_off = subprocess.run([*look, "1"], check=True, capture_output=True)
+        assert cut_off.stdout == b"cut off\n"
         assert again.heal(cut) == [cut]
         next(e for e in again.history() if e.data.get("stage") == "healed")
-        assert subprocess.run(look, check=True, capture_output=True).stdout == b"there is a way\n"
+        way = subprocess.run([*look, "10"], check=True, capture_output=True)
+        assert way.stdout == b"there is a way\n"
         assert emulate("clean", "--dry-run", "--out", emulate.out).stderr.count(cluster.run_id) == 0
         again.stop()
         assert again.wait().outcome == "interrupted"

@@ -232,10 +232,12 @@ def test_a_frozen_task_is_silent_until_it_is_let_go_on(stage: StageMaker) -> Non
     s.until_line("worker-0", "tick 3")
     s.engine.pause("worker-0")
     s.engine.pause("worker-0")  # as a successor does, which does not know
-    while s.clock.next_event(s.inbox, s.clock.now() + 0.3):
-        pass  # what was under way when it froze; this would go on for ever if it did not
+    # What was under way when it froze; this would go on for ever if it did not.
+    while event := s.clock.next_event(s.inbox, s.clock.now() + 0.3):
+        assert isinstance(event, Line)
+        s.lines["worker-0"].append(event.text)
     s.engine.resume("worker-0")
-    s.until_line("worker-0", "tick 40")
+    s.until_line("worker-0", f"tick {len(s.lines['worker-0']) + 10}")
     s.engine.resume("worker-0")  # letting go what is not frozen does nothing
     s.engine.signal("worker-0", signal.SIGTERM)
     assert s.until_exit("worker-0").exit_code == 143

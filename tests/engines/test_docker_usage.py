@@ -71,6 +71,7 @@ def test_a_container_that_has_ended_uses_nothing(memory: object) -> None:
 
 JOB = r"""
 import glob, os, re, socket, sys, time
+if os.path.exists("/shared/file"): time.sleep(600)  # its second life
 hold = b"x" * 30_000_000
 (account,) = glob.glob("/sys/fs/cgroup/cpu.stat") or glob.glob("/sys/fs/cgroup/cpu/cpu.stat")
 def throttled(): return re.search("^throttled_(usec|time) [1-9]", open(account).read(), re.M)
@@ -160,7 +161,10 @@ def test_both_ways_measure_what_was_done_and_agree(started: Started) -> None:
     assert there.cpu == pytest.approx(here.cpu, abs=0.2)
     assert there.memory == pytest.approx(here.memory, rel=0.2)
     assert there.received == pytest.approx(here.received, rel=0.05)
-    assert there.written == here.written
+    assert here.written is not None
+    assert there.written is not None
+    assert there.written >= here.written
+    assert there.written == pytest.approx(here.written, rel=0.05)  # more may have got to the disk
     assert (there.cpus, there.memory_limit) == (here.cpus, here.memory_limit)
     stream.limited(container, None)
     assert stream.of({"worker-0": container})["worker-0"].cpus is None

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.exports.files import write_csv, write_parquet
@@ -66,7 +66,6 @@ def check(table: Table) -> None:
             assert same(text[number][place], None if cell == "" else cell)
 
 
-@settings(deadline=None)  # the disk may be slow
 @given(st.lists(st.dictionaries(st.text(), TOLD, max_size=4), max_size=6))
 def test_csv_and_parquet_hold_the_same_whatever_tasks_tell(told: list[dict[str, object]]) -> None:
     reserved = {"n", "t", "wall", "event", "task", "step", "late"}  # the history keeps them out

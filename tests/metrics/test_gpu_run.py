@@ -19,6 +19,9 @@ echo "1.lost {LOST}" >> "$FAKE_NVML"
 until grep -q '"lost": true' "$samples"; do sleep 0.05; done
 echo '{{"emulate": "step", "step": 1}}'
 """
+UNTIL_TWO_SAMPLES = """
+until sed -n 2p "$EMULATOR_FOLDER/samples.jsonl" 2> /dev/null | grep -q .; do sleep 0.05; done
+"""
 
 
 def test_a_run_has_its_gpus_its_tasks_shares_and_a_device_that_is_lost(
@@ -55,8 +58,8 @@ def test_without_a_driver_a_run_says_why_once(
     path = tmp_path / "scenario.yaml"
     path.write_text(
         "name: gpus\nframework: none\nimage: none\n"
-        "program: {command: [sh, -c, 'sleep 0.5']}\n"
-        "cluster: {worker: 1}\nmetrics: {interval: 100ms}\n"
+        f"program: {{command: [sh, -c, {json.dumps(UNTIL_TWO_SAMPLES)}]}}\n"
+        "cluster: {worker: 1}\nmetrics: {interval: 100ms}\ntimeout: 1m\n"
     )
     done = emulate.up(path, "--engine", "process", env=environment(library, state))
     assert done.returncode == 0, done.stderr

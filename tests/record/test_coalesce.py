@@ -284,7 +284,7 @@ def training(rng: Random) -> list[Told]:
     return sorted(told, key=lambda one: one[0])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10_000), each=st.sampled_from([50, 300, 100_000]))
 def test_a_coalesced_history_says_what_the_whole_one_says(seed: int, each: int) -> None:
     """Counts, states and verdicts exactly; times to an interval for each failure."""

@@ -15,7 +15,7 @@ from emulator.engines.memory import Script
 from emulator.record.folder import Record
 from emulator.report.files import write, write_comparison
 from emulator.whatif import compare
-from tests.conftest import Emulate
+from tests.conftest import BROWSER_PATIENCE, Emulate
 from tests.report.runs import a_run, told_step
 
 Open = Callable[..., Page]
@@ -108,6 +108,7 @@ def open_(browser: Browser) -> Iterator[Open]:
     def opened(path: Path, **options: Any) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
         contexts.append(context)
+        context.set_default_timeout(BROWSER_PATIENCE)
         page = context.new_page()
         page.on("console", lambda told: wrong.append(told.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))

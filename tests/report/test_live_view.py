@@ -20,11 +20,13 @@ from tests.conftest import Emulate, own
 from tests.histories import a_plan, happened, history, step
 from tests.terminals import Terminal
 
-# Steps until somebody writes `over` into the shared folder; a replacement goes on where it was.
+# Steps until somebody writes `over` into the shared folder, with strides once there is `far`; a
+# replacement goes on where it was.
 JOB = r"""
 trap 'exit 143' TERM
 n=$(cat "$EMULATOR_SHARED/$EMULATOR_TASK" 2> /dev/null || echo 0)
 while [ ! -e "$EMULATOR_SHARED/over" ]; do
+    [ ! -e "$EMULATOR_SHARED/far" ] || n=$((n + 1000))
     n=$((n + 1)); echo $n > "$EMULATOR_SHARED/$EMULATOR_TASK"
     echo "{\"emulate\": \"step\", \"step\": $n}"; sleep 0.05
 done
@@ -41,7 +43,7 @@ restart: on-failure
 faults:
   - {preempt: worker-1, at: {step: 20}, grace: 0s, down: 1h}
   - {pause: worker-0, at: {step: 90, task: worker-1}, for: 1h}
-expect: {final_step: 200}
+expect: {final_step: 400}
 """
 """Each lasts until it was seen and is healed by hand."""
 RUN = own("view")
@@ -75,6 +77,11 @@ def up(emulate: Emulate) -> Iterator[Up]:
         terminal.close()
 
 
+def go_far(emulate: Emulate) -> None:
+    """Have the tasks do what is left to do in a stride."""
+    (emulate.out / RUN / "shared" / "far").touch()
+
+
 def end_of(emulate: Emulate) -> None:
     (emulate.out / RUN / "shared" / "over").touch()
 
@@ -84,6 +91,11 @@ def panel(shown: str) -> list[str]:
     lines = shown.splitlines()
     heads = [n for n, line in enumerate(lines) if line.startswith("── ")]
     return lines[heads[-1] :] if heads else []
+
+
+def columns(shown: str) -> list[str]:
+    """Return what the panel's table calls its columns."""
+    return "".join(panel(shown)[1:2]).split()
 
 
 def row(shown: str, task: str) -> str:
@@ -112,20 +124,25 @@ def test_tasks_progress_and_faults_are_seen_and_leave_nothing_behind(
 ) -> None:
     terminal = up(scenario(tmp_path, extra=LASTING))
     terminal.see(training)
-    shown = terminal.see(lambda shown: "down" in row(shown, "worker-1"))
-    assert panel(shown)[1].split()[:5] == ["task", "state", "restarts", "step", "steps/s"]
-    assert re.match(r"worker-0 +running +0 +\d+", row(shown, "worker-0"))
-    assert re.search(r"step \d+ of 200 ━+[╸╺]?─+ +\d+%  ", shown), shown
-    assert re.search(r"fault 0: preempt worker-1  applied \ds ago", shown), shown
-    assert "fault 1: pause worker-0  waits for step 90" in shown
+    terminal.see(
+        lambda shown: "down" in row(shown, "worker-1"),
+        lambda shown: columns(shown)[:5] == ["task", "state", "restarts", "step", "steps/s"],
+        lambda shown: re.match(r"worker-0 +running +0 +\d+", row(shown, "worker-0")),
+        re.compile(r"step \d+ of 400 ━+[╸╺]?─+ +\d+%  "),
+        re.compile(r"fault 0: preempt worker-1  applied \d+s ago"),
+        "fault 1: pause worker-0  waits for step 90",
+    )
     with emulator.connect(RUN, emulate.out) as cluster:
         cluster.heal("0")
-        shown = terminal.see("fault 0: preempt worker-1  healed")
-        assert "running" in row(shown, "worker-1")
-        terminal.see(lambda shown: re.search(r"about \d+s left", shown))
+        terminal.see(
+            "fault 0: preempt worker-1  healed",
+            lambda shown: "running" in row(shown, "worker-1"),
+        )
+        terminal.see(re.compile(r"about \d.* left"))
         terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
         cluster.heal("1")
-        terminal.see(lambda shown: re.search(r"step 2\d\d of 200 ━+ +100%", shown))
+        go_far(emulate)
+        terminal.see(re.compile(r"step \d+ of 400 ━+ +100%"))
     end_of(emulate)
     assert terminal.finish() == 0, terminal.all
     assert panel(terminal.all) == []
@@ -179,10 +196,12 @@ def test_it_fits_whatever_the_terminal_is(
 def test_a_terminal_that_is_made_smaller_is_followed(
     up: Up, emulate: Emulate, tmp_path: Path
 ) -> None:
-    terminal = up(scenario(tmp_path), columns=120, rows=40)
-    terminal.see("fault 1: pause worker-0  waits for step 90")
+    fault = "faults: [{pause: worker-0, at: {step: 500}, for: 1s}]\nexpect: {final_step: 500}\n"
+    terminal = up(scenario(tmp_path, extra=fault), columns=120, rows=40)
+    terminal.see("fault 0: pause worker-0  waits for step 500")
     terminal.resize(60, 20)
-    shown = terminal.see(lambda shown: "100%" in shown)
+    go_far(emulate)
+    shown = terminal.see("100%", "fault 0: pause worker-0  healed")
     assert all(len(line) < 60 for line in panel(shown))
     end_of(emulate)
     assert terminal.finish() == 0
@@ -224,8 +243,7 @@ def test_what_a_program_does_to_a_terminal_does_not_tear_the_panel(
     """A progress bar, a cleared screen, a cursor that is moved: the last thing of a line shows."""
     mess = r"printf '1/9 [=>..]\r2/9 [==>.]\n\033[2J\033[5Ahello\033[31mred\n\033]0;title\007x\n'"
     terminal = up(scenario(tmp_path, mess + JOB, extra=""))
-    shown = terminal.see(training)
-    assert len(panel(shown)) == 5
+    terminal.see(training, lambda shown: len(panel(shown)) == 5)
     end_of(emulate)
     assert terminal.finish() == 0
     for line in ("worker-0 | 2/9 [==>.]", "worker-0 | hellored", "worker-1 | x"):
@@ -234,9 +252,11 @@ def test_what_a_program_does_to_a_terminal_does_not_tear_the_panel(
 
 def test_usage_has_columns_once_it_is_known(up: Up, emulate: Emulate, tmp_path: Path) -> None:
     terminal = up(scenario(tmp_path, extra="metrics: {interval: 200ms}\n"), columns=100)
-    shown = terminal.see(lambda shown: re.search(r"worker-0 .* \d\.\d\d +\d+ MiB", shown))
-    assert panel(shown)[1].split()[5:7] == ["CPU", "memory"]
-    assert "no final step is expected" in shown
+    terminal.see(
+        re.compile(r"worker-0 .* \d\.\d\d +\d+ MiB"),
+        lambda shown: columns(shown)[5:7] == ["CPU", "memory"],
+        "no final step is expected",
+    )
     end_of(emulate)
     assert terminal.finish() == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -142,14 +143,14 @@ def test_what_can_not_be_stored_ends_the_run_with_a_sentence(tmp_path: Path) -> 
 
 
 class Hanging(ProcessEngine):
-    """Never comes back from measuring."""
+    """Never comes back from measuring; leaves a file once it was asked to."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: Path) -> None:
         super().__init__()
-        self.asked, self.released = threading.Event(), threading.Event()
+        self.asked, self.released = asked, threading.Event()
 
     def usage(self) -> Mapping[str, Usage]:
-        self.asked.set()
+        self.asked.touch()
         self.released.wait()
         return {}
 
@@ -158,13 +159,14 @@ def test_a_measurement_that_hangs_does_not_keep_the_run_from_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emulator.supervisor.sampling.GIVE_UP", 0.01)
-    text = BASE.replace("['true']", "[sh, -c, 'sleep 0.3']") + (
-        "cluster: {worker: 1}\nmetrics: {interval: 100ms}\n"
+    asked = tmp_path / "asked"
+    until_asked = f"until [ -e {asked} ]; do sleep 0.05; done"
+    text = BASE.replace("['true']", json.dumps(["sh", "-c", until_asked])) + (
+        "cluster: {worker: 1}\nmetrics: {interval: 100ms}\ntimeout: 1m\n"
     )
-    engine = Hanging()
+    engine = Hanging(asked)
     try:
         result = up(parse(text), engine, text=text, out=tmp_path)
-        assert engine.asked.is_set()
         assert result.exit_code == 0
         assert Record(result.folder).samples == ()
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,9 @@ __all__ = ["Finding", "examine"]
 Status = Literal["ok", "missing", "warning", "fatal"]
 ROOM_FOR_IMAGES = 10 * 2**30
 """Bytes: the CPU image, its base and the builder's stages, with some to spare."""
+TENSORFLOW = {True: "tensorflow-cpu>=2.21,<2.22", False: "tensorflow>=2.21,<2.22"}
+"""What is installed on x86_64, and elsewhere."""
+KERAS = "tf_keras>=2.21,<2.22"
 MEMORY_PER_TASK = 300 * 2**20
 """Bytes: what an idle TensorFlow task holds, measured."""
 
@@ -110,7 +114,8 @@ def _process_engine() -> Iterator[Finding]:
             return
         except importlib.metadata.PackageNotFoundError:
             continue
-    advice = "Only for the process engine: pip install 'emulator[tensorflow]'."
+    library = TENSORFLOW[platform.machine() == "x86_64"]
+    advice = f"Only for the process engine: pip install '{library}' '{KERAS}'."
     yield Finding("TensorFlow", "missing", "not installed beside emulate", advice)
 
 

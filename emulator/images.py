@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,10 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.utils import exclude_paths
-from filelock import FileLock
-from platformdirs import user_cache_path
 from urllib3.exceptions import HTTPError
 
 from emulator import base_image
+from emulator.build_locks import last_one_does, one_at_a_time
 from emulator.bundled import ROOT
 from emulator.errors import EngineLost, ImageError, UsageError
 from emulator.scenario.model import Dockerfile
@@ -130,7 +130,7 @@ class Images:
         Raises ImageError with the failing step and the builder's last lines.
         """
         tag = recipe_tag(kind)
-        with _one_at_a_time(tag):
+        with one_at_a_time(tag):
             found = self._inspect(tag)
             labels = (found or {}).get("Config", {}).get("Labels") or {}
             asked = self._options.base
@@ -158,7 +158,7 @@ class Images:
 
     def _build_custom(self, wanted: Dockerfile, say: Say) -> str:
         tag = custom_tag(wanted)
-        with _one_at_a_time(tag):
+        with one_at_a_time(tag):
             if self.has(tag):  # somebody has built it meanwhile
                 return tag
             return self._run_build(
@@ -174,7 +174,7 @@ class Images:
         """Send the context and follow the builder's output."""
         say(f"building {tag}")
         step, last = "", deque[str](maxlen=LAST_LINES)
-        with _engine_errors(f"build {tag}"):
+        with _engine_errors(f"build {tag}"), last_one_does(self._remove_stages):
             output = self._api.build(
                 fileobj=io.BytesIO(context),
                 custom_context=True,
@@ -194,10 +194,17 @@ class Images:
                 elif line.strip():
                     last.append(line)
                     say(f"  {line}")
-            # The builder stage is as large as the image; nothing would ever use it again.
-            self._api.prune_images({"dangling": True, "label": "emulator.stage=builder"})
         say(f"built {tag}")
         return tag
+
+    def _remove_stages(self) -> None:
+        """Remove builder stages: as large as the images, and nothing would ever use them again."""
+        try:
+            self._api.prune_images({"dangling": True, "label": "emulator.stage=builder"})
+        except APIError as error:
+            if error.status_code != HTTPStatus.CONFLICT:
+                raise
+            # Somebody else prunes, which the engine does once at a time; the next build does it.
 
     def base(self, say: Say) -> str:
         """Return a base image that the engine has."""
@@ -233,7 +240,7 @@ class Images:
         """Import a base of this machine's own release, made once."""
         source = base_image.apt_source()
         tag = f"{base_image.NAME}:{source.suite}"
-        with _one_at_a_time(tag):
+        with one_at_a_time(tag):
             if self.has(tag):
                 return tag
             with base_image.packed(source, say) as stream, _engine_errors(f"import {tag}"):
@@ -354,15 +361,6 @@ def _split_reference(reference: str) -> tuple[str, str]:
         return reference, ""
     name, colon, tag = reference.rpartition(":")
     return (name, tag) if colon and "/" not in tag else (reference, "latest")
-
-
-@contextmanager
-def _one_at_a_time(tag: str) -> Iterator[None]:
-    """Let one process of this machine build a tag; the others wait and then find it."""
-    folder = user_cache_path("emulator") / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f"{tag.replace(':', '-')}.lock"):
-        yield
 
 
 @contextmanager

@@ -1,21 +1,27 @@
-"""Recipes of images: tags, build contexts, options, references, package sources."""
+"""Images: tags, build contexts, options, references, package sources, builds side by side."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import tarfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
+from docker.errors import APIError, ImageNotFound
 
-from emulator import images
+from emulator import build_locks, images
 from emulator.base_image import AptSource, apt_source
 from emulator.bundled import ROOT
+from emulator.engines.docker import DockerEngine
 from emulator.errors import ImageError, UsageError
 from emulator.images import KINDS, BuildOptions, builder_lines, recipe_context, recipe_tag
 from emulator.scenario.model import Dockerfile
+from tests.conftest import own
 
 
 def unpacked(context: bytes) -> dict[str, bytes]:
@@ -361,3 +367,119 @@ def test_debootstrap_takes_python_from_where_the_distribution_keeps_it(
         "/tmp/base",
         "http://mirror",
     ]
+
+
+# --- Builds side by side ------------------------------------------------------------------------
+
+STAGES = {"dangling": True, "label": "emulator.stage=builder"}
+
+
+class Engine:
+    """Builds whatever it is asked for, and says when it tidied up."""
+
+    def __init__(self, refuses: int | None = None) -> None:
+        self.did: list[str] = []
+        self._refuses = refuses
+
+    def inspect_image(self, tag: str) -> None:
+        raise ImageNotFound(tag)
+
+    def build(self, tag: str, **request: Any) -> Iterator[dict[str, str]]:
+        yield {"stream": "Step 1/1 : FROM scratch\n"}
+        self.did.append(f"built {tag}")
+
+    def prune_images(self, filters: Mapping[str, Any]) -> None:
+        assert filters == STAGES
+        self.did.append("pruned")
+        if self._refuses is not None:
+            response = requests.Response()
+            response.status_code = self._refuses
+            raise APIError("", response, "a prune operation is already running")
+
+
+@pytest.fixture
+def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else builds, as far as these tests are concerned."""
+    monkeypatch.setattr(build_locks, "user_cache_path", lambda name: tmp_path / name)
+
+
+def a_dockerfile(folder: Path, name: str, text: str = "FROM scratch\n") -> Dockerfile:
+    (folder / name).mkdir()
+    (folder / name / "Dockerfile").write_text(f"{text}# {name}\n")
+    return Dockerfile(dockerfile=folder / name / "Dockerfile")
+
+
+def build(api: Any, wanted: Dockerfile, say: images.Say = lambda line: None) -> str:
+    return images.Images(api, BuildOptions()).ensure(wanted, say)
+
+
+@pytest.mark.usefixtures("own_locks")
+def test_of_builds_side_by_side_the_last_one_removes_the_stages_of_all(tmp_path: Path) -> None:
+    engine = Engine()
+    outer, inner = (a_dockerfile(tmp_path, name) for name in ("outer", "inner"))
+
+    def meanwhile(line: str) -> None:
+        if "Step 1/1" in line:
+            build(engine, inner)
+
+    build(engine, outer, meanwhile)
+    tags = [images.custom_tag(wanted) for wanted in (inner, outer)]
+    assert engine.did == [f"built {tags[0]}", f"built {tags[1]}", "pruned"]
+
+
+@pytest.mark.usefixtures("own_locks")
+def test_a_build_that_fails_keeps_no_later_one_from_removing_stages(tmp_path: Path) -> None:
+    engine = Engine()
+    one = a_dockerfile(tmp_path, "one")
+
+    def fail(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(engine, one, fail)
+    assert build(engine, one) == images.custom_tag(one)
+    assert engine.did[-1] == "pruned"
+
+
+@pytest.mark.usefixtures("own_locks")
+def test_an_image_is_built_though_somebody_else_is_just_pruning(tmp_path: Path) -> None:
+    engine = Engine(refuses=409)
+    wanted = a_dockerfile(tmp_path, "wanted")
+    assert build(engine, wanted) == images.custom_tag(wanted)
+    assert engine.did[-1] == "pruned"
+
+
+@pytest.mark.usefixtures("own_locks")
+def test_what_else_an_engine_says_to_pruning_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="a prune operation"):
+        build(Engine(refuses=500), a_dockerfile(tmp_path, "wanted"))
+
+
+@pytest.mark.docker
+def test_a_stage_that_a_build_is_about_to_copy_from_survives_the_end_of_another(
+    docker_engine: DockerEngine, tmp_path: Path, tiny_image: str
+) -> None:
+    builder = (
+        f"FROM {tiny_image} AS builder\nLABEL emulator.stage=builder\nRUN echo {own('x')} > /made\n"
+        f"FROM {tiny_image}\n"
+    )
+    waits = "RUN until [ -e /go ]; do sleep 0.05; done\n"
+    copies = "COPY --from=builder /made /made\n"
+    outer = a_dockerfile(tmp_path, "outer", builder + waits + copies)
+    inner = a_dockerfile(tmp_path, "inner", builder.replace("/made", "/other"))
+    api, go = docker_engine.api, images._tar({"go": outer.dockerfile})
+    steps: list[str] = []
+
+    def meanwhile(line: str) -> None:
+        """Build the other image from beginning to end while this one stands at a step."""
+        steps.append(line)
+        if "---> Running in " in line and waits.strip() in steps[-2]:
+            build(api, inner)
+            api.put_archive(line.split()[-1], "/", go)
+
+    try:
+        build(api, outer, meanwhile)
+    finally:
+        for wanted in (outer, inner):
+            with contextlib.suppress(ImageNotFound):
+                api.remove_image(images.custom_tag(wanted))

@@ -18,11 +18,11 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled", "netem", "metrics"},
+    {"errors", "clock", "units", "steps", "bundled", "installation", "netem", "metrics"},
     {"rendezvous", "scenario", "yardstick"},
     {"plan"},
     {"record", "broker", "baseline"},
-    {"analysis", "base_image"},
+    {"analysis", "base_image", "build_locks"},
     {"images"},
     {"engines"},
     {"supervisor", "leftovers", "doctor"},
@@ -38,7 +38,7 @@ ONLY_IN = {
     "typer": {"cli"},
     "rich": {"cli", "report"},
     "pynvml": {"metrics"},
-    "subprocess": {"engines", "base_image", "doctor", "background"},
+    "subprocess": {"engines", "base_image", "doctor", "background", "installation"},
     "starlette": {"api"},
     "uvicorn": {"api"},
     "httpx": {"api"},

@@ -12,9 +12,12 @@ import typer
 from emulator.bundled import ROOT
 from emulator.cli.common import console, note, print_json
 from emulator.errors import UsageError
+from emulator.installation import requirement_here
 from emulator.units import format_duration
 
 __all__ = ["add_to"]
+
+REQUIREMENTS = "requirements.txt"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -100,6 +103,8 @@ def init(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, folder / name)
         note(f"wrote {folder / name}")
+    if tests:
+        _say_where_from(folder / REQUIREMENTS)
     command = f"pytest {folder}" if tests else f"emulate up {folder / 'scenario.yaml'}"
     note(f"now try: {command}")
 
@@ -108,6 +113,15 @@ def _suite() -> dict[Path, Path]:
     """Return the suite's files; it tests the program of the starter."""
     program = ROOT / "images" / "starter" / "train.py"
     return {**_files(ROOT / "images" / "suite"), Path(program.name): program}
+
+
+def _say_where_from(requirements: Path) -> None:
+    """Add where CI gets this emulator from, or say that somebody else has to."""
+    if line := requirement_here():
+        with requirements.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+    else:
+        note(f"write into {requirements} where CI gets the emulator from; only this machine has it")
 
 
 def _files(folder: Path) -> dict[Path, Path]:

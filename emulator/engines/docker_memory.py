@@ -13,8 +13,8 @@ from emulator.errors import EngineError
 
 __all__ = ["squeeze"]
 
-OVER_WITHIN = 5
-"""Seconds."""
+OVER_WITHIN = 30
+"""Seconds that the engine gets to tell of a container's end; a busy one needs some."""
 MARGIN = 32 * 2**20
 """Bytes above what a task uses at which its memory is limited before it is killed."""
 USAGE = (
@@ -42,10 +42,11 @@ def squeeze(api: docker.APIClient, task: str, container: str, limit: int | None)
         raise EngineError(f"What {task} uses of memory can't be read in its container: {why}.")
     used = int(said)
     low = used + MARGIN
+    life = _life(api, container)
     api.update_container(container, mem_limit=low, memswap_limit=low)
     try:
         _inside(api, container, BALLOON)
-        dead = _ends(api, container)
+        dead = _ends(api, container, life)
     finally:
         # No limit at all can't be set again: all that there is comes to the same.
         old = limit or int(api.info()["MemTotal"])
@@ -54,13 +55,23 @@ def squeeze(api: docker.APIClient, task: str, container: str, limit: int | None)
         raise EngineError(f"The kernel did not kill {task}, but what took its memory.")
 
 
-def _ends(api: docker.APIClient, container: str) -> bool:
-    """Wait for a container that has lost its process to be over; say whether it is."""
+def _ends(api: docker.APIClient, container: str, life: str) -> bool:
+    """Wait for a container that has lost its process to be over; say whether it is.
+
+    If it has been started again since, it was, and its new life must not be waited for.
+    """
+    if _life(api, container) != life:
+        return True
     try:
         api.wait(container, timeout=OVER_WITHIN)
     except (requests.Timeout, requests.ConnectionError):
         return False
     return True
+
+
+def _life(api: docker.APIClient, container: str) -> str:
+    """Return what tells one life of a container from the next: when it was started."""
+    return str(api.inspect_container(container)["State"]["StartedAt"])
 
 
 def _inside(api: docker.APIClient, container: str, script: str) -> str:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ __all__ = ["ProcessEngine", "exit_code"]
 LOOPBACK = "127.0.0.1"
 PORTS = range(20000, 29000)
 """Below the range from which Linux and macOS take ports for outgoing connections."""
-GONE_WITHIN = 5.0
+GONE_WITHIN = 30.0
 """Seconds that killed processes get to be gone before we say that they are not."""
 SECRET = "EMULATOR_API_TOKEN"
 """The token of every run's API, if the user has set one: nothing that a task should have."""
@@ -181,23 +181,26 @@ class ProcessEngine(Incapable):
 
     def tear_down(self, run_id: str) -> int:
         """Kill every process of the run, and delete its working and shared folders."""
-        ours = [(p, labels) for p, labels in _labelled() if labels.run_id == run_id]
-        processes, folders = [p for p, _ in ours], {labels.folder for _, labels in ours}
-        for process in processes:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        # Our own children are waited for as such: psutil would take their exit code from us.
-        children = {s.process.pid: s.process for s in self._started.values()}
-        alive = [p for p in processes if p.pid in children and not _ends(children[p.pid])]
-        others = [p for p in processes if p.pid not in children]
-        alive += psutil.wait_procs(others, timeout=GONE_WITHIN)[1]
-        if alive:
-            raise EngineError(
-                f"{len(alive)} processes of {run_id} don't die: "
-                + ", ".join(str(p.pid) for p in alive)
-                + "."
-            )
-        removed = len(processes)
+        killed, folders = set[int](), set[str]()
+        until = time.monotonic() + GONE_WITHIN
+        # Again and again: what is just being killed may have started another since we looked.
+        while ours := [(p, labels) for p, labels in _labelled() if labels.run_id == run_id]:
+            if time.monotonic() > until:
+                raise _undying(run_id, [p for p, _ in ours])
+            for process, labels in ours:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+                killed.add(process.pid)
+                folders.add(labels.folder)
+            alive = [p for p, _ in ours]
+            while alive := [p for p in alive if not _is_over(p)]:
+                if time.monotonic() > until:
+                    raise _undying(run_id, alive)
+                time.sleep(0.001)
+        for started in self._started.values():
+            if started.process.pid in killed:
+                started.process.wait()  # it is over, and is no zombie any more either
+        removed = len(killed)
         if self._folder.name == run_id:
             folders.add(str(self._folder))
         for folder in folders:
@@ -325,13 +328,20 @@ def _stands_still(pid: int) -> bool:
     return True
 
 
-def _ends(process: subprocess.Popen[bytes]) -> bool:
-    """Wait for a killed child; say whether it is gone."""
+def _undying(run_id: str, processes: Sequence[psutil.Process]) -> EngineError:
+    pids = ", ".join(str(process.pid) for process in processes)
+    return EngineError(f"{len(processes)} processes of {run_id} don't die: {pids}.")
+
+
+def _is_over(process: psutil.Process) -> bool:
+    """Say whether a process has ended, be it a zombie: its parent may never ask how it ended.
+
+    Unlike psutil's own wait this takes no exit code from whoever asks for it.
+    """
     try:
-        process.wait(GONE_WITHIN)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _environment(task: Task) -> dict[str, str]:

@@ -21,6 +21,9 @@ __all__ = ["Wanted", "export"]
 
 Say = Callable[[str], None]
 
+LIBRARIES = {"TensorBoard": "tensorboard", "Parquet": "pyarrow"}
+"""What the extra `export` installs, and a format needs."""
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -43,8 +46,8 @@ def export(record: Record, wanted: Wanted, say: Say) -> None:
             "Nothing to export to.",
             "Say --tensorboard DIR, --csv DIR, --parquet DIR or --trace FILE, or several.",
         )
-    _require("TensorBoard", "tensorboard", wanted.tensorboard)
-    _require("Parquet", "pyarrow", wanted.parquet)
+    _require("TensorBoard", wanted.tensorboard)
+    _require("Parquet", wanted.parquet)
     analysis = analyse(record.plan, record.happened)
     if lacking := _lacking(record):
         say(f"{record.run_id} {lacking}")
@@ -60,11 +63,12 @@ def export(record: Record, wanted: Wanted, say: Say) -> None:
         _export_trace(record, analysis, wanted.trace, say)
 
 
-def _require(what: str, library: str, wanted: Path | None) -> None:
+def _require(what: str, wanted: Path | None) -> None:
+    library = LIBRARIES[what]
     if wanted is not None and importlib.util.find_spec(library) is None:
         raise UsageError(
             f"An export for {what} needs {library}, which is not installed here.",
-            "`pip install 'emulator[export]'` installs it.",
+            f"`pip install {library}` installs it.",
         )
 
 

@@ -2,7 +2,7 @@
 
 CSV is what the csv module of Python writes (RFC 4180): a header, nothing where nothing is known,
 floats in digits that are read back as the same float. Parquet has the columns' types, and their
-units in its metadata; it needs pyarrow, of the extra `emulator[export]`.
+units in its metadata; it needs pyarrow, of the extra `export`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from pydantic import ValidationError
 
 from emulator.clock import Clock
@@ -27,9 +27,11 @@ from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.plan import Plan
 from emulator.record.coalesce import Coalescer
 from emulator.record.history import Entry, as_it_happened, entry_of
+from emulator.record.lock import LOCK, acquire, is_live, lock_of, wait_until_over
 from emulator.record.tail import last_lines
 
 __all__ = [
+    "LOCK",
     "Entry",
     "Record",
     "RunFolder",
@@ -40,8 +42,6 @@ __all__ = [
     "uncollected",
     "wait_until_over",
 ]
-
-LOCK = "supervisor.lock"
 
 
 class RunFolder:
@@ -67,9 +67,9 @@ class RunFolder:
             _write_json(path / "plan.json", plan.model_dump(mode="json"))
 
     def _take(self) -> None:
-        self._lock = FileLock(self.path / LOCK, thread_local=False)
+        self._lock = lock_of(self.path)
         with _saying(self.path):
-            self._lock.acquire(timeout=0)
+            acquire(self._lock)
             # Unbuffered: what was written before a kill -9 is there after it.
             self._history = (self.path / "history.jsonl").open("ab", buffering=0)
         self._samples = sample_file.SampleFile(self.path / sample_file.NAME)
@@ -289,26 +289,6 @@ class Record:
     def live(self) -> bool:
         """Whether a supervisor is at work on it now."""
         return is_live(self.path)
-
-
-def is_live(folder: Path) -> bool:
-    """Say whether a supervisor holds the run's lock; the kernel drops it with its holder."""
-    lock = folder / LOCK
-    if not lock.exists():
-        return False
-    probe = FileLock(lock, thread_local=False)
-    try:
-        probe.acquire(timeout=0)
-    except (Timeout, OSError):
-        return True
-    probe.release()
-    return False
-
-
-def wait_until_over(folder: Path) -> None:
-    """Wait until no supervisor holds the run's lock."""
-    with FileLock(folder / LOCK, thread_local=False):
-        pass
 
 
 def runs_in(folder: Path) -> list[Record]:

@@ -13,7 +13,7 @@ from emulator.scenario.model import Scenario
 from emulator.scenario.reading import load
 from emulator.scenario.testing import Mark
 from emulator.scenario.variants import Variant, variants
-from emulator.testing.fixtures import SCENARIO, settings_of
+from emulator.testing.fixtures import settings_of
 from emulator.whatif import read_all
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ class ScenarioItem(pytest.Function):
         name = scenario.name + label
         item: ScenarioItem = cls.from_parent(parent, name=name, callobj=_judged)
         item.add_marker(pytest.mark.scenario(parent.path, set=list(variant.overrides)))
-        item.stash[SCENARIO] = True
         for mark in scenario.marks:
             item.add_marker(_decorator(mark))
             if mark.name == "usefixtures":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from emulator.testing.timer import untimed
 
 if TYPE_CHECKING:
     from emulator.results import Result
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKED",
     "FAILED",
-    "SCENARIO",
+    "RUN",
     "TESTED",
     "emulator",
     "emulator_engine",
@@ -33,15 +35,17 @@ __all__ = [
 SETTINGS = pytest.StashKey["Settings"]()
 TESTED = pytest.StashKey["Emulator"]()
 """Of a test: what ran its scenarios."""
+RUN = pytest.StashKey["Result"]()
+"""Of a test: the run of its marker, which may be that of its class."""
 CHECKED = pytest.StashKey["Result"]()
 """Of a test: the run whose expectations must hold."""
 FAILED = pytest.StashKey[bool]()
-SCENARIO = pytest.StashKey[bool]()
-"""Of a test: it is a scenario file's, and nothing but its run."""
 _TOLD = pytest.StashKey[list[tuple[str, object]]]()
 """Of a test: the properties that its last try came to."""
 _SHARED = pytest.StashKey[dict[str, "Result"]]()
 """Of a class or module: the runs of markers that stand there."""
+_ASKING = pytest.StashKey[pytest.Item]()
+"""Of a class or module: the test whose timer stands while their run waits."""
 
 
 def settings_of(config: pytest.Config) -> Settings:
@@ -85,7 +89,6 @@ def emulator(
     """Runs scenarios for one test: `emulator.run("x.yaml")`, `with emulator.up("x.yaml")`."""
     from emulator.errors import EmulatorError
     from emulator.testing.harness import Emulator
-    from emulator.testing.plugin import untimed
     from emulator.testing.telling import progress, properties
 
     item = request.node
@@ -107,15 +110,23 @@ def emulator(
             made.close(failed=item.stash[FAILED])
         finally:
             with contextlib.suppress(EmulatorError):  # a record that is torn has no numbers
-                item.stash[_TOLD] = list(properties(ran.result for ran in made.results()))
+                item.stash[_TOLD] = list(properties(_results(item, made)))
                 item.user_properties += item.stash[_TOLD]
+
+
+def _results(item: pytest.Item, made: Emulator) -> Iterable[Result]:
+    """Return a test's runs, that of its marker first, also where others share it."""
+    marked = item.stash.get(RUN, None)
+    shared = {} if marked is None else {marked.run_id: marked}
+    return {**shared, **{ran.result.run_id: ran.result for ran in made.results()}}.values()
 
 
 def _forget_last_try(item: pytest.Item) -> None:
     """Begin anew: plugins run a test again that has failed."""
     item.stash[FAILED] = False
-    if CHECKED in item.stash:
-        del item.stash[CHECKED]
+    for key in (RUN, CHECKED):
+        if key in item.stash:
+            del item.stash[key]
     told = item.stash.get(_TOLD, [])
     item.user_properties[:] = [known for known in item.user_properties if known not in told]
 
@@ -141,7 +152,9 @@ def run(request: pytest.FixtureRequest, emulator: Emulator) -> Result:
     if node is request.node:
         result = _ran(emulator, path, wanted)
     else:
+        node.stash[_ASKING] = request.node
         result = _shared(emulator, node, repr(mark), path, wanted)
+    request.node.stash[RUN] = result
     if check:
         request.node.stash[CHECKED] = result
     return result
@@ -173,7 +186,7 @@ def _shared(
 ) -> Result:
     """Return the run of a class or a module, which ends with the last test there."""
     if TESTED not in node.stash:
-        made = replace(emulator)
+        made = replace(emulator, item=node, untimed=lambda: untimed(node.stash[_ASKING]))
         node.stash[TESTED] = made
         node.addfinalizer(lambda: made.close(failed=node.stash.get(FAILED, False)))
     shared = node.stash.setdefault(_SHARED, {})

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from emulator.broker import Broker, Capacity, Claim, Lease, Need, need_of
-from emulator.engines import Engine, choose
-from emulator.engines.base import machine_needs, needs
-from emulator.errors import EmulatorError, EngineError, EngineMissing, Unsupported
+from emulator.engines import choose
+from emulator.errors import EmulatorError, EngineLost, EngineMissing
 from emulator.leftovers import remove
 from emulator.plan import new_run_id
-from emulator.record.folder import Entry, Record, is_live
+from emulator.record.folder import Entry, Record
 from emulator.report.words import describe
 from emulator.results import Listener, Result, finished
 from emulator.run import make_ready, up
-from emulator.scenario.model import Scenario
 from emulator.scenario.variants import assignments
 from emulator.testing.gates import reference_of, store, yardstick
+from emulator.testing.lacking import skipping
+from emulator.testing.recovering import recover
 from emulator.testing.running import Running, RunningCluster
 from emulator.testing.settings import Settings
 from emulator.testing.wanted import Given, Sets, Wanted, assigned, read
 from emulator.yardstick import Yardstick
 
-__all__ = ["Emulator", "Ran", "recover", "sweep"]
+__all__ = ["Emulator", "Ran"]
 
 log = logging.getLogger("emulator")
-
-_T = TypeVar("_T")
 
 
 @dataclass
@@ -109,7 +106,8 @@ class Emulator:
         __tracebackhide__ = True
         try:
             told = self._planned(scenario, [*assigned(set), *_seeded(seed)], engine)
-            self._lacking(told.running.begin)
+            with self._skipping(told.wanted):
+                told.running.begin()
         except EmulatorError as error:
             raise error.with_traceback(None) from None  # a sentence says more than our own lines
         self._clusters.append(RunningCluster(told.folder, told.running))
@@ -127,7 +125,8 @@ class Emulator:
         __tracebackhide__ = True
         try:
             told = self._planned(scenario, [*assigned(set), *_seeded(seed)], engine)
-            return self._lacking(told.running.result)
+            with self._skipping(told.wanted):
+                return told.running.result()
         except EmulatorError as error:
             raise error.with_traceback(None) from None
 
@@ -186,36 +185,42 @@ class Emulator:
         __tracebackhide__ = True
         wanted = self._read(given, chosen)
         reference = reference_of(wanted)
-        with self.untimed():
-            lease, engine = self._lease([wanted, reference], engine_name or self.engine)
+        variants = [wanted] if reference is None else [wanted, reference]
+        with self.untimed(), self._skipping(*variants):
+            lease, engine = self._lease(variants, engine_name or self.engine)
         self._leases.append(lease)
         came = None
         if reference is not None:
             told = self._prepared(reference, lease, engine, None, reference=True)
-            came = self._lacking(told.running.result)
+            with self._skipping(reference):
+                came = told.running.result()
         held = yardstick(wanted, came, engine, storing=self.settings.update_baseline)
         return self._prepared(wanted, lease, engine, held)
+
+    def _skipping(self, *variants: Wanted) -> AbstractContextManager[None]:
+        return skipping([one.scenario for one in variants], self.settings.require)
 
     def _read(self, given: Given, chosen: Sequence[str]) -> Wanted:
         image = () if self.image is None else assignments({"image": self.image})
         folders = [self.item.path.parent, self.settings.root, *self.settings.folders]
         return read(given, folders, chosen, [*image, *self.settings.sets])
 
-    def _lease(self, variants: Sequence[Wanted | None], name: str) -> tuple[Lease, str]:
+    def _lease(self, variants: Sequence[Wanted], name: str) -> tuple[Lease, str]:
         """Return a share of the machine that is enough for each, and the engine.
 
         Their images are built before.
         """
-        __tracebackhide__ = True
-        scenarios = [variant.scenario for variant in variants if variant is not None]
-        with contextlib.closing(self._choose(name, scenarios)) as engine:
+        if name == "auto" and "docker" in self.settings.require:
+            name = "docker"
+        scenarios = [variant.scenario for variant in variants]
+        with contextlib.closing(choose(name)) as engine:
             for scenario in scenarios:  # what can't run is told before anything is built for it
-                self._lacking(partial(make_ready, scenario, engine, out=self.out))
+                make_ready(scenario, engine, out=self.out)
             for scenario in scenarios:
-                self._lacking(partial(engine.provide, scenario, self.say))
+                engine.provide(scenario, self.say)
             capacity = self._capacity(engine.capacity())
-        needs = [need_of(scenario) for scenario in scenarios]
-        need = Need(*(max(getattr(one, what.name) for one in needs) for what in fields(Need)))
+        each = [need_of(scenario) for scenario in scenarios]
+        need = Need(*(max(getattr(one, what.name) for one in each) for what in fields(Need)))
         lease = self.broker.acquire(
             self.item.nodeid, need, capacity, recover=recover, waiting=self._waits
         )
@@ -243,7 +248,10 @@ class Emulator:
         run_id = new_run_id(wanted.scenario.name)
 
         def perform(listener: Listener) -> Result:
-            engine = choose(engine_name)
+            try:
+                engine = choose(engine_name)
+            except EngineMissing as error:  # it was there just before: no reason to skip anything
+                raise EngineLost(error.message, error.hint) from None
             lease.began_run(run_id, engine.name, self.out / run_id)
             result = up(
                 wanted.scenario,
@@ -277,52 +285,6 @@ class Emulator:
             say=log.info, entry=entry, line=lambda task, text: log.debug("%s | %s", task, text)
         )
 
-    # --- What the machine lacks -----------------------------------------------------------------
-
-    def _choose(self, name: str, scenarios: Iterable[Scenario]) -> Engine:
-        """Return the engine; where none answers, its tests lack all that needs one."""
-        if name == "auto" and "docker" in self.settings.require:
-            name = "docker"
-        try:
-            return choose(name)
-        except EngineMissing as error:
-            asked = [need for scenario in scenarios for need in needs(scenario)]
-            raise _lacks(error, machine_needs(asked), self.settings) from None
-
-    def _lacking(self, call: Callable[[], _T]) -> _T:
-        __tracebackhide__ = True
-        try:
-            return call()
-        except Unsupported as error:
-            raise _lacks(error, error.lacks, self.settings) from None
-
-
-def _lacks(error: EmulatorError, what: Set[str], settings: Settings) -> BaseException:
-    """Return what skips the test, or fails it where any of that is required."""
-    if required := settings.require & what:
-        said = f"--emulator-require {','.join(sorted(required))}, but: {error}"
-        return pytest.fail.Exception(said, pytrace=False)
-    return pytest.skip.Exception(str(error))
-
 
 def _seeded(seed: int | None) -> list[str]:
     return [] if seed is None else [f"seed={seed}"]
-
-
-def sweep() -> None:
-    """Remove what every test has left whose process was killed."""
-    try:
-        Broker().recover_dead(recover)
-    except EmulatorError as error:
-        log.warning("what killed tests have left is not removed: %s", error)
-
-
-def recover(claim: Claim) -> None:
-    """Remove what a test has left whose process was killed, unless somebody took it over."""
-    for run in claim.runs:
-        if is_live(run.folder):
-            continue
-        try:
-            remove(run.run_id, run.engine, run.folder)
-        except EngineError as error:  # to be found by `emulate clean`, once its engine is well
-            log.warning("what %s has left is not removed: %s", run.run_id, error)

@@ -5,17 +5,16 @@ Whatever needs an engine, a scenario or a record is imported when the first test
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from emulator.testing.fixtures import (
     CHECKED,
     FAILED,
-    SCENARIO,
+    RUN,
     TESTED,
     emulator,
     emulator_engine,
@@ -25,6 +24,7 @@ from emulator.testing.fixtures import (
     run,
     settings_of,
 )
+from emulator.testing.timer import pytest_timeout_cancel_timer, pytest_timeout_set_timer
 
 if TYPE_CHECKING:
     from emulator.testing.collect import ScenarioFile
@@ -35,6 +35,8 @@ __all__ = [
     "emulator_image",
     "emulator_out",
     "memory_cluster",
+    "pytest_timeout_cancel_timer",
+    "pytest_timeout_set_timer",
     "run",
 ]
 
@@ -44,14 +46,22 @@ MARKER = (
     "runs a scenario and gives the test its result as the fixture `run`; unless check is False its "
     "expectations must hold. At a class or module one run is for all its tests."
 )
-TIMER = pytest.StashKey[Any]()
+REPLACED = (
+    "A fixture `run` of your own has taken the place of the emulator's, and the scenario was not "
+    "run; it has to build on it: `def run(run): ...`."
+)
+MISPLACED = "The scenario marker is for test functions; nothing has run the scenario of this test."
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options; `emulator_scenarios` and `emulator_engine` also stand in the ini file."""
     group = parser.getgroup("emulator", "training clusters")
     group.addoption("--emulator-engine", metavar="NAME", help="docker, process or auto")
-    group.addoption("--emulator-image", metavar="IMAGE", help="instead of the scenarios' own")
+    group.addoption(
+        "--emulator-image",
+        metavar="IMAGE",
+        help="instead of the scenarios' own; a role's own `image:` stays",
+    )
     group.addoption("--emulator-out", metavar="DIR", help="where run folders go [the basetemp]")
     group.addoption(
         "--emulator-keep",
@@ -107,7 +117,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
     """Take a YAML file that was named, or that lies in a folder of scenarios."""
     if file_path.suffix not in SUFFIXES:
         return None
-    folders = parent.config.getini("emulator_scenarios")
+    folders = settings_of(parent.config).folders
     if not (parent.session.isinitpath(file_path) or file_path.parent in folders):
         return None
     from emulator.testing.collect import ScenarioFile
@@ -126,13 +136,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge the run that a test was given, as the first of its assertions."""
+    if item.get_closest_marker("scenario") is not None and RUN not in item.stash:
+        pytest.fail(REPLACED if isinstance(item, pytest.Function) else MISPLACED, pytrace=False)
     result = item.stash.get(CHECKED, None)
-    if result is None and item.stash.get(SCENARIO, False):
-        pytest.fail(
-            "A fixture `run` of your own has taken the place of the emulator's; it has to build on "
-            "it: `def run(run): ...`.",
-            pytrace=False,
-        )
     if result is not None:
         try:
             result.check()
@@ -185,38 +191,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove what tests have left whose xdist worker was killed."""
-    if session.config.pluginmanager.hasplugin("dsession"):
-        from emulator.testing.harness import sweep
+    """Remove what tests have left whose run went wrong, or whose xdist worker was killed."""
+    if not hasattr(session.config, "workerinput") and _is_any_claim():
+        from emulator.testing.recovering import sweep
 
         sweep()
 
 
-# --- A test's timeout does not run while it waits for its turn (pytest-timeout) -------------------
+def _is_any_claim() -> bool:
+    """Say whether the broker has any claim, without the imports that reading one takes."""
+    from platformdirs import user_cache_path
 
-
-@pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:  # noqa: ANN401  its own type
-    """Note how the timer was set, so that it can be set again."""
-    item.stash[TIMER] = settings
-
-
-@pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
-    """Forget it: another try of the test sets its own."""
-    if TIMER in item.stash:
-        del item.stash[TIMER]
-
-
-@contextlib.contextmanager
-def untimed(item: pytest.Item) -> Iterator[None]:
-    """Stop the test's timer meanwhile; it starts anew afterwards."""
-    settings = item.stash.get(TIMER, None)
-    if settings is None:
-        yield
-        return
-    item.ihook.pytest_timeout_cancel_timer(item=item)
-    try:
-        yield
-    finally:
-        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
+    return any((user_cache_path("emulator") / "broker").glob("*/*.json"))

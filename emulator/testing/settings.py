@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,10 @@ import pytest
 from emulator.errors import UsageError
 from emulator.units import parse_size
 
-__all__ = ["REQUIRABLE", "Settings"]
+__all__ = ["ENGINES", "REQUIRABLE", "Settings"]
+
+ENGINES = ("auto", "docker", "process")
+"""As in `emulator.engines`, which takes long to import."""
 
 REQUIRABLE = ("docker", "gpu", "network")
 """What a test may lack on a machine: an engine, a device, netem in the kernel."""
@@ -57,21 +61,51 @@ class Settings:
             raise UsageError(f"--emulator-cpus {cpus:g}: that is nothing to share.")
         if size == 0:
             raise UsageError("--emulator-memory 0: that is nothing to share.")
+        sets, varied = tuple(option("emulator_set")), tuple(option("emulator_vary"))
+        _check(sets, varied)
         out = option("emulator_out")
         return cls(
-            engine=option("emulator_engine")
-            or config.getini("emulator_engine")
-            or os.environ.get("EMULATOR_ENGINE")
-            or "auto",
+            engine=_engine(config),
             image=option("emulator_image"),
             out=None if out is None else Path(config.invocation_params.dir, out),
             keep=option("emulator_keep"),
             require=frozenset(required),
-            sets=tuple(option("emulator_set")),
-            varied=tuple(option("emulator_vary")),
-            folders=tuple(config.getini("emulator_scenarios")),
+            sets=sets,
+            varied=varied,
+            # pytest gives files without `..`; a folder with it would be none of theirs.
+            folders=tuple(Path(os.path.abspath(f)) for f in config.getini("emulator_scenarios")),
             cpus=cpus,
             memory=size,
             update_baseline=option("emulator_update_baseline"),
             root=config.rootpath,
         )
+
+
+def _engine(config: pytest.Config) -> str:
+    """Return the engine's name from the first that says one; raises UsageError."""
+    told = {
+        "--emulator-engine": config.getoption("emulator_engine"),
+        "emulator_engine": config.getini("emulator_engine"),
+        "EMULATOR_ENGINE": os.environ.get("EMULATOR_ENGINE"),
+    }
+    where, name = next(((where, name) for where, name in told.items() if name), ("", "auto"))
+    if name not in ENGINES:
+        raise UsageError(
+            f"{where} {name}: there is no such engine.", f"One of {', '.join(ENGINES)}."
+        )
+    return str(name)
+
+
+def _check(sets: Sequence[str], varied: Sequence[str]) -> None:
+    """Refuse what is wrong whatever the scenario; raises UsageError."""
+    for text in sets:
+        key, equals, _ = text.partition("=")
+        if not (key and equals):
+            raise UsageError(
+                f"--emulator-set {text} is not KEY=VALUE.",
+                "For example: --emulator-set cluster.worker=4",
+            )
+    if varied:
+        from emulator.scenario.variants import variants  # YAML; only where it is asked for
+
+        variants(varied, sets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -27,8 +28,28 @@ def sections(made: Emulator) -> Iterator[tuple[str, str]]:
     for ran in made.results():
         folder = shlex.quote(str(ran.result.folder))
         more = [f"again   {ran.command}"] if ran.command else []
-        more += [f"kept    `emulate down {folder}` removes it"] if ran.kept else []
+        if ran.kept:
+            first, *others = _looks(ran.result)
+            more += [f"look    {first}", *(f"        {other}" for other in others)]
+            more += [f"kept    `emulate down {folder}` removes it"]
         yield f"emulator: {ran.result.run_id}", "\n".join([story(ran.result), *more])
+
+
+def _looks(result: Result) -> Iterator[str]:
+    """Yield the commands that show what is left of a run."""
+    if result.summary["engine"] != "docker":
+        folders = (result.folder / name for name in ("work", "shared", "logs"))
+        yield shlex.join(["ls", *map(str, folders)])
+        return
+    from emulator.engines import choose
+    from emulator.engines.docker_requests import RUN
+    from emulator.errors import EngineError
+
+    yield f"docker ps -a --filter label={RUN}={result.run_id}"
+    with contextlib.suppress(EngineError), contextlib.closing(choose("docker")) as engine:
+        found = engine.find(result.run_id)
+        for name in sorted(thing.name for thing in found if thing.kind == "container"):
+            yield f"docker logs {name}"
 
 
 def properties(results: Iterable[Result]) -> Iterator[tuple[str, object]]:
@@ -50,12 +71,21 @@ def properties(results: Iterable[Result]) -> Iterator[tuple[str, object]]:
 
 
 def lines(told: Mapping[str, Properties]) -> Iterator[str]:
-    """Yield a line for each run of a session: verdict, numbers, test, and the report below it."""
+    """Yield a line for each run of a session: verdict, numbers, test, and the report below it.
+
+    One that several tests share is told of once.
+    """
+    tests: dict[object, list[str]] = {}
+    about: dict[object, tuple[Mapping[str, object], str]] = {}
     for test, found in told.items():
         known = dict(found)
         for number in ("", *(f".{number}" for number in range(2, len(known)))):
             if {f"{name}{number}" for name in OURS} <= known.keys():
-                yield from _about(test, known, number)
+                run = known[f"run{number}"]
+                tests.setdefault(run, []).append(test)
+                about[run] = known, number
+    for run, (first, *others) in tests.items():
+        yield from _about(first + (f" and {len(others)} more" if others else ""), *about[run])
 
 
 def _about(test: str, known: Mapping[str, object], number: str) -> Iterator[str]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from emulator.baseline import Baselines, machine
+from emulator.cli import setting_up
 from emulator.yardstick import Stored
 from tests.conftest import Emulate, own
 
@@ -319,6 +323,7 @@ def test_init_writes_a_scenario_that_can_be_planned_and_overwrites_nothing(
 SUITE = {
     ".github/workflows/training.yml",
     "pytest.ini",
+    "requirements.txt",
     "scenarios/preemption.yaml",
     "scenarios/training.yaml",
     "tests/test_training.py",
@@ -342,6 +347,42 @@ def test_init_writes_a_suite_whole_or_not_at_all(emulate: Emulate, tmp_path: Pat
     assert [p.name for p in other.rglob("*")] == ["tests", "test_training.py"]
     assert emulate("init", "--tests", other, "--force").returncode == 0
     assert (other / "tests" / "test_training.py").read_text() != "mine\n"
+
+
+@pytest.mark.parametrize("line", [None, "emulator[test] @ git+https://host/o/emulator@2f0c1d"])
+def test_ci_installs_this_emulator_or_says_what_it_lacks(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: str | None,
+) -> None:
+    monkeypatch.setattr(setting_up, "requirement_here", lambda: line)
+    setting_up.init(tmp_path, tests=True)
+    said = capsys.readouterr().err
+    assert (f"write into {tmp_path}/requirements.txt where" in said) is (line is None)
+    written = (tmp_path / "requirements.txt").read_text().splitlines()
+    assert [text for text in written if not text.startswith("#")] == ([line] if line else [])
+
+    workflow = yaml.safe_load((tmp_path / ".github" / "workflows" / "training.yml").read_text())
+    (step,) = (s for s in workflow["jobs"]["test"]["steps"] if "pip install" in s.get("run", ""))
+    (tmp_path / "pip").write_text('#!/bin/sh\necho "pip was asked to $*"\n')
+    (tmp_path / "pip").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    ran = subprocess.run(  # as the runner of GitHub does it
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+        cwd=tmp_path,
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if line:
+        assert (ran.returncode, ran.stdout) == (0, "pip was asked to install -r requirements.txt\n")
+    else:
+        assert ran.returncode == 1
+        assert ran.stdout == (
+            "::error::Write into requirements.txt where the emulator comes from.\n"
+        )
 
 
 def test_doctor_looks_at_everything(emulate: Emulate) -> None:

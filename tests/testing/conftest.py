@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,12 +10,25 @@ from typing import Any
 
 import pytest
 
+from emulator.engines import choose
+
 Write = Callable[..., Path]
 
 STEPS = """\
 for n in 1 2 3 4 5; do echo '{"emulate": "step", "step": '$n'}'; done
 """
 """A training of five steps, in no time."""
+
+FOREVER = STEPS + "while :; do sleep 1; done\n"
+"""The same, that ends only when it is ended."""
+
+
+def left(runs: Path, engine: str = "process") -> int:
+    """Count what the runs in a folder have left, asked of the engine itself."""
+    folders = [plan.parent for plan in runs.glob("*/plan.json")]
+    assert folders, f"there is no run in {runs}"
+    with contextlib.closing(choose(engine)) as asked:
+        return sum(len(asked.find(folder.name)) for folder in folders)
 
 
 @pytest.fixture(autouse=True)

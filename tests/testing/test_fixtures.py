@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from emulator.engines.process import ProcessEngine
-from tests.testing.conftest import STEPS, Write
-
-FOREVER = STEPS + "while :; do sleep 1; done\n"
-
-
-def nothing_is_left(runs: Path) -> bool:
-    """Ask the engine itself, for each run that has left a folder."""
-    folders = [plan.parent for plan in runs.glob("*/plan.json")]
-    assert folders, f"there is no run in {runs}"
-    return not any(ProcessEngine().find(folder.name) for folder in folders)
+from emulator.engines.docker import DockerEngine
+from tests.testing.conftest import FOREVER, STEPS, Write, left
 
 
 def test_a_cluster_is_struck_looked_at_and_judged(
@@ -46,7 +41,7 @@ def test_a_cluster_is_struck_looked_at_and_judged(
     )
     done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
     done.assert_outcomes(passed=1)
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 @pytest.mark.parametrize(
@@ -71,7 +66,7 @@ def test_a_cluster_ends_with_its_block(
     )
     done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
     done.assert_outcomes(**outcome)
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
     assert ("what happened:" in done.stdout.str()) is ("failed" in outcome)
 
 
@@ -83,7 +78,7 @@ def test_a_cluster_without_a_block_ends_with_its_test(
         "def test_it(emulator):\n    emulator.up('long').wait_for(step=5)\n"
     )
     pytester.runpytest_subprocess(tests, "--emulator-out", "runs").assert_outcomes(passed=1)
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 def test_a_timeout_ends_the_cluster_and_waiting_for_a_turn_does_not_count(
@@ -93,7 +88,7 @@ def test_a_timeout_ends_the_cluster_and_waiting_for_a_turn_does_not_count(
     done = pytester.runpytest_subprocess("scenarios", "--emulator-out", "runs")
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["*Timeout*2.0s*"])
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 def test_the_marker_gives_a_finished_run_whose_expectations_hold(
@@ -143,10 +138,19 @@ def test_tests_of_a_class_share_the_run_of_its_marker(
                 assert run.restarts == 1
         """
     )
-    done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
+    arguments = ["--emulator-out", "runs", "--junitxml", "out.xml"]
+    done = pytester.runpytest_subprocess(tests, *arguments)
     done.assert_outcomes(passed=1, failed=1)
-    assert len(list(pytester.path.glob("runs/*/plan.json"))) == 1
+    (run,) = (plan.parent.name for plan in pytester.path.glob("runs/*/plan.json"))
     done.stdout.fnmatch_lines(["*emulator: quick-*", "what happened:"])
+    for case in ET.parse(pytester.path / "out.xml").iter("testcase"):
+        told = {p.attrib["name"]: p.attrib["value"] for p in case.iter("property")}
+        assert (told["run"], told["verdict"]) == (run, "ok")
+        assert "run.2" not in told
+    done.stdout.fnmatch_lines(
+        ["*emulated runs*", "ok  *::TestOne::test_steps and 1 more*", f"*runs/{run}/report.html"]
+    )
+    assert done.stdout.str().count("report.html") == 2  # below the failed test, and at the end
 
 
 def test_fixtures_are_where_a_suite_says_what_it_wants(
@@ -281,9 +285,51 @@ def test_a_failed_cluster_is_kept_where_that_is_asked_for(
     done = pytester.runpytest_subprocess("scenarios", "--emulator-keep", "--emulator-out", "runs")
     done.assert_outcomes(failed=1, passed=1)
     (kept,) = pytester.path.glob("runs/fails-*")
-    done.stdout.fnmatch_lines([f"kept *emulate down {kept}*"])
+    look = f"look    ls {kept}/work {kept}/shared {kept}/logs"
+    done.stdout.fnmatch_lines([look, f"kept    `emulate down {kept}` removes it"])
+    assert {"found", "worker-0", "worker-0.log"} <= set(_said(*look.split()[1:]).split())
     assert (kept / "shared" / "found").read_text() == "here\n"
     assert not list(pytester.path.glob("runs/passes-*/shared"))
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("leaves_something")
+def test_containers_that_are_kept_can_be_looked_at_with_what_is_told(
+    pytester: pytest.Pytester, scenario: Write, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    keys = {"image": tiny_image, "cluster": {"worker": 2}, "success": "all-workers"}
+    scenario("fails", **keys, expect={"final_step": 6})
+    scenario("passes", **keys)
+    done = pytester.runpytest_subprocess(
+        *("scenarios", "--emulator-engine", "docker", "--emulator-keep", "--emulator-out", "runs")
+    )
+    (kept,) = pytester.path.glob("runs/fails-*")
+    (passed,) = pytester.path.glob("runs/passes-*")
+    try:
+        done.assert_outcomes(failed=1, passed=1)
+        there = docker_engine.find(kept.name)
+        containers = sorted(found.name for found in there if found.kind == "container")
+        assert len(containers) == 2
+        assert {found.kind for found in there} == {"container", "network", "volume"}
+        assert docker_engine.find(passed.name) == []
+        done.stdout.fnmatch_lines(
+            [
+                f"look    docker ps -a --filter label=emulator.run={kept.name}",
+                *(f"        docker logs {name}" for name in containers),
+                f"kept    `emulate down {kept}` removes it",
+            ]
+        )
+        if shutil.which("docker"):  # the command is not needed for anything else
+            shown = _said("docker", "ps", "-a", "--filter", f"label=emulator.run={kept.name}")
+            assert all(name in shown for name in containers)
+            assert '"step": 5' in _said("docker", "logs", containers[0])
+    finally:
+        _said(str(Path(sys.executable).with_name("emulate")), "down", str(kept))
+    assert docker_engine.find(kept.name) == []
+
+
+def _said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_loading_the_plugin_imports_nothing_heavy(pytester: pytest.Pytester) -> None:
@@ -298,3 +344,35 @@ def test_loading_the_plugin_imports_nothing_heavy(pytester: pytest.Pytester) -> 
         """
     )
     pytester.runpytest_subprocess(tests, "-p", "no:playwright").assert_outcomes(passed=1)
+
+
+def test_a_session_of_xdist_without_a_claim_imports_nothing_heavy_at_its_end(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest(
+        """
+        import sys
+
+        def pytest_unconfigure(config):
+            if not hasattr(config, "workerinput"):
+                print("swept" if "emulator.testing.harness" in sys.modules else "did not sweep")
+        """
+    )
+    tests = pytester.makepyfile("def test_it():\n    pass\n")
+    done = pytester.runpytest_subprocess(tests, "-n", "1")
+    done.assert_outcomes(passed=1)
+    done.stdout.fnmatch_lines(["did not sweep"])
+    holds = """
+        import os
+        from emulator.broker import Broker, Capacity, Need
+
+        def test_it():
+            share = Need(cpus=1), Capacity(cpus=1, memory=0)
+            lease = Broker().acquire("x", *share, recover=print)  # held until its end
+            os._exit(1)
+        """
+    done = pytester.runpytest_subprocess(
+        pytester.makepyfile(test_holds=holds), "-n", "1", "--max-worker-restart=0"
+    )
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["swept"])

@@ -13,13 +13,13 @@ from emulator.baseline import machine
 from tests.testing.conftest import Write
 
 PACED = """\
-for n in 1 2 3 4 5 6; do echo '{"emulate": "step", "step": '$n'}'; sleep $PACE; done
+for n in 1 2 3 4 5 6; do echo '{"emulate": "step", "step": '$((n * STRIDE))'}'; sleep 0.1; done
 """
 GATE = {"throughput": {"at_least": 0.5, "of": "baseline"}}
 
 
 def paced(scenario: Write, **keys: object) -> None:
-    program = {"command": ["sh", "-c", PACED], "env": {"PACE": "0.1"}}
+    program = {"command": ["sh", "-c", PACED], "env": {"STRIDE": "1"}}
     scenario("paced", **{"program": program, "expect": GATE, **keys})
 
 
@@ -71,26 +71,50 @@ def test_workers_store_their_baselines_in_one_file(
 
 
 def test_a_reference_runs_in_the_same_session(pytester: pytest.Pytester, scenario: Write) -> None:
-    """Twenty times faster and ten times slower: no machine is so busy that this is not seen."""
+    """A thousand times more steps in the same time, and a thousand times fewer."""
     paced(
         scenario,
-        reference={"program.env.PACE": "0.1"},
-        parametrize={"program.env.PACE": ["0.005", "1"]},
+        reference={"program.env.STRIDE": "1000"},
+        parametrize={"program.env.STRIDE": ["1000000", "1"]},
         expect={"throughput": {"at_least": 1.0, "of": "reference"}},
     )
     done = pytester.runpytest_subprocess("scenarios", "--emulator-out", "runs")
     done.assert_outcomes(passed=1, failed=1)
     done.stdout.fnmatch_lines(["*throughput.at_least failed: wanted *of the reference*"])
-    done.stdout.fnmatch_lines(["FAILED scenarios/paced.yaml::paced?program.env.PACE='1'?*"])
+    done.stdout.fnmatch_lines(["FAILED scenarios/paced.yaml::paced?program.env.STRIDE='1'?*"])
     assert len(re.findall("(?m)^ok .*paced", done.stdout.str())) == 3  # with both references
     assert len(list(pytester.path.glob("runs/*/plan.json"))) == 4
+
+
+def test_the_gate_itself_can_be_set(pytester: pytest.Pytester, scenario: Write) -> None:
+    """Which is none of its reference's business."""
+    paced(
+        scenario,
+        reference={"program.env.STRIDE": "2"},
+        parametrize={"expect.throughput.at_least": [0.001, 100]},
+        expect={"throughput": {"at_least": 0.5, "of": "reference"}},
+    )
+    pytester.runpytest_subprocess("scenarios").assert_outcomes(passed=1, failed=1)
+
+
+def test_of_a_reference_that_fails_it_is_said(pytester: pytest.Pytester, scenario: Write) -> None:
+    paced(
+        scenario,
+        reference={"program.command": ["sh", "-c", "exit 7"]},
+        expect={"throughput": {"at_least": 0.5, "of": "reference"}},
+    )
+    done = pytester.runpytest_subprocess("scenarios")
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(
+        ["*throughput.at_least unknown*got the reference (paced-*) gave no rate: failed: *code 7*"]
+    )
 
 
 def test_with_a_reference_the_share_is_what_is_stored(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
     """A machine that is slower today is slower for the reference as well."""
-    paced(scenario, reference={"program.env.PACE": "0.05"})
+    paced(scenario, reference={"program.env.STRIDE": "2"})
     done = pytester.runpytest_subprocess("scenarios", "--emulator-update-baseline")
     done.assert_outcomes(passed=1)
     path = pytester.path / "scenarios" / "baselines.json"
@@ -112,3 +136,52 @@ def test_a_baseline_of_another_machine_says_nothing(
     done = pytester.runpytest_subprocess("scenarios")
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["*throughput.at_least unknown*of another machine (1 x Z80*"])
+
+
+def test_baselines_are_of_files_and_of_what_was_set(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    """Two files with scenarios of one name, and one of them with something set for all tests."""
+    paced(scenario)
+    first = pytester.path / "scenarios" / "paced.yaml"
+    first.with_name("other.yaml").write_bytes(first.read_bytes())
+    update = "--emulator-update-baseline"
+    pytester.runpytest_subprocess("scenarios", update).assert_outcomes(passed=2)
+    pytester.runpytest_subprocess(
+        first, update, "--emulator-set", "seed=3", "--emulator-set", "timeout=1m"
+    ).assert_outcomes(passed=1)
+    stored = json.loads(first.with_name("baselines.json").read_text())
+    assert list(stored) == [
+        "other process",
+        "paced process",
+        "paced[seed=3 timeout=1m] process",
+    ]
+
+
+def test_a_run_that_fails_otherwise_is_no_baseline(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    paced(scenario, expect={**GATE, "final_step": 7})
+    done = pytester.runpytest_subprocess("scenarios", "--emulator-update-baseline")
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*not stored: another expectation does not hold*"])
+    assert not (pytester.path / "scenarios" / "baselines.json").exists()
+
+
+def test_a_scenario_in_a_test_has_no_baseline(pytester: pytest.Pytester, scenario: Write) -> None:
+    paced(scenario)
+    tests = pytester.makepyfile(
+        """
+        import json
+        from pathlib import Path
+
+        def test_it(emulator):
+            emulator.run(json.loads(Path("scenarios/paced.yaml").read_text())).check()
+        """
+    )
+    done = pytester.runpytest_subprocess(tests)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*no baseline is stored*"])
+    done = pytester.runpytest_subprocess(tests, "--emulator-update-baseline")
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["E *stands in a test has no file to store its baseline beside*"])

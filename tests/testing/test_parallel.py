@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import uuid
 from pathlib import Path
 
 import pytest
 
-from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
 from tests.conftest import Emulate
-from tests.testing.conftest import STEPS, Write
-
-FOREVER = STEPS + "while :; do sleep 1; done\n"
-
-
-def left(runs: Path, engine: str = "process") -> int:
-    """Count what the runs in a folder have left, asked of the engine itself."""
-    folders = [plan.parent for plan in runs.glob("*/plan.json")]
-    assert folders, f"there is no run in {runs}"
-    with contextlib.closing(choose(engine)) as asked:
-        return sum(len(asked.find(folder.name)) for folder in folders)
+from tests.testing.conftest import FOREVER, STEPS, Write, left
 
 
 @pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
@@ -100,19 +88,6 @@ def test_a_cluster_that_was_kept_is_no_leftover(pytester: pytest.Pytester, scena
     pytester.runpytest_subprocess("scenarios/fails.yaml", *arguments).assert_outcomes(failed=1)
     pytester.runpytest_subprocess("scenarios/quick.yaml").assert_outcomes(passed=1)
     assert len(list(pytester.path.glob("runs/*/shared/kept"))) == 1
-
-
-ALONE = 'mkdir {0} || exit 9; echo \'{{"emulate": "step", "step": 1}}\'; sleep 0.2; rmdir {0}'
-
-
-def test_scenarios_are_held_back_until_their_share_is_free(
-    pytester: pytest.Pytester, scenario: Write, tmp_path: Path
-) -> None:
-    shell = ALONE.format(tmp_path / "mine")
-    for name in ("one", "two"):
-        scenario(name, shell=shell, reserve={"cpus": 2}, parametrize={"seed": [1, 2, 3]})
-    done = pytester.runpytest_subprocess("-n", "4", "scenarios", "--emulator-cpus", "3")
-    done.assert_outcomes(passed=6)
 
 
 MEETS = "touch {0}/$EMULATOR_SEED; until test $(ls {0} | wc -l) = 2; do sleep 0.05; done"

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testing.conftest import STEPS, Write
-from tests.testing.test_fixtures import FOREVER, nothing_is_left
+from tests.testing.conftest import FOREVER, STEPS, Write, left
 
 
 def test_a_property_of_ones_own_is_no_run_of_ours(pytester: pytest.Pytester) -> None:
@@ -66,9 +65,48 @@ def test_a_run_of_another_kind_does_not_pass_for_ours(
 ) -> None:
     scenario("quick")
     pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef run():\n    return print\n")
-    done = pytester.runpytest_subprocess("scenarios")
+    tests = pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.scenario("nowhere.yaml")
+        def test_nowhere():
+            pass
+
+        @pytest.mark.scenario("quick.yaml", set={"expect.final_step": 6})
+        def test_fails(run):
+            assert run is print
+
+        @pytest.mark.scenario("quick.yaml")
+        @pytest.mark.parametrize("run", [1])
+        def test_given(run):
+            pass
+
+        def test_a_run_of_ones_own(run):
+            assert run is print
+        """
+    )
+    done = pytester.runpytest_subprocess("scenarios", tests)
+    done.assert_outcomes(failed=4, passed=1)
+    done.stdout.fnmatch_lines(["*has taken the place of the emulator's*def run(run)*"] * 4)
+
+
+def test_a_marker_where_no_fixture_can_be_is_no_pass(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick")
+    pytester.makeconftest(
+        """
+        import pytest
+
+        def pytest_itemcollected(item):
+            item.add_marker(pytest.mark.scenario("quick"))
+        """
+    )
+    (pytester.path / "test_it.txt").write_text(">>> 1\n1\n")
+    done = pytester.runpytest_subprocess("test_it.txt")
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*has taken the place of the emulator's*def run(run)*"])
+    done.stdout.fnmatch_lines(["*scenario marker is for test functions*"])
 
 
 def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(
@@ -95,7 +133,7 @@ def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(
     done = pytester.runpytest_subprocess(tests, "--emulator-out", "runs")
     assert done.ret == pytest.ExitCode.INTERRUPTED
     assert len(list((pytester.path / "runs").glob("*/plan.json"))) == 2
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 def test_a_real_ctrl_c_ends_workers_and_clusters(
@@ -120,7 +158,7 @@ def test_a_real_ctrl_c_ends_workers_and_clusters(
     os.killpg(session.pid, signal.SIGINT)
     session.wait(timeout=120)
     assert session.returncode == pytest.ExitCode.INTERRUPTED
-    assert nothing_is_left(runs)
+    assert left(runs) == 0
 
 
 @pytest.mark.parametrize("how", [["-x"], ["--maxfail=1", "-n", "2"]])
@@ -141,7 +179,7 @@ def test_a_session_that_ends_early_leaves_nothing(
     )
     done = pytester.runpytest_subprocess(tests, *how, "--emulator-out", "runs")
     assert done.parseoutcomes()["failed"] == 1
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 def test_where_docker_is_required_auto_is_docker(
@@ -214,6 +252,54 @@ def test_a_shared_run_is_kept_where_one_of_its_tests_fails(
     done.stdout.fnmatch_lines([f"kept *emulate down {kept.parent.parent}*"])
 
 
+def test_a_shared_run_that_is_tried_again_is_that_of_who_tries_it(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    """The second test's timer stands while it waits; the claim is that of the class."""
+    program = pytester.path / "by-and-by"
+    scenario("late", program={"command": [str(program)]})
+    pytester.makeconftest(
+        f"""
+        import pathlib, pytest
+
+        stopped = []
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_timeout_cancel_timer(item):
+            stopped.append(item.name)
+
+        def pytest_runtest_teardown(item):
+            program = pathlib.Path({str(program)!r})
+            program.write_text("#!/bin/sh\\n")
+            program.chmod(0o755)
+
+        @pytest.fixture
+        def stopped_timers():
+            return stopped
+        """
+    )
+    tests = pytester.makepyfile(
+        test_it="""
+        import json
+        import pytest
+        from emulator.broker.leases import default_folder
+
+        @pytest.mark.timeout(60)
+        @pytest.mark.scenario("late", check=False)
+        class TestShared:
+            def test_first(self, run):
+                pass
+
+            def test_second(self, run, stopped_timers):
+                assert "test_second" in stopped_timers
+                claims = [json.loads(path.read_text()) for path in default_folder().glob("*.json")]
+                assert {claim["name"] for claim in claims} == {"test_it.py::TestShared"}
+        """
+    )
+    done = pytester.runpytest_subprocess(tests, "--emulator-keep")
+    done.assert_outcomes(errors=1, passed=1)
+
+
 @pytest.mark.usefixtures("leaves_something")
 def test_an_engine_that_fails_at_the_end_fails_the_test_and_what_is_left_is_found(
     pytester: pytest.Pytester, scenario: Write
@@ -239,7 +325,7 @@ def test_an_engine_that_fails_at_the_end_fails_the_test_and_what_is_left_is_foun
     assert list((pytester.path / "runs").glob("*/work"))
     pytester.runpytest_subprocess("scenarios/quick.yaml").assert_outcomes(passed=1)
     assert not list((pytester.path / "runs").glob("*/work"))
-    assert nothing_is_left(pytester.path / "runs")
+    assert left(pytester.path / "runs") == 0
 
 
 def test_values_are_taken_as_people_write_them_or_refused_in_a_sentence(
@@ -274,25 +360,6 @@ def test_values_are_taken_as_people_write_them_or_refused_in_a_sentence(
         ["E *Can't read the scenario *latin.yaml*", "E *is nothing that a scenario can say*"]
     )
     assert "wanted.py" not in done.stdout.str()
-
-
-@pytest.mark.parametrize(
-    "options", [["--emulator-cpus=nan"], ["--emulator-cpus=0"], ["--emulator-memory=0b"]]
-)
-def test_nothing_to_share_is_refused(
-    pytester: pytest.Pytester, scenario: Write, options: list[str]
-) -> None:
-    scenario("quick", reserve={"cpus": 1})
-    done = pytester.runpytest_subprocess("scenarios", *options)
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*that is nothing to share*"])
-
-
-def test_a_folder_of_scenarios_that_is_not_there_is_a_mistake(pytester: pytest.Pytester) -> None:
-    pytester.makeini("[pytest]\nemulator_scenarios = scenarois\n")
-    done = pytester.runpytest_subprocess()
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*emulator_scenarios: there is no folder *scenarois*"])
 
 
 def test_a_cluster_without_a_block_leaves_no_socket(

@@ -1,0 +1,47 @@
+"""What builds of images on one machine owe each other: a tag is built once, and no stage vanishes.
+
+Of one user, that is: an engine that others use as well has locks of none of them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+__all__ = ["last_one_does", "one_at_a_time"]
+
+
+@contextmanager
+def one_at_a_time(tag: str) -> Iterator[None]:
+    """Let one process of this machine build a tag; the others wait and then find it."""
+    with FileLock(_folder() / f"{tag.replace(':', '-')}.lock"):
+        yield
+
+
+@contextmanager
+def last_one_does(tidy: Callable[[], None]) -> Iterator[None]:
+    """Build beside others; whoever is the last to be done tidies up, and who comes then waits.
+
+    To an engine a stage that somebody is about to copy from looks like one that nobody needs.
+    """
+    with (_folder() / "builds.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+        # Given back before it is asked for: two who end together would both not be the last.
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        tidy()
+
+
+def _folder() -> Path:
+    folder = user_cache_path("emulator") / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,125 @@
+"""What the process engine removes: whatever forks meanwhile, and whoever asks for its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from emulator.engines import process
+from emulator.engines.process import ProcessEngine
+from emulator.errors import EngineError
+from tests.conftest import going_on, own
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def run_id() -> str:
+    return own("forks")
+
+
+@pytest.fixture
+def start(tmp_path: Path, run_id: str) -> Iterator[Start]:
+    """Start shells as a run's supervisor did that is gone; they end with the test."""
+    labels = {"EMULATOR_RUN": run_id, "EMULATOR_FOLDER": str(tmp_path)}
+    started: list[subprocess.Popen[str]] = []
+
+    def one(script: str, *, labelled: bool = True) -> subprocess.Popen[str]:
+        started.append(
+            subprocess.Popen(
+                ["sh", "-c", script],
+                env={**os.environ, "FOLDER": str(tmp_path), "RUN": run_id}
+                | (labels if labelled else {}),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    with going_on(tmp_path):  # a clean beside this test leaves it alone
+        yield one
+        for shell in started:
+            shell.kill()
+            shell.communicate()
+        for left in ProcessEngine().find(run_id):
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(int(left.name.partition("pid ")[2].rstrip(")"))).kill()
+
+
+def test_what_is_forked_between_a_look_and_its_kill_is_killed_as_well(
+    start: Start, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = start("while read line; do sleep 1000 > /dev/null & echo $!; done")
+    orders, told = shell.stdin, shell.stdout
+    assert orders is not None
+    assert told is not None
+    look, forked = process._labelled, list[int]()
+
+    def look_and_fork() -> Iterator[object]:
+        yield from list(look())
+        if not forked:
+            orders.write("now\n")
+            orders.flush()
+            forked.append(int(told.readline()))
+
+    monkeypatch.setattr(process, "_labelled", look_and_fork)
+    assert ProcessEngine().tear_down(run_id) == 2
+    assert forked
+    assert ProcessEngine().find(run_id) == []
+
+
+def test_a_shell_that_keeps_forking_is_removed_with_all_that_it_forks(
+    start: Start, run_id: str
+) -> None:
+    shell = start("while :; do sleep 1000 > /dev/null & echo $!; sleep 0.001; done")
+    assert shell.stdout is not None
+    shell.stdout.readline()
+    assert ProcessEngine().tear_down(run_id) >= 2
+    assert ProcessEngine().find(run_id) == []
+
+
+def test_what_nobody_asks_how_it_ended_does_not_count_as_alive(
+    start: Start, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "GONE_WITHIN", 1.0)
+    # The shell becomes a sleep, which never asks after the child that the shell has started.
+    parent = start(
+        "EMULATOR_RUN=$RUN EMULATOR_FOLDER=$FOLDER sleep 1000 > /dev/null & echo $!; "
+        "exec sleep 1000",
+        labelled=False,
+    )
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    while run_id not in [found.run_id for found in ProcessEngine().find(run_id)]:
+        assert parent.poll() is None  # it has no variables of its own before it is a sleep
+    while psutil.Process(parent.pid).name() != "sleep":
+        assert parent.poll() is None  # a shell does ask
+    assert ProcessEngine().tear_down(run_id) == 1
+    assert child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_does_not_die_is_told(
+    start: Start, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "GONE_WITHIN", 0.0)
+    monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
+    shell = start("echo up; read line")
+    assert shell.stdout is not None
+    shell.stdout.readline()
+    with pytest.raises(EngineError, match=rf"1 processes of {run_id} don't die: {shell.pid}\."):
+        ProcessEngine().tear_down(run_id)
+
+
+def test_an_exit_code_is_left_to_whoever_waits_for_it(start: Start, run_id: str) -> None:
+    shell = start("echo up; read line")
+    assert shell.stdout is not None
+    shell.stdout.readline()
+    ProcessEngine().tear_down(run_id)
+    assert shell.wait() == -9

@@ -1,0 +1,144 @@
+"""Who looks whether a run goes on is never taken for its supervisor, nor stands in its way."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from filelock import Timeout
+
+from emulator.record import lock
+from emulator.record.lock import LOCK, acquire, is_live, lock_of, wait_until_over
+
+LOOKS = """
+import sys
+from pathlib import Path
+from emulator.record.lock import is_live
+print("ready", flush=True)
+sys.stdin.readline()
+print(sum(is_live(Path(sys.argv[1])) for _ in range(1000)))
+"""
+
+
+def looks(folder: Path) -> subprocess.Popen[str]:
+    """Start a process that waits for a word, and then looks a thousand times."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOOKS, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@contextmanager
+def a_look(folder: Path) -> Iterator[None]:
+    """Be in the middle of a look."""
+    with (folder / LOCK).open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Path:
+    """The folder of a run whose supervisor is gone."""
+    (tmp_path / LOCK).touch()
+    return tmp_path
+
+
+def test_many_who_look_at_a_dead_run_do_not_take_each_other_for_its_supervisor(dead: Path) -> None:
+    processes = [looks(dead), looks(dead)]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert [process.communicate(timeout=300)[0] for process in processes] == ["0\n", "0\n"]
+
+
+def test_a_run_is_taken_over_and_given_back_while_others_look(dead: Path) -> None:
+    over = threading.Event()
+
+    def look() -> int:
+        count = 0
+        while not over.is_set():
+            is_live(dead)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor() as pool:
+        looking = [pool.submit(look) for _ in range(2)]
+        try:
+            for _ in range(100):
+                taken = lock_of(dead)
+                acquire(taken)
+                assert is_live(dead)
+                taken.release()
+        finally:
+            over.set()
+        assert all(looks.result() > 0 for looks in looking)
+
+
+def test_who_takes_a_run_lets_a_look_end(dead: Path) -> None:
+    taken = lock_of(dead)
+    with ThreadPoolExecutor() as pool:
+        with a_look(dead):
+            assert not is_live(dead)
+            taking = pool.submit(acquire, taken)
+            with pytest.raises(TimeoutError):
+                taking.result(timeout=0.05)
+        taking.result(timeout=60)
+    assert is_live(dead)
+    taken.release()
+
+
+def test_who_takes_a_run_does_not_wait_for_ever_for_a_look(
+    dead: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "LOOKS_END_WITHIN", 0.0)
+    with a_look(dead), pytest.raises(Timeout):
+        acquire(lock_of(dead))
+
+
+def test_who_takes_a_run_does_not_wait_for_its_supervisor(
+    dead: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", pytest.fail)
+    with lock_of(dead), pytest.raises(Timeout):
+        acquire(lock_of(dead))
+
+
+def test_two_wait_for_the_end_of_a_run_and_nobody_sees_it_live_for_that(dead: Path) -> None:
+    holder = lock_of(dead)
+    acquire(holder)
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(wait_until_over, dead) for _ in range(2)]
+        with pytest.raises(TimeoutError):
+            waiting[0].result(timeout=0.05)
+        holder.release()
+        for one in waiting:
+            one.result(timeout=60)
+            assert not is_live(dead)
+
+
+def test_who_looks_makes_no_lock(tmp_path: Path) -> None:
+    wait_until_over(tmp_path)
+    wait_until_over(tmp_path / "gone")
+    (tmp_path / "file").touch()
+    assert not any(map(is_live, (tmp_path, tmp_path / "gone", tmp_path / "file")))
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_what_nobody_can_tell_is_left_alone_as_if_it_went_on(tmp_path: Path) -> None:
+    (tmp_path / LOCK).symlink_to(tmp_path / LOCK)
+    assert is_live(tmp_path)

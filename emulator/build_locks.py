@@ -5,25 +5,28 @@ Of one user, that is: an engine that others use as well has locks of none of the
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from filelock import FileLock
 from platformdirs import user_cache_path
 
+from emulator.errors import EmulatorError
+
 __all__ = ["last_one_does", "one_at_a_time"]
 
 
-@contextmanager
+@contextlib.contextmanager
 def one_at_a_time(tag: str) -> Iterator[None]:
     """Let one process of this machine build a tag; the others wait and then find it."""
     with FileLock(_folder() / f"{tag.replace(':', '-')}.lock"):
         yield
 
 
-@contextmanager
+@contextlib.contextmanager
 def last_one_does(tidy: Callable[[], None]) -> Iterator[None]:
     """Build beside others; whoever is the last to be done tidies up, and who comes then waits.
 
@@ -31,13 +34,20 @@ def last_one_does(tidy: Callable[[], None]) -> Iterator[None]:
     """
     with (_folder() / "builds.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        yield
-        # Given back before it is asked for: two who end together would both not be the last.
-        fcntl.flock(lock, fcntl.LOCK_UN)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
+            yield
+        except BaseException:
+            with contextlib.suppress(EmulatorError):  # what went wrong with the build says more
+                _tidy_if_last(lock, tidy)
+            raise
+        _tidy_if_last(lock, tidy)
+
+
+def _tidy_if_last(lock: IO[str], tidy: Callable[[], None]) -> None:
+    # Given back before it is asked for: two who end together would both not be the last.
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         tidy()
 
 

@@ -27,7 +27,7 @@ class Checkout:
 
 
 def requirement_here() -> str | None:
-    """Return the line of a requirements.txt that installs this emulator; None where only this
+    """Return the line of a requirements file that installs this emulator; None where only this
     machine has it.
     """
     try:
@@ -85,7 +85,7 @@ def _path(url: str) -> Path:
 
 
 def _checkout(folder: Path) -> Checkout | None:
-    """Return what git says of a folder; None where it is no clone of its own."""
+    """Return what git says of a folder; None where it is no clone, or at a commit of its own."""
     if not (folder / ".git").exists():
         return None
     git = ["git", "-C", str(folder)]
@@ -94,8 +94,13 @@ def _checkout(folder: Path) -> Checkout | None:
             subprocess.run(
                 [*git, *asked], capture_output=True, text=True, check=True
             ).stdout.strip()
-            for asked in (["remote", "get-url", "origin"], ["rev-parse", "HEAD"])
+            for asked in (
+                ["remote", "get-url", "origin"],
+                ["rev-parse", "HEAD"],
+                ["branch", "--remotes", "--contains", "HEAD"],
+            )
         ]
     except (OSError, subprocess.CalledProcessError):
         return None
-    return Checkout(*said)
+    origin, commit, pushed = said
+    return Checkout(origin, commit) if pushed else None

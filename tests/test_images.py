@@ -427,9 +427,12 @@ def test_of_builds_side_by_side_the_last_one_removes_the_stages_of_all(tmp_path:
     assert engine.did == [f"built {tags[0]}", f"built {tags[1]}", "pruned"]
 
 
+@pytest.mark.parametrize("refuses", [None, 500])
 @pytest.mark.usefixtures("own_locks")
-def test_a_build_that_fails_keeps_no_later_one_from_removing_stages(tmp_path: Path) -> None:
-    engine = Engine()
+def test_a_build_that_fails_removes_stages_as_well_and_says_why_it_failed(
+    tmp_path: Path, refuses: int | None
+) -> None:
+    engine = Engine(refuses)
     one = a_dockerfile(tmp_path, "one")
 
     def fail(line: str) -> None:
@@ -437,6 +440,8 @@ def test_a_build_that_fails_keeps_no_later_one_from_removing_stages(tmp_path: Pa
 
     with pytest.raises(KeyboardInterrupt):
         build(engine, one, fail)
+    assert engine.did == ["pruned"]
+    engine = Engine()
     assert build(engine, one) == images.custom_tag(one)
     assert engine.did[-1] == "pruned"
 

@@ -95,6 +95,8 @@ def test_a_clone_is_asked_for_its_origin(tmp_path: Path, monkeypatch: pytest.Mon
     git("commit", "-q", "--allow-empty", "-m", "x")
     assert requirement_here() is None
     git("remote", "add", "origin", "https://host/o/emulator.git")
+    assert requirement_here() is None  # nobody else has this commit
+    git("update-ref", "refs/remotes/origin/main", "HEAD")  # as a push does
     commit = git("rev-parse", "HEAD")
     assert requirement_here() == f"emulator[test] @ git+https://host/o/emulator.git@{commit}"
 

@@ -265,10 +265,11 @@ def _before(mine: Claim, book: Book) -> Iterator[tuple[str, Claim]]:
     """Yield what a claim waits for: all that is held, and all that came before.
 
     What comes later is granted later. One that gets beyond the line by then is not watched, and
-    need not be: this claim waits for those that were there already.
+    need not be: this claim waits for those that were there already. Nobody waits for a claim of
+    nothing.
     """
     for key, claim in book.claims.items():
-        if claim.granted or claim.number < mine.number:
+        if claim.need != Need() and (claim.granted or claim.number < mine.number):
             yield key, claim
 
 

@@ -17,7 +17,7 @@ from emulator.units import format_duration
 
 __all__ = ["add_to"]
 
-REQUIREMENTS = "requirements.txt"
+REQUIREMENTS = "requirements-emulator.txt"
 
 
 def add_to(app: typer.Typer) -> None:

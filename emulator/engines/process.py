@@ -182,10 +182,12 @@ class ProcessEngine(Incapable):
     def tear_down(self, run_id: str) -> int:
         """Kill every process of the run, and delete its working and shared folders."""
         killed, folders = set[int](), set[str]()
-        until = time.monotonic() + GONE_WITHIN
+        until: float | None = None
         # Again and again: what is just being killed may have started another since we looked.
         while ours := [(p, labels) for p, labels in _labelled() if labels.run_id == run_id]:
-            if time.monotonic() > until:
+            if until is None:
+                until = time.monotonic() + GONE_WITHIN  # a first look takes as long as it takes
+            elif time.monotonic() > until:
                 raise _undying(run_id, [p for p, _ in ours])
             for process, labels in ours:
                 with contextlib.suppress(psutil.Error):

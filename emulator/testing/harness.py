@@ -149,7 +149,7 @@ class Emulator:
         """
         with contextlib.ExitStack() as ending:  # the last that is added comes first
             for lease in self._leases:
-                ending.callback(self._give_back, lease)
+                ending.callback(self._give_back, lease, keep=self.settings.keep and failed)
             for told in self._told:
                 ending.callback(told.running.settle)
                 if self.settings.keep and not failed:
@@ -167,10 +167,13 @@ class Emulator:
             remove(told.folder.name, told.engine, told.folder)
         told.removed = True
 
-    def _give_back(self, lease: Lease) -> None:
-        """Give a share back; what went wrong may have left something, which goes first."""
+    def _give_back(self, lease: Lease, *, keep: bool) -> None:
+        """Give a share back; what went wrong may have left something, which goes first.
+
+        Unless it is to be kept, for somebody to look at and remove.
+        """
         wrong = [told.folder.name for told in self._told if told.lease is lease and told.wrong]
-        if wrong:
+        if wrong and not keep:
             lease.abandon(wrong)
         else:
             lease.release()
@@ -203,7 +206,7 @@ class Emulator:
     def _read(self, given: Given, chosen: Sequence[str]) -> Wanted:
         image = () if self.image is None else assignments({"image": self.image})
         folders = [self.item.path.parent, self.settings.root, *self.settings.folders]
-        return read(given, folders, chosen, [*image, *self.settings.sets])
+        return read(given, folders, chosen, self.settings.sets, image=tuple(image))
 
     def _lease(self, variants: Sequence[Wanted], name: str) -> tuple[Lease, str]:
         """Return a share of the machine that is enough for each, and the engine.

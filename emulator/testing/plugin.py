@@ -50,7 +50,10 @@ REPLACED = (
     "A fixture `run` of your own has taken the place of the emulator's, and the scenario was not "
     "run; it has to build on it: `def run(run): ...`."
 )
-MISPLACED = "The scenario marker is for test functions; nothing has run the scenario of this test."
+MISPLACED = (
+    "Nothing has run the scenario of this test: its marker is for test functions, and is seen when "
+    "they are collected."
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -133,11 +136,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.fixturenames.append("run")
 
 
+def _has_scenario(item: pytest.Item) -> bool:
+    """Say whether a test has the marker; that of a module is not for the doctests in it."""
+    if isinstance(item, pytest.Function):
+        return item.get_closest_marker("scenario") is not None
+    return any(mark.name == "scenario" for mark in item.own_markers)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge the run that a test was given, as the first of its assertions."""
-    if item.get_closest_marker("scenario") is not None and RUN not in item.stash:
-        pytest.fail(REPLACED if isinstance(item, pytest.Function) else MISPLACED, pytrace=False)
+    if _has_scenario(item) and RUN not in item.stash:
+        asked = "run" in getattr(item, "fixturenames", ())
+        pytest.fail(REPLACED if asked else MISPLACED, pytrace=False)
     result = item.stash.get(CHECKED, None)
     if result is not None:
         try:

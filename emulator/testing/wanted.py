@@ -43,10 +43,12 @@ class Wanted:
     """What was overridden before, for all tests alike."""
     last: tuple[str, ...] = ()
     """What was overridden after all else."""
+    image: tuple[str, ...] = ()
+    """The image instead of its own, as it would be set; how it is called says nothing of a rate."""
 
     def again(self, chosen: Sequence[str], last: Sequence[str] = ()) -> Wanted:
         """Read another variant of it. Raises UsageError."""
-        return read(self.given, self.folders, chosen, self.sets, last)
+        return read(self.given, self.folders, chosen, self.sets, last, image=self.image)
 
     @property
     def variant(self) -> str:
@@ -71,7 +73,7 @@ class Wanted:
         """Return what runs it again without pytest."""
         if self.path is None:
             return ""
-        sets = [f"--set={one}" for one in (*self.sets, *self.chosen, *self.last)]
+        sets = [f"--set={one}" for one in (*self.image, *self.sets, *self.chosen, *self.last)]
         return shlex.join(["emulate", "up", str(self.path), f"--engine={engine}", *sets])
 
 
@@ -88,12 +90,14 @@ def read(
     chosen: Sequence[str] = (),
     sets: Sequence[str] = (),
     last: Sequence[str] = (),
+    *,
+    image: Sequence[str] = (),
 ) -> Wanted:
-    """Read a scenario with `sets`, then `chosen`, then `last` overridden. Raises UsageError.
+    """Read a scenario with `image`, `sets`, `chosen`, `last` overridden. Raises UsageError.
 
     `chosen` is what sets this variant of it apart.
     """
-    overrides = [*sets, *chosen, *last]
+    overrides = [*image, *sets, *chosen, *last]
     path = None
     if isinstance(given, Mapping):
         text = json.dumps(_written(given), indent=2)
@@ -103,7 +107,15 @@ def read(
         scenario = load(path, overrides)
         text = path.read_text(encoding="utf-8")
     return Wanted(
-        given, tuple(folders), scenario, text, tuple(chosen), path, tuple(sets), tuple(last)
+        given,
+        tuple(folders),
+        scenario,
+        text,
+        tuple(chosen),
+        path,
+        tuple(sets),
+        tuple(last),
+        tuple(image),
     )
 
 

@@ -371,7 +371,7 @@ def test_who_holds_nothing_but_a_lease_of_nothing_waits_as_others_do(party: Star
     assert nothing.says() == "granted"
     holder = party("holder", 4, 2)
     assert holder.says() == "granted a b"
-    assert nothing.tell("again 1 1") == "waiting nothing holder"
+    assert nothing.tell("again 1 1") == "waiting holder"
     holder.tell("release")
     assert nothing.says() == "granted a"
 

@@ -323,7 +323,7 @@ def test_init_writes_a_scenario_that_can_be_planned_and_overwrites_nothing(
 SUITE = {
     ".github/workflows/training.yml",
     "pytest.ini",
-    "requirements.txt",
+    "requirements-emulator.txt",
     "scenarios/preemption.yaml",
     "scenarios/training.yaml",
     "tests/test_training.py",
@@ -359,8 +359,8 @@ def test_ci_installs_this_emulator_or_says_what_it_lacks(
     monkeypatch.setattr(setting_up, "requirement_here", lambda: line)
     setting_up.init(tmp_path, tests=True)
     said = capsys.readouterr().err
-    assert (f"write into {tmp_path}/requirements.txt where" in said) is (line is None)
-    written = (tmp_path / "requirements.txt").read_text().splitlines()
+    assert (f"write into {tmp_path}/requirements-emulator.txt where" in said) is (line is None)
+    written = (tmp_path / "requirements-emulator.txt").read_text().splitlines()
     assert [text for text in written if not text.startswith("#")] == ([line] if line else [])
 
     workflow = yaml.safe_load((tmp_path / ".github" / "workflows" / "training.yml").read_text())
@@ -377,11 +377,14 @@ def test_ci_installs_this_emulator_or_says_what_it_lacks(
         check=False,
     )
     if line:
-        assert (ran.returncode, ran.stdout) == (0, "pip was asked to install -r requirements.txt\n")
+        assert (ran.returncode, ran.stdout) == (
+            0,
+            "pip was asked to install -r requirements-emulator.txt\n",
+        )
     else:
         assert ran.returncode == 1
         assert ran.stdout == (
-            "::error::Write into requirements.txt where the emulator comes from.\n"
+            "::error::Write into requirements-emulator.txt where the emulator comes from.\n"
         )
 
 

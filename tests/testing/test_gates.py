@@ -148,7 +148,8 @@ def test_baselines_are_of_files_and_of_what_was_set(
     update = "--emulator-update-baseline"
     pytester.runpytest_subprocess("scenarios", update).assert_outcomes(passed=2)
     pytester.runpytest_subprocess(
-        first, update, "--emulator-set", "seed=3", "--emulator-set", "timeout=1m"
+        *(first, update, "--emulator-image", "mine:1"),
+        *("--emulator-set", "seed=3", "--emulator-set", "timeout=1m"),
     ).assert_outcomes(passed=1)
     stored = json.loads(first.with_name("baselines.json").read_text())
     assert list(stored) == [

@@ -106,7 +106,62 @@ def test_a_marker_where_no_fixture_can_be_is_no_pass(
     (pytester.path / "test_it.txt").write_text(">>> 1\n1\n")
     done = pytester.runpytest_subprocess("test_it.txt")
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*scenario marker is for test functions*"])
+    done.stdout.fnmatch_lines(["*its marker is for test functions*"])
+
+
+def test_a_marker_that_comes_too_late_is_no_pass(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick")
+    pytester.makeconftest(
+        """
+        import pytest
+
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                item.add_marker(pytest.mark.scenario("quick"))
+        """
+    )
+    tests = pytester.makepyfile("def test_it():\n    pass\n")
+    done = pytester.runpytest_subprocess(tests)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*is seen when they are collected*"])
+
+
+def test_the_marker_of_a_module_is_not_for_its_doctests(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick")
+    tests = pytester.makepyfile(
+        """
+        import pytest
+
+        pytestmark = pytest.mark.scenario("quick")
+
+        def double(number):
+            \"\"\"
+            >>> double(2)
+            4
+            \"\"\"
+            return 2 * number
+
+        def test_it(run):
+            assert run.final_step == 5
+        """
+    )
+    pytester.runpytest_subprocess(tests, "--doctest-modules").assert_outcomes(passed=2)
+
+
+def test_what_went_wrong_is_kept_where_that_is_asked_for(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    """Also beyond the session, and the next one."""
+    scenario("broken", program={"command": ["no-such-program"]}, reserve={"cpus": 1})
+    scenario("quick", reserve={"cpus": 1})
+    done = pytester.runpytest_subprocess("scenarios", "--emulator-keep", "--emulator-out", "runs")
+    done.assert_outcomes(passed=1, errors=1)
+    pytester.runpytest_subprocess("scenarios/quick.yaml").assert_outcomes(passed=1)
+    assert list(pytester.path.glob("runs/broken-*/work"))
 
 
 def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(

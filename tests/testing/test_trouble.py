@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -207,11 +209,15 @@ def test_a_real_ctrl_c_ends_workers_and_clusters(
         stderr=silent,
         process_group=0,
     )
-    # For writing too, so that it does not end between the two.
-    with os.fdopen(os.open(told, os.O_RDWR), "r") as pipe:
-        assert [pipe.readline(), pipe.readline()] == ["up\n", "up\n"]
-    os.killpg(session.pid, signal.SIGINT)
-    session.wait(timeout=120)
+    # For writing too, so that it does not end between the two; and a session that ends says so.
+    with os.fdopen(os.open(told, os.O_RDWR), "r") as pipe, ThreadPoolExecutor(1) as waiting:
+        ended = waiting.submit(session.wait)
+        ended.add_done_callback(lambda _: told.write_text("ended\n"))
+        try:
+            assert [pipe.readline(), pipe.readline()] == ["up\n", "up\n"]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(session.pid, signal.SIGINT)
     assert session.returncode == pytest.ExitCode.INTERRUPTED
     assert left(runs) == 0
 

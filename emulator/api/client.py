@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -193,20 +194,26 @@ class Cluster:
         import httpx
 
         address = _door(self.record)
-        # Not left to httpx: it does not close a socket that nobody answers.
-        with socket.socket(socket.AF_UNIX) as door:
-            try:
-                door.connect(address)
-            except OSError:
-                raise UsageError(_why_not(self.record)) from None
         with self._lock:  # who follows a stream does so on a thread of its own
             if address not in self._clients:
                 transport = httpx.HTTPTransport(uds=address)
                 self._clients[address] = httpx.Client(transport=transport, timeout=90.0)
         try:
             yield self._clients[address]
-        except httpx.TransportError:
+        except httpx.TransportError as error:
+            if isinstance(error, httpx.ConnectError):
+                _close_sockets_of(error)
             raise UsageError(_why_not(self.record)) from None
+
+
+def _close_sockets_of(error: BaseException | None) -> None:
+    """Close what an error still holds: httpcore (1.0.9) forgets a socket that nobody answers."""
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            for value in frame.f_locals.values():
+                if isinstance(value, socket.socket):
+                    value.close()
+        error = error.__cause__
 
 
 def _raise_for(answer: httpx.Response) -> None:

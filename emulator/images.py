@@ -31,6 +31,7 @@ from emulator.build_locks import last_one_does, one_at_a_time
 from emulator.bundled import ROOT
 from emulator.errors import EngineLost, ImageError, UsageError
 from emulator.scenario.model import Dockerfile
+from emulator.sockets import close_unconnected
 
 __all__ = ["KINDS", "BuildOptions", "Images", "builder_lines", "recipe_tag"]
 
@@ -233,6 +234,7 @@ class Images:
                 "Check its name, or build it first.",
             ) from None
         except (DockerException, requests.RequestException, HTTPError) as error:
+            close_unconnected(error)
             raise EngineLost(f"The Docker engine went away while pulling: {error}.") from None
         return reference
 
@@ -370,4 +372,5 @@ def _engine_errors(doing: str) -> Iterator[None]:
     except APIError as error:
         raise ImageError(f"The Docker engine would not {doing}: {error.explanation}.") from None
     except (DockerException, requests.RequestException, HTTPError) as error:
+        close_unconnected(error)
         raise EngineLost(f"The Docker engine went away (trying to {doing}: {error}).") from None

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled", "installation", "netem", "metrics"},
+    {"errors", "clock", "units", "steps", "bundled", "installation", "netem", "metrics", "sockets"},
     {"rendezvous", "scenario", "yardstick"},
     {"plan"},
     {"record", "broker", "baseline"},

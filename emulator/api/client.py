@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +25,7 @@ from emulator.errors import EngineLost, UsageError
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.folder import Entry, Record, entry_of, wait_until_over
 from emulator.results import Result, finished
+from emulator.sockets import close_unconnected
 
 if TYPE_CHECKING:
     import httpx
@@ -201,19 +200,8 @@ class Cluster:
         try:
             yield self._clients[address]
         except httpx.TransportError as error:
-            if isinstance(error, httpx.ConnectError):
-                _close_sockets_of(error)
+            close_unconnected(error)
             raise UsageError(_why_not(self.record)) from None
-
-
-def _close_sockets_of(error: BaseException | None) -> None:
-    """Close what an error still holds: httpcore (1.0.9) forgets a socket that nobody answers."""
-    while error is not None:
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            for value in frame.f_locals.values():
-                if isinstance(value, socket.socket):
-                    value.close()
-        error = error.__cause__
 
 
 def _raise_for(answer: httpx.Response) -> None:

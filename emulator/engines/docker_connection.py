@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,11 +15,11 @@ from docker.utils import kwargs_from_env
 from urllib3.exceptions import HTTPError
 
 from emulator.errors import EngineError, EngineLost, EngineMissing
+from emulator.sockets import close_unconnected
 
 __all__ = ["connect", "lost", "saying", "unless_gone"]
 
 MINIMUM_API = (1, 41)
-DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 
 def connect() -> docker.APIClient:
@@ -34,9 +33,9 @@ def connect() -> docker.APIClient:
             settings = dict(kwargs_from_env())
         elif context := ContextAPI.get_current_context():
             settings = {"base_url": context.Host, "tls": context.TLSConfig}
-        _knock(settings.get("base_url") or DEFAULT_HOST)
         client = docker.APIClient(**settings, version="auto", timeout=120, max_pool_size=64)
     except (DockerException, requests.RequestException, HTTPError, OSError) as error:
+        close_unconnected(error)
         raise EngineMissing(
             f"No Docker engine answers ({why(error)}).",
             "Start Docker Desktop or dockerd, or run `make docker` in the checkout (Debian, "
@@ -48,14 +47,6 @@ def connect() -> docker.APIClient:
             "Update Docker.",
         )
     return client
-
-
-def _knock(url: str) -> None:
-    """See whether somebody listens on a local socket; the SDK leaves its own open where not."""
-    for scheme in ("unix://", "http+unix://"):
-        if url.startswith(scheme):
-            with socket.socket(socket.AF_UNIX) as door:
-                door.connect(url.removeprefix(scheme))
 
 
 @contextmanager
@@ -84,6 +75,7 @@ def _advice(error: APIError) -> str:
 
 def lost(doing: str, error: Exception) -> EngineLost:
     """Return the error for an engine that does not answer any more."""
+    close_unconnected(error)
     return EngineLost(
         f"The Docker engine went away (trying to {doing}: {why(error)}).",
         "Once it is back, `emulate clean` removes what this run left.",

@@ -37,13 +37,13 @@ def yardstick(
     gate = wanted.scenario.expect.throughput
     if gate is None or gate.of is None:
         return None
-    key = None
-    if gate.of == "baseline" and (wanted.path is not None or storing):
-        key = wanted.key(engine)
+    of_baseline = gate.of == "baseline"
+    if of_baseline and storing:
+        wanted.file()  # where there is none, that is said before it runs
     held = Yardstick(
-        baseline=wanted.store.get(key) if wanted.store and key else None,
+        baseline=wanted.baseline(engine) if of_baseline else None,
         machine=machine_of(wanted.scenario),
-        storing=storing and gate.of == "baseline",
+        storing=storing and of_baseline,
     )
     return held if reference is None else _with_reference(held, reference)
 
@@ -64,6 +64,5 @@ def _with_reference(held: Yardstick, reference: Result) -> Yardstick:
 def store(result: Result, wanted: Wanted, held: Yardstick) -> None:
     """Store what a run came to as the baseline, where its verdict says that it is."""
     stored = any(v.expectation == GATE and v.status == "ok" for v in result.verdicts)
-    if stored and held.storing and wanted.store and result.steps_per_second:
-        engine = result.summary["engine"]
-        wanted.store.put(wanted.key(engine), measured(result.steps_per_second, held, engine))
+    if stored and held.storing and result.steps_per_second:
+        wanted.store(measured(result.steps_per_second, held, result.summary["engine"]))

@@ -16,6 +16,7 @@ from emulator.errors import UsageError
 from emulator.scenario.model import Scenario
 from emulator.scenario.reading import load, parse
 from emulator.scenario.variants import assignments
+from emulator.yardstick import Stored
 
 __all__ = ["Given", "Sets", "Wanted", "assigned", "read"]
 
@@ -55,19 +56,28 @@ class Wanted:
         """Its name in tables."""
         return " ".join(self.chosen)
 
-    @property
-    def store(self) -> Baselines | None:
-        """Where its baseline is stored: beside it."""
-        return None if self.path is None else Baselines.beside(self.path)
+    def baseline(self, engine: str) -> Stored | None:
+        """Return what is stored of it, if anything is. Raises UsageError."""
+        if self.path is None:
+            return None
+        return Baselines.beside(self.path).get(self._key(self.path, engine))
 
-    def key(self, engine: str) -> str:
-        """Return what it is stored by. Raises UsageError where it is no file's."""
+    def store(self, came: Stored) -> None:
+        """Store what it came to, beside its file. Raises UsageError."""
+        path = self.file()
+        Baselines.beside(path).put(self._key(path, came.engine), came)
+
+    def file(self) -> Path:
+        """Return where it stands; raises UsageError where that is a test."""
         if self.path is None:
             raise UsageError(
                 "A scenario that stands in a test has no file to store its baseline beside.",
                 "Write it to a file, or name a `reference:` and `of: reference`.",
             )
-        return baseline_key(self.path, " ".join([*self.sets, *self.chosen]), engine)
+        return self.path
+
+    def _key(self, path: Path, engine: str) -> str:
+        return baseline_key(path, " ".join([*self.sets, *self.chosen]), engine)
 
     def command(self, engine: str) -> str:
         """Return what runs it again without pytest."""

@@ -93,41 +93,26 @@ def test_a_run_of_another_kind_does_not_pass_for_ours(
     done.stdout.fnmatch_lines(["*has taken the place of the emulator's*def run(run)*"] * 4)
 
 
-def test_a_marker_where_no_fixture_can_be_is_no_pass(
-    pytester: pytest.Pytester, scenario: Write
+@pytest.mark.parametrize(
+    ("hook", "file", "text"),
+    [
+        ("pytest_itemcollected(item)", "test_it.txt", ">>> 1\n1\n"),
+        ("pytest_collection_modifyitems(items)", "test_it.py", "def test_it():\n    pass\n"),
+    ],
+)
+def test_a_marker_where_no_fixture_can_be_and_one_that_comes_too_late_are_no_pass(
+    pytester: pytest.Pytester, scenario: Write, hook: str, file: str, text: str
 ) -> None:
     scenario("quick")
+    each = "[item]" if "itemcollected" in hook else "items"
     pytester.makeconftest(
-        """
-        import pytest
-
-        def pytest_itemcollected(item):
-            item.add_marker(pytest.mark.scenario("quick"))
-        """
+        f"import pytest\n\ndef {hook}:\n"
+        f"    for one in {each}:\n        one.add_marker(pytest.mark.scenario('quick'))\n"
     )
-    (pytester.path / "test_it.txt").write_text(">>> 1\n1\n")
-    done = pytester.runpytest_subprocess("test_it.txt")
+    (pytester.path / file).write_text(text)
+    done = pytester.runpytest_subprocess(file)
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*its marker is for test functions*"])
-
-
-def test_a_marker_that_comes_too_late_is_no_pass(
-    pytester: pytest.Pytester, scenario: Write
-) -> None:
-    scenario("quick")
-    pytester.makeconftest(
-        """
-        import pytest
-
-        def pytest_collection_modifyitems(items):
-            for item in items:
-                item.add_marker(pytest.mark.scenario("quick"))
-        """
-    )
-    tests = pytester.makepyfile("def test_it():\n    pass\n")
-    done = pytester.runpytest_subprocess(tests)
-    done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*is seen when they are collected*"])
+    done.stdout.fnmatch_lines(["*its marker is for test functions, and is seen when*"])
 
 
 def test_the_marker_of_a_module_is_not_for_its_doctests(

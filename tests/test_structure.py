@@ -18,7 +18,8 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled", "installation", "netem", "metrics", "sockets"},
+    {"errors", "clock", "units", "limits", "patterns", "bundled", "installation", "netem"},
+    {"steps", "program", "metrics", "sockets"},
     {"rendezvous", "scenario", "yardstick"},
     {"plan"},
     {"record", "broker", "baseline"},
@@ -37,6 +38,7 @@ ONLY_IN = {
     "docker": {"engines", "images"},
     "typer": {"cli"},
     "rich": {"cli", "report"},
+    "re2": {"patterns"},
     "pynvml": {"metrics"},
     "subprocess": {"engines", "base_image", "doctor", "background", "installation"},
     "starlette": {"api"},

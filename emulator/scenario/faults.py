@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 import math
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
@@ -19,6 +18,7 @@ from pydantic import TypeAdapter
 
 from emulator.errors import UsageError
 from emulator.netem import Link
+from emulator.patterns import compiled
 from emulator.scenario.model import Scenario
 from emulator.scenario.strikes import LASTING, Fault, Strike, Trigger
 from emulator.scenario.values import Downtime
@@ -202,7 +202,7 @@ def fires(
     if trigger.task is not None and not fnmatch.fnmatchcase(task, trigger.task):
         return False
     if trigger.log is not None:
-        return re.search(trigger.log, line) is not None
+        return compiled(trigger.log).found(line)
     if trigger.step is not None:
         step = data.get("step")
         return event == "step" and isinstance(step, int) and step >= trigger.step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -17,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.patterns import Pattern
 from emulator.scenario.strikes import Fault
 from emulator.scenario.testing import Marks, Parametrize, Reference
 from emulator.scenario.values import Command, Duration, Env, Model, Rate, Size
@@ -185,14 +185,10 @@ class Metrics(Model):
 
     @field_validator("steps")
     @classmethod
-    def _known(cls, steps: str) -> str:
-        if steps in {"auto", "json", *PATTERNS}:
+    def _known(cls, steps: str, info: ValidationInfo) -> str:
+        if steps in {"auto", "json", *PATTERNS} or (info.context or {}).get("stored"):
             return steps
-        try:
-            groups = re.compile(steps).groupindex
-        except re.error as error:
-            raise ValueError(f"{steps!r} is not a regular expression: {error}") from None
-        if "step" not in groups:
+        if "step" not in Pattern(steps).names:
             names = ", ".join(["auto", "json", *PATTERNS])
             raise ValueError(f"a regex needs a group (?P<step>\\d+); named patterns: {names}")
         return steps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.patterns import compiled
 from emulator.scenario.values import Downtime, Duration, Model, Rate, Share, Word
 
 __all__ = ["LASTING", "STRIKES", "TRIGGERS", "Fault", "Strike", "TraceRow", "Trigger"]
@@ -100,11 +100,9 @@ class Trigger(Model):
 
     @field_validator("log")
     @classmethod
-    def _expression(cls, log: str | None) -> str | None:
-        try:
-            re.compile(log or "")
-        except re.error as error:
-            raise ValueError(f"{log!r} is not a regular expression: {error}") from None
+    def _expression(cls, log: str | None, info: ValidationInfo) -> str | None:
+        if log is not None and not (info.context or {}).get("stored"):
+            compiled(log)
         return log
 
 

@@ -22,7 +22,7 @@ PROGRAM = 10_000
 WORK = 2**28
 """Instructions times bytes that one search may take in the worst case: about two seconds."""
 
-MEMORY = 2**21
+MEMORY = 2**19
 """Bytes that a pattern may take; a compiler that may take more also takes longer to give up."""
 
 _REASONS: Mapping[str, str] = {

@@ -18,12 +18,23 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "limits", "patterns", "bundled", "installation", "netem"},
-    {"steps", "program", "metrics", "sockets"},
+    {
+        "errors",
+        "clock",
+        "units",
+        "limits",
+        "patterns",
+        "bundled",
+        "installation",
+        "netem",
+        "wording",
+    },
+    {"steps", "inputs", "metrics", "sockets"},
+    {"program"},
     {"rendezvous", "scenario", "yardstick"},
     {"plan"},
     {"record", "broker", "baseline"},
-    {"analysis", "base_image", "build_locks"},
+    {"analysis", "base_image", "build_context", "build_locks"},
     {"images"},
     {"engines"},
     {"supervisor", "leftovers", "doctor"},
@@ -35,7 +46,7 @@ LAYERS = [
 """From the bottom up: a module imports from its own layer or from those before it."""
 
 ONLY_IN = {
-    "docker": {"engines", "images"},
+    "docker": {"engines", "images", "build_context"},
     "typer": {"cli"},
     "rich": {"cli", "report"},
     "re2": {"patterns"},

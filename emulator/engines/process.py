@@ -25,6 +25,7 @@ import psutil
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
+from emulator import program
 from emulator.broker import Capacity
 from emulator.engines.base import Exited, Found, Inbox, Incapable, Line, Lost
 from emulator.engines.process_output import open_pipe, read_until, split_lines
@@ -105,7 +106,7 @@ class ProcessEngine(Incapable):
         home = self._folder / "work" / task.name
         with _saying(f"start {task.name}"):
             if not home.exists():
-                _copy_program(task.source, home)
+                program.copy(task.source, home)
             environment = _environment(task)
             pipe = open_pipe(home.with_suffix(".out"))
             try:
@@ -355,19 +356,10 @@ def _environment(task: Task) -> dict[str, str]:
 
 
 def _resolve(task: Task, path: str) -> list[str]:
-    program = task.command[0]
-    if "/" not in program:
-        program = shutil.which(program, path=path) or program
-    return [program, *task.command[1:]]
-
-
-def _copy_program(source: Path | None, home: Path) -> None:
-    if source is not None and source.is_dir():
-        shutil.copytree(source, home, ignore=shutil.ignore_patterns("__pycache__"))
-        return
-    home.mkdir(parents=True)
-    if source is not None:
-        shutil.copy2(source, home / source.name)
+    first = task.command[0]
+    if "/" not in first:
+        first = shutil.which(first, path=path) or first
+    return [first, *task.command[1:]]
 
 
 def _delete(folder: Path) -> int:

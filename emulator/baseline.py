@@ -21,6 +21,8 @@ from platformdirs import user_cache_path
 from pydantic import TypeAdapter, ValidationError
 
 from emulator.errors import UsageError
+from emulator.inputs import text_of
+from emulator.limits import BASELINES_BYTES
 from emulator.metrics import gpu
 from emulator.scenario.model import Scenario
 from emulator.yardstick import Stored, Yardstick
@@ -71,14 +73,14 @@ class Baselines:
             os.replace(partial, self.path)
 
     def _read(self) -> Mapping[str, Stored]:
-        try:
-            return _FILE.validate_json(self.path.read_bytes())
-        except FileNotFoundError:
+        if not self.path.exists():
             return {}
-        except OSError as error:
-            raise UsageError(
-                f"Can't read the baselines in {self.path}: {error.strerror}."
-            ) from None
+        try:
+            text = text_of(self.path, BASELINES_BYTES)
+        except ValueError as error:
+            raise UsageError(f"Can't read the baselines in {self.path}: {error}.") from None
+        try:
+            return _FILE.validate_json(text)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = "".join(f"{step}: " for step in first["loc"])

@@ -7,6 +7,7 @@ is read within two seconds and 200 MB. docs/limits.md is the users' page on them
 from __future__ import annotations
 
 __all__ = [
+    "BASELINES_BYTES",
     "CONTEXT_BYTES",
     "CONTEXT_FILES",
     "DEPTH",
@@ -56,6 +57,9 @@ VARIANTS = 1000
 """Combinations of `parametrize`, or of `--vary`."""
 VARIED_VALUES = 100_000
 """Keys and values of all variants of `parametrize` together: each variant is read and checked."""
+
+BASELINES_BYTES = 16 * MIB
+"""Of the baselines that are stored beside scenarios."""
 
 TRACE_BYTES = 4 * MIB
 TRACE_ROWS = 10_000

@@ -74,7 +74,6 @@ def test_a_file_that_is_a_link_stays_one(tmp_path: Path) -> None:
     [
         (b"", "Invalid JSON"),
         (b"{", "Invalid JSON"),
-        (b"\xff\xfe", "Invalid JSON"),
         (b"[]", "Input should be"),
         (b'{"a docker": 5}', "a docker: Input should be"),
         (b'{"a docker": {"steps_per_second": 0}}', "a docker: steps_per_second: Input should be"),
@@ -98,7 +97,15 @@ def test_a_place_that_can_not_be_written_or_read_is_told(tmp_path: Path) -> None
     with pytest.raises(UsageError, match=r"Can't write the baselines to .*: No such file"):
         Baselines(tmp_path / "nowhere" / "baselines.json").put("a docker", STORED)
     (tmp_path / "baselines.json").mkdir()
-    with pytest.raises(UsageError, match=r"Can't read the baselines in .*: Is a directory"):
+    with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is a folder"):
+        Baselines(tmp_path / "baselines.json").get("a docker")
+    (tmp_path / "baselines.json").rmdir()
+    (tmp_path / "baselines.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is no text"):
+        Baselines(tmp_path / "baselines.json").get("a docker")
+    (tmp_path / "baselines.json").unlink()
+    os.mkfifo(tmp_path / "baselines.json")
+    with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is a named pipe"):
         Baselines(tmp_path / "baselines.json").get("a docker")
 
 

@@ -219,7 +219,7 @@ class _Builder:
                 made = getattr(self._loader, f"construct_yaml_{kind}")(node)
             except (ValueError, OverflowError) as error:  # 30 February
                 raise NotYaml(node.start_mark.line + 1, str(error)) from None
-            if kind == "int" and abs(made) > _LARGEST:
+            if kind == "int" and not -_LARGEST - 1 <= made <= _LARGEST:
                 hint = f'if it is text, write "{node.value}" in quotes'
                 self._note(path, node, "a whole number of more than 64 bits", hint, replaced=True)
                 return 0

@@ -122,10 +122,11 @@ def make_plan(
         rendezvous.Member(role, index, *site.address(f"{role}-{index}"))
         for role, index, _ in wanted
     ]
+    images = _references(scenario, site)
     devices = _hand_out_gpus([(f"{r}-{i}", spec) for r, i, spec in wanted], site)
     tasks = tuple(
-        _task(scenario, spec, member, members, run_id, site, gpus)
-        for (_, _, spec), member, gpus in zip(wanted, members, devices, strict=True)
+        _task(scenario, spec, member, members, run_id, site, images[role], gpus)
+        for (role, _, spec), member, gpus in zip(wanted, members, devices, strict=True)
     )
     names = [task.name for task in tasks]
     return Plan(
@@ -141,6 +142,14 @@ def make_plan(
     )
 
 
+def _references(scenario: Scenario, site: Site) -> dict[str, str]:
+    """Return each role's image. Each is asked for once: a tag of content takes a while."""
+    named = {role: spec.image or scenario.image for role, spec in scenario.cluster.items()}
+    different = {id(image): image for image in named.values()}
+    references = {key: site.image(image) for key, image in different.items()}
+    return {role: references[id(image)] for role, image in named.items()}
+
+
 def _task(
     scenario: Scenario,
     spec: Role,
@@ -148,6 +157,7 @@ def _task(
     members: Sequence[rendezvous.Member],
     run_id: str,
     site: Site,
+    image: str,
     gpus: tuple[str, ...],
 ) -> Task:
     name = f"{member.role}-{member.index}"
@@ -165,7 +175,7 @@ def _task(
         index=member.index,
         host=member.host,
         port=member.port,
-        image=site.image(spec.image or scenario.image),
+        image=image,
         command=tuple(spec.command or scenario.program.command),
         env={**given, **found_by, **scenario.program.env, **spec.env},
         source=scenario.program.source,

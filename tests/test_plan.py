@@ -103,6 +103,26 @@ def test_an_image_may_be_a_dockerfile(tmp_path: Path) -> None:
     assert plan(text).task("worker-0").image == "custom"
 
 
+def test_an_image_is_looked_for_once_however_many_tasks_have_it(tmp_path: Path) -> None:
+    """The tag of a user's own is made of all its files."""
+    asked: list[object] = []
+
+    def image(wanted: str | Dockerfile) -> str:
+        asked.append(wanted)
+        return "custom" if isinstance(wanted, Dockerfile) else wanted
+
+    (tmp_path / "Dockerfile").touch()
+    text = f"image: {{dockerfile: {tmp_path}/Dockerfile}}\ncluster: {{worker: 400, ps: 50}}\n"
+    text = text.replace("ps: 50", "ps: 50, chief: {image: cpu}")
+    made = plan(text, replace(SITE, image=image))
+    assert len(asked) == 2
+    assert [made.task(name).image for name in ("worker-9", "ps-1", "chief-0")] == [
+        "custom",
+        "custom",
+        "cpu",
+    ]
+
+
 def test_the_nearer_environment_wins() -> None:
     """Ours, then the framework's, then the program's, then the role's."""
     made = make_plan(

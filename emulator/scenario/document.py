@@ -20,7 +20,7 @@ from emulator.limits import DEPTH, SCENARIO_BYTES, VALUES
 from emulator.units import format_size
 from emulator.wording import shown
 
-__all__ = ["Document", "KeyPath", "Mistake", "NotYaml", "read", "value"]
+__all__ = ["Document", "KeyPath", "Mistake", "NotYaml", "Unmeant", "read", "value"]
 
 KeyPath = tuple[str | int, ...]
 
@@ -63,6 +63,10 @@ class NotYaml(Exception):
         self.line = line
 
 
+class Unmeant(NotYaml):
+    """A text can be read, and says something that can't be meant."""
+
+
 def read(text: str) -> Document:
     """Return what a text says, with its mistakes. Raises NotYaml."""
     if len(text) > SCENARIO_BYTES:
@@ -86,11 +90,11 @@ def read(text: str) -> Document:
 
 
 def value(text: str) -> Any:  # noqa: ANN401  YAML
-    """Return the value that a text stands for. Raises NotYaml, also for a mistake in it."""
+    """Return the value that a text stands for. Raises NotYaml; Unmeant for a mistake in it."""
     document = read(text)
     for mistake in document.mistakes:
         where = f"{'.'.join(map(str, mistake.path))}: " if mistake.path else ""
-        raise NotYaml(mistake.line, shown(where + mistake.message))
+        raise Unmeant(mistake.line, shown(where + mistake.message))
     return document.data
 
 

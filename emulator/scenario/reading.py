@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from emulator.errors import Problem, ScenarioError, UsageError
 from emulator.inputs import text_of
 from emulator.limits import DEPTH, SCENARIO_BYTES, VARIED_VALUES
-from emulator.scenario.document import KeyPath, NotYaml, read
+from emulator.scenario.document import KeyPath, NotYaml, Unmeant, read
 from emulator.scenario.document import value as value_of
 from emulator.scenario.fitting import misfits
 from emulator.scenario.model import Scenario
@@ -159,6 +159,8 @@ def _override(source: _Source, assignment: str) -> None:
         )
     try:
         value = value_of(text)
+    except Unmeant as error:
+        raise UsageError(f"--set {shown(assignment)}: {error}.") from None
     except NotYaml as error:
         raise UsageError(f"The value of --set {shown(assignment)} is not YAML: {error}.") from None
     try:

@@ -463,3 +463,27 @@ def test_what_multiplies_is_counted_before_it_is_made(text: str, problem: str) -
         return
     (found,) = problems(text)
     assert found.startswith(f"s.yaml:{problem}")
+
+
+# --- Lines that no pattern was made for ---------------------------------------------------------
+
+
+def test_an_unlucky_line_holds_up_neither_the_steps_nor_a_trigger(
+    tmp_path: Path, emulate: Emulate
+) -> None:
+    """With an engine that tries every way this run would never end, whatever it is sent."""
+    (tmp_path / "s.yaml").write_text(
+        dedent(r"""
+        name: unlucky
+        framework: none
+        program:
+          command: [sh, -c, 'head -c 100000 /dev/zero | tr "\0" 9; echo; echo it 7x']
+        cluster: {worker: 1}
+        metrics: {steps: '(?P<step>(?:\d+)+)x'}
+        faults: [{kill: worker-0, at: {log: '^(\d+)*z'}}]
+        expect: {final_step: 7}
+        """)
+    )
+    done = emulate.up(tmp_path / "s.yaml", "--engine", "process")
+    assert done.json["steps"]["final"] == 7, done.json
+    assert [fault["status"] for fault in done.json["faults"]] == ["skipped"]

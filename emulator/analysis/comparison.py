@@ -12,6 +12,7 @@ from emulator.analysis.analyse import Analysis
 from emulator.analysis.checks import Status, Verdict, overall, rounded
 from emulator.analysis.throughput import scaling_efficiency, workers
 from emulator.plan import Plan
+from emulator.units import format_number
 
 __all__ = ["Judged", "Row", "beside", "called", "differences", "rows", "written"]
 
@@ -151,7 +152,7 @@ def beside(row: Row, reference: Row, what: str, form: Callable[[float], str]) ->
     value, first = getattr(row, what), getattr(reference, what)
     if value is None:
         return ""
-    ratio = f" x{value / first:.2f}" if first and row is not reference else ""
+    ratio = f" x{format_number(value / first, 2)}" if first and row is not reference else ""
     return f"{form(value)}{ratio}"
 
 

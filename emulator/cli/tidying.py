@@ -93,6 +93,8 @@ def logs(
     out: Out = Path("runs"),
 ) -> None:
     """Print what the tasks of a run have printed."""
+    from emulator.report.text import shown_line
+
     record = find_run(run, out)
     names = [t.name for t in record.plan.tasks]
     if task is not None and task not in names:
@@ -107,7 +109,7 @@ def logs(
     for name in names if task is None else [task]:
         head = f"{name:<{max(map(len, names))}} | " if task is None else ""
         for line in record.log(name):
-            typer.echo(head + line)
+            typer.echo(head + shown_line(line))
 
 
 def down(run: RunArgument, out: Out = Path("runs")) -> None:

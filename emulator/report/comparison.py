@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from emulator.analysis.comparison import Row, beside, called, written
 from emulator.report.terminal import STATUS_COLOURS
-from emulator.units import format_duration
+from emulator.units import format_duration, format_number
 
 __all__ = ["print_comparison"]
 
@@ -83,5 +84,5 @@ def _cells(row: Row, reference: Row) -> Iterator[str]:
     else:
         yield beside(row, reference, "worst_recovery", format_duration)
     yield beside(row, reference, "goodput", "{:.0%}".format)
-    yield beside(row, reference, "steps_per_second", "{:.1f}".format)
+    yield beside(row, reference, "steps_per_second", partial(format_number, digits=1))
     yield beside(row, reference, "duration", format_duration)

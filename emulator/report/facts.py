@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,17 +16,14 @@ from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record.folder import Entry, Record
+from emulator.report.text import printable
 from emulator.results import judge
-from emulator.units import format_duration
+from emulator.units import format_duration, format_number
 
-__all__ = ["Facts", "Figure", "key_figures", "printable", "read"]
+__all__ = ["Facts", "Figure", "key_figures", "read"]
 
 LAST_LINES = 25
 """Of a task that failed; the whole log is a link away."""
-
-# What a terminal acts on (ECMA-48: CSI and OSC sequences) says nothing on a page.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -135,11 +131,6 @@ def _last_lines(record: Record, task: str) -> Sequence[str]:
     return tuple(printable(line) for line in record.log(task)[-LAST_LINES:])
 
 
-def printable(text: str) -> str:
-    """Return text without what is no character to look at: colours, bells, lone surrogates."""
-    return _UNPRINTABLE.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n")))
-
-
 def key_figures(facts: Facts) -> Iterator[Figure]:
     """Yield the numbers that are asked for first; a dash where the record does not say."""
     found = facts.analysis
@@ -158,7 +149,7 @@ def key_figures(facts: Facts) -> Iterator[Figure]:
     if found.first_step is not None:
         yield Figure("First step after", format_duration(found.first_step), "from the run's start")
     if found.accuracy is not None:
-        yield Figure("Accuracy", f"{found.accuracy:.3f}", "the last that was told")
+        yield Figure("Accuracy", format_number(found.accuracy, 3), "the last that was told")
 
 
 def _worst(found: Analysis) -> str:
@@ -177,4 +168,5 @@ def _number(value: float | None) -> str:
     if value is None:
         return "—"
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
-    return f"{value:,.{digits}f}".replace(",", "\u202f")
+    shown = format_number(value, digits)
+    return shown if "e" in shown else f"{value:,.{digits}f}".replace(",", "\u202f")

@@ -11,7 +11,9 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 
 from emulator.analysis.checks import Verdict
-from emulator.report.facts import Facts, printable
+from emulator.report.facts import Facts
+from emulator.report.text import printable
+from emulator.units import format_number
 
 __all__ = ["render"]
 
@@ -87,7 +89,8 @@ def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
     }
     for key, value in known.items():
         if value is not None:
-            yield key, f"{value:.4f}" if isinstance(value, float) else printable(str(value))
+            number = isinstance(value, float)
+            yield key, format_number(value, 4) if number else printable(str(value))
 
 
 def _last_words(facts: Facts) -> Iterator[str]:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from emulator.analysis.listing import Listed
 from emulator.report.terminal import STATUS_COLOURS
-from emulator.units import format_duration
+from emulator.units import format_duration, format_number
 
 __all__ = ["print_listing"]
 
@@ -32,7 +32,7 @@ def print_listing(rows: Sequence[Listed], console: Console) -> None:
             "" if row.began is None else f"{datetime.fromtimestamp(row.began):%m-%d %H:%M}",
             row.outcome,
             f"[{colour}]{row.verdict}[/{colour}]" if row.verdict else "",
-            "" if row.steps_per_second is None else f"{row.steps_per_second:.1f}",
+            "" if row.steps_per_second is None else format_number(row.steps_per_second, 1),
             "" if row.goodput is None else f"{row.goodput:.0%}",
             "" if row.lost_steps is None else str(row.lost_steps),
             "" if row.duration is None else format_duration(row.duration),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from emulator.report import HTML
 from emulator.report.facts import Facts
 from emulator.report.figures import Chart, axis, layout, line, short, thinned
 from emulator.report.page import Cause, causes, linker, page, series
-from emulator.units import format_duration
+from emulator.units import format_duration, format_number
 
 __all__ = ["curves", "render"]
 
@@ -86,7 +87,7 @@ def _cells(row: Row, reference: Row, by: str | None) -> Iterator[tuple[str, str]
     worst = beside(row, reference, "worst_recovery", format_duration)
     yield "Worst recovery", "never" if row.unrecovered else worst
     yield "Goodput", beside(row, reference, "goodput", "{:.0%}".format)
-    yield "Steps/s", beside(row, reference, "steps_per_second", "{:.1f}".format)
+    yield "Steps/s", beside(row, reference, "steps_per_second", partial(format_number, digits=1))
     yield "Took", beside(row, reference, "duration", format_duration)
     if by is not None:
         other = f" by {row.efficiency_by}" if row.efficiency_by != by else ""

@@ -19,11 +19,11 @@ from emulator.doctor import Finding
 from emulator.plan import Plan, Task
 from emulator.record.folder import Entry, Record
 from emulator.report import HTML
-from emulator.report.facts import printable
 from emulator.report.panel import in_words
+from emulator.report.text import printable, shown_line
 from emulator.report.words import describe
 from emulator.results import Listener, Result
-from emulator.units import format_duration, format_size
+from emulator.units import format_duration, format_number, format_size
 
 __all__ = [
     "STATUS_COLOURS",
@@ -113,7 +113,8 @@ class LivePrinter:
         head = f"{name:<{self._width}} |"
         head = f"\x1b[{colour}m{head}\x1b[0m" if self._coloured else head
         # Never fails on what a program prints, whatever this terminal can show.
-        return f"{head} {text.encode(self._charset, 'replace').decode(self._charset)}"
+        safe = shown_line(text).encode(self._charset, "replace").decode(self._charset)
+        return f"{head} {safe}"
 
 
 def _counted(role: str, replicas: int) -> str:
@@ -165,7 +166,7 @@ def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
     for verdict in summary["verdicts"]:
         colour = STATUS_COLOURS[verdict["status"]]
         status = f"[{colour}]{verdict['status']}[/{colour}]"
-        wanted, got = escape(verdict["wanted"]), escape(verdict["got"])
+        wanted, got = (escape(printable(verdict[key])) for key in ("wanted", "got"))
         verdicts.add_row(verdict["expectation"], status, wanted, got)
     console.print(verdicts)
 
@@ -199,7 +200,7 @@ def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
         code = "" if fault["exit_code"] is None else str(fault["exit_code"])
         name = escape(f"{fault['id']}: {fault['kind']} {fault['target']}")
         rates = [fault[f"rate_{when}"] for when in ("before", "during", "after")]
-        shown = " > ".join("?" if rate is None else f"{rate:.0f}" for rate in rates)
+        shown = " > ".join("?" if rate is None else format_number(rate) for rate in rates)
         table.add_row(name, fault["status"], saved, gone, code, *rest, shown)
     return table
 
@@ -215,16 +216,16 @@ def _figures(summary: Mapping[str, Any]) -> Iterable[str]:
         if seconds is not None:
             yield f"{what} {format_duration(seconds)}"
     if (rate := throughput["steps_per_second"]) is not None:
-        yield f"{rate:.1f} steps/s"
+        yield f"{format_number(rate, 1)} steps/s"
     if (rate := throughput["examples_per_second"]) is not None:
-        yield f"{rate:.0f} examples/s"
+        yield f"{format_number(rate)} examples/s"
     if (times := throughput["step_time"]) is not None:
         p50, p99 = (_millis(times[share]) for share in ("p50", "p99"))
         yield f"a step took {p50} (p50), {p99} (p99)"
     if (goodput := summary["goodput"]) is not None:
         yield f"goodput {goodput:.0%}"
     if (accuracy := summary["accuracy"]) is not None:
-        yield f"accuracy {accuracy:.3f}"
+        yield f"accuracy {format_number(accuracy, 3)}"
 
 
 def _millis(seconds: float) -> str:
@@ -233,7 +234,7 @@ def _millis(seconds: float) -> str:
 
 def _from_to(rates: Iterable[float | None]) -> str:
     """Return the least and the greatest of the rates that are known."""
-    shown = [f"{rate:.1f}" for rate in sorted(rate for rate in rates if rate is not None)]
+    shown = [format_number(rate, 1) for rate in sorted(rate for rate in rates if rate is not None)]
     return " to ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
 

@@ -28,8 +28,9 @@ from emulator.api.client import Cluster
 from emulator.errors import EmulatorError
 from emulator.metrics.samples import Sample
 from emulator.record.folder import Entry, Record
-from emulator.report.live import IDLE, PAINTS, now, still
+from emulator.report.live import IDLE, PAINTS, now
 from emulator.report.panel import lines as panel_lines
+from emulator.report.text import shown_line
 
 __all__ = ["look_back", "print_snapshot", "watch"]
 
@@ -150,7 +151,7 @@ class _Screen:
         yield Text("q leaves; the run goes on", "dim", no_wrap=True, overflow="crop")
         room = height - len(shown) - 1
         for task, text in list(live.lines)[-room:] if room > 0 else []:
-            line = Text.assemble((f"{task} | ", "bold"), Text.from_ansi(still(text)))
+            line = Text.assemble((f"{task} | ", "bold"), Text.from_ansi(shown_line(text)))
             line.truncate(width)
             yield line
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from emulator.units import format_number
+
 if TYPE_CHECKING:
     from emulator.results import Result
     from emulator.testing.harness import Emulator
@@ -92,7 +94,7 @@ def _about(test: str, known: Mapping[str, object], number: str) -> Iterator[str]
     numbers = {name: known.get(name + number) for name in ("throughput", "goodput")}
     said = []
     if isinstance(rate := numbers["throughput"], float):
-        said.append(f"{rate:.1f} steps/s")
+        said.append(f"{format_number(rate, 1)} steps/s")
     if isinstance(goodput := numbers["goodput"], float):
         said.append(f"goodput {goodput:.0%}")
     if lost := known.get("lost_steps" + number):

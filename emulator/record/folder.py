@@ -242,10 +242,9 @@ class Record:
 
     @cached_property
     def happened(self) -> Sequence[Entry]:
-        """The history in the order in which things happened.
+        """The history with the time at which things happened, in that order.
 
-        What tasks did while no emulator was there is told at once when one takes over; it is put
-        where the engine's stamps say that it belongs.
+        Every number and picture is made from this; see `history.HappenedAt` for the rule.
         """
         return tuple(as_it_happened(self.history))
 

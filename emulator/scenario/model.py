@@ -213,7 +213,7 @@ class Throughput(Model):
     during: Share = Share()
     """From a fault until its target is back, as a share of the ten seconds before it."""
     after: Share = Share()
-    """In the ten seconds after that."""
+    """In the ten seconds from the job's first step with the target back."""
     at_least: float | None = Field(strict=True, default=None, gt=0)
     """A share of another rate: of the stored baseline, or of the reference variant."""
     of: Literal["baseline", "reference"] | None = None

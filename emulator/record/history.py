@@ -12,6 +12,11 @@ STAMPED = frozenset({"step", "phase", "exit"})
 """Events that the engine says the time of: what a task did itself."""
 
 
+CLOCK_MOVED = 0.5
+"""Seconds: both times of an event are taken one after the other, and what lies between them is
+noise; a suspended laptop or a clock that is set moves one of them by more."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One line of the history."""
@@ -73,8 +78,9 @@ class HappenedAt:
 
     The one rule for time, for every number and picture. An event that the engine stamped (see
     STAMPED) happened at its stamp, but not later than it was read, and not before its task was
-    started or had its own last event. Any other event happened when it was written. The engine's
-    clock is set against ours by the last event that has both times: `wall` and `t`.
+    started or had its own last event. Any other event happened when it was written, and has both
+    times, `wall` and `t`: by these the engine's clock is set against ours, at the beginning and
+    again when one of the two was moved by more than CLOCK_MOVED.
     """
 
     def __init__(self) -> None:
@@ -85,9 +91,12 @@ class HappenedAt:
 
     def __call__(self, entry: Entry) -> float:
         """Return the seconds from the beginning of the run until the event."""
-        if entry.event not in STAMPED or self.began is None:
-            self.began = entry.wall - entry.t
+        began = entry.wall - entry.t
+        if self.began is None:
+            self.began = began
         if entry.event not in STAMPED:
+            if abs(began - self.began) > CLOCK_MOVED:
+                self.began = began
             if entry.event == "start":
                 self._floor[entry.task] = entry.t
             elif entry.event == "running":

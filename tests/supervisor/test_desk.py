@@ -55,7 +55,7 @@ class Job:
     def asks(self, when: float, what: Callable[[Desk], Any]) -> Future[Any]:
         reply: Future[Any] = Future()
         asked = Asked(lambda: what(self.supervisor.desk), reply)
-        self.clock.call_at(when, lambda: self.supervisor.inbox.put(asked))
+        self.clock.call_at(ManualClock.BEGAN + when, lambda: self.supervisor.inbox.put(asked))
         return reply
 
     def strikes(self, when: float, **strike: Any) -> Future[Any]:

@@ -236,7 +236,7 @@ def test_a_torn_record_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:
     clock = ManualClock(wall=BEGAN)
     folder = RunFolder(tmp_path / "run-1", a_plan("{worker: 1}"), "", clock)
     for number in (1, 2):
-        clock.next_event(Inbox(), float(number))
+        clock.next_event(Inbox(), ManualClock.BEGAN + number)
         folder.write("step", "worker-0", wall=clock.wall(), step=number)
     folder.close()
     with (folder.path / "history.jsonl").open("ab") as lines:
@@ -432,6 +432,36 @@ def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
 
 
 # --- Around a fault -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("others", "noticed"),
+    [
+        ([], None),
+        ([ended(13, "worker-0", 1)], 3),
+        ([happened(14, "stall", "worker-0", seconds=3)], 4),
+        ([happened(14, "stall", "worker-0", seconds=3), ended(14.5, "worker-0", 137)], 4),
+        ([ended(13, "worker-0", 0)], None),  # it had finished
+        ([ended(13, "worker-0", 143, told=True)], None),  # the job is restarted, it did not fail
+        ([ended(9, "worker-0", 1)], None),  # before the fault
+        ([ended(21, "worker-0", 1)], None),  # when the target was back
+    ],
+)
+def test_a_fault_is_noticed_where_another_task_fails_before_the_target_is_back(
+    others: Sequence[Told], noticed: float | None
+) -> None:
+    told = [
+        *began_again(0, "worker-0", "worker-1"),
+        fault(10, "worker-1", "triggered"),
+        ended(11, "worker-1", 137),
+        fault(11, "worker-1", "applied", exit_code=137, seconds=1),
+        fault(20, "worker-1", "healed"),
+        step(25, "worker-1", 3),
+        *others,
+    ]
+    told.sort(key=lambda one: one[0])
+    (found,) = analysed(told, extra="faults: [{preempt: worker-1, at: {step: 1}}]").faults
+    assert found.noticed == noticed
 
 
 @pytest.mark.parametrize(

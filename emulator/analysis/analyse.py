@@ -6,6 +6,7 @@ it happened.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -97,7 +98,8 @@ class Analysis:
     throughput: Throughput = field(default_factory=Throughput)
     accuracy: float | None = None
     restarts: int = 0
-    lost_steps: int = 0
+    lost_steps: int | None = None
+    """Of the task that lost most; None where no task reported a step."""
     recoveries: Sequence[float] = field(default_factory=tuple)
     """Seconds from each unasked exit that was followed by a restart to the next step of the job."""
     unrecovered: int = 0
@@ -109,14 +111,9 @@ class Analysis:
     """The productive share of the duration."""
 
     @property
-    def lost(self) -> int | None:
-        """The lost steps; None where nobody told of any step: who knows what was lost."""
-        return None if self.final_step is None else self.lost_steps
-
-    @property
     def worst_recovery(self) -> float | None:
-        """The longest of all recoveries; None as well where one of them never came."""
-        return max(self.recoveries, default=None) if not self.unrecovered else None
+        """The longest of all recoveries; infinite where one of them never came."""
+        return math.inf if self.unrecovered else max(self.recoveries, default=None)
 
 
 def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
@@ -150,7 +147,7 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
         throughput=speed,
         accuracy=float(accuracies[-1]) if accuracies else None,
         restarts=sum(e.event == "restart" for e in history),
-        lost_steps=max((task.lost_steps for task in tasks.values()), default=0),
+        lost_steps=max(task.lost_steps for task in tasks.values()) if steps else None,
         recoveries=[seconds for seconds in recoveries if seconds is not None],
         unrecovered=sum(seconds is None for seconds in recoveries),
         faults=faults,

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 from emulator.analysis.analyse import Analysis
+from emulator.analysis.figures import FIGURES, put_in_summary, rounded
 from emulator.analysis.gate import GATE, NOTHING, Against, compared
 from emulator.analysis.invariants import INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
@@ -21,7 +22,7 @@ from emulator.record.folder import Entry
 from emulator.scenario.model import Expectations, Share
 from emulator.units import format_duration, format_number
 
-__all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "rounded", "summary"]
+__all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "summary"]
 
 Status = Literal["ok", "failed", "unknown"]
 EXIT_CODES: Mapping[Status, int] = {"ok": 0, "failed": 1, "unknown": 3}
@@ -129,7 +130,7 @@ def summary(
         shown = asdict(task)
         del shown["first_step"], shown["lost_steps"]
         tasks[name] = shown
-    return {
+    found = {
         "run_id": run_id,
         "scenario": scenario,
         "variant": variant,
@@ -138,17 +139,8 @@ def summary(
         "reason": analysis.reason,
         "verdict": overall(verdicts),
         "verdicts": [asdict(verdict) for verdict in verdicts],
-        "duration": rounded(analysis.duration),
         "tasks": tasks,
-        "steps": {"final": analysis.final_step, "lost": analysis.lost_steps},
-        "startup": {
-            "network": rounded(analysis.network),
-            "all_running": rounded(analysis.all_running),
-            "first_step": rounded(analysis.first_step),
-        },
         "throughput": {
-            "steps_per_second": rounded(analysis.steps_per_second),
-            "examples_per_second": rounded(analysis.examples_per_second),
             "step_time": _step_time(analysis.throughput.job),
             "tasks": {name: _rate(rate) for name, rate in analysis.throughput.tasks.items()},
         },
@@ -156,13 +148,14 @@ def summary(
             name: asdict(used) for name in tasks if (used := totals(samples, name)) is not None
         },
         "gpus": {uuid: asdict(gpu) for uuid, gpu in gpu_totals(samples).items()},
-        "accuracy": analysis.accuracy,
-        "restarts": analysis.restarts,
         "faults": [asdict(fault) for fault in analysis.faults],
         "recoveries": [rounded(seconds) for seconds in analysis.recoveries],
+        "unrecovered": analysis.unrecovered,
         "time": dict(analysis.time),
-        "goodput": rounded(analysis.goodput),
     }
+    for key, figure in FIGURES.items():
+        put_in_summary(found, key, figure.of(analysis))
+    return found
 
 
 def _rate(rate: Rate) -> dict[str, Any]:
@@ -270,7 +263,7 @@ def _restarts(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
 
 def _lost_steps(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     if expect.max_lost_steps is not None:
-        yield _at_most("max_lost_steps", expect.max_lost_steps, found.lost, COUNT)
+        yield _at_most("max_lost_steps", expect.max_lost_steps, found.lost_steps, COUNT)
 
 
 def _recovers_within(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
@@ -346,8 +339,3 @@ def _bound(
     if got is None:
         return Verdict(name, "unknown", wanted, "the tasks' output does not say")
     return Verdict(name, "ok" if holds(got) else "failed", wanted, form(got))
-
-
-def rounded(value: float | None) -> float | None:
-    """Return a number as results hold it: more digits than four would say nothing."""
-    return None if value is None else round(value, 4)

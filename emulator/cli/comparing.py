@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +59,7 @@ def compare(
 
     Exit codes: 0, whatever the verdicts are; 2 where a run is not known.
     """
+    from emulator.analysis.comparison import as_data
     from emulator.report.comparison import print_comparison
     from emulator.whatif import compare as compare_records
 
@@ -73,7 +73,7 @@ def compare(
 
         note(f"wrote {write_comparison(rows, records, html)}")
     if json:
-        print_json([asdict(row) for row in rows])
+        print_json([as_data(row) for row in rows])
     else:
         print_comparison(rows, console())
 

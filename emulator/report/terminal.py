@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from emulator.analysis.figures import FIGURES, in_summary
 from emulator.doctor import Finding
 from emulator.plan import Plan, Task
 from emulator.record.folder import Entry, Record
@@ -34,6 +35,17 @@ __all__ = [
     "print_runs",
     "print_verdicts",
 ]
+
+IN_A_LINE = (
+    "duration",
+    "all_running",
+    "first_step",
+    "steps_per_second",
+    "examples_per_second",
+    "goodput",
+    "accuracy",
+)
+"""Figures below the tables; the tables and verdicts have the others."""
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 STATUS_COLOURS = {"ok": "green", "failed": "red", "unknown": "yellow"}
@@ -207,25 +219,12 @@ def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
 
 def _figures(summary: Mapping[str, Any]) -> Iterable[str]:
     """Yield the numbers that are known."""
-    startup, throughput = summary["startup"], summary["throughput"]
-    yield f"took {format_duration(summary['duration'])}"
-    for what, seconds in (
-        ("running after", startup["all_running"]),
-        ("first step after", startup["first_step"]),
-    ):
-        if seconds is not None:
-            yield f"{what} {format_duration(seconds)}"
-    if (rate := throughput["steps_per_second"]) is not None:
-        yield f"{format_number(rate, 1)} steps/s"
-    if (rate := throughput["examples_per_second"]) is not None:
-        yield f"{format_number(rate)} examples/s"
-    if (times := throughput["step_time"]) is not None:
-        p50, p99 = (_millis(times[share]) for share in ("p50", "p99"))
-        yield f"a step took {p50} (p50), {p99} (p99)"
-    if (goodput := summary["goodput"]) is not None:
-        yield f"goodput {goodput:.0%}"
-    if (accuracy := summary["accuracy"]) is not None:
-        yield f"accuracy {format_number(accuracy, 3)}"
+    for key in IN_A_LINE:
+        if (value := in_summary(summary, key)) is not None:
+            yield FIGURES[key].said(value)
+        if key == "examples_per_second" and (times := summary["throughput"]["step_time"]):
+            p50, p99 = (_millis(times[share]) for share in ("p50", "p99"))
+            yield f"a step took {p50} (p50), {p99} (p99)"
 
 
 def _millis(seconds: float) -> str:

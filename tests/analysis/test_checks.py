@@ -403,6 +403,8 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
         "restarts": 2,
         "faults": [asdict(RAN.faults[0])],
         "recoveries": [5.0, 7.5],
+        "unrecovered": 0,
+        "worst_recovery": 7.5,
         "time": {"productive": 4.0, "startup": 6.00004},
         "goodput": 0.4,
     }

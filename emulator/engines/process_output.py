@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import selectors
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -43,9 +46,15 @@ def read_until(pipe: int, ended: int) -> Iterator[bytes]:
 
 
 def open_pipe(path: Path) -> int:
-    """Open a named pipe for reading and writing: who writes to it never finds it broken."""
-    if not path.exists():
+    """Open a named pipe for reading and writing: who writes to it never finds it broken.
+
+    Raises OSError, also where something else has been put in its place.
+    """
+    with contextlib.suppress(FileExistsError):
         os.mkfifo(path, 0o600)
-    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
+    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileExistsError(errno.EEXIST, "its output pipe was replaced")
     os.set_blocking(descriptor, True)
     return descriptor

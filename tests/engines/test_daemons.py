@@ -1,4 +1,4 @@
-"""What a task starts ends with it, wherever it hides: a daemon, a cleared or a false environment."""
+"""What a task starts ends with it, wherever it hides: a daemon, no environment, a false one."""
 
 from __future__ import annotations
 

@@ -8,29 +8,33 @@ no time.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 from emulator.errors import RecordError
+from emulator.record.lock import in_use
+from emulator.record.remains import LOG, header
 from emulator.results import Listener
 
-__all__ = ["LOG", "start", "telling"]
+__all__ = ["said", "start", "telling"]
 
-LOG = "emulate.log"
-"""What the emulator in the background prints, in the run folder."""
 VARIABLE = "EMULATOR_READY_FD"
 READY = "ready"
+CLEANS_WITHIN = 5.0
+"""Seconds for an `emulate clean` that looks at the same folder: it needs milliseconds."""
 
 
 def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) -> int | None:
     """Start `emulate` with these arguments; return None once all tasks run, else its exit code."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        log = (folder / LOG).open("ab")
+        log = _log_in(folder)
     except OSError as error:
         raise RecordError(f"Can't write the run folder {folder}: {error.strerror}.") from None
     reading, writing = os.pipe()
@@ -51,6 +55,45 @@ def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) ->
                 return None
             say(line.rstrip("\n"))
     return process.wait()
+
+
+def said(folder: Path) -> str:
+    """Return what the emulator in the background has printed."""
+    text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
+    return text.removeprefix(header(folder.name))
+
+
+def _log_in(folder: Path) -> BinaryIO:
+    """Open the log in a run folder, which may have to be made, and lock it.
+
+    The emulator in the background inherits the lock with its stdout, and the kernel drops it with
+    its last holder: until then nobody takes this for a run that never began. Raises InUse, OSError.
+    """
+    until = time.monotonic() + CLEANS_WITHIN
+    while True:
+        try:
+            folder.mkdir(parents=True)
+            made = True
+        except FileExistsError:
+            made = False
+        with contextlib.suppress(FileNotFoundError):  # `emulate clean` removes it meanwhile
+            log = (folder / LOG).open("ab", buffering=0)
+            try:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(log.fileno()), os.stat(folder / LOG)):
+                    break
+            except BlockingIOError:
+                pass
+            except BaseException:
+                log.close()
+                raise
+            log.close()
+        if time.monotonic() > until:
+            raise in_use(folder)
+        time.sleep(0.001)
+    if made:
+        log.write(header(folder.name).encode())
+    return log
 
 
 def telling(listener: Listener) -> Listener:

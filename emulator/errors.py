@@ -2,6 +2,7 @@
 
     EmulatorError                exit 4   the emulator or the engine failed
     ├── UsageError               exit 2   the command line is wrong
+    │   ├── InUse                exit 2   another emulate is at work on the run
     │   ├── ScenarioError        exit 2   the scenario is wrong; carries every problem
     │   └── Unsupported          exit 2   the scenario asks for what this engine can't do
     ├── EngineError              exit 4   the engine refused or failed
@@ -26,12 +27,25 @@ __all__ = [
     "EngineLost",
     "EngineMissing",
     "ImageError",
+    "InUse",
     "Problem",
     "RecordError",
     "ScenarioError",
     "Unsupported",
     "UsageError",
+    "printable",
 ]
+
+
+def printable(text: str) -> str:
+    """Return `text` with its control characters written out as in Python, but newline and tab.
+
+    Names of files, processes and containers are chosen by others: printed as they are, they could
+    send commands to the terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 
 class EmulatorError(Exception):
@@ -40,9 +54,9 @@ class EmulatorError(Exception):
     exit_code = 4
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = printable(message)
+        self.hint = printable(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
@@ -52,6 +66,10 @@ class UsageError(EmulatorError):
     """The command line asks for something that makes no sense."""
 
     exit_code = 2
+
+
+class InUse(UsageError):
+    """Another emulate holds the run's lock."""
 
 
 @dataclass(frozen=True)

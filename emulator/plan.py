@@ -8,25 +8,60 @@ the engine (addresses, image references, GPU devices, where the shared volume sh
 from __future__ import annotations
 
 import math
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from emulator import rendezvous
-from emulator.errors import Unsupported
+from emulator.errors import Unsupported, UsageError
 from emulator.netem import Link, between_all
 from emulator.scenario.faults import PlannedFault, timeline
 from emulator.scenario.model import Dockerfile, Role, Scenario
 from emulator.yardstick import Yardstick
 
-__all__ = ["Plan", "Site", "Task", "make_plan", "new_run_id"]
+__all__ = ["Plan", "RunId", "Site", "Task", "check_run_id", "is_run_id", "make_plan", "new_run_id"]
 
 TASK_PORT = 2222
 """The port every task listens on where each has an address of its own (Kubeflow's default)."""
+
+_RUN_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def is_run_id(text: str) -> bool:
+    """Say whether a text can be a run's id (pure).
+
+    It names a folder, containers, a network and a volume, and is a part of host names: so it has
+    the letters of a scenario's name, and at most 63 of them.
+    """
+    return _RUN_ID.fullmatch(text) is not None
+
+
+def check_run_id(text: str) -> str:
+    """Return `text` if it can be a run's id; raises UsageError."""
+    if is_run_id(text):
+        return text
+    shown = repr(text if len(text) <= 80 else f"{text[:80]}...")
+    raise UsageError(
+        f"{shown} can't be a run id.",
+        "It has 1 to 63 lower-case letters, digits and dashes, begins with a letter and does not "
+        "end with a dash.",
+    )
+
+
+def _stored_run_id(text: str) -> str:
+    if not is_run_id(text):
+        raise ValueError("it can't be a run id")
+    return text
+
+
+RunId = Annotated[str, AfterValidator(_stored_run_id)]
+"""A run id that is read from a file."""
 
 
 class Task(BaseModel):
@@ -58,7 +93,7 @@ class Plan(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    run_id: str
+    run_id: RunId
     engine: str
     scenario: Scenario
     tasks: tuple[Task, ...]
@@ -111,8 +146,10 @@ def make_plan(
 ) -> Plan:
     """Lay out every task of `scenario` for the engine that `site` describes.
 
-    Raises Unsupported where more GPUs are asked for than there are.
+    Raises Unsupported where more GPUs are asked for than there are, UsageError where `run_id` is
+    none.
     """
+    check_run_id(run_id)
     wanted = [
         (role, index, spec)
         for role, spec in scenario.cluster.items()

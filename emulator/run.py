@@ -19,12 +19,13 @@ from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Inbox, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.metrics.samples import Sample
-from emulator.plan import Plan, make_plan, new_run_id
+from emulator.plan import Plan, check_run_id, make_plan, new_run_id
 from emulator.record.folder import Entry, Record, RunFolder
 from emulator.results import Listener, Result, exit_code, judge
 from emulator.scenario.model import Scenario
 from emulator.supervisor.events import Interrupted, JobEnd
 from emulator.supervisor.loop import Supervisor
+from emulator.supervisor.state import resumed
 from emulator.supervisor.successor import Successor
 from emulator.yardstick import Yardstick
 
@@ -48,11 +49,11 @@ def make_ready(
 
     Of the engine's devices it gets only `gpus`, where these are given.
 
-    Raises Unsupported.
+    Raises Unsupported; UsageError where `run_id` can't be one.
     """
     require(scenario, engine)
-    run_id = run_id or new_run_id(scenario.name)
-    folder = (out / run_id).resolve()
+    run_id = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
+    folder = out.resolve() / run_id
     site = engine.site(run_id, folder)
     if gpus is not None:
         site = replace(site, gpus=lambda: gpus)
@@ -114,10 +115,12 @@ def attach(
 ) -> Result:
     """Take over a run whose emulator was killed; see it to its end, remove it and judge it.
 
-    Raises EmulatorError: UsageError where somebody is at work on it, or where it is over.
+    Raises EmulatorError: UsageError where somebody is at work on it, where it is over, or where it
+    was removed.
     """
     clock = clock or RealClock()
     record = Record(record.path.resolve())  # it stands on what is made, for `emulate clean`
+    record.check_name()
     plan = record.plan
     if not record.live and record.result("summary.json") is not None:
         raise UsageError(f"{record.run_id} is over.", "`emulate check` judges it again.")
@@ -128,10 +131,26 @@ def attach(
             f"`emulate down {record.run_id}` removes it.",
         )
     folder = RunFolder.reopen(record, clock)
+    try:
+        _refuse_removed(engine, Record(record.path))
+    except BaseException:
+        folder.close()
+        raise
     listener.planned(plan, record.path)
     return _see_through(
         Successor, plan, engine, folder, clock, keep=keep, loopback=loopback, listener=listener
     )
+
+
+def _refuse_removed(engine: Engine, record: Record) -> None:
+    """Raise UsageError where `emulate clean` or `down` has removed a run that was not over."""
+    found = resumed(record.plan, record.history)
+    ran = [name for name, task in found.tasks.items() if task.state == "running"]
+    if found.end is None and ran and not engine.find(record.run_id):
+        raise UsageError(
+            f"{record.run_id} can't be taken over: all that it had made was removed.",
+            "`emulate up` begins a new run.",
+        )
 
 
 def _see_through(

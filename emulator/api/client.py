@@ -223,7 +223,10 @@ def _door(record: Record) -> str:
 def _why_not(record: Record) -> str:
     """Say why a run can't be reached."""
     if record.live:
-        return f"{record.run_id} is not up yet, or just ending; its API answers once all tasks run."
+        return (
+            f"{record.run_id} is not up yet, is just ending, or is being removed; its API answers "
+            "once all tasks run."
+        )
     if record.result("summary.json") is None:
         return (
             f"The emulator of {record.run_id} is gone; `emulate attach {record.run_id}` takes the "

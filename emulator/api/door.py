@@ -40,6 +40,7 @@ from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, UsageError
 from emulator.metrics import sample_file
 from emulator.record.folder import Record
+from emulator.record.remains import SOCKET, TEMPORARY
 from emulator.record.tail import last_lines, whole_lines
 from emulator.scenario.strikes import Strike
 from emulator.supervisor.desk import Desk
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SOCKET", "Door", "application"]
 
-SOCKET = "api.sock"
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes (Linux 108, macOS 104)."""
 ANSWER_WITHIN = 60.0
@@ -353,7 +353,7 @@ def _listening(path: Path) -> Any:  # noqa: ANN401
     with contextlib.ExitStack() as cleanup:
         real = path
         if len(os.fsencode(path)) > LONGEST_PATH:
-            short = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="emulate-"))
+            short = cleanup.enter_context(tempfile.TemporaryDirectory(prefix=TEMPORARY))
             real = Path(short, SOCKET)
         path.unlink(missing_ok=True)  # of a supervisor that was killed
         sock = cleanup.enter_context(socket.socket(socket.AF_UNIX))

@@ -11,6 +11,7 @@ import typer
 
 from emulator.bundled import scenario_path, scenarios
 from emulator.engines import NAMES, Engine, choose
+from emulator.errors import printable
 from emulator.record.folder import Record, runs_in
 from emulator.scenario.model import Scenario
 from emulator.scenario.reading import load
@@ -128,7 +129,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def note(text: str) -> None:
     """Say something on stderr."""
-    print(f"emulate: {text}", file=sys.stderr)  # noqa: T201
+    print(f"emulate: {printable(text)}", file=sys.stderr)  # noqa: T201
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401  whatever JSON can say

@@ -29,11 +29,20 @@ from emulator.cli.common import (
 )
 from emulator.cli.comparing import up_variants
 from emulator.errors import UsageError
+from emulator.plan import check_run_id
 
 __all__ = ["add_to"]
 
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of data order and weights.")]
-RunId = Annotated[str | None, typer.Option("--run-id", help="Name the run yourself.")]
+
+
+def _checked(run_id: str | None) -> str | None:
+    return None if run_id is None else check_run_id(run_id)
+
+
+RunId = Annotated[
+    str | None, typer.Option("--run-id", help="Name the run yourself.", callback=_checked)
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -108,7 +117,7 @@ def up(
 
     parsed, text, found = read(scenario, sets, seed)
     if detach:
-        run_id = run_id or new_run_id(parsed.name)
+        run_id = new_run_id(parsed.name) if run_id is None else run_id
         options = [f"--set={one}" for one in overrides(sets, seed)] + ["--keep"] * keep
         options += [] if api_port is None else [f"--api-port={api_port}"]
         arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
@@ -135,7 +144,8 @@ def up(
 
 def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
     """Start a supervisor in the background; say what came of it. Returns the exit code."""
-    from emulator.background import LOG, start
+    from emulator.background import said, start
+    from emulator.record.remains import LOG
 
     if (folder / "plan.json").exists():
         raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
@@ -145,8 +155,7 @@ def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
         if json:
             print_json({"run_id": folder.name, "folder": str(folder.resolve())})
         return 0
-    said = (folder / LOG).read_text(encoding="utf-8", errors="replace")
-    print(said, end="", file=sys.stderr)  # noqa: T201  in its own words
+    print(said(folder), end="", file=sys.stderr)  # noqa: T201  in its own words
     if not (folder / "plan.json").exists():
         (folder / LOG).unlink()  # it never came to a run
         with contextlib.suppress(OSError):  # something of somebody else's is in it

@@ -17,6 +17,7 @@ from emulator.cli.common import (
     find_live_run,
     find_run,
     note,
+    perhaps_unread,
     print_json,
 )
 from emulator.errors import UsageError
@@ -175,7 +176,8 @@ def attach(
         engine = choose(record.plan.engine)
         loopback = None if api_port is None else Loopback(api_port)
         result = take_over(record, engine, keep=keep, loopback=loopback, listener=shown.listener())
-    print_result(result, console(), kept=keep)
+    with perhaps_unread():
+        print_result(result, console(), kept=keep)
     raise typer.Exit(result.exit_code)
 
 

@@ -24,11 +24,13 @@ from emulator.cli.common import (
     find_run,
     note,
     overrides,
+    perhaps_unread,
     print_json,
     read,
 )
 from emulator.cli.comparing import up_variants
 from emulator.errors import UsageError
+from emulator.signals import Interruption
 
 __all__ = ["add_to"]
 
@@ -127,9 +129,10 @@ def up(
             loopback=None if api_port is None else Loopback(api_port),
             listener=telling(shown.listener()),
         )
-    print_result(result, console(stderr=json), kept=keep)
-    if json:
-        print_json(result.summary)
+    with perhaps_unread():
+        print_result(result, console(stderr=json), kept=keep)
+        if json:
+            print_json(result.summary)
     raise typer.Exit(result.exit_code)
 
 
@@ -139,7 +142,11 @@ def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
 
     if (folder / "plan.json").exists():
         raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
-    code = start(arguments, folder, note)
+    try:
+        code = start(arguments, folder, note)
+    except Interruption:
+        _forget(folder)
+        raise
     if code is None:
         note(f"{folder.name} is up; `emulate logs -f {folder.name}` shows what it prints")
         if json:
@@ -147,11 +154,18 @@ def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
         return 0
     said = (folder / LOG).read_text(encoding="utf-8", errors="replace")
     print(said, end="", file=sys.stderr)  # noqa: T201  in its own words
+    _forget(folder)
+    return code
+
+
+def _forget(folder: Path) -> None:
+    """Remove the log of what never came to a run, and the folder that was made for it."""
+    from emulator.background import LOG
+
     if not (folder / "plan.json").exists():
-        (folder / LOG).unlink()  # it never came to a run
+        (folder / LOG).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # something of somebody else's is in it
             folder.rmdir()
-    return code
 
 
 def plan(

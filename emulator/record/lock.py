@@ -14,6 +14,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from emulator.waiting import for_lock
+
 __all__ = ["LOCK", "acquire", "is_live", "lock_of", "wait_until_over"]
 
 LOCK = "supervisor.lock"
@@ -66,7 +68,10 @@ def _look(folder: Path, flags: int = 0) -> None:
     """
     lock = os.open(folder / LOCK, os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | flags)
+        if flags & fcntl.LOCK_NB:
+            fcntl.flock(lock, fcntl.LOCK_SH | flags)
+        else:
+            for_lock(lock, fcntl.LOCK_SH)
     finally:
         fcntl.flock(lock, fcntl.LOCK_UN)  # a forked child may have it open as well
         os.close(lock)

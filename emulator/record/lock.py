@@ -14,6 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from emulator import signals
 from emulator.waiting import for_lock
 
 __all__ = ["LOCK", "acquire", "is_live", "lock_of", "wait_until_over"]
@@ -71,7 +72,7 @@ def _look(folder: Path, flags: int = 0) -> None:
         if flags & fcntl.LOCK_NB:
             fcntl.flock(lock, fcntl.LOCK_SH | flags)
         else:
-            for_lock(lock, fcntl.LOCK_SH)
+            for_lock(lock, fcntl.LOCK_SH, signals.check)
     finally:
         fcntl.flock(lock, fcntl.LOCK_UN)  # a forked child may have it open as well
         os.close(lock)

@@ -33,7 +33,8 @@ def _run() -> str | int | None:
     except EmulatorError as error:
         return _told(error, error.exit_code)
     except SystemExit as leaving:
-        return leaving.code
+        unread = isinstance(leaving.__context__, BrokenPipeError)  # `| head` has seen enough
+        return 0 if unread else leaving.code
     return 0
 
 

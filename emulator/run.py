@@ -240,9 +240,18 @@ def _supervise(
         door = Door(desk, inbox, record.path, listener.reachable, loopback=loopback)
         if loopback is not None:
             listener.say(loopback.said(record.path))
-    held.hand_to(lambda number: supervisor.inbox.put(Interrupted(number)))
+    came: list[signal.Signals] = []
+
+    def interrupt(number: signal.Signals) -> None:
+        came.append(number)
+        supervisor.inbox.put(Interrupted(number))
+
+    held.hand_to(interrupt)
     try:
-        return supervisor.run()
+        end = supervisor.run()
+        if came and end.outcome != "interrupted":
+            held.pass_over(came[0])  # the outcome stands; a sweep ends here
+        return end
     except EmulatorError as error:
         with contextlib.suppress(EmulatorError):  # the disk may be what failed
             record.write("error", message=error.message)

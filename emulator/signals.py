@@ -130,6 +130,10 @@ class Held:
         for one in NUMBERS:
             signal.signal(one, handler)
 
+    def pass_over(self, number: signal.Signals) -> None:
+        """Have a signal that came too late for this block end what comes after it."""
+        self._handed, self._late = False, number
+
     def _raise_late(self) -> None:
         """Do what that program wants of a signal that came too late for us."""
         if self._late is not None and not self._handed:
@@ -171,6 +175,9 @@ class _Owned(Held):
             say(text)
 
         self._owner.switch(note)
+
+    def pass_over(self, number: signal.Signals) -> None:
+        self._owner.pending.append(number)
 
     def _note(self, number: signal.Signals) -> None:
         self._owner.pending.append(number)
@@ -225,5 +232,6 @@ def _say(text: str) -> None:
     """Write to stderr past its buffer, which the main thread may be at; never for ever."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         file = sys.stderr.fileno()
+        text = f"\n{text}" if os.isatty(file) else text  # which shows ^C in front of it
         if select.select([], [file], [], WRITABLE_WITHIN)[1]:
             os.write(file, text.encode())

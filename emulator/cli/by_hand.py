@@ -140,10 +140,11 @@ def wait(
     record = find_run(run, out)
     wait_until_over(record.path)
     analysis, verdicts, summary = judge(record)
-    if json:
-        print_json(summary)
-    else:
-        print_summary(summary, console())
+    with perhaps_unread():
+        if json:
+            print_json(summary)
+        else:
+            print_summary(summary, console())
     raise typer.Exit(exit_code(analysis.outcome, verdicts))
 
 

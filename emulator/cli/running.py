@@ -209,8 +209,9 @@ def check(
     from emulator.results import judge
 
     _, verdicts, summary = judge(find_run(run, out))
-    if json:
-        print_json(summary)
-    else:
-        print_summary(summary, console())
+    with perhaps_unread():
+        if json:
+            print_json(summary)
+        else:
+            print_summary(summary, console())
     raise typer.Exit(checks.EXIT_CODES[checks.overall(verdicts)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,10 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
+from emulator import signals
 from emulator.errors import RecordError
 from emulator.record.lock import in_use
 from emulator.record.remains import LOG, header
 from emulator.results import Listener
+from emulator.signals import Interruption
+from emulator.waiting import each, result_of
 
 __all__ = ["said", "start", "telling"]
 
@@ -32,7 +36,40 @@ CLEANS_WITHIN = 5.0
 
 
 def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) -> int | None:
-    """Start `emulate` with these arguments; return None once all tasks run, else its exit code."""
+    """Start `emulate` with these arguments; return None once all tasks run, else its exit code.
+
+    A signal that comes before is passed on, so that the run stops as one in the foreground does;
+    once it has, Interruption is raised. Raises RecordError.
+    """
+    passed_on: list[signal.Signals] = []
+    up = False
+    with signals.held() as held:
+        process, reading = _start(arguments, folder)
+
+        def pass_on(number: signal.Signals) -> None:
+            passed_on.append(number)
+            process.send_signal(signal.SIGTERM)
+            say("stopping the run in the background")
+
+        held.hand_to(pass_on)
+        with os.fdopen(reading, encoding="utf-8", errors="replace") as told:
+            for line in each(told):
+                if line.rstrip("\n") == READY:
+                    held.settle(say, "the run is up and stays in the background")
+                    up = True
+                else:
+                    say(line.rstrip("\n"))
+        if up and not passed_on:
+            return None
+        code = result_of(process.wait)
+        held.settle(say, "the run in the background has ended")
+    if passed_on:
+        raise Interruption(passed_on[0], "the run in the background was stopped")
+    return code
+
+
+def _start(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start it in a session of its own; return it, and the pipe on which it tells its progress."""
     try:
         log = _log_in(folder)
     except OSError as error:
@@ -49,12 +86,7 @@ def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) ->
             start_new_session=True,
         )
     os.close(writing)
-    with os.fdopen(reading, encoding="utf-8", errors="replace") as told:
-        for line in told:
-            if line.rstrip("\n") == READY:
-                return None
-            say(line.rstrip("\n"))
-    return process.wait()
+    return process, reading
 
 
 def said(folder: Path) -> str:

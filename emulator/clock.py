@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from emulator.waiting import SLICE
+
 __all__ = ["Clock", "ManualClock", "RealClock", "Waiting"]
 
 Event_co = TypeVar("Event_co", covariant=True)
@@ -55,13 +57,17 @@ class RealClock:
         return time.time()
 
     def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:
-        """Sleep until an event arrives or the time `until` is reached."""
-        try:
-            if until is None:
-                return inbox.get()
-            return inbox.get(timeout=max(0.0, until - self.now()))
-        except queue.Empty:
-            return None
+        """Sleep until an event arrives or the time `until` is reached.
+
+        It wakes each SLICE seconds, so that the handler of a signal surely runs: see `waiting.py`.
+        """
+        while True:
+            left = SLICE if until is None else max(0.0, until - self.now())
+            try:
+                return inbox.get(timeout=min(SLICE, left))
+            except queue.Empty:
+                if left <= SLICE and until is not None:
+                    return None
 
 
 class ManualClock:

@@ -13,7 +13,7 @@
 
 Foreign errors (Docker's, the operating system's) are turned into one of these where they enter:
 in `engines/`, `images.py`, `record/` and `broker/`. Whatever else reaches the top is a defect of
-ours.
+ours, except signals.Interruption (exit 130), which is no error: a signal asked the command to end.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from emulator.run import make_ready
 from emulator.scenario.model import Scenario
 from emulator.scenario.reading import load
 from emulator.scenario.variants import Variant
+from emulator.signals import Interruption
 
 __all__ = ["Planned", "Sweep", "compare", "plan_all", "read_all", "up_all"]
 
@@ -137,7 +138,7 @@ def up_all(planned: Sequence[Planned], run: Callable[[Planned], Result], *, out:
     for variant in planned:
         try:
             code = run(variant).exit_code
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interruption):
             code = INTERRUPTED  # while no supervisor was there to take the signal
         except EmulatorError as error:
             code, sweep.failure = EmulatorError.exit_code, error

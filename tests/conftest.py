@@ -207,7 +207,7 @@ class Emulate:
 
     @property
     def command(self) -> Sequence[str]:
-        return [str(Path(sys.executable).with_name("emulate"))]
+        return [sys.executable, "-m", "emulator"]
 
     def up(
         self, scenario: str | Path, *arguments: str, env: Mapping[str, str] | None = None

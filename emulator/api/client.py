@@ -10,11 +10,12 @@ Times are seconds, or texts such as "5s".
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from emulator.metrics.samples import Sample, from_json
 from emulator.record.folder import Entry, Record, entry_of, wait_until_over
 from emulator.results import Result, finished
 from emulator.sockets import close_unconnected
+from emulator.waiting import each
 
 if TYPE_CHECKING:
     import httpx
@@ -177,17 +179,32 @@ class Cluster:
 
     def _stream(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
         said = {key: value for key, value in query.items() if value is not None}
-        with (
-            self._reached() as client,
-            client.stream("GET", _BASE + path, params=said, timeout=None) as answer,
-        ):
-            if answer.is_error:
-                answer.read()
-            _raise_for(answer)
-            for line in answer.iter_lines():
+        answers: list[httpx.Response] = []
+        left = threading.Event()
+
+        def lines() -> Iterator[str]:
+            with (
+                self._reached() as client,
+                client.stream("GET", _BASE + path, params=said, timeout=None) as answer,
+            ):
+                answers.append(answer)
+                if left.is_set():
+                    return
+                if answer.is_error:
+                    answer.read()
+                _raise_for(answer)
+                yield from answer.iter_lines()
+
+        def hang_up() -> None:
+            left.set()
+            for answer in answers:
+                _shut_down(answer)
+
+        with contextlib.closing(each(lines(), cancel=hang_up)) as found:
+            for line in found:
                 yield json.loads(line)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _reached(self) -> Iterator[httpx.Client]:
         """Turn a connection that breaks, or is not to be had, into a sentence."""
         import httpx
@@ -213,6 +230,13 @@ def _raise_for(answer: httpx.Response) -> None:
     except (ValueError, KeyError):
         said = f"The API failed: {answer.text}."
     raise UsageError(said) if answer.status_code == 422 else EngineLost(said)
+
+
+def _shut_down(answer: httpx.Response) -> None:
+    """End a stream that another thread waits for."""
+    connection = answer.extensions["network_stream"].get_extra_info("socket")
+    with contextlib.suppress(OSError):  # it has ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _door(record: Record) -> str:

@@ -45,6 +45,7 @@ from emulator.record.tail import last_lines, whole_lines
 from emulator.scenario.strikes import Strike
 from emulator.supervisor.desk import Desk
 from emulator.supervisor.events import Asked
+from emulator.waiting import for_event
 
 if TYPE_CHECKING:
     import asyncio
@@ -277,6 +278,7 @@ class Door:
         self._loopback = loopback
         self._growth = _Growth()
         self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
         self._server: Any = None
         self._closing = False
         self._wakes, self._wake = socket.socketpair()
@@ -285,7 +287,7 @@ class Door:
         """Begin to listen; returns at once."""
         if self._thread is not None:
             return  # a run that was taken over before all its tasks ran
-        self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._thread.start()
 
     def grown(self) -> None:
@@ -308,10 +310,16 @@ class Door:
         if self._server is not None:
             self._server.should_exit = True
         if self._thread is not None:
-            self._thread.join()
+            for_event(self._closed)
         self._wakes.close()
         if self._loopback is not None:
             self._loopback.socket.close()  # also where not all tasks ever ran
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._closed.set()
 
     def _serve(self) -> None:
         with contextlib.ExitStack() as stack:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +32,7 @@ __all__ = [
     "complete_runs",
     "find_live_run",
     "find_run",
+    "perhaps_unread",
     "read",
 ]
 
@@ -130,6 +133,18 @@ def console(*, stderr: bool = False) -> Console:
 def note(text: str) -> None:
     """Say something on stderr."""
     print(f"emulate: {printable(text)}", file=sys.stderr)  # noqa: T201
+
+
+@contextlib.contextmanager
+def perhaps_unread() -> Iterator[None]:
+    """Print the result of something whose exit code counts, be it read or not (`up | head`)."""
+    try:
+        yield
+    except BrokenPipeError:
+        pass
+    except SystemExit as leaving:
+        if not isinstance(leaving.__context__, BrokenPipeError):  # which rich turns into this
+            raise
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401  whatever JSON can say

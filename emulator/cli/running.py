@@ -24,12 +24,14 @@ from emulator.cli.common import (
     find_run,
     note,
     overrides,
+    perhaps_unread,
     print_json,
     read,
 )
 from emulator.cli.comparing import up_variants
 from emulator.errors import UsageError
 from emulator.plan import check_run_id
+from emulator.signals import Interruption
 
 __all__ = ["add_to"]
 
@@ -136,31 +138,42 @@ def up(
             loopback=None if api_port is None else Loopback(api_port),
             listener=telling(shown.listener()),
         )
-    print_result(result, console(stderr=json), kept=keep)
-    if json:
-        print_json(result.summary)
+    with perhaps_unread():
+        print_result(result, console(stderr=json), kept=keep)
+        if json:
+            print_json(result.summary)
     raise typer.Exit(result.exit_code)
 
 
 def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
     """Start a supervisor in the background; say what came of it. Returns the exit code."""
     from emulator.background import said, start
-    from emulator.record.remains import LOG
 
     if (folder / "plan.json").exists():
         raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
-    code = start(arguments, folder, note)
+    try:
+        code = start(arguments, folder, note)
+    except Interruption:
+        _forget(folder)
+        raise
     if code is None:
         note(f"{folder.name} is up; `emulate logs -f {folder.name}` shows what it prints")
         if json:
             print_json({"run_id": folder.name, "folder": str(folder.resolve())})
         return 0
     print(said(folder), end="", file=sys.stderr)  # noqa: T201  in its own words
+    _forget(folder)
+    return code
+
+
+def _forget(folder: Path) -> None:
+    """Remove the log of what never came to a run, and the folder that was made for it."""
+    from emulator.record.remains import LOG
+
     if not (folder / "plan.json").exists():
-        (folder / LOG).unlink()  # it never came to a run
+        (folder / LOG).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # something of somebody else's is in it
             folder.rmdir()
-    return code
 
 
 def plan(
@@ -204,8 +217,9 @@ def check(
     from emulator.results import judge
 
     _, verdicts, summary = judge(find_run(run, out))
-    if json:
-        print_json(summary)
-    else:
-        print_summary(summary, console())
+    with perhaps_unread():
+        if json:
+            print_json(summary)
+        else:
+            print_summary(summary, console())
     raise typer.Exit(checks.EXIT_CODES[checks.overall(verdicts)])

@@ -15,7 +15,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from emulator import signals
 from emulator.errors import InUse
+from emulator.waiting import for_lock
 
 __all__ = ["LOCK", "acquire", "held", "in_use", "is_live", "lock_of", "wait_until_over"]
 
@@ -113,7 +115,10 @@ def _look(folder: Path, flags: int = 0) -> None:
     # What lies there may be anything: a named pipe would be waited for, a link followed.
     lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | flags)
+        if flags & fcntl.LOCK_NB:
+            fcntl.flock(lock, fcntl.LOCK_SH | flags)
+        else:
+            for_lock(lock, fcntl.LOCK_SH, signals.check)
     finally:
         fcntl.flock(lock, fcntl.LOCK_UN)  # a forked child may have it open as well
         os.close(lock)

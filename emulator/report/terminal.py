@@ -66,6 +66,8 @@ class LivePrinter:
         self._charset = getattr(self._stream, "encoding", None) or "utf-8"
         self._width = 8
         self._colour: dict[str, int] = {}
+        self._unread = False
+        """Nobody reads what is printed any more; a run does not depend on that."""
 
     def listener(self) -> Listener:
         """Return what `up` tells."""
@@ -90,6 +92,8 @@ class LivePrinter:
         self._lay_out(plan)
         for task, text in lines:
             self._line(task, text)
+            if self._unread:
+                return
 
     def _planned(self, plan: Plan, folder: Path) -> None:
         self._lay_out(plan)
@@ -119,7 +123,12 @@ class LivePrinter:
         self._put("emulate", 1, text)
 
     def _put(self, name: str, colour: int, text: str) -> None:
-        print(self._laid_out(name, colour, text), file=self._stream, flush=True)
+        if self._unread:
+            return
+        try:
+            print(self._laid_out(name, colour, text), file=self._stream, flush=True)
+        except BrokenPipeError:
+            self._unread = True
 
     def _laid_out(self, name: str, colour: int, text: str) -> str:
         head = f"{name:<{self._width}} |"

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import os
 import selectors
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from emulator.engines.lines import LONGEST_LINE, UnfinishedLine
 
 __all__ = ["open_pipe", "read_until", "split_lines"]
 
 
-def split_lines(chunks: Iterator[bytes]) -> Iterator[str]:
-    """Turn chunks of output into lines; the last one may lack its newline (pure)."""
-    rest = b""
+def split_lines(chunks: Iterable[bytes], longest: int = LONGEST_LINE) -> Iterator[str]:
+    """Turn chunks of output into lines of `longest` bytes; the last may lack its newline (pure).
+
+    A longer line is cut and marked, see `lines.py`. The work grows with the number of bytes, and
+    the memory does not.
+    """
+    line = UnfinishedLine(longest)
     for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode("utf-8", "surrogateescape").removesuffix("\r")
-    if rest:
-        yield rest.decode("utf-8", "surrogateescape")
+        *finished, rest = chunk.split(b"\n")
+        for piece in finished:
+            line.add(piece)
+            yield line.finish()
+        line.add(rest)
+    if line:
+        yield line.finish()
 
 
 def read_until(pipe: int, ended: int) -> Iterator[bytes]:

@@ -55,11 +55,13 @@ def examine() -> list[Finding]:
 
 def _docker() -> Iterator[Finding]:
     """Engine, API version, disk, memory, GPU runtime, images."""
-    from emulator.engines.docker_connection import connect
+    from emulator.engines.docker_connection import ANSWERS_WITHIN, connect, saying
 
     try:
         api = connect()
-        version, info = api.version(), api.info()
+        api.timeout = ANSWERS_WITHIN
+        with saying("say what it has"):
+            version, info = api.version(), api.info()
     except EmulatorError as error:
         yield Finding("Docker engine", "missing", error.message, error.hint)
         return

@@ -38,10 +38,10 @@ def abandoned(found: Sequence[Found], *, host: str, live: Callable[[Path], bool]
     ]
 
 
-def find_all() -> list[Found]:
-    """Return what runs have made on every engine that answers."""
+def find_all(say: Callable[[str], None]) -> list[Found]:
+    """Return what runs have made on every engine that answers; say which should and does not."""
     found = []
-    for engine in _engines("auto"):
+    for engine in _engines("auto", say):
         with contextlib.closing(engine):
             found += engine.find()
     return found
@@ -92,13 +92,19 @@ def remove(run_id: str, engine_name: str, folder: Path) -> int:
     return removed
 
 
-def _engines(name: str) -> list[Engine]:
-    """Return the engine of that name; for `auto` every one that answers."""
+def _engines(name: str, say: Callable[[str], None] = lambda text: None) -> list[Engine]:
+    """Return the engine of that name; for `auto` every one that answers.
+
+    An engine that is configured and does not answer is said.
+    """
     if name != "auto":
         return [choose(name)]
     engines: list[Engine] = [ProcessEngine()]
-    with contextlib.suppress(EngineMissing):
+    try:
         engines.append(choose("docker"))
+    except EngineMissing as error:
+        if error.configured:
+            say(f"{error.message} What runs have left on it is not looked at.")
     return engines
 
 

@@ -216,6 +216,16 @@ class Engine(Protocol):
         Returns once it is dead and has its limit again; raises EngineError where it survives.
         """
 
+    @property
+    def can_shape(self) -> bool:
+        """Whether all is there that `shape` takes; if not, `equip` makes it. Costs nothing."""
+
+    def equip(self, say: Callable[[str], None]) -> None:
+        """Make what `shape` takes, and say what that is; it may take minutes.
+
+        Raises ImageError, EngineError. Capability `network`.
+        """
+
     def shape(self, links: Sequence[Link]) -> None:
         """Make packets between tasks meet `links` and nothing else, also after restarts.
 
@@ -251,6 +261,7 @@ class Incapable:
     """Says no to what only some engines can do; `require` has seen to it that nobody asks."""
 
     name = ""
+    can_shape = False
 
     def pause(self, task: str) -> None:
         """Refused."""
@@ -267,6 +278,10 @@ class Incapable:
     def squeeze(self, task: str) -> None:
         """Refused."""
         raise self._refusal(f"limit the memory of {task}")
+
+    def equip(self, say: Callable[[str], None]) -> None:
+        """Refused."""
+        raise self._refusal("change the network")
 
     def shape(self, links: Sequence[Link]) -> None:
         """Refused."""

@@ -43,7 +43,7 @@ from emulator.engines.docker_requests import (
     volume_request,
 )
 from emulator.engines.docker_usage import ContainerUsage
-from emulator.errors import EngineError
+from emulator.errors import EngineError, ImageError
 from emulator.images import Images
 from emulator.metrics import gpu
 from emulator.metrics.samples import Usage
@@ -78,6 +78,7 @@ class DockerEngine:
         self._gpus: list[str] | None = None
         self._clock_ahead = 0.0
         self._shaper: Shaper | None = None
+        self._equipped = False
         self._addresses: Addresses | None = None
         self._lock = threading.Lock()
 
@@ -130,6 +131,7 @@ class DockerEngine:
             helper = self._images.ensure("network", say)
             with saying("try the network"):
                 missing_parts(self._api, helper, parts)
+            self._equipped = True
 
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return exactly what will be sent: network, volume, then each container."""
@@ -244,14 +246,33 @@ class DockerEngine:
         with saying(f"squeeze the memory of {task}"):
             squeeze(self._api, task, self._created[task], spec.memory if spec else None)
 
+    @property
+    def can_shape(self) -> bool:
+        """Whether the helper image is known to be there."""
+        return self._equipped
+
+    def equip(self, say: Callable[[str], None]) -> None:
+        """Build the helper image where it is not there."""
+        image = self._images.reference("network")
+        if not self._images.has(image):
+            say(f"the image {image} is built, which takes a while")
+        try:
+            self._images.ensure("network", lambda line: None)
+        except (ImageError, OSError) as error:
+            reason = str(error).partition("\n")[0].rstrip(":.")
+            raise ImageError(f"{reason}; `emulate build network` shows more.") from None
+        self._equipped = True
+
     def shape(self, links: Sequence[Link]) -> None:
         """Make packets between tasks meet `links`, and nothing else."""
         if self._shaper is None:
+            if not links:
+                return
             image = self._images.reference("network")
             if not self._images.has(image):
                 raise EngineError(
-                    "The helper image for network faults is not built.",
-                    "Run `emulate build network`; a running scenario is not held up by a build.",
+                    f"The image {image}, which network faults need, is gone.",
+                    "Run `emulate build network`.",
                 )
             assert self._plan is not None, "prepare comes first"
             self._shaper = Shaper(self._api, image, self._plan.run_id, self._common)

@@ -18,7 +18,9 @@ from pydantic import BaseModel, ConfigDict
 
 from emulator import rendezvous
 from emulator.errors import Unsupported
+from emulator.limits import Limits
 from emulator.netem import Link, between_all
+from emulator.room import Disk, shortages
 from emulator.scenario.faults import PlannedFault, timeline
 from emulator.scenario.model import Dockerfile, Role, Scenario
 from emulator.yardstick import Yardstick
@@ -48,9 +50,23 @@ class Task(BaseModel):
     """File or folder that is copied into its working directory."""
     cpus: float | None = None
     memory: int | None = None
-    """Limits: cores, bytes."""
+    """Limits that the scenario sets: cores, bytes."""
+    processes: int | None = None
+    """The same of processes and threads."""
+    defaults: Limits = Limits()
+    """Limits of the engine where the scenario sets none."""
     gpus: tuple[str, ...] = ()
     """Device ids."""
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The limit of its memory, in bytes."""
+        return self.defaults.memory if self.memory is None else self.memory
+
+    @property
+    def process_limit(self) -> int | None:
+        """The limit of its processes and threads."""
+        return self.defaults.processes if self.processes is None else self.processes
 
 
 class Plan(BaseModel):
@@ -93,6 +109,8 @@ class Site:
     """Ids of the devices it can hand out; asked only where a task wants some."""
     shared: str
     """Where the shared volume shows inside a task."""
+    limits: Callable[[], Limits] = Limits
+    """Limits of each task where the scenario sets none."""
 
 
 def new_run_id(name: str) -> str:
@@ -108,9 +126,11 @@ def make_plan(
     *,
     variant: str = "",
     yardstick: Yardstick | None = None,
+    disks: Sequence[Disk] = (),
 ) -> Plan:
     """Lay out every task of `scenario` for the engine that `site` describes.
 
+    `disks` are those that it writes to; one that is nearly full makes a warning.
     Raises Unsupported where more GPUs are asked for than there are.
     """
     wanted = [
@@ -123,8 +143,9 @@ def make_plan(
         for role, index, _ in wanted
     ]
     devices = _hand_out_gpus([(f"{r}-{i}", spec) for r, i, spec in wanted], site)
+    limits = site.limits()
     tasks = tuple(
-        _task(scenario, spec, member, members, run_id, site, gpus)
+        _task(scenario, spec, member, members, run_id, site, limits, gpus)
         for (_, _, spec), member, gpus in zip(wanted, members, devices, strict=True)
     )
     names = [task.name for task in tasks]
@@ -135,7 +156,7 @@ def make_plan(
         tasks=tasks,
         faults=timeline(scenario, names),
         links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
-        warnings=tuple(_warnings(scenario)),
+        warnings=(*_warnings(scenario), *shortages(disks)),
         variant=variant,
         yardstick=yardstick,
     )
@@ -148,6 +169,7 @@ def _task(
     members: Sequence[rendezvous.Member],
     run_id: str,
     site: Site,
+    limits: Limits,
     gpus: tuple[str, ...],
 ) -> Task:
     name = f"{member.role}-{member.index}"
@@ -171,6 +193,8 @@ def _task(
         source=scenario.program.source,
         cpus=spec.cpus,
         memory=spec.memory,
+        processes=spec.processes,
+        defaults=limits,
         gpus=gpus,
     )
 

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled", "installation", "netem", "metrics", "sockets"},
+    {"errors", "clock", "units", "steps", "bundled", "installation", "netem", "metrics", "sockets"}
+    | {"limits", "room"},
     {"rendezvous", "scenario", "yardstick"},
     {"plan"},
     {"record", "broker", "baseline"},

@@ -21,6 +21,7 @@ from emulator.errors import EngineError
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
+from emulator.room import Disk
 from emulator.scenario.model import Dockerfile, Scenario
 
 __all__ = ["MemoryEngine", "Script"]
@@ -114,6 +115,10 @@ class MemoryEngine:
             return wanted if isinstance(wanted, str) else str(wanted.dockerfile)
 
         return Site(self.name, lambda task: (task, TASK_PORT), image, lambda: self._gpus, "/shared")
+
+    def disks(self, scenario: Scenario) -> Sequence[Disk]:
+        """None: scripts write nothing."""
+        return ()
 
     def capacity(self) -> Capacity:
         """Return plenty: scripts take nothing."""

@@ -18,13 +18,12 @@ from emulator.images import KINDS, BuildOptions, Images, recipe_tag
 from emulator.metrics.gpu import Gpu
 from emulator.metrics.gpu_usage import GpuSampler
 from emulator.metrics.samples import GpuUsage
+from emulator.room import FOR_IMAGES
 from emulator.units import format_size
 
 __all__ = ["Finding", "examine"]
 
 Status = Literal["ok", "missing", "warning", "fatal"]
-ROOM_FOR_IMAGES = 10 * 2**30
-"""Bytes: the CPU image, its base and the builder's stages, with some to spare."""
 TENSORFLOW = {True: "tensorflow-cpu>=2.21,<2.22", False: "tensorflow>=2.21,<2.22"}
 """What is installed on x86_64, and elsewhere."""
 KERAS = "tf_keras>=2.21,<2.22"
@@ -55,11 +54,13 @@ def examine() -> list[Finding]:
 
 def _docker() -> Iterator[Finding]:
     """Engine, API version, disk, memory, GPU runtime, images."""
-    from emulator.engines.docker_connection import connect
+    from emulator.engines.docker_connection import ANSWERS_WITHIN, connect, saying
 
     try:
         api = connect()
-        version, info = api.version(), api.info()
+        api.timeout = ANSWERS_WITHIN
+        with saying("say what it has"):
+            version, info = api.version(), api.info()
     except EmulatorError as error:
         yield Finding("Docker engine", "missing", error.message, error.hint)
         return
@@ -91,7 +92,7 @@ def _disk(info: dict[str, Any]) -> Finding:
         return Finding("disk", "warning", "the engine is on another machine; not looked at")
     free = shutil.disk_usage(root).free
     found = f"{format_size(free)} free in {root}"
-    if free >= ROOM_FOR_IMAGES:
+    if free >= FOR_IMAGES:
         return Finding("disk", "ok", found)
     return Finding(
         "disk", "warning", found, "`docker system prune` makes room; images take 2 to 10 GiB."

@@ -114,7 +114,11 @@ class EngineError(EmulatorError):
 
 
 class EngineMissing(EngineError):
-    """No engine answers."""
+    """No engine answers. `configured`: one was asked for, or something is there in its place."""
+
+    def __init__(self, message: str, hint: str = "", *, configured: bool = False) -> None:
+        super().__init__(message, hint)
+        self.configured = configured
 
 
 class EngineLost(EngineError):

@@ -50,10 +50,10 @@ def abandoned(found: Sequence[Found], *, host: str, live: Callable[[Path], bool]
     return [thing for thing in found if is_run_id(thing.run_id) and thing.run_id not in going_on]
 
 
-def find_all() -> list[Found]:
-    """Return what runs have made on every engine that answers."""
+def find_all(say: Callable[[str], None]) -> list[Found]:
+    """Return what runs have made on every engine that answers; say which should and does not."""
     found = []
-    for engine in _engines("auto"):
+    for engine in _engines("auto", say):
         with contextlib.closing(engine):
             found += [thing for thing in engine.find() if is_run_id(thing.run_id)]
     return found
@@ -184,13 +184,19 @@ def _folder(thing: Found) -> Path | None:
     return Path(thing.folder)
 
 
-def _engines(name: str) -> list[Engine]:
-    """Return the engine of that name; for `auto` every one that answers."""
+def _engines(name: str, say: Callable[[str], None] = lambda text: None) -> list[Engine]:
+    """Return the engine of that name; for `auto` every one that answers.
+
+    An engine that is configured and does not answer is said.
+    """
     if name != "auto":
         return [choose(name)]
     engines: list[Engine] = [ProcessEngine()]
-    with contextlib.suppress(EngineMissing):
+    try:
         engines.append(choose("docker"))
+    except EngineMissing as error:
+        if error.configured:
+            say(f"{error.message} What runs have left on it is not looked at.")
     return engines
 
 

@@ -20,7 +20,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from emulator import rendezvous
 from emulator.errors import Unsupported, UsageError
+from emulator.limits import Limits
 from emulator.netem import Link, between_all
+from emulator.room import Disk, shortages
 from emulator.scenario.faults import PlannedFault, timeline
 from emulator.scenario.model import Dockerfile, Role, Scenario
 from emulator.yardstick import Yardstick
@@ -83,9 +85,23 @@ class Task(BaseModel):
     """File or folder that is copied into its working directory."""
     cpus: float | None = None
     memory: int | None = None
-    """Limits: cores, bytes."""
+    """Limits that the scenario sets: cores, bytes."""
+    processes: int | None = None
+    """The same of processes and threads."""
+    defaults: Limits = Limits()
+    """Limits of the engine where the scenario sets none."""
     gpus: tuple[str, ...] = ()
     """Device ids."""
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The limit of its memory, in bytes."""
+        return self.defaults.memory if self.memory is None else self.memory
+
+    @property
+    def process_limit(self) -> int | None:
+        """The limit of its processes and threads."""
+        return self.defaults.processes if self.processes is None else self.processes
 
 
 class Plan(BaseModel):
@@ -128,6 +144,8 @@ class Site:
     """Ids of the devices it can hand out; asked only where a task wants some."""
     shared: str
     """Where the shared volume shows inside a task."""
+    limits: Callable[[], Limits] = Limits
+    """Limits of each task where the scenario sets none."""
 
 
 def new_run_id(name: str) -> str:
@@ -143,11 +161,12 @@ def make_plan(
     *,
     variant: str = "",
     yardstick: Yardstick | None = None,
+    disks: Sequence[Disk] = (),
 ) -> Plan:
     """Lay out every task of `scenario` for the engine that `site` describes.
 
-    Raises Unsupported where more GPUs are asked for than there are, UsageError where `run_id` is
-    none.
+    `disks` are those that it writes to; one that is nearly full makes a warning. Raises
+    Unsupported where more GPUs are asked for than there are, UsageError where `run_id` is none.
     """
     check_run_id(run_id)
     wanted = [
@@ -160,8 +179,9 @@ def make_plan(
         for role, index, _ in wanted
     ]
     devices = _hand_out_gpus([(f"{r}-{i}", spec) for r, i, spec in wanted], site)
+    limits = site.limits()
     tasks = tuple(
-        _task(scenario, spec, member, members, run_id, site, gpus)
+        _task(scenario, spec, member, members, run_id, site, limits, gpus)
         for (_, _, spec), member, gpus in zip(wanted, members, devices, strict=True)
     )
     names = [task.name for task in tasks]
@@ -172,7 +192,7 @@ def make_plan(
         tasks=tasks,
         faults=timeline(scenario, names),
         links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
-        warnings=tuple(_warnings(scenario)),
+        warnings=(*_warnings(scenario), *shortages(disks)),
         variant=variant,
         yardstick=yardstick,
     )
@@ -185,6 +205,7 @@ def _task(
     members: Sequence[rendezvous.Member],
     run_id: str,
     site: Site,
+    limits: Limits,
     gpus: tuple[str, ...],
 ) -> Task:
     name = f"{member.role}-{member.index}"
@@ -208,6 +229,8 @@ def _task(
         source=scenario.program.source,
         cpus=spec.cpus,
         memory=spec.memory,
+        processes=spec.processes,
+        defaults=limits,
         gpus=gpus,
     )
 

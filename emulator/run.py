@@ -22,6 +22,7 @@ from emulator.metrics.samples import Sample
 from emulator.plan import Plan, check_run_id, make_plan, new_run_id
 from emulator.record.folder import Entry, Record, RunFolder
 from emulator.results import Listener, Result, exit_code, judge
+from emulator.room import disk
 from emulator.scenario.model import Scenario
 from emulator.signals import Held
 from emulator.supervisor.events import Interrupted, JobEnd
@@ -61,7 +62,9 @@ def make_ready(
     site = engine.site(run_id, folder)
     if gpus is not None:
         site = replace(site, gpus=lambda: gpus)
-    return make_plan(scenario, run_id, site, variant=variant, yardstick=yardstick), folder
+    disks = [*disk("the run folder", folder), *engine.disks(scenario)]
+    plan = make_plan(scenario, run_id, site, variant=variant, yardstick=yardstick, disks=disks)
+    return plan, folder
 
 
 def up(

@@ -80,12 +80,12 @@ class LiveFault:
 
     planned: PlannedFault
     stage: str = "waiting"
-    """waiting, triggered, applied, healed, skipped, failed."""
+    """waiting, preparing, triggered, applied, healed, skipped, failed."""
     since: float | None = None
     """When it came to this stage, in seconds since the run began."""
     triggered: float | None = None
     reason: str = ""
-    """Why it was skipped or failed."""
+    """Why it was skipped or failed, or what it waits for."""
 
     @property
     def id(self) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from emulator.api.door import SOCKET
-from emulator.errors import EngineLost, UsageError
+from emulator.errors import EngineError, EngineLost, UsageError
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.folder import Entry, Record, entry_of, wait_until_over
 from emulator.results import Result, finished
@@ -131,13 +131,25 @@ class Cluster:
             yield line["task"], line["text"]
 
     def wait_for(
-        self, *, step: int | None = None, event: str | None = None, task: str | None = None
+        self,
+        *,
+        step: int | None = None,
+        event: str | None = None,
+        task: str | None = None,
+        fault: str | None = None,
+        stage: str = "applied",
     ) -> Entry:
         """Return the first event that fits: at least this step, or of this name, of this task.
 
-        Raises UsageError where the run is over before.
+        With `fault`, an id as `fault()` returns it, the event with which it came to this `stage`.
+        Raises UsageError where the run is over before, or the fault was skipped, and EngineError
+        where it failed.
         """
         for entry in self.history():
+            if fault is not None:
+                if _came_to(entry, fault, stage):
+                    return entry
+                continue
             if task is not None and entry.task != task:
                 continue
             if step is not None and (entry.event != "step" or entry.furthest < step):
@@ -219,6 +231,21 @@ class Cluster:
         except httpx.TransportError as error:
             close_unconnected(error)
             raise UsageError(_why_not(self.record)) from None
+
+
+def _came_to(entry: Entry, fault: str, stage: str) -> bool:
+    """Say whether a fault came to a stage with this event; raise where it never will (pure)."""
+    if entry.event != "fault" or entry.data["id"] != fault:
+        return False
+    now = entry.data["stage"]
+    if now == stage:
+        return True
+    reason = f"The fault {fault} {{}} before it was {stage}: {entry.data.get('reason', '')}."
+    if now == "failed":
+        raise EngineError(reason.format("failed"))
+    if now == "skipped":
+        raise UsageError(reason.format("was skipped"))
+    return False
 
 
 def _raise_for(answer: httpx.Response) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emulator.bundled import scenario_path, scenarios
-from emulator.engines import NAMES, Engine, choose
+from emulator.engines import NAMES
 from emulator.errors import printable
 from emulator.record.folder import Record, runs_in
 from emulator.scenario.model import Scenario
@@ -70,7 +70,8 @@ WhichEngine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="docker, process (on this machine, without Docker), or auto: Docker where it answers.",
+        help="docker, process (on this machine, without Docker), or auto: Docker, and processes "
+        "only where no engine is configured.",
         autocompletion=lambda: list(NAMES),
         envvar="EMULATOR_ENGINE",
     ),
@@ -112,14 +113,6 @@ def find_live_run(name: str, out: Path) -> Record:
     """Return the run that `name` means; `last` is the latest that goes on, if any does."""
     live = [run for run in runs_in(out) if run.live] if name == "last" else []
     return live[-1] if live else find_run(name, out)
-
-
-def choose_engine(name: str) -> Engine:
-    """Return the engine; say on stderr where auto had to do without Docker."""
-    engine = choose(name)
-    if name == "auto" and engine.name != "docker":
-        note("no Docker engine answers; tasks run as processes on this machine")
-    return engine
 
 
 def console(*, stderr: bool = False) -> Console:

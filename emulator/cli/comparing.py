@@ -10,7 +10,6 @@ import typer
 
 from emulator.cli.common import (
     Out,
-    choose_engine,
     complete_runs,
     console,
     find_run,
@@ -101,7 +100,7 @@ def up_variants(
 
     found = variants(varied, sets)
     scenarios = read_all(path, found, sets)
-    first = choose_engine(engine)  # what auto means is settled once, for all variants
+    first = choose(engine, note)  # what auto means is settled once, for all variants
     try:
         planned = plan_all(found, scenarios, first, out=out, run_id=run_id)
     finally:

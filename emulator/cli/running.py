@@ -19,7 +19,6 @@ from emulator.cli.common import (
     ScenarioArgument,
     Sets,
     WhichEngine,
-    choose_engine,
     console,
     find_run,
     note,
@@ -29,6 +28,7 @@ from emulator.cli.common import (
     read,
 )
 from emulator.cli.comparing import up_variants
+from emulator.engines import choose
 from emulator.errors import UsageError
 from emulator.plan import check_run_id
 from emulator.signals import Interruption
@@ -125,7 +125,8 @@ def up(
         arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
     with view(plain=plain) as shown:
-        chosen = choose_engine(engine)
+        listener = telling(shown.listener())
+        chosen = choose(engine, listener.say)
         variant = " ".join(overrides(sets, seed))
         result = run_up(
             parsed,
@@ -136,7 +137,7 @@ def up(
             yardstick=yardstick_beside(found, parsed, chosen.name, variant),
             keep=keep,
             loopback=None if api_port is None else Loopback(api_port),
-            listener=telling(shown.listener()),
+            listener=listener,
         )
     with perhaps_unread():
         print_result(result, console(stderr=json), kept=keep)
@@ -192,7 +193,7 @@ def plan(
     from emulator.run import make_ready
 
     parsed, _, found = read(scenario, sets, seed)
-    chosen = choose_engine(engine)
+    chosen = choose(engine, note)
     try:
         held = yardstick_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
         planned, folder = make_ready(

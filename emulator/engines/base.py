@@ -21,6 +21,7 @@ from emulator.errors import EngineError, Unsupported
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
+from emulator.room import Disk
 from emulator.scenario import faults
 from emulator.scenario.model import Scenario
 
@@ -158,6 +159,9 @@ class Engine(Protocol):
     def site(self, run_id: str, folder: Path) -> Site:
         """Describe the engine to the plan."""
 
+    def disks(self, scenario: Scenario) -> Sequence[Disk]:
+        """Return disks of this machine that a run writes to, beside that of its folder."""
+
     def capacity(self) -> Capacity:
         """Return what the engine has: cores, memory, and the GPUs that it can hand out.
 
@@ -216,6 +220,16 @@ class Engine(Protocol):
         Returns once it is dead and has its limit again; raises EngineError where it survives.
         """
 
+    @property
+    def can_shape(self) -> bool:
+        """Whether all is there that `shape` takes; if not, `equip` makes it. Costs nothing."""
+
+    def equip(self, say: Callable[[str], None]) -> None:
+        """Make what `shape` takes, and say what that is; it may take minutes.
+
+        Raises ImageError, EngineError. Capability `network`.
+        """
+
     def shape(self, links: Sequence[Link]) -> None:
         """Make packets between tasks meet `links` and nothing else, also after restarts.
 
@@ -251,6 +265,11 @@ class Incapable:
     """Says no to what only some engines can do; `require` has seen to it that nobody asks."""
 
     name = ""
+    can_shape = False
+
+    def disks(self, scenario: Scenario) -> Sequence[Disk]:
+        """None."""
+        return ()
 
     def pause(self, task: str) -> None:
         """Refused."""
@@ -267,6 +286,10 @@ class Incapable:
     def squeeze(self, task: str) -> None:
         """Refused."""
         raise self._refusal(f"limit the memory of {task}")
+
+    def equip(self, say: Callable[[str], None]) -> None:
+        """Refused."""
+        raise self._refusal("change the network")
 
     def shape(self, links: Sequence[Link]) -> None:
         """Refused."""
@@ -315,10 +338,14 @@ def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
             yield f"a CPU limit for {role}", "limits"
         if spec.memory is not None:
             yield f"a memory limit for {role}", "limits"
+        if spec.processes is not None:
+            yield f"a limit of processes for {role}", "limits"
         if spec.gpus.count:
             yield f"GPUs for {role}", "gpus"
     if not scenario.network.internet:
         yield "a network without internet", "isolation"
+    if scenario.network.metadata == "closed":
+        yield "a closed metadata address", "isolation"
     if scenario.network.delay:
         yield "network delay", "network"
     if scenario.network.bandwidth is not None:

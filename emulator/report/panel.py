@@ -34,6 +34,7 @@ STATES = {
 }
 STAGES = {
     "waiting": "dim",
+    "preparing": "yellow",
     "triggered": "yellow",
     "applied": "yellow",
     "healed": "green",

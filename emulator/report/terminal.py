@@ -282,6 +282,7 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
         kinds.setdefault(what, str(len(kinds) + 1))
         table.add_row(task.name, f"{task.host}:{task.port}", _limits(task), kinds[what])
     console.print(table)
+    console.print(f"{_about_limits(plan)}\n", highlight=False, soft_wrap=True)
     for what, number in kinds.items():
         text = f"{number}: {shlex.join(what)}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -309,10 +310,24 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
 
 
 def _limits(task: Task) -> str:
+    """Return all limits of a task; a star is at a default."""
     parts = [f"{task.cpus:g} cpu"] if task.cpus is not None else []
-    parts += [format_size(task.memory)] if task.memory is not None else []
+    if task.memory_limit is not None:
+        parts += [format_size(task.memory_limit) + "*" * (task.memory is None)]
+    if task.process_limit is not None:
+        parts += [f"{task.process_limit} processes" + "*" * (task.processes is None)]
     parts += [f"{len(task.gpus)} gpu"] if task.gpus else []
-    return ", ".join(parts)
+    return ", ".join(parts) or "none"
+
+
+def _about_limits(plan: Plan) -> str:
+    """Say what limits a task has where the scenario sets none."""
+    if all(task.memory_limit is None and task.process_limit is None for task in plan.tasks):
+        return f"limits: the {plan.engine} engine limits neither memory nor processes"
+    return (
+        "limits: * is a default of each task, which reserves nothing; `memory` and `processes` of "
+        "its role change it"
+    )
 
 
 def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Console) -> None:

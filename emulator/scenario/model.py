@@ -131,6 +131,8 @@ class Role(Model):
     """CPU limit in cores."""
     memory: Size | None = None
     """Memory limit in bytes."""
+    processes: int | None = Field(strict=True, default=None, ge=16, le=4_194_304)
+    """Limit of processes and threads of one task."""
     gpus: Annotated[Gpus, _counted("count")] = Gpus(count=0)
     command: Command | None = None
     env: Env = {}
@@ -172,6 +174,8 @@ class Network(Model):
     """Seconds added to each packet."""
     bandwidth: Rate | None = None
     """Bits per second of each task."""
+    metadata: Literal["open", "closed"] = "open"
+    """Whether tasks reach the metadata service of the machine (169.254.169.254)."""
 
 
 class Metrics(Model):

@@ -14,6 +14,7 @@ from emulator.baseline import Baselines, machine
 from emulator.cli import setting_up
 from emulator.yardstick import Stored
 from tests.conftest import Emulate, own
+from tests.engines.listeners import instead_of_docker
 
 RUN = own("cli")
 NO_DOCKER = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
@@ -148,11 +149,23 @@ def test_no_engine_is_exit_code_4_and_says_what_to_do(emulate: Emulate, hello: P
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_auto_takes_processes_where_no_docker_answers(emulate: Emulate, hello: Path) -> None:
-    done = emulate.up(hello, env=NO_DOCKER)
+def test_auto_takes_processes_where_no_docker_is_configured(emulate: Emulate, hello: Path) -> None:
+    emulate.prefix = instead_of_docker()
+    done = emulate.up(hello)
     assert done.returncode == 0
     assert done.json["engine"] == "process"
     assert "no Docker engine answers; tasks run as processes" in done.stderr
+    background = emulate("up", "-d", hello, "--out", emulate.out)
+    assert "no Docker engine answers; tasks run as processes" in background.stderr
+
+
+def test_auto_is_an_error_where_a_configured_docker_does_not_answer(
+    emulate: Emulate, hello: Path
+) -> None:
+    done = emulate.up(hello, env=NO_DOCKER)
+    assert done.returncode == 4
+    assert "No Docker engine answers at" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from emulator import rendezvous
 from emulator.errors import Unsupported, UsageError
-from emulator.limits import Limits
 from emulator.netem import Link, between_all
 from emulator.room import Disk, shortages
 from emulator.scenario.faults import PlannedFault, timeline
 from emulator.scenario.model import Dockerfile, Role, Scenario
+from emulator.task_limits import Limits
 from emulator.yardstick import Yardstick
 
 __all__ = ["Plan", "RunId", "Site", "Task", "check_run_id", "is_run_id", "make_plan", "new_run_id"]

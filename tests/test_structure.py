@@ -19,7 +19,7 @@ MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
     {"errors", "clock", "units", "steps", "bundled", "installation", "netem", "metrics", "sockets"}
-    | {"waiting", "signals", "limits", "room"},
+    | {"waiting", "signals", "task_limits", "room"},
     {"rendezvous", "scenario", "yardstick"},
     {"plan"},
     {"record", "broker", "baseline"},

@@ -46,7 +46,6 @@ from emulator.engines.docker_requests import (
 from emulator.engines.docker_usage import ContainerUsage
 from emulator.errors import EngineError, ImageError
 from emulator.images import Images
-from emulator.limits import of_machine
 from emulator.metrics import gpu
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
@@ -54,6 +53,7 @@ from emulator.plan import TASK_PORT, Plan, Site, Task
 from emulator.room import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.scenario import faults
 from emulator.scenario.model import Scenario
+from emulator.task_limits import of_machine
 
 __all__ = ["DockerEngine", "connect"]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from emulator.engines.keeper import adopts
 from emulator.errors import EmulatorError
 from emulator.images import KINDS, BuildOptions, Images, recipe_tag
 from emulator.metrics.gpu import Gpu
@@ -45,7 +46,7 @@ def examine() -> list[Finding]:
     """Look at everything; a part that can't be looked at is a finding itself."""
     docker = list(_docker())
     process = list(_process_engine())
-    findings = [*docker, *process, *_gpus(), *_kernel(), *_builds()]
+    findings = [*docker, *process, _daemons(), *_gpus(), *_kernel(), *_builds()]
     if docker[0].status != "ok" and any(finding.status != "ok" for finding in process):
         advice = f"{docker[0].advice} Or: {process[-1].advice}"
         findings.append(Finding("any engine", "fatal", "neither Docker nor processes", advice))
@@ -118,6 +119,18 @@ def _process_engine() -> Iterator[Finding]:
     library = TENSORFLOW[platform.machine() == "x86_64"]
     advice = f"Only for the process engine: pip install '{library}' '{KERAS}'."
     yield Finding("TensorFlow", "missing", "not installed beside emulate", advice)
+
+
+def _daemons() -> Finding:
+    """Whether the process engine finds what leaves its task's session."""
+    if adopts():
+        return Finding("daemons of tasks", "ok", "the process engine finds and ends them")
+    return Finding(
+        "daemons of tasks",
+        "warning",
+        "a process that leaves its session and clears its environment outlives its task",
+        "This is so with the process engine alone; with Docker they end with their container.",
+    )
 
 
 def _gpus() -> Iterator[Finding]:

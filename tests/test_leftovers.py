@@ -84,14 +84,14 @@ def then(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], No
     """Have something happen once, right after it was decided that a run is dead."""
 
     def when_decided(do: Callable[[], object]) -> None:
-        real, done = leftovers.held, list[bool]()
+        done = list[bool]()
 
         def taking(folder: Path, *, make: bool) -> contextlib.AbstractContextManager[None]:
             if not done and folder.name == RUN:
                 assert not is_live(folder)  # so it was decided
                 done.append(True)
                 do()
-            return real(folder, make=make)
+            return held(folder, make=make)
 
         monkeypatch.setattr(leftovers, "held", taking)
 
@@ -386,7 +386,7 @@ def test_the_socket_of_a_killed_run_is_removed(
 def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `up -d` starts says its pid, and never comes to write anything."""
     script = tmp_path / "python"
-    script.write_text('#!/bin/sh\necho "$$" >&"$EMULATOR_READY_FD"\nexec sleep 1000\n')
+    script.write_text('#!/bin/sh\necho "$$" > /dev/fd/$EMULATOR_READY_FD\nexec sleep 1000\n')
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
 
@@ -414,7 +414,7 @@ def test_the_folder_of_an_up_that_was_killed_early_is_removed_if_up_made_it(
         target=lambda: codes.append(background.start(["up"], folder, say)), daemon=True
     )
     starting.start()
-    assert started.wait(60)
+    assert started.wait(60), (folder / LOG).read_text()
     clean()
     assert (folder / LOG).is_file()  # it is being started
     os.kill(pids[0], signal.SIGKILL)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import emulator
+from emulator.clock import RealClock
 from emulator.engines.base import Found
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
@@ -113,7 +114,7 @@ def test_up_refuses_it_and_writes_nothing(
 def test_so_do_the_other_commands(
     emulate: Emulate, scenario: Path, text: str, how: list[str]
 ) -> None:
-    out = [] if how == ["plan"] else ["--out", emulate.out]
+    out = [] if how == ["plan"] else ["--out", str(emulate.out)]
     done = emulate(*how, scenario, "--engine", "process", f"--run-id={text}", *out)
     assert (done.returncode, "can't be a run id" in done.stderr) == (2, True), done.stderr
     assert not emulate.out.exists()
@@ -198,7 +199,7 @@ def test_a_link_can_not_be_a_run_folder(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run-1").symlink_to("elsewhere")
     with pytest.raises(UsageError, match="run-1 is a link"):
-        RunFolder(tmp_path / "run-1", a_plan("run-1"), TEXT, emulator.run.RealClock())
+        RunFolder(tmp_path / "run-1", a_plan("run-1"), TEXT, RealClock())
     assert os.listdir(tmp_path / "elsewhere") == []
 
 

@@ -84,6 +84,8 @@ class Life:
 
 LINES_WAITING = 10_000
 """Lines that may lie in an inbox; who prints faster than they are taken waits."""
+CHARACTERS_WAITING = 32 * 2**20
+"""Characters of all these lines: one line may have a million."""
 
 
 class Inbox:
@@ -94,24 +96,34 @@ class Inbox:
 
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._room = threading.Semaphore(LINES_WAITING)
+        self._room = threading.Condition()
+        self._lines = self._characters = 0
 
     def put(self, event: object) -> None:
         """Add an event; a line waits until there is room for it."""
         if isinstance(event, Line):
-            self._room.acquire()
+            with self._room:
+                self._room.wait_for(self._has_room)
+                self._lines += 1
+                self._characters += len(event.text)
         self._events.put(event)
 
     def get(self, *, timeout: float | None = None) -> Any:  # noqa: ANN401  any event
         """Return the next event; raises queue.Empty after `timeout` seconds."""
         event = self._events.get(timeout=timeout)
         if isinstance(event, Line):
-            self._room.release()
+            with self._room:
+                self._lines -= 1
+                self._characters -= len(event.text)
+                self._room.notify()
         return event
 
     def empty(self) -> bool:
         """Say whether nothing is there."""
         return self._events.empty()
+
+    def _has_room(self) -> bool:
+        return self._lines < LINES_WAITING and self._characters < CHARACTERS_WAITING
 
 
 @dataclass(frozen=True)

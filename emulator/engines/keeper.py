@@ -7,7 +7,7 @@ is lost, and after a supervisor that was killed all of it is found as a descenda
 whose own environment names the run and is written by nobody else. Where the kernel has no such
 thing (macOS), only the task's process group is ended.
 
-This file is run by its path and imports nothing of the emulator: a start costs about 10 ms of CPU
+This file is run by its path and imports nothing of the emulator: a start costs about 20 ms of CPU
 and 9 MB. Arguments: the descriptor to report on, the run id and the task (these for who reads the
 process table). The command and the environment come on stdin, see `order`. What is reported: the
 task's pid, and the error number of a command that can't be run. The exit code is the task's, 128 +

@@ -13,7 +13,7 @@ import pytest
 
 from emulator.engines import process
 from emulator.engines.process import ProcessEngine
-from emulator.engines.process_table import Owned
+from emulator.engines.process_table import Owned, owned
 from emulator.errors import EngineError
 from tests.conftest import going_on, own
 
@@ -63,10 +63,10 @@ def test_what_is_forked_between_a_look_and_its_kill_is_killed_as_well(
     orders, told = shell.stdin, shell.stdout
     assert orders is not None
     assert told is not None
-    look, forked = process.owned, list[int]()
+    forked = list[int]()
 
     def look_and_fork() -> list[Owned]:
-        found = look()
+        found = owned()
         if not forked:
             orders.write("now\n")
             orders.flush()

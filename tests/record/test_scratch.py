@@ -64,19 +64,20 @@ def test_whoever_comes_later_deletes_the_same(folder: Path) -> None:
 def test_what_was_there_before_the_run_is_refused_and_stays(
     folder: Path, precious: Path, name: str
 ) -> None:
-    for put in (
-        lambda path: path.mkdir(),
-        lambda path: path.write_text("mine"),
-        lambda path: path.symlink_to(precious),
-        lambda path: path.symlink_to("nowhere"),
-    ):
-        put(folder / name)
+    path = folder / name
+    puts: list[Callable[[], object]] = [
+        lambda: path.mkdir(),
+        lambda: path.write_text("mine"),
+        lambda: path.symlink_to(precious),
+        lambda: path.symlink_to("nowhere"),
+    ]
+    for put in puts:
+        put()
         with pytest.raises(UsageError, match=f"{name} is there already, and this run did not"):
             Scratch.make(folder, RUN)
         assert remove_remains(folder, RUN) == []
         assert os.path.lexists(folder / name)
         assert sorted(os.listdir(folder)) == sorted(["plan.json", name])
-        path = folder / name
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
     assert untouched(precious)
 

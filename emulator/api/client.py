@@ -194,11 +194,8 @@ class Cluster:
         answers: list[httpx.Response] = []
         left = threading.Event()
 
-        def lines() -> Iterator[str]:
-            with (
-                self._reached() as client,
-                client.stream("GET", _BASE + path, params=said, timeout=None) as answer,
-            ):
+        def lines(client: httpx.Client) -> Iterator[str]:
+            with client.stream("GET", _BASE + path, params=said, timeout=None) as answer:
                 answers.append(answer)
                 if left.is_set():
                     return
@@ -212,7 +209,10 @@ class Cluster:
             for answer in answers:
                 _shut_down(answer)
 
-        with contextlib.closing(each(lines(), cancel=hang_up)) as found:
+        with (
+            self._reached() as client,
+            contextlib.closing(each(lines(client), cancel=hang_up)) as found,
+        ):
             for line in found:
                 yield json.loads(line)
 

@@ -22,7 +22,10 @@ def scenario_path(given: Path) -> Path:
 
     `quickstart`, `quickstart.yaml` and `scenarios/quickstart.yaml` all find the bundled one.
     """
-    if given.exists():
+    try:
+        if given.exists() or not given.name:
+            return given
+    except OSError:  # a name too long, a folder that can't be entered
         return given
     bundled = ROOT / "scenarios" / given.with_suffix(".yaml").name
     return bundled if bundled.exists() and str(given.parent) in (".", "scenarios") else given

@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from emulator.wording import shown
+
 __all__ = [
     "EmulatorError",
     "EngineError",
@@ -85,7 +87,7 @@ class Problem:
 
     def __str__(self) -> str:
         where = f"{self.place}: {self.path}: " if self.path else f"{self.place}: "
-        return where + self.message + (f" ({self.hint})" if self.hint else "")
+        return shown(where + self.message + (f" ({self.hint})" if self.hint else ""), 1000)
 
 
 class ScenarioError(UsageError):

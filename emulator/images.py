@@ -11,7 +11,6 @@ import hashlib
 import io
 import os
 import re
-import tarfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,10 +22,10 @@ from typing import Any
 import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
-from docker.utils import exclude_paths
 from urllib3.exceptions import HTTPError
 
 from emulator import base_image, signals
+from emulator.build_context import custom_context, packed
 from emulator.build_locks import last_one_does, one_at_a_time
 from emulator.bundled import ROOT
 from emulator.errors import EngineLost, ImageError, UsageError
@@ -164,7 +163,7 @@ class Images:
                 return tag
             return self._run_build(
                 tag,
-                _custom_context(wanted),
+                custom_context(wanted),
                 say,
                 dockerfile="Dockerfile.emulator",
                 buildargs=wanted.args,
@@ -312,7 +311,7 @@ def recipe_context(kind: str, options: BuildOptions) -> bytes:
         files["images/build/ca-bundle.pem"] = options.ca_bundle
     for wheel in _useful_wheels(kind, options.wheels):
         files[f"images/build/wheels/{wheel.name}"] = wheel
-    return _tar(files)
+    return packed(files)
 
 
 def _useful_wheels(kind: str, folder: Path | None) -> list[Path]:
@@ -330,38 +329,13 @@ def _canonical(name: str) -> str:
 
 
 def custom_tag(wanted: Dockerfile) -> str:
-    """Return a tag made from the content of a user's build context, Dockerfile and arguments."""
-    digest = hashlib.sha256(_custom_context(wanted))
+    """Return a tag made from the content of a user's build context, Dockerfile and arguments.
+
+    Raises UsageError where these can't be read or are too large.
+    """
+    digest = hashlib.sha256(custom_context(wanted))
     digest.update(repr(sorted(wanted.args.items())).encode())
     return f"emulator-custom:{digest.hexdigest()[:12]}"
-
-
-def _custom_context(wanted: Dockerfile) -> bytes:
-    context = wanted.context or wanted.dockerfile.parent
-    kept = exclude_paths(str(context), _dockerignore(context))
-    files = {name: context / name for name in sorted(kept) if (context / name).is_file()}
-    return _tar({**files, "Dockerfile.emulator": wanted.dockerfile})
-
-
-def _dockerignore(context: Path) -> list[str]:
-    """Return what stays out: the user's list, and what would change the tag with every run."""
-    file = context / ".dockerignore"
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return ["runs", ".git"] + [
-        line.strip() for line in lines if line.strip() and not line.startswith("#")
-    ]
-
-
-def _tar(files: Mapping[str, Path]) -> bytes:
-    """Pack files so that the same content gives the same bytes."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, path in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = path.stat().st_size, path.stat().st_mode & 0o755 | 0o444
-            with path.open("rb") as content:
-                tar.addfile(entry, content)
-    return buffer.getvalue()
 
 
 def _split_reference(reference: str) -> tuple[str, str]:

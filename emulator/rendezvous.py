@@ -6,7 +6,27 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Member", "environment", "tf_config"]
+__all__ = ["Member", "environment", "taken", "tf_config"]
+
+PREFIX = "EMULATOR_"
+"""Of all variables that say which task of which run it is."""
+INSTEAD: Mapping[str, str] = {"EMULATOR_SEED": "write `seed: 1` in the scenario, or --seed 1"}
+RENDEZVOUS: Mapping[str, frozenset[str]] = {
+    "tensorflow": frozenset({"TF_CONFIG"}),
+    "pytorch": frozenset(
+        {
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "WORLD_SIZE",
+            "RANK",
+            "PET_MASTER_ADDR",
+            "PET_MASTER_PORT",
+            "PET_NNODES",
+            "PET_NODE_RANK",
+        }
+    ),
+}
+"""By which the tasks of a framework find each other. PET_NPROC_PER_NODE is the user's to choose."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +42,15 @@ class Member:
     def address(self) -> str:
         """`host:port`."""
         return f"{self.host}:{self.port}"
+
+
+def taken(name: str, framework: str) -> str:
+    """Return what to write instead of a variable that the emulator sets; empty for any other."""
+    if name.startswith(PREFIX):
+        return INSTEAD.get(name, f"give it another name, which does not begin with {PREFIX}")
+    if name in RENDEZVOUS.get(framework, ()):
+        return "it is made from `cluster:`; a program that makes its own has `framework: none`"
+    return ""
 
 
 def environment(framework: str, member: Member, members: Sequence[Member]) -> dict[str, str]:

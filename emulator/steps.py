@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from emulator.patterns import Pattern
+
 __all__ = ["PATTERNS", "PHASES", "Observation", "StepReader"]
 
 PHASES = ("startup", "data", "compile", "checkpoint", "restore", "eval")
@@ -21,7 +23,8 @@ PHASES = ("startup", "data", "compile", "checkpoint", "restore", "eval")
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # A progress bar redraws its line with carriage returns or backspaces: several readings in one.
 _REDRAW = re.compile(r"[\r\b]+")
-
+REDRAWN = 1000
+"""The last so many readings of a line that is redrawn are looked at; only the last one counts."""
 
 _LARGEST = 2**63 - 1
 """Integers beyond are none to Parquet, TensorBoard or a float."""
@@ -37,6 +40,20 @@ class Observation:
     data: Mapping[str, object]
 
 
+_KERAS = (
+    r"^(?:Epoch (\d+)/\d+"
+    r"|\s*(\d+)/(\d+|Unknown)\s+(?:\[|━|\S*\s*\d+s)"
+    r"(?:.*?loss: (-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))?)"
+)
+_TF1_HOOKS = r"(?:loss = (?P<loss>[\d.eE+-]+), )?\b(?:global_)?step = (?P<step>\d+)"
+_TF1_GLOBAL_STEP = r"\bglobal[ _]step:? ?(?P<step>\d+)"
+_PYTORCH_EXAMPLE = (
+    r"Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?(\d+(?:\.\d+)?))?"
+)
+_ANY = Pattern("|".join([_KERAS, _TF1_HOOKS, _TF1_GLOBAL_STEP, _PYTORCH_EXAMPLE]), groups=False)
+"""Most lines are none of these, which is found out at once."""
+
+
 @dataclass
 class _Keras:
     """`Epoch 2/5`, then `12/100 [==>...] - loss: 0.41`: steps are counted across epochs.
@@ -45,31 +62,31 @@ class _Keras:
     """
 
     epoch: int = 0
-    _epoch = re.compile(r"^Epoch (\d+)/\d+")
-    _bar = re.compile(r"^\s*(\d+)/(\d+|Unknown)\s+(?:\[|━|\S*\s*\d+s)(?P<rest>.*)$")
-    _loss = re.compile(r"loss: (-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)")
+    _line = Pattern(_KERAS)
 
     def __call__(self, line: str) -> dict[str, object] | None:
-        if match := self._epoch.match(line):
-            self.epoch = int(match[1]) - 1
+        if not (match := self._line.search(line)):
             return None
-        if not (match := self._bar.match(line)):
+        if (epoch := match[1]) is not None:
+            self.epoch = int(epoch) - 1
             return None
-        before = 0 if match[2] == "Unknown" else self.epoch * int(match[2])
-        step = before + int(match[1])
-        loss = self._loss.search(match["rest"])
-        return {"step": step, **({"loss": float(loss[1])} if loss else {})}
+        batch, batches, loss = match[2] or "", match[3] or "", match[4]
+        before = 0 if batches == "Unknown" else self.epoch * int(batches)
+        return {"step": before + int(batch), **({"loss": float(loss)} if loss else {})}
 
 
 def _regex(pattern: str) -> Callable[[str], dict[str, object] | None]:
-    """Read `step` and any other named groups, as numbers where they are."""
-    compiled = re.compile(pattern)
+    """Read `step` and any other named groups, as numbers where they are. Raises ValueError."""
+    compiled = Pattern(pattern)
+    if "step" not in compiled.names:
+        raise ValueError("a regex needs a group (?P<step>\\d+)")
 
     def read(line: str) -> dict[str, object] | None:
         match = compiled.search(line)
-        if not match or not match["step"]:
+        if not match or not match[compiled.names["step"]]:
             return None
-        found = {name: _number(text) for name, text in match.groupdict().items() if text}
+        texts = ((name, match[number]) for name, number in compiled.names.items())
+        found = {name: _number(text) for name, text in texts if text}
         # A regex may catch something that is no number where the step should be.
         return found if isinstance(found["step"], int) else None
 
@@ -91,15 +108,14 @@ class _PyTorchExample:
 
     first_epoch: int = 1
     """0 in programs that count from there."""
-    _line = re.compile(
-        r"Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?(\d+(?:\.\d+)?))?"
-    )
+    _line = Pattern(_PYTORCH_EXAMPLE)
 
     def __call__(self, line: str) -> dict[str, object] | None:
         if not (match := self._line.search(line)):
             return None
-        self.first_epoch = min(self.first_epoch, int(match[1]))
-        examples = (int(match[1]) - self.first_epoch) * int(match[3]) + int(match[2])
+        epoch, seen, of = (int(match[group] or "") for group in (1, 2, 3))
+        self.first_epoch = min(self.first_epoch, epoch)
+        examples = (epoch - self.first_epoch) * of + seen
         loss = {"loss": float(match[4])} if match[4] else {}
         return {"step": examples, "examples": examples, **loss}
 
@@ -108,11 +124,9 @@ PATTERNS: Mapping[str, Callable[[], Callable[[str], dict[str, object] | None]]] 
     # model.fit of Keras 2 and 3
     "keras": _Keras,
     # TF1's LoggingTensorHook and Estimator: "loss = 0.41, step = 200 (0.5 sec)"
-    "tf1-hooks": lambda: _regex(
-        r"(?:loss = (?P<loss>[\d.eE+-]+), )?\b(?:global_)?step = (?P<step>\d+)"
-    ),
+    "tf1-hooks": lambda: _regex(_TF1_HOOKS),
     # TF's between-graph examples: "training step 1951 done (global step: 8084)"
-    "tf1-global-step": lambda: _regex(r"\bglobal[ _]step:? ?(?P<step>\d+)"),
+    "tf1-global-step": lambda: _regex(_TF1_GLOBAL_STEP),
     # PyTorch's MNIST example
     "pytorch-example": _PyTorchExample,
 }
@@ -122,7 +136,8 @@ PATTERNS: Mapping[str, Callable[[], Callable[[str], dict[str, object] | None]]] 
 class StepReader:
     """Reads one task's output line by line; remembers the pattern that fitted.
 
-    `rule` is the scenario's `metrics.steps`: `auto`, `json`, a pattern's name, or a regex.
+    `rule` is the scenario's `metrics.steps`: `auto`, `json`, a pattern's name, or a regex. Raises
+    ValueError where it is none of these.
     """
 
     rule: str = "auto"
@@ -147,11 +162,13 @@ class StepReader:
         elif not self._readers:
             return None
         last = None
-        for part in _REDRAW.split(_ANSI.sub("", line)):
+        for part in _readings(line):
             last = self._match(part) or last
         return last
 
     def _match(self, part: str) -> Observation | None:
+        if len(self._readers) > 1 and not _ANY.found(part):
+            return None
         for reader in self._readers:
             try:
                 found = reader(part)
@@ -161,6 +178,13 @@ class StepReader:
                 self._readers = [reader]  # one program, one way of printing
                 return seen
         return None
+
+
+def _readings(line: str) -> list[str]:
+    """Return what a line showed, one after the other: a progress bar redraws it."""
+    if "\x1b" in line:
+        line = _ANSI.sub("", line)
+    return _REDRAW.split(line)[-REDRAWN:] if "\r" in line or "\b" in line else [line]
 
 
 def _observation(event: str, said: Mapping[str, object]) -> Observation | None:

@@ -19,6 +19,7 @@ from docker.errors import APIError, ImageNotFound
 
 from emulator import build_locks, images
 from emulator.base_image import AptSource, apt_source
+from emulator.build_context import custom_context, packed
 from emulator.bundled import ROOT
 from emulator.engines.docker import DockerEngine
 from emulator.errors import ImageError, UsageError
@@ -125,7 +126,7 @@ def test_what_the_builder_sends_in_pieces_and_colours_is_read_by_lines() -> None
 
 
 def test_a_users_context_leaves_out_what_dockerignore_names(custom: Dockerfile) -> None:
-    files = unpacked(images._custom_context(custom))
+    files = unpacked(custom_context(custom))
     assert files.keys() == {".dockerignore", "Dockerfile", "Dockerfile.emulator", "main.py"}
 
 
@@ -133,7 +134,7 @@ def test_files_are_sent_readable_by_all_whatever_the_umask(custom: Dockerfile) -
     folder = custom.dockerfile.parent
     (folder / "main.py").chmod(0o600)
     (folder / "Dockerfile").chmod(0o775)
-    with tarfile.open(fileobj=io.BytesIO(images._custom_context(custom))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(custom_context(custom))) as tar:
         modes = {entry.name: oct(entry.mode) for entry in tar}
     assert (modes["main.py"], modes["Dockerfile"]) == (oct(0o644), oct(0o755))
 
@@ -142,7 +143,7 @@ def test_a_dockerfile_may_lie_outside_its_context(custom: Dockerfile, tmp_path: 
     (tmp_path / "Elsewhere").write_text("FROM other\n")
     elsewhere = {"dockerfile": tmp_path / "Elsewhere", "context": custom.dockerfile.parent}
     apart = custom.model_copy(update=elsewhere)
-    assert unpacked(images._custom_context(apart))["Dockerfile.emulator"] == b"FROM other\n"
+    assert unpacked(custom_context(apart))["Dockerfile.emulator"] == b"FROM other\n"
     assert images.custom_tag(apart) != images.custom_tag(custom)
 
 
@@ -506,7 +507,7 @@ def test_a_stage_that_a_build_is_about_to_copy_from_survives_the_end_of_another(
     copies = "COPY --from=builder /made /made\n"
     outer = a_dockerfile(tmp_path, "outer", builder + waits + copies)
     inner = a_dockerfile(tmp_path, "inner", builder.replace("/made", "/other"))
-    api, go = docker_engine.api, images._tar({"go": outer.dockerfile})
+    api, go = docker_engine.api, packed({"go": outer.dockerfile})
     steps: list[str] = []
 
     def meanwhile(line: str) -> None:

@@ -18,12 +18,26 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "emulator").rglob("*.py"))
 
 LAYERS = [
-    {"errors", "clock", "units", "steps", "bundled", "installation", "netem", "metrics", "sockets"}
-    | {"waiting", "signals", "task_limits", "room"},
+    {
+        "errors",
+        "clock",
+        "units",
+        "limits",
+        "patterns",
+        "bundled",
+        "installation",
+        "netem",
+        "wording",
+        "waiting",
+        "signals",
+        "task_limits",
+    },
+    {"steps", "inputs", "metrics", "sockets", "room"},
+    {"program"},
     {"rendezvous", "scenario", "yardstick"},
     {"plan"},
     {"record", "broker", "baseline"},
-    {"analysis", "base_image", "build_locks"},
+    {"analysis", "base_image", "build_context", "build_locks"},
     {"images"},
     {"engines"},
     {"supervisor", "leftovers", "doctor"},
@@ -35,9 +49,10 @@ LAYERS = [
 """From the bottom up: a module imports from its own layer or from those before it."""
 
 ONLY_IN = {
-    "docker": {"engines", "images"},
+    "docker": {"engines", "images", "build_context"},
     "typer": {"cli"},
     "rich": {"cli", "report"},
+    "re2": {"patterns"},
     "pynvml": {"metrics"},
     "subprocess": {"engines", "base_image", "doctor", "background", "installation"},
     "starlette": {"api"},

@@ -16,7 +16,7 @@ from emulator.engines import NAMES
 from emulator.errors import printable
 from emulator.record.folder import Record, runs_in
 from emulator.scenario.model import Scenario
-from emulator.scenario.reading import load
+from emulator.scenario.reading import parse, scenario_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,8 +95,10 @@ ApiPort = Annotated[
 def read(path: Path, sets: list[str] | None, seed: int | None = None) -> tuple[Scenario, str, Path]:
     """Return a scenario, its text and where it was found."""
     found = scenario_path(path)
-    scenario = load(found, overrides(sets, seed))
-    return scenario, found.read_text(encoding="utf-8"), found
+    text = scenario_text(found)
+    folder = found.resolve().parent
+    scenario = parse(text, file=str(found), folder=folder, sets=overrides(sets, seed))
+    return scenario, text, found
 
 
 def overrides(sets: list[str] | None, seed: int | None) -> list[str]:

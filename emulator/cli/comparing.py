@@ -94,6 +94,7 @@ def up_variants(
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.results import Result, judge
     from emulator.run import up
+    from emulator.scenario.reading import scenario_text
     from emulator.scenario.variants import variants
     from emulator.whatif import Planned, plan_all, read_all, up_all
     from emulator.whatif import compare as compare_records
@@ -109,7 +110,7 @@ def up_variants(
         one.number: yardstick_beside(path, one.scenario, first.name, " ".join([*sets, one.label]))
         for one in planned
     }
-    text = path.read_text(encoding="utf-8")
+    text = scenario_text(path)
     shown = console(stderr=json)
 
     def run(variant: Planned) -> Result:

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from emulator.broker import Capacity
-from emulator.errors import EngineError, Unsupported
+from emulator.errors import EngineError, Unsupported, UsageError
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
 from emulator.room import Disk
 from emulator.scenario import faults
 from emulator.scenario.model import Scenario
+from emulator.units import format_size
 
 __all__ = [
     "CAPABILITIES",
@@ -36,6 +37,7 @@ __all__ = [
     "Life",
     "Line",
     "Lost",
+    "fits",
     "require",
     "require_of",
 ]
@@ -318,11 +320,28 @@ class Incapable:
 
 
 def require(scenario: Scenario, engine: Engine) -> None:
-    """Refuse a scenario that asks for what `engine` can't do.
+    """Refuse a scenario that asks for what `engine` can't do, or more than its machine has.
 
-    Raises Unsupported with every such thing, and the engine that can.
+    Raises Unsupported with every such thing, and the engine that can; UsageError for a task that
+    may take more memory than there is. The engine is asked for it only where a limit is set.
     """
     require_of(engine, needs(scenario))
+    if any(spec.memory is not None for spec in scenario.cluster.values()):
+        fits(scenario, engine.capacity())
+
+
+def fits(scenario: Scenario, capacity: Capacity) -> None:
+    """Refuse limits on memory beyond what the machine has: they would limit nothing (pure).
+
+    Raises UsageError.
+    """
+    for role, spec in scenario.cluster.items():
+        if (spec.memory or 0) > capacity.memory:
+            raise UsageError(
+                f"cluster.{role}.memory: {format_size(spec.memory or 0)} is more than the "
+                f"{format_size(capacity.memory)} that the engine's machine has.",
+                "Write less, or leave it out.",
+            )
 
 
 def require_of(engine: Engine, asked: Iterable[tuple[str, str]]) -> None:

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from emulator.errors import EngineError
 from emulator.plan import Plan, Task
+from emulator.program import Part, ready
 
 __all__ = [
     "FOLDER",
@@ -170,18 +172,25 @@ def program_archive(source: Path | None) -> bytes:
             entry = tarfile.TarInfo(folder.lstrip("/"))
             entry.type, entry.mode = tarfile.DIRTYPE, 0o777
             tar.addfile(entry)
-        if source is not None and source.is_dir():
-            for child in sorted(source.iterdir()):
-                tar.add(child, f"{WORKDIR}/{child.name}".lstrip("/"), filter=_as_root)
-        elif source is not None:
-            tar.add(source, f"{WORKDIR}/{source.name}".lstrip("/"), filter=_as_root)
+        for part in () if source is None else ready(source):
+            _pack(tar, part)
     return buffer.getvalue()
 
 
-def _as_root(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    if entry.name.endswith("/__pycache__"):
-        return None
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    entry.mode |= 0o444 | (0o111 if entry.isdir() else 0)
-    return entry
+def _pack(tar: tarfile.TarFile, part: Part) -> None:
+    """Add a file or folder of the program, readable for every user. Raises EngineError."""
+    try:
+        entry = tar.gettarinfo(part.path, f"{WORKDIR}/{part.name}".lstrip("/"))
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        entry.mode |= 0o444 | (0o111 if part.is_folder else 0)
+        if part.is_folder:
+            tar.addfile(entry)
+            return
+        # Not as a link, where the same file has two names: gettarinfo sees that it has.
+        entry.type, entry.linkname = tarfile.REGTYPE, ""
+        entry.size = part.path.stat().st_size
+        with part.path.open("rb") as content:
+            tar.addfile(entry, content)
+    except OSError as error:
+        raise EngineError(f"Can't read {part.path}: {error.strerror or error}.") from None

@@ -23,10 +23,11 @@ import psutil
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
+from emulator import program
 from emulator.broker import Capacity
 from emulator.engines.base import Exited, Found, Inbox, Incapable, Line, Lost
 from emulator.engines.process_output import open_pipe, read_until, split_lines
-from emulator.engines.process_start import Started, copy_program, spawn
+from emulator.engines.process_start import Started, spawn
 from emulator.engines.process_table import Owned, owned
 from emulator.errors import EngineError, EngineLost
 from emulator.metrics.processes import Sessions
@@ -104,7 +105,7 @@ class ProcessEngine(Incapable):
         with _saying(f"start {task.name}"):
             home = scratch.home(task.name)
             if not home.exists():
-                copy_program(task.source, home)
+                program.copy(task.source, home)
             pipe = open_pipe(home.with_suffix(".out"))
             try:
                 started = spawn(task, scratch.run_id, scratch.folder, home, pipe)

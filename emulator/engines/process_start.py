@@ -1,4 +1,4 @@
-"""How the process engine starts a task: its environment, its program, its keeper."""
+"""How the process engine starts a task: its environment, its keeper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emulator.engines.process_table import KEEPER, labelled
 from emulator.errors import EngineError
 from emulator.plan import Task
 
-__all__ = ["Started", "copy_program", "spawn"]
+__all__ = ["Started", "spawn"]
 
 SECRET = "EMULATOR_API_TOKEN"
 """The token of every run's API, if the user has set one: nothing that a task should have."""
@@ -73,16 +73,6 @@ def spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> Sta
             "The process engine runs what is installed on this machine.",
         )
     return Started(process, pid)
-
-
-def copy_program(source: Path | None, home: Path) -> None:
-    """Make a task's working directory, with its program in it. Raises OSError."""
-    if source is not None and source.is_dir():
-        shutil.copytree(source, home, ignore=shutil.ignore_patterns("__pycache__"))
-        return
-    home.mkdir(parents=True)
-    if source is not None:
-        shutil.copy2(source, home / source.name)
 
 
 def _resolve(task: Task, path: str) -> list[str]:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import fnmatch
 import math
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations
+from itertools import permutations
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from emulator.errors import UsageError
+from emulator.limits import LINKS
 from emulator.netem import Link
+from emulator.patterns import compiled
 from emulator.scenario.model import Scenario
 from emulator.scenario.strikes import LASTING, Fault, Strike, Trigger
-from emulator.scenario.values import Downtime
+from emulator.scenario.targets import link_count, matches
+from emulator.scenario.values import LONGEST, Downtime
 
 __all__ = [
     "LASTING",
@@ -138,6 +140,8 @@ def by_hand(
     UsageError where it matches none.
     """
     name = getattr(strike, "name", None) or ""
+    if link_count(strike, tasks) > LINKS:
+        raise UsageError(f"That changes the network between more than {LINKS:,} pairs of tasks.")
     if strike.kind in ("partition", "shape"):
         links = _links(number, strike, tasks)
         return [_planned(number, strike, strike.target, trigger, name, links)]
@@ -202,7 +206,7 @@ def fires(
     if trigger.task is not None and not fnmatch.fnmatchcase(task, trigger.task):
         return False
     if trigger.log is not None:
-        return re.search(trigger.log, line) is not None
+        return compiled(trigger.log).found(line)
     if trigger.step is not None:
         step = data.get("step")
         return event == "step" and isinstance(step, int) and step >= trigger.step
@@ -238,11 +242,12 @@ def _links(number: str, strike: Strike, tasks: Sequence[str]) -> tuple[Link, ...
 
 
 def _in_two_groups(strike: Strike, tasks: Sequence[str]) -> str | None:
-    groups = [
-        [task for task in tasks if any(fnmatch.fnmatchcase(task, name) for name in names)]
-        for names in strike.partition or ()
-    ]
-    return next((t for g, h in combinations(groups, 2) for t in g if t in h), None)
+    groups: dict[str, int] = {}
+    for number, names in enumerate(strike.partition or ()):
+        for task in (task for name in names for task in matches(name, tasks)):
+            if groups.setdefault(task, number) != number:
+                return task
+    return None
 
 
 def _link(source: str, target: str, strike: Strike) -> Link:
@@ -263,17 +268,23 @@ def _replay(number: int, fault: Fault, tasks: Sequence[str]) -> Iterator[Planned
             when = max(begin + row.time / fault.speed, back[target])
             if when == math.inf:
                 continue  # it never comes back
+            down = row.down / fault.speed if fault.down is None else fault.down
             planned = PlannedFault(
                 id=f"{number}.{index}" + (f":{target}" if len(targets) > 1 else ""),
                 kind="preempt",
                 target=target,
-                trigger=Trigger.model_construct(time=round(when, 3)),
+                trigger=_at(when),
                 name=fault.name or "",
                 grace=GRACE if fault.grace is None else fault.grace,
-                down=round(row.down / fault.speed, 3) if fault.down is None else fault.down,
+                down=down if down == math.inf else round(min(down, LONGEST), 3),
             )
             back[target] = when + planned.away
             yield planned
+
+
+def _at(when: float) -> Trigger:
+    """Return a trigger at a time; one that lies beyond all timers is as late as they go."""
+    return Trigger.model_construct(time=round(min(when, LONGEST), 3))
 
 
 def belongs(fault: PlannedFault, reference: str) -> bool:
@@ -322,7 +333,7 @@ def _series(
         if when == math.inf:
             return  # nobody is left
         target = chance.choice([task for task in targets if back[task] <= when])
-        trigger = Trigger.model_construct(time=max(0.0, round(when, 3)))
+        trigger = _at(max(0.0, when))
         planned = _planned(f"{number}.{index}", strike, target, trigger, fault.name or "")
         back[target] = when + planned.away
         yield planned
@@ -352,7 +363,7 @@ def _planned(
 
 
 def _matching(pattern: str, tasks: Sequence[str], where: str) -> list[str]:
-    found = [task for task in tasks if fnmatch.fnmatchcase(task, pattern)]
+    found = matches(pattern, tasks)
     if not found:
         place = "" if where.startswith("faults.hand-") else f"{where}: "
         raise UsageError(f"{place}no task is called {pattern!r}.", f"There are {', '.join(tasks)}.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -17,9 +18,23 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.limits import FAULTS, TASKS
+from emulator.patterns import Pattern
+from emulator.scenario import paths
 from emulator.scenario.strikes import Fault
 from emulator.scenario.testing import Marks, Parametrize, Reference
-from emulator.scenario.values import Command, Duration, Env, Model, Rate, Size
+from emulator.scenario.values import (
+    Command,
+    Cores,
+    Delay,
+    Duration,
+    Env,
+    Memory,
+    Model,
+    Rate,
+    Size,
+    Variable,
+)
 from emulator.steps import PATTERNS
 
 __all__ = [
@@ -50,52 +65,35 @@ ROLES: Mapping[Framework, tuple[str, ...]] = {
 """Roles by framework; `none` takes any name that can be part of a host name."""
 
 
-def _existing(path: Path | None, info: ValidationInfo) -> Path | None:
-    """Return `path` made absolute, from the scenario's folder; it must exist to be planned."""
-    context = info.context or {}
-    if path is None or context.get("stored"):
-        return path
-    try:
-        resolved = (Path(context.get("folder", ".")) / path.expanduser()).resolve()
-        there = resolved.exists()
-    except (OSError, RuntimeError) as error:  # a name too long, a `~user` that nobody is
-        why = getattr(error, "strerror", None) or error
-        raise ValueError(f"{path} can't be looked for: {why}") from None
-    if not there:
-        raise ValueError(f"there is no {resolved}; paths start at the scenario's own folder")
-    return resolved
-
-
 class Program(Model):
     """What every task runs, unless its role says otherwise."""
 
-    source: Path | None = None
+    source: Annotated[Path | None, AfterValidator(paths.program)] = None
     """A file or folder, copied into each task's working directory."""
     command: Command
     env: Env = {}
-
-    @field_validator("source")
-    @classmethod
-    def _resolve(cls, source: Path | None, info: ValidationInfo) -> Path | None:
-        return _existing(source, info)
 
 
 class Dockerfile(Model):
     """An image that is built from the user's own Dockerfile."""
 
-    dockerfile: Path
-    context: Path | None = None
+    dockerfile: Annotated[Path, AfterValidator(paths.dockerfile)]
+    context: Annotated[Path | None, AfterValidator(paths.build_context)] = None
     """The build context; the Dockerfile's folder where nothing is said."""
-    args: dict[str, str] = {}
+    args: dict[Variable, str] = {}
 
-    @field_validator("dockerfile", "context")
-    @classmethod
-    def _resolve(cls, path: Path | None, info: ValidationInfo) -> Path | None:
-        return _existing(path, info)
+
+# Registry and path, tag, digest: https://github.com/distribution/reference. What a path may hold is
+# the engine's to say.
+_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}")
 
 
 def _image(value: object) -> object:
-    if isinstance(value, str | Mapping | Dockerfile):
+    if isinstance(value, str):
+        if not _REFERENCE.fullmatch(value):
+            raise ValueError(f"{value!r} is no reference of an image, such as 'python:3.11-slim'")
+        return value
+    if isinstance(value, Mapping | Dockerfile):
         return value
     raise ValueError("an image is 'cpu', 'gpu', 'auto', 'pytorch', a reference or a dockerfile:")
 
@@ -126,10 +124,10 @@ def _counted(key: str) -> BeforeValidator:
 class Role(Model):
     """The tasks of one role; a bare number is the number of replicas."""
 
-    replicas: int = Field(strict=True, default=1, ge=1, le=1000)
-    cpus: float | None = Field(strict=True, default=None, gt=0)
+    replicas: int = Field(strict=True, default=1, ge=1, le=TASKS)
+    cpus: Cores | None = None
     """CPU limit in cores."""
-    memory: Size | None = None
+    memory: Memory | None = None
     """Memory limit in bytes."""
     processes: int | None = Field(strict=True, default=None, ge=16, le=4_194_304)
     """Limit of processes and threads of one task."""
@@ -148,7 +146,7 @@ class Reserve(Model):
     The sum of its tasks' limits where nothing is said.
     """
 
-    cpus: float | None = Field(strict=True, default=None, gt=0)
+    cpus: Cores | None = None
     """Cores."""
     memory: Size | None = None
     """Bytes."""
@@ -170,7 +168,7 @@ class Network(Model):
     """The cluster's network."""
 
     internet: bool = True
-    delay: Duration = 0.0
+    delay: Delay = 0.0
     """Seconds added to each packet."""
     bandwidth: Rate | None = None
     """Bits per second of each task."""
@@ -189,14 +187,10 @@ class Metrics(Model):
 
     @field_validator("steps")
     @classmethod
-    def _known(cls, steps: str) -> str:
-        if steps in {"auto", "json", *PATTERNS}:
+    def _known(cls, steps: str, info: ValidationInfo) -> str:
+        if steps in {"auto", "json", *PATTERNS} or paths.is_stored(info):
             return steps
-        try:
-            groups = re.compile(steps).groupindex
-        except re.error as error:
-            raise ValueError(f"{steps!r} is not a regular expression: {error}") from None
-        if "step" not in groups:
+        if "step" not in Pattern(steps).names:
             names = ", ".join(["auto", "json", *PATTERNS])
             raise ValueError(f"a regex needs a group (?P<step>\\d+); named patterns: {names}")
         return steps
@@ -270,7 +264,7 @@ class Scenario(Model):
     ] = Restart()
     reserve: Reserve | None = None
     success: SuccessRule = "auto"
-    faults: list[Fault] = []
+    faults: Annotated[list[Fault], Field(max_length=FAULTS)] = []
     timeout: Duration | None = None
     """Seconds from the start of the first task; none where nothing is said."""
     seed: int = Field(default=0, strict=True)
@@ -290,7 +284,7 @@ def json_schema() -> dict[str, Any]:
     schema = Scenario.model_json_schema()
     role = {"$ref": "#/$defs/Role"}
     schema["properties"]["cluster"]["additionalProperties"] = {
-        "anyOf": [role, {"type": "integer", "minimum": 1, "maximum": 1000}]
+        "anyOf": [role, {"type": "integer", "minimum": 1, "maximum": TASKS}]
     }
     schema["properties"]["restart"] = {
         "anyOf": [{"$ref": "#/$defs/Restart"}, {"enum": list(get_args(RestartPolicy))}]

@@ -5,30 +5,36 @@ Each problem names its file and line, or the `--set` that brought it in, and wha
 
 from __future__ import annotations
 
-import fnmatch
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from yaml.reader import ReaderError
 
 from emulator.errors import Problem, ScenarioError, UsageError
-from emulator.scenario.faults import misfits
-from emulator.scenario.model import ROLES, Cluster, Framework, Scenario
+from emulator.inputs import text_of
+from emulator.limits import DEPTH, SCENARIO_BYTES, VARIED_VALUES
+from emulator.scenario.document import KeyPath, NotYaml, read
+from emulator.scenario.document import value as value_of
+from emulator.scenario.fitting import misfits
+from emulator.scenario.model import Scenario
 from emulator.scenario.variants import assignments, parametrized, unsettled, written
-from emulator.scenario.wording import closest, document_path, explain
+from emulator.scenario.wording import document_path, explain
+from emulator.wording import shown
 
-__all__ = ["load", "parse"]
+__all__ = ["load", "parse", "scenario_text"]
 
-_ROLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?")
-
-KeyPath = tuple[str | int, ...]
+PROBLEMS = 100
+"""That are told of one scenario."""
+Known = dict[object, object]
+"""What lies on the disk, as it was found: see `paths.once`."""
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass
@@ -39,7 +45,6 @@ class _Source:
     file: str
     lines: dict[KeyPath, int] = field(default_factory=dict)
     places: dict[KeyPath, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
 
     def replaced(self, path: KeyPath, place: str) -> None:
         """Note that all that stands at `path` now comes from `place`."""
@@ -47,6 +52,14 @@ class _Source:
         self.lines = {p: line for p, line in self.lines.items() if p[:below] != path}
         self.places = {p: other for p, other in self.places.items() if p[:below] != path}
         self.places[path] = place
+
+    def without(self, section: str) -> _Source:
+        """Return the source without one of its sections."""
+        return replace(
+            self,
+            data={key: value for key, value in self.data.items() if key != section},
+            lines={path: line for path, line in self.lines.items() if path[:1] != (section,)},
+        )
 
     def place(self, path: KeyPath) -> str:
         """Return `file:line` of the key, or of the closest thing around it that has a line."""
@@ -58,18 +71,23 @@ class _Source:
         return self.file
 
 
+def scenario_text(path: Path) -> str:
+    """Return the text of the scenario at `path`. Raises UsageError where it can't be read."""
+    try:
+        return text_of(path, SCENARIO_BYTES)
+    except ValueError as error:
+        raise UsageError(
+            f"Can't read the scenario {path}: {error}.",
+            "`emulate init` writes one to start from.",
+        ) from None
+
+
 def load(path: Path, sets: Sequence[str] = ()) -> Scenario:
     """Read and validate the scenario at `path`, with `key.path=value` overrides applied.
 
     Raises ScenarioError with every problem at once, UsageError where the file can't be read.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"Can't read the scenario {path}: {getattr(error, 'strerror', None) or error}.",
-            "`emulate init` writes one to start from.",
-        ) from None
+    text = scenario_text(path)
     return parse(text, file=str(path), folder=path.resolve().parent, sets=sets)
 
 
@@ -78,18 +96,30 @@ def parse(
 ) -> Scenario:
     """Validate the text of a scenario; paths in it are relative to `folder`.
 
-    Raises ScenarioError with every problem at once.
+    Raises ScenarioError with every problem at once, be it a hundred; UsageError where an override
+    can't be applied.
     """
-    source = _read_yaml(text, file)
+    source, problems = _read_yaml(text, file)
     for assignment in sets:
         _override(source, assignment)
     _settle(source, sets)
-    scenario, sound, problems = _validate(source, folder)
-    problems += _variant_problems(sound, source, folder, set(problems))
-    problems = sorted({*source.problems, *problems}, key=_reading_order)
+    known: Known = {}
+    scenario, sound, found = _validate(source, folder, known)
+    problems += found
+    variant_problems = _variant_problems(sound, source, folder, set(problems), known)
+    problems += islice(variant_problems, PROBLEMS + 1)
+    problems = sorted(set(problems), key=_reading_order)
     if problems or scenario is None:
-        raise ScenarioError(problems)
+        raise ScenarioError(_not_too_many(problems))
     return scenario
+
+
+def _not_too_many(problems: list[Problem]) -> list[Problem]:
+    """Return the first problems, and a word on those that are left."""
+    if len(problems) <= PROBLEMS:
+        return problems
+    rest = Problem(problems[PROBLEMS].place, "", "and more, to be told once these are mended")
+    return [*problems[:PROBLEMS], rest]
 
 
 def _reading_order(problem: Problem) -> tuple[str, int, str]:
@@ -97,59 +127,20 @@ def _reading_order(problem: Problem) -> tuple[str, int, str]:
     return (file, int(line), problem.path) if line.isdigit() else (problem.place, 0, problem.path)
 
 
-def _read_yaml(text: str, file: str) -> _Source:
+def _read_yaml(text: str, file: str) -> tuple[_Source, list[Problem]]:
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-        nodes = list(_walk(root, ()))
-    except _NOT_YAML as error:
-        line, what = _yaml_trouble(error, text)
-        place = f"{file}:{line}" if line else file
-        raise ScenarioError([Problem(place, "", f"not valid YAML: {what}")]) from None
-    if not isinstance(data, dict):
+        document = read(text)
+    except NotYaml as error:
+        place = f"{file}:{error.line}" if error.line else file
+        raise ScenarioError([Problem(place, "", f"not valid YAML: {error}")]) from None
+    if not isinstance(document.data, dict):
         hint = "begin with `name: my-first-cluster`; `emulate init` writes a whole one"
         raise ScenarioError([Problem(f"{file}:1", "", "a scenario is a mapping of keys", hint)])
-    source = _Source(data, file)
-    for path, node, twice in nodes:
-        if twice:
-            message = "is given twice; only the last one would count"
-            place = f"{file}:{node.start_mark.line + 1}"
-            source.problems.append(Problem(place, _dotted(path), message))
-        source.lines[path] = node.start_mark.line + 1
-    return source
-
-
-# PyYAML lets some of Python's own errors through: 30 February, a number of thousands of digits, a
-# list that holds itself.
-_NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
-
-
-def _yaml_trouble(error: Exception, text: str) -> tuple[int, str]:
-    """Return the line where the text stops being YAML (0: unknown), and why in one line."""
-    match error:
-        case yaml.MarkedYAMLError():
-            mark = error.problem_mark or error.context_mark
-            return (mark.line + 1 if mark else 0), str(error.problem)
-        case ReaderError():
-            what = f"the character #x{int(error.character):04x} is not allowed"
-            return text.count("\n", 0, error.position) + 1, what
-        case RecursionError():
-            return 0, "nested too deeply"
-    return 0, str(error)
-
-
-def _walk(node: yaml.Node | None, path: KeyPath) -> Iterator[tuple[KeyPath, yaml.Node, bool]]:
-    """Yield every key and list entry with its node, and whether the key stood there before."""
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            yield (*path, key.value), key, key.value in seen
-            seen.add(key.value)
-            yield from _walk(value, (*path, key.value))
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            yield (*path, index), value, False
-            yield from _walk(value, (*path, index))
+    problems = [
+        Problem(f"{file}:{one.line}", _dotted(one.path), one.message, one.hint)
+        for one in document.mistakes[: PROBLEMS + 1]
+    ]
+    return _Source(document.data, file, document.lines), problems
 
 
 def _override(source: _Source, assignment: str) -> None:
@@ -161,17 +152,16 @@ def _override(source: _Source, assignment: str) -> None:
     dotted, equals, text = assignment.partition("=")
     if not equals or not dotted:
         raise UsageError(
-            f"--set {assignment} is not KEY=VALUE.", "For example: --set cluster.worker=4"
+            f"--set {shown(assignment)} is not KEY=VALUE.", "For example: --set cluster.worker=4"
         )
     try:
-        value = yaml.safe_load(text)
-    except _NOT_YAML as error:
-        what = _yaml_trouble(error, text)[1]
-        raise UsageError(f"The value of --set {assignment} is not YAML: {what}.") from None
+        value = value_of(text)
+    except NotYaml as error:
+        raise UsageError(f"The value of --set {shown(assignment)} is not YAML: {error}.") from None
     try:
         _assign(source, dotted, value, f"--set {assignment}")
     except _NotThere as error:
-        raise UsageError(f"--set {assignment}: {error}.") from None
+        raise UsageError(f"--set {shown(assignment)}: {error}.") from None
 
 
 class _NotThere(Exception):
@@ -180,7 +170,9 @@ class _NotThere(Exception):
 
 def _assign(source: _Source, dotted: str, value: object, place: str) -> None:
     """Set what is at a key, and note that it comes from `place`. Raises _NotThere."""
-    keys: list[str | int] = [int(k) if k.isdecimal() else k for k in dotted.split(".")]
+    keys: list[str | int] = [int(k) if _NUMBER.fullmatch(k) else k for k in dotted.split(".")]
+    if len(keys) > DEPTH:
+        raise _NotThere(f"a key has at most {DEPTH} parts")
     target: Any = source.data
     for depth in range(1, len(keys)):
         missing: Any = [] if isinstance(keys[depth], int) else {}
@@ -240,18 +232,20 @@ def _settle(source: _Source, sets: Sequence[str]) -> None:
         source.data["parametrize"] = {k: v for k, v in values.items() if str(k) in left}
 
 
-def _validate(source: _Source, folder: Path) -> tuple[Scenario | None, Scenario, list[Problem]]:
+def _validate(
+    source: _Source, folder: Path, known: Known
+) -> tuple[Scenario | None, Scenario, list[Problem]]:
     """Return the scenario, what of it is sound, and every problem.
 
     Problems are of single values, and of how they fit together.
     """
-    context = {"folder": folder}
+    context = {"folder": folder, "known": known}
     try:
         scenario = Scenario.model_validate(source.data, context=context)
         return scenario, scenario, list(_misfits(scenario, source, frozenset()))
     except ValidationError as error:
         details = error.errors(include_url=False)
-    problems = [_problem(detail, source) for detail in details]
+    problems = [_problem(detail, source) for detail in details[: PROBLEMS + 1]]
     # Judge how the rest fits together with stand-ins for the broken sections.
     broken = frozenset(str(detail["loc"][0]) for detail in details)
     stand_ins = {"name": "x", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
@@ -262,12 +256,18 @@ def _validate(source: _Source, folder: Path) -> tuple[Scenario | None, Scenario,
 
 
 def _variant_problems(
-    scenario: Scenario, source: _Source, folder: Path, known: set[Problem]
+    scenario: Scenario, source: _Source, folder: Path, told: set[Problem], known: Known
 ) -> Iterator[Problem]:
     """Yield what is wrong in no other than a parametrized variant, or in a reference.
 
     A problem of several variants is told of the first.
     """
+    bare = source.without("parametrize")
+    if (checked := _work(scenario, bare.data)) > VARIED_VALUES:
+        message = f"its variants have {checked:,} keys and values, all together"
+        hint = f"{VARIED_VALUES:,} are the most; fewer variants, or a smaller scenario"
+        yield Problem(source.place(("parametrize",)), "parametrize", message, hint)
+        return
     places = {
         written(key, value): source.place(("parametrize", key, number))
         for key, values in scenario.parametrize.items()
@@ -280,12 +280,14 @@ def _variant_problems(
     }
     for variant in parametrized(scenario.parametrize):
         for overrides in dict.fromkeys((variant.overrides, variant.overrides + reference)):
-            changed = deepcopy(source)
-            found = [*_set_all(changed, overrides, places)] or _validate(changed, folder)[2]
+            if not overrides:
+                continue  # the scenario as it stands
+            changed = deepcopy(bare)
+            found = [*_set_all(changed, overrides, places)] or _validate(changed, folder, known)[2]
             for problem in found:
-                if problem in known:
+                if problem in told:
                     continue
-                known.add(problem)
+                told.add(problem)
                 if problem.place in places.values():
                     yield problem
                 else:
@@ -300,67 +302,33 @@ def _set_all(
     for text in overrides:
         key, _, value = text.partition("=")
         try:
-            _assign(source, key, yaml.safe_load(value), places[text])
-        except _NotThere as error:
+            _assign(source, key, value_of(value), places[text])
+        except (_NotThere, NotYaml) as error:
             yield Problem(places[text], key, str(error))
+
+
+def _work(scenario: Scenario, data: object) -> int:
+    """Return how many keys and values all variants of a scenario have together (pure)."""
+    varied = scenario.parametrize
+    count = math.prod(map(len, varied.values())) * (2 if scenario.reference else 1)
+    chosen = sum(_size(values) / len(values) for values in varied.values())
+    return round(count * (_size(data) + chosen)) if varied else 0
+
+
+def _size(data: object) -> int:
+    match data:
+        case dict():
+            return 1 + sum(1 + _size(inner) for inner in data.values())
+        case list():
+            return 1 + sum(_size(inner) for inner in data)
+    return 1
 
 
 def _misfits(scenario: Scenario, source: _Source, broken: frozenset[str]) -> Iterator[Problem]:
     """Yield mistakes that lie between sections; none that would rest on a broken one."""
-    cluster, framework = scenario.cluster, scenario.framework
-    if not broken & {"cluster", "framework"}:
-        yield from _role_misfits(cluster, framework, source)
-    if not broken & {"cluster", "faults"}:
-        yield from _fault_misfits(scenario, source)
-    if not broken & {"expect", "reference"}:
-        throughput = scenario.expect.throughput
-        if throughput and throughput.of == "reference" and not scenario.reference:
-            path = ("expect", "throughput", "of")
-            hint = "say what makes it: `reference: {cluster.worker: 1}`"
-            yield Problem(source.place(path), _dotted(path), "there is no reference", hint)
-    if not broken & {"cluster", "success"}:
-        if scenario.success == "chief" and not cluster.keys() & {"chief", "master"}:
-            message = "'chief' decides, but the cluster has none"
-            hint = "add `chief: 1` to cluster, or write `success: auto`"
-            yield Problem(source.place(("success",)), "success", message, hint)
-        if scenario.success == "all-workers" and "worker" not in cluster:
-            message = "'all-workers' decide, but the cluster has none"
-            hint = "add `worker: 2` to cluster, or write `success: auto`"
-            yield Problem(source.place(("success",)), "success", message, hint)
-
-
-def _fault_misfits(scenario: Scenario, source: _Source) -> Iterator[Problem]:
-    """Yield targets and triggers of faults that name no task of the cluster."""
-    tasks = [f"{r}-{i}" for r, spec in scenario.cluster.items() for i in range(spec.replicas)]
-    for number, fault in enumerate(scenario.faults):
-        for keys, pattern in fault.named():
-            path: KeyPath = ("faults", number, *keys)
-            if not fnmatch.filter(tasks, pattern):
-                hint = closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
-                message = f"no task is called {pattern!r}"
-                yield Problem(source.place(path), _dotted(path), message, hint)
-    for number, key, message, hint in misfits(scenario.faults, tasks):
-        path = ("faults", number, key)
-        yield Problem(source.place(path), _dotted(path), message, hint)
-
-
-def _role_misfits(cluster: Cluster, framework: Framework, source: _Source) -> Iterator[Problem]:
-    known = ROLES.get(framework)
-    for role, spec in cluster.items():
-        path = ("cluster", role)
-        place, dotted = source.place(path), _dotted(path)
-        if known is None:
-            if not _ROLE_NAME.fullmatch(role):
-                hint = "lower-case letters, digits and dashes, at most 32"
-                yield Problem(place, dotted, "can't be part of a host name", hint)
-        elif role not in known:
-            hint = f"roles of {framework}: {', '.join(known)}"
-            if role == "master" and framework == "tensorflow":
-                hint = "TF2 rejects 'master'; write 'chief'"
-            yield Problem(place, dotted, "unknown role", closest(role, known) or hint)
-        elif role in ("chief", "master") and spec.replicas > 1:
-            where = source.place((*path, "replicas"))
-            yield Problem(where, dotted, f"{spec.replicas} of them; there can be only one {role}")
+    for misfit in islice(misfits(scenario, broken), PROBLEMS + 1):
+        place = source.place(misfit.path)
+        yield Problem(place, _dotted(misfit.named), misfit.message, misfit.hint)
 
 
 def _problem(detail: ErrorDetails, source: _Source) -> Problem:

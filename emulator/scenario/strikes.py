@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,7 +16,22 @@ from pydantic import (
     model_validator,
 )
 
-from emulator.scenario.values import Downtime, Duration, Model, Rate, Share, Word
+from emulator.inputs import text_of
+from emulator.limits import TRACE_BYTES, TRACE_ROWS
+from emulator.patterns import compiled
+from emulator.scenario.paths import is_stored, once
+from emulator.scenario.values import (
+    LATEST,
+    LONGEST,
+    Cores,
+    Downtime,
+    Duration,
+    Glob,
+    Model,
+    Rate,
+    Share,
+    Word,
+)
 
 __all__ = ["LASTING", "STRIKES", "TRIGGERS", "Fault", "Strike", "TraceRow", "Trigger"]
 
@@ -42,15 +56,23 @@ def _rows(value: object, info: ValidationInfo) -> object:
     """Read a trace from its file; rows stay as they are."""
     if not isinstance(value, str):
         return value
-    path = Path((info.context or {}).get("folder", "."), value).expanduser()
+    path = Path((info.context or {}).get("folder", "."), value)
+    return once(info, ("trace", path), lambda: _read(path))
+
+
+def _read(path: Path) -> list[TraceRow]:
+    """Return the rows of a trace. Raises ValueError with its name, and the line of a bad row."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        path = path.expanduser()
+        lines = text_of(path, TRACE_BYTES).splitlines()
+        if len(lines) > TRACE_ROWS + COMMENTS:
+            raise ValueError(f"it has more than {TRACE_ROWS:,} rows")
         above = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
         rows = csv.DictReader("" if line.startswith("#") else line for line in lines[above:])
-        return [_row(row, f"the trace {path}, line {above + rows.line_num}") for row in rows]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ValueError(f"the trace {path} can't be read: {why}") from None
+        found = [(above + rows.line_num, row) for row in rows]
+    except (ValueError, RuntimeError, csv.Error) as error:
+        raise ValueError(f"the trace {path} can't be read: {error}") from None
+    return [_row(row, f"the trace {path}, line {line}") for line, row in found]
 
 
 def _row(row: Mapping[str, object], where: str) -> TraceRow:
@@ -64,6 +86,8 @@ def _row(row: Mapping[str, object], where: str) -> TraceRow:
         ) from None
 
 
+COMMENTS = 1000
+"""Lines of a trace that are no rows, at most."""
 TRIGGERS = ("time", "step", "log", "phase", "after", "recovery")
 
 
@@ -84,7 +108,7 @@ class Trigger(Model):
     """Once the job has stepped again after this other fault."""
     delay: Duration = 0.0
     """Seconds after that."""
-    task: str | None = None
+    task: Glob | None = None
     """Whose step, line or phase; any task's where nothing is said."""
 
     @model_validator(mode="after")
@@ -100,11 +124,9 @@ class Trigger(Model):
 
     @field_validator("log")
     @classmethod
-    def _expression(cls, log: str | None) -> str | None:
-        try:
-            re.compile(log or "")
-        except re.error as error:
-            raise ValueError(f"{log!r} is not a regular expression: {error}") from None
+    def _expression(cls, log: str | None, info: ValidationInfo) -> str | None:
+        if log is not None and not is_stored(info):
+            once(info, ("log", log), lambda: compiled(log))
         return log
 
 
@@ -126,25 +148,25 @@ _OPTIONS = {
 class Strike(Model):
     """What is done to whom: one of STRIKES, with its options."""
 
-    preempt: str | None = None
+    preempt: Glob | None = None
     """SIGTERM, `grace`, SIGKILL if it is still there, `down`, then back on a fresh disk."""
-    kill: str | None = None
+    kill: Glob | None = None
     """SIGKILL now; the restart policy decides, the disk is kept."""
-    terminate: str | None = None
+    terminate: Glob | None = None
     """SIGTERM and nothing else; the restart policy decides."""
-    restart: str | None = None
+    restart: Glob | None = None
     """One by one: SIGTERM, `grace`, SIGKILL, started again; the next once the job steps."""
-    oom: str | None = None
+    oom: Glob | None = None
     """Its memory limit is squeezed until the kernel kills it; the restart policy decides."""
-    pause: str | None = None
+    pause: Glob | None = None
     """Frozen `for` a time: it answers nobody, and does not notice."""
-    throttle: str | None = None
+    throttle: Glob | None = None
     """Limited to `cpus` cores `for` a time: a straggler."""
-    partition: Annotated[list[Annotated[list[str], Field(min_length=1)]], Field(min_length=2)] | (
+    partition: Annotated[list[Annotated[list[Glob], Field(min_length=1)]], Field(min_length=2)] | (
         None
     ) = None
     """Groups of tasks that can't reach each other `for` a time."""
-    shape: str | None = None
+    shape: Glob | None = None
     """Its network is slow, narrow or lossy `for` a time, see the options below."""
     grace: Duration | None = None
     """Seconds between SIGTERM and SIGKILL [default: 30s]."""
@@ -154,9 +176,9 @@ class Strike(Model):
     """Of the preempted task when it is back [default: a new one with Docker]."""
     for_: Downtime | None = Field(default=None, alias="for")
     """Seconds of what lasts, or `forever`: until the run ends or it is healed by hand."""
-    cpus: float | None = Field(default=None, strict=True, gt=0)
+    cpus: Cores | None = None
     """Cores that are left to a throttled task."""
-    to: str | None = None
+    to: Glob | None = None
     """The tasks, by name or glob, towards which the network is shaped [default: all]."""
     oneway: bool = False
     """Only what the first group, or the shaped task, sends."""
@@ -206,6 +228,8 @@ class Strike(Model):
             raise ValueError("`throttle` needs `cpus`: how many cores are left, such as 0.2")
         if kinds == ["shape"] and not (self.delay or self.loss or self.bandwidth):
             raise ValueError("`shape` needs `delay`, `loss` or `bandwidth`")
+        if kinds == ["shape"] and max(self.delay, self.jitter) > LATEST:
+            raise ValueError(f"a packet can be late by {LATEST:.0f}s at most")
         if kinds and self.jitter and not self.delay:
             raise ValueError("`jitter` goes around a `delay`")
         return self
@@ -214,10 +238,10 @@ class Strike(Model):
 class TraceRow(Model):
     """One preemption of a trace."""
 
-    time: float = Field(ge=0)
+    time: float = Field(ge=0, le=LONGEST)
     """Seconds since the beginning of the trace."""
-    target: str
-    down: float = Field(ge=0)
+    target: Glob
+    down: float = Field(ge=0, le=LONGEST)
     """Seconds until the node was replaced."""
 
 
@@ -235,10 +259,12 @@ class Fault(Strike):
     seed: int | None = Field(default=None, strict=True)
     """Of `random`; the scenario's own where nothing is said."""
     max: int = Field(default=10, strict=True, ge=1, le=1000)
-    trace: Annotated[tuple[TraceRow, ...], BeforeValidator(_rows)] | None = None
+    trace: (
+        Annotated[tuple[TraceRow, ...], Field(max_length=TRACE_ROWS), BeforeValidator(_rows)] | None
+    ) = None
     """A CSV file with the columns time, target and down, in seconds; or such rows. It begins `at` a
     time, else with the run."""
-    speed: float = Field(default=1.0, strict=True, gt=0)
+    speed: float = Field(default=1.0, strict=True, ge=1e-6, le=1e9)
     """How many times faster than it was recorded a trace is replayed."""
 
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:

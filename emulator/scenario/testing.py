@@ -14,12 +14,11 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from emulator.limits import VARIANTS
 from emulator.scenario.values import Model
+from emulator.wording import shown
 
 __all__ = ["Mark", "Marks", "Parametrize", "Reference"]
-
-MOST = 1000
-"""Variants of one scenario."""
 
 
 class Mark(Model):
@@ -74,10 +73,10 @@ def _plain(value: object) -> object:
         case Mapping():
             for key, inner in value.items():
                 if not isinstance(key, str):
-                    raise ValueError(f"the key {key} is not text; write it in quotes")
+                    raise ValueError(f"the key {shown(str(key))} is not text; write it in quotes")
                 _plain(inner)
             return value
-    raise ValueError(f"{value} is neither text nor a number; write it in quotes")
+    raise ValueError(f"{shown(str(value))} is neither text nor a number; write it in quotes")
 
 
 def _key(key: str) -> str:
@@ -89,16 +88,18 @@ def _key(key: str) -> str:
 
 
 def _each_once(values: list[Any]) -> list[Any]:
-    for number, value in enumerate(values):
-        # 1 and true are equal to Python, 1 and 1.0 too.
-        if repr(value) in map(repr, values[:number]):
-            raise ValueError(f"{value} is there twice; each value is run once")
+    seen: set[str] = set()
+    for value in values:
+        written = repr(value)  # 1 and true are equal to Python, 1 and 1.0 too
+        if written in seen:
+            raise ValueError(f"{shown(str(value))} is there twice; each value is run once")
+        seen.add(written)
     return values
 
 
 def _not_too_many(varied: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    if (count := math.prod(len(values) for values in varied.values())) > MOST:
-        raise ValueError(f"that makes {count} variants; a thousand is the most")
+    if (count := math.prod(len(values) for values in varied.values())) > VARIANTS:
+        raise ValueError(f"that makes {count:,} variants; {VARIANTS:,} are the most")
     return varied
 
 
@@ -126,7 +127,12 @@ Marks = list[
 _Key = Annotated[str, AfterValidator(_key)]
 _Value = Annotated[Any, BeforeValidator(_plain)]
 Parametrize = Annotated[
-    dict[_Key, Annotated[list[_Value], Field(min_length=1), AfterValidator(_each_once)]],
+    dict[
+        _Key,
+        Annotated[
+            list[_Value], Field(min_length=1, max_length=VARIANTS), AfterValidator(_each_once)
+        ],
+    ],
     AfterValidator(_not_too_many),
     Field(examples=[{"cluster.worker": [2, 4]}]),
 ]

@@ -7,17 +7,54 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
 
-from emulator.units import parse_duration, parse_rate, parse_size
+from emulator.limits import GLOB, WORD
+from emulator.units import format_size, parse_duration, parse_rate, parse_size
 
-__all__ = ["Command", "Downtime", "Duration", "Env", "Model", "Rate", "Share", "Size", "Word"]
+__all__ = [
+    "LONGEST",
+    "Command",
+    "Cores",
+    "Delay",
+    "Downtime",
+    "Duration",
+    "Env",
+    "Glob",
+    "Memory",
+    "Model",
+    "Rate",
+    "Share",
+    "Size",
+    "Variable",
+    "Word",
+]
+
+LONGEST = 36_500 * 86_400.0
+"""Seconds: a hundred years; a timer takes no more than three times that."""
+LEAST_MEMORY = 6 * 2**20
+"""Bytes: the least that Docker gives a container."""
+SLOWEST = 1000
+"""Bits per second; tc knows none that is slower than a byte, and a training needs more."""
+FASTEST = 10**12
+LATEST = 60.0
+"""Seconds by which a packet may be late; netem takes 274."""
 
 
 class Model(BaseModel):
     """Strict about keys, fixed once made."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, serialize_by_alias=True, allow_inf_nan=False
+    )
 
 
 def _written(
@@ -39,11 +76,35 @@ def _seconds(number: float) -> str:
     return f"{Decimal(repr(number)):f}".removesuffix(".0") + "s"
 
 
+def _between(least: float, most: float, write: Callable[[Any], str]) -> Callable[[float], float]:
+    """Return what refuses a number that is out of bounds, which are told as people write them."""
+
+    def check(number: float) -> float:
+        if number < least:
+            raise ValueError(f"{write(number)} is too little; {write(least)} is the least")
+        if number > most:
+            raise ValueError(f"{write(number)} is too much; {write(most)} is the most")
+        return number
+
+    return check
+
+
+def _years(seconds: float) -> str:
+    return "36500d, a hundred years," if seconds == LONGEST else f"{seconds:g}s"
+
+
+_in_a_century = _between(0, LONGEST, _years)
+
 Duration = Annotated[
-    float, *_written(parse_duration, _seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d))+)$", "5s")
+    float,
+    *_written(parse_duration, _seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d))+)$", "5s"),
+    AfterValidator(_in_a_century),
 ]
+Delay = Annotated[Duration, AfterValidator(_between(0, LATEST, _years))]
 Downtime = Annotated[
     float,
+    Field(allow_inf_nan=True),
+    AfterValidator(lambda s: s if s == math.inf else _in_a_century(s)),
     BeforeValidator(lambda value: math.inf if value == "forever" else parse_duration(value)),
     PlainSerializer(lambda s: "forever" if s == math.inf else _seconds(s), when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["10s", "forever"]}),
@@ -51,10 +112,16 @@ Downtime = Annotated[
 Size = Annotated[
     int,
     *_written(parse_size, "{}b".format, r"^\d+(\.\d+)?([bB]|[kmgtKMGT]([iI]?[bB])?)$", "512m"),
+    AfterValidator(_between(0, 2**63 - 1, format_size)),
 ]
+Memory = Annotated[Size, AfterValidator(_between(LEAST_MEMORY, 2**63 - 1, format_size))]
 Rate = Annotated[
-    int, *_written(parse_rate, "{}bit".format, r"^\d+(\.\d+)?[kmgKMG]?[bB][iI][tT]$", "100mbit")
+    int,
+    *_written(parse_rate, "{}bit".format, r"^\d+(\.\d+)?[kmgKMG]?[bB][iI][tT]$", "100mbit"),
+    AfterValidator(_between(SLOWEST, FASTEST, "{}bit".format)),
 ]
+Cores = Annotated[float, Field(strict=True, gt=0, le=10_000)]
+Glob = Annotated[str, Field(max_length=GLOB)]
 
 
 def _share(value: object) -> object:
@@ -85,6 +152,42 @@ def _word(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
-Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "number"]})]
-Env = dict[str, Word]
-Command = Annotated[list[Word], Field(min_length=1, examples=[["python", "train.py"]])]
+def _passable(text: str) -> str:
+    """Refuse what the kernel would not pass to a program."""
+    if (size := len(text.encode("utf-8", "surrogatepass"))) > WORD:
+        raise ValueError(f"a text of {size} bytes; {WORD:,} are the most that a program is given")
+    if "\0" in text:
+        raise ValueError("holds a NUL, which no program can be given")
+    return text
+
+
+def _variable(name: str) -> str:
+    """Refuse what would be another variable, or none."""
+    if not name:
+        raise ValueError("a variable has a name")
+    if "=" in name or not name.isprintable():
+        raise ValueError(f"{name!r} is no name of a variable; letters, digits and _")
+    return name
+
+
+def _runnable(command: list[str]) -> list[str]:
+    if not command[0].strip():
+        raise ValueError("its first word is empty; it names the program, such as python")
+    return command
+
+
+Word = Annotated[
+    str,
+    BeforeValidator(_word),
+    AfterValidator(_passable),
+    WithJsonSchema({"type": ["string", "number"]}),
+]
+Variable = Annotated[
+    str, AfterValidator(_variable), WithJsonSchema({"type": "string", "pattern": "^[^=]+$"})
+]
+Env = dict[Variable, Word]
+Command = Annotated[
+    list[Word],
+    Field(min_length=1, examples=[["python", "train.py"]]),
+    AfterValidator(_runnable),
+]

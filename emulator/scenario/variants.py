@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import yaml
 
 from emulator.errors import UsageError
+from emulator.limits import VARIANTS
+from emulator.wording import shown
 
 __all__ = ["Variant", "assignments", "parametrized", "unsettled", "variants", "written"]
 
@@ -52,17 +55,21 @@ def variants(
     fixed = {assignment.partition("=")[0] for assignment in given}
     seen: set[str] = set()
     for text in varied:
+        what = f"--vary {shown(text)}"
         key, equals, values = text.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"--vary {text} is not KEY=VALUE,VALUE.", _EXAMPLE)
+            raise UsageError(f"{what} is not KEY=VALUE,VALUE.", _EXAMPLE)
         key = key.strip()
         if key in seen:
-            raise UsageError(f"--vary {text}: {key} is varied twice.", "Give all values at once.")
+            raise UsageError(f"{what}: {key} is varied twice.", "Give all values at once.")
         if key in fixed:
-            raise UsageError(f"--vary {text}: {key} is also given a value.", "Leave one of them.")
+            raise UsageError(f"{what}: {key} is also given a value.", "Leave one of them.")
         seen.add(key)
-        options.append([f"{key}={value}" for value in _values(values, f"--vary {text}")])
+        options.append([f"{key}={value}" for value in _values(values, what)])
     left = unsettled(parametrize, fixed | seen)
+    count = math.prod([*(len(parametrize[key]) for key in left), *map(len, options)])
+    if count > VARIANTS:
+        raise UsageError(f"That makes {count:,} variants; {VARIANTS:,} are the most.")
     before = [[written(key, value) for value in parametrize[key]] for key in left]
     return [Variant(overrides) for overrides in product(*before, *options)]
 
@@ -111,7 +118,9 @@ def written(key: str, value: Any) -> str:  # noqa: ANN401  YAML
 def _values(text: str, what: str) -> list[str]:
     values: list[str] = []
     start = 0
-    for comma in (*_commas(text, what), len(text)):
+    for comma in chain(_commas(text, what), [len(text)]):
+        if len(values) >= VARIANTS:
+            raise UsageError(f"{what} has more than {VARIANTS:,} values.")
         value = text[start:comma].strip()
         if not value:
             raise UsageError(f"{what} has an empty value.", "`null` means nothing, '\"\"' no text.")

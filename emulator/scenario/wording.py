@@ -11,11 +11,14 @@ from typing import get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from emulator.scenario.document import KeyPath
 from emulator.scenario.model import Scenario
+from emulator.wording import shown
 
 __all__ = ["closest", "document_path", "explain"]
 
-KeyPath = tuple[str | int, ...]
+LONGEST_WORD = 60
+"""Characters of a word that another is likened to, which takes as long as both are together."""
 
 
 def document_path(loc: Iterable[str | int], data: object) -> KeyPath:
@@ -36,7 +39,7 @@ def document_path(loc: Iterable[str | int], data: object) -> KeyPath:
 def explain(detail: ErrorDetails) -> tuple[str, str]:
     """Return what is wrong, and what to write instead."""
     kind, context, given = detail["type"], detail.get("ctx", {}), detail.get("input")
-    written = json.dumps(given, default=str) if not isinstance(given, str) else repr(given)
+    written = shown(json.dumps(given, default=str) if not isinstance(given, str) else repr(given))
     if kind == "extra_forbidden":
         known = sorted(_fields_at(detail["loc"][:-1]))
         close = closest(str(detail["loc"][-1]), known)
@@ -47,6 +50,13 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
         return f"the key {written} is not text", "write it in quotes"
     if kind == "too_short":
         return "is empty", _example(detail["loc"])
+    if kind == "too_long":
+        return (
+            f"has {context['actual_length']:,} entries; {context['max_length']:,} are the most",
+            "",
+        )
+    if kind == "string_too_long":
+        return f"{written} is longer than {context['max_length']} characters", ""
     if kind == "string_type" and isinstance(given, int | float):
         return f"{written} should be text", f'write "{written}" in quotes'
     if kind == "missing":
@@ -118,5 +128,6 @@ def _example(loc: Sequence[str | int]) -> str:
 
 def closest(word: str, options: Iterable[str]) -> str:
     """Return the question whether the option most like `word` was meant, if one is like it."""
-    close = difflib.get_close_matches(word, list(options), n=1)
+    options = [option for option in options if len(option) <= LONGEST_WORD]
+    close = difflib.get_close_matches(word, options, n=1) if len(word) <= LONGEST_WORD else []
     return f"did you mean '{close[0]}'?" if close else ""

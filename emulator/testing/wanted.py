@@ -14,7 +14,7 @@ from emulator.baseline import Baselines, baseline_key
 from emulator.bundled import scenario_path
 from emulator.errors import UsageError
 from emulator.scenario.model import Scenario
-from emulator.scenario.reading import load, parse
+from emulator.scenario.reading import parse, scenario_text
 from emulator.scenario.variants import assignments
 from emulator.yardstick import Stored
 
@@ -114,8 +114,8 @@ def read(
         scenario = parse(text, file="the test", folder=folders[0], sets=overrides)
     else:
         path = _find(given, folders)
-        scenario = load(path, overrides)
-        text = path.read_text(encoding="utf-8")
+        text = scenario_text(path)
+        scenario = parse(text, file=str(path), folder=path.resolve().parent, sets=overrides)
     return Wanted(
         given,
         tuple(folders),
@@ -148,12 +148,15 @@ def _written(value: Any) -> Any:  # noqa: ANN401  whatever a test gives
 
 def _find(given: str | Path, folders: Sequence[Path]) -> Path:
     """Return the file: in one of the folders, or a bundled scenario. Raises UsageError."""
-    for folder in folders:
-        for name in (Path(given), Path(f"{given}.yaml")):
-            if (folder / name).is_file():
-                return folder / name
-    if (bundled := scenario_path(Path(given))).is_file():
-        return bundled
+    try:
+        for folder in folders:
+            for name in (Path(given), Path(f"{given}.yaml")):
+                if (folder / name).is_file():
+                    return folder / name
+        if (bundled := scenario_path(Path(given))).is_file():
+            return bundled
+    except OSError as error:  # a name too long
+        raise UsageError(f"Can't look for the scenario {given}: {error.strerror}.") from None
     places = ", ".join(dict.fromkeys(map(str, folders)))
     raise UsageError(
         f"There is no scenario {given} in {places}, and none that is bundled has that name."

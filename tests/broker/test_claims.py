@@ -159,7 +159,7 @@ def test_tasks_that_share_gpus_need_what_the_one_does_that_wants_most() -> None:
 
 
 def test_what_a_scenario_reserves_counts_instead_of_its_limits() -> None:
-    limits = "cluster: {worker: {replicas: 2, cpus: 1, memory: 1k, gpus: 1}}\n"
+    limits = "cluster: {worker: {replicas: 2, cpus: 1, memory: 8m, gpus: 1}}\n"
     both = scenario(limits + "reserve: {cpus: 0.5, memory: 7k}")
     assert need_of(both) == Need(cpus=0.5, memory=7 * 2**10, gpus=2)
     one = scenario(limits + "reserve: {memory: 1m}")

@@ -54,7 +54,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"image": "registry:5000/a/b@sha256:0"},
     {"image": {"dockerfile": str(HERE), "args": {"A": "b"}}},
     {"program": {"command": ["a"], "source": str(HERE), "env": {"A": 1, "B": 0.5, "C": "c"}}},
-    {"cluster": {"worker": 1000}},
+    {"cluster": {"worker": 500}},
     {"cluster": {"worker": {}}},
     {"cluster": {"worker": {"replicas": 2, "cpus": 0.5, "memory": "1.5GiB", "gpus": 1}}},
     {"cluster": {"worker": {"gpus": {"count": 2, "shared": True}, "image": "cpu"}}},
@@ -119,7 +119,7 @@ def test_models_and_schema_refuse_a_scenario_without(key: str) -> None:
         {"program": {"command": ["a"], "env": ["A=b"]}},
         {"cluster": {}},
         {"cluster": {"worker": 0}},
-        {"cluster": {"worker": 1001}},
+        {"cluster": {"worker": 501}},
         {"cluster": {"worker": True}},
         {"cluster": {"worker": "2"}},
         {"cluster": {"worker": None}},
@@ -192,7 +192,7 @@ def test_models_and_schema_refuse(keys: dict[str, Any]) -> None:
         ({"parametrize": {" ": [1]}}, "' ' is no key"),
         ({"parametrize": {"parametrize.seed": [1]}}, "can't be varied"),
         ({"reference": {"parametrize": {}}}, "can't be varied"),
-        ({"parametrize": {k: [*range(11)] for k in "abc"}}, "makes 1331 variants; a thousand"),
+        ({"parametrize": {k: [*range(11)] for k in "abc"}}, "makes 1,331 variants; 1,000 are"),
         ({"parametrize": {"seed": [date(2026, 1, 2)]}}, "neither text nor a number"),
         ({"reference": {"seed": {1: 2}}}, "the key 1 is not text"),
         ({"marks": [{"timeout": float("inf")}]}, "neither text nor a number"),
@@ -284,8 +284,8 @@ def test_what_is_written_down_reads_back_the_same(keys: dict[str, Any]) -> None:
 
 
 @given(
-    st.floats(0, 1e18, allow_nan=False).map(lambda seconds: f"{seconds:.12f}s"),
-    st.integers(0, 2**80).map(lambda size: f"{size}k"),
+    st.floats(0, 3e9, allow_nan=False).map(lambda seconds: f"{seconds:.12f}s"),
+    st.integers(6 * 2**10, 2**53 - 1).map(lambda size: f"{size}k"),
 )
 def test_every_duration_and_size_reads_back_the_same(duration: str, size: str) -> None:
     made = make(timeout=duration, cluster={"worker": {"memory": size}})

@@ -14,6 +14,7 @@ from emulator.errors import ScenarioError, UsageError
 from emulator.scenario.model import Gpus, Restart, Role
 from emulator.scenario.reading import load, parse
 from emulator.scenario.strikes import Trigger
+from emulator.wording import shown
 
 GOOD = """\
 name: good
@@ -116,9 +117,7 @@ def outcome(text: str, *sets: str) -> str:
 )
 def test_a_wrong_section_is_told_by_line_with_a_hint(added: str, problem: str) -> None:
     (found,) = problems(GOOD + "\n# a comment\n" + added)
-    # A key that is no text has no line of its own.
-    place = "s.yaml: " if added[0].isdigit() else "s.yaml:10: "
-    assert found.startswith(place + problem)
+    assert found.startswith("s.yaml:10: " + problem)
 
 
 def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images() -> None:
@@ -154,7 +153,11 @@ def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images()
             '4: program.env.DEBUG: true or false is no text; write "true" in quotes',
         ),
         ('{STEPS: "100"}', "{A: }", "4: program.env.A: null should be text"),
-        ('{STEPS: "100"}', "{NO: a}", "4: program.env.0: the key false is not text (write it"),
+        (
+            '{STEPS: "100"}',
+            "{NO: a}",
+            "4: program.env.NO: the key NO is not text (write it in quotes)",
+        ),
         (
             '{STEPS: "100"}',
             "[A]",
@@ -385,7 +388,7 @@ def test_mistakes_of_variants_are_told_with_all_others() -> None:
     ("assignment", "left"),
     [
         ("seed=3", ["cluster.worker", "faults.0.at"]),
-        ("cluster.worker=1000", ["faults.0.at"]),
+        ("cluster.worker=499", ["faults.0.at"]),
         ("cluster={worker: 5, chief: 1}", ["faults.0.at"]),
         ("cluster.worker.cpus=2", ["cluster.worker", "faults.0.at"]),
         ("faults.0.at=1s", ["cluster.worker"]),
@@ -437,14 +440,12 @@ def test_whatever_is_parametrized_it_is_read_or_refused(varied: object, referenc
         ("name: [x\n", "s.yaml:2: not valid YAML: expected ',' or ']'"),
         ("name: 'x\n", "s.yaml:2: not valid YAML: found unexpected end of stream"),
         ("name: x\n---\nname: y\n", "s.yaml:2: not valid YAML: but found another document"),
-        ("name: !secret x\n", "s.yaml:1: not valid YAML: could not determine a constructor"),
-        ("? [a]\n: b\n", "s.yaml:1: not valid YAML: found unhashable key"),
+        ("name: !secret x\n", "s.yaml:1: not valid YAML: the tag '!secret' means nothing"),
         ("name: x\nb: \0\n", "s.yaml:2: not valid YAML: the character #x0000 is not allowed"),
         ("a: \x1b[1m", "s.yaml:1: not valid YAML: the character #x001b is not allowed"),
-        ("name: 2024-02-30\n", "s.yaml: not valid YAML: day is out of range for month"),
-        ("seed: " + "9" * 5000, "s.yaml: not valid YAML: Exceeds the limit"),
-        ("name: &a [*a]\n", "s.yaml: not valid YAML: nested too deeply"),
-        ("[" * 3000, "s.yaml: not valid YAML: nested too deeply"),
+        ("name: 2024-02-30\n", "s.yaml:1: not valid YAML: day is out of range for month"),
+        ("name: &a [*a]\n", "s.yaml:1: not valid YAML: a list or mapping that holds itself"),
+        ("name: x\na: " + "[" * 3000, "s.yaml:2: not valid YAML: nested too deeply: 50 lists"),
     ],
     ids=lambda value: value[:40].encode("unicode_escape").decode(),
 )
@@ -467,7 +468,9 @@ def test_a_file_that_is_no_text_is_refused_with_a_way_on(tmp_path: Path) -> None
     assert "emulate init" in refused.value.hint
 
 
-@pytest.mark.parametrize(("name", "why"), [("gone", "No such file"), (".", "Is a directory")])
+@pytest.mark.parametrize(
+    ("name", "why"), [("gone", "No such file"), (".", "it is a folder, not a file")]
+)
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path, name: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         load(tmp_path / name)
@@ -622,7 +625,7 @@ def test_an_override_that_can_not_be_applied_is_refused_in_one_line(
         parse(GOOD, sets=[assignment])
     assert not isinstance(refused.value, ScenarioError)
     assert why in str(refused.value)
-    assert f"--set {assignment}" in str(refused.value)
+    assert f"--set {shown(assignment)}" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

@@ -1,0 +1,126 @@
+r"""Regular expressions over what tasks print: found in time that grows with the line, never faster.
+
+Python's own engine tries one way after another and may need longer than anybody waits, for a line
+that nobody foresaw. RE2 reads each byte of a line once. In return it has no lookaround and no
+backreferences, and `\d`, `\w`, `\s` and `\b` mean ASCII.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+
+import re2
+
+__all__ = ["Pattern", "compiled"]
+
+LENGTH = 1000
+"""Characters of a pattern."""
+PROGRAM = 10_000
+"""Instructions that a pattern is compiled to: `[a-z]{100}` is a hundred and some."""
+WORK = 2**28
+"""Instructions times bytes that one search may take in the worst case: about two seconds."""
+
+MEMORY = 2**19
+"""Bytes that a pattern may take; a compiler that may take more also takes longer to give up."""
+
+_REASONS: Mapping[str, str] = {
+    "(?=": "it looks ahead",
+    "(?!": "it looks ahead",
+    "(?<=": "it looks behind",
+    "(?<!": "it looks behind",
+    "(?P": "it refers back to a group, or a group's name is no name",
+    "(?>": "it has an atomic group",
+    "(?(": "it has a condition",
+    "(?#": "it has a comment",
+    "(?x": "it has the flag x",
+}
+"""What RE2 has not, by what it complains of."""
+_AT_MOST = re.compile(r"\{,[0-9]*\}")
+
+
+def _options(*, groups: bool) -> re2.Options:
+    options = re2.Options()
+    options.max_mem = MEMORY
+    options.log_errors = False  # it would write them to stderr itself
+    options.never_capture = not groups
+    return options
+
+
+_GROUPS, _NO_GROUPS = _options(groups=True), _options(groups=False)
+
+
+class Pattern:
+    """A regular expression. Raises ValueError with the reason where it is none, or one too large.
+
+    It looks at the first MiB of a line; at less where the pattern has hundreds of alternatives.
+    """
+
+    def __init__(self, text: str, *, groups: bool = True) -> None:
+        if len(text) > LENGTH:
+            raise ValueError(
+                f"a regular expression has at most {LENGTH} characters, not {len(text)}"
+            )
+        if counted := _AT_MOST.search(text):
+            raise ValueError(f"write {{0,...}} for {counted[0]} in {text!r}")
+        try:
+            made = re2.compile(text.encode(), _GROUPS if groups else _NO_GROUPS)
+        except UnicodeEncodeError:
+            raise ValueError(f"{text!r} holds half of a character") from None
+        except re2.error as error:
+            raise ValueError(_refusal(text, error)) from None
+        if made.programsize > PROGRAM:
+            raise ValueError(_too_large(text))
+        self._search = made.search
+        self._most = WORK // made.programsize
+        self.names: Mapping[str, int] = {
+            name.decode("utf-8", "replace"): number for name, number in made.groupindex.items()
+        }
+        """Its named groups, with their numbers."""
+
+    def search(self, line: str) -> _Groups | None:
+        """Return what its groups hold where it is found first; None where it is not."""
+        found = self._search(line.encode("utf-8", "replace")[: self._most])
+        return None if found is None else _Groups(found)
+
+    def found(self, line: str) -> bool:
+        """Say whether it is found in the line."""
+        return self._search(line.encode("utf-8", "replace")[: self._most]) is not None
+
+
+class _Groups:
+    """What the groups of a pattern hold."""
+
+    def __init__(self, match: re2._Match) -> None:
+        self._match = match
+
+    def __getitem__(self, group: int) -> str | None:
+        """Return what a group holds, by its number; None where it took no part."""
+        held: bytes | None = self._match[group]
+        return None if held is None else held.decode("utf-8", "replace")
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(text: str) -> Pattern:
+    """Return a pattern that only finds, compiled once. Raises ValueError."""
+    return Pattern(text, groups=False)
+
+
+def _refusal(text: str, error: Exception) -> str:
+    """Return why a text is no pattern, in a sentence (pure)."""
+    said = error.args[0] if error.args else b""
+    why = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    kind, _, culprit = why.partition(": ")
+    lacking = "; RE2, which never hangs, has no such thing"
+    if kind == "invalid perl operator":
+        return f"{text!r} is not a regular expression: {_REASONS.get(culprit, why)}{lacking}"
+    if kind == "invalid escape sequence" and culprit[1:].isdigit():
+        return f"{text!r} is not a regular expression: it refers back to a group{lacking}"
+    if kind.startswith("pattern too large"):
+        return _too_large(text)
+    return f"{text!r} is not a regular expression: {why}"
+
+
+def _too_large(text: str) -> str:
+    return f"{text!r} is too large a regular expression; write fewer or smaller repetitions"

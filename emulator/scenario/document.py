@@ -1,0 +1,249 @@
+"""The text of a scenario -> plain data that knows its lines (pure).
+
+YAML can say more than a scenario needs: tags that make objects, aliases that stand for a million
+values, keys that are dates. Here it is read as text, numbers, lists and mappings with text for
+keys, within the limits of `emulator/limits.py`; whatever else stands there is a mistake with its
+line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from yaml.reader import ReaderError
+
+from emulator.limits import DEPTH, SCENARIO_BYTES, VALUES
+from emulator.units import format_size
+
+__all__ = ["Document", "KeyPath", "Mistake", "NotYaml", "read", "value"]
+
+KeyPath = tuple[str | int, ...]
+
+_TAG = "tag:yaml.org,2002:"
+_NUMBER = 64
+"""Characters of a number; longer ones take long to read and are none that a machine can hold."""
+_LARGEST = 2**63 - 1
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""All control characters but tab and newline, and halves of characters."""
+_HALVES = re.compile(r"[\ud800-\udbff][\udc00-\udfff]")
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Something that stands in a document and can't be meant."""
+
+    path: KeyPath
+    line: int
+    message: str
+    hint: str = ""
+
+
+@dataclass
+class Document:
+    """What a text says."""
+
+    data: Any = None
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    """Of every key and list entry."""
+    mistakes: list[Mistake] = field(default_factory=list)
+
+
+class NotYaml(Exception):
+    """A text can't be read: why, and in which line (0: unknown)."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(why)
+        self.line = line
+
+
+def read(text: str) -> Document:
+    """Return what a text says, with its mistakes. Raises NotYaml."""
+    if len(text) > SCENARIO_BYTES:
+        raise NotYaml(0, f"it has more than {format_size(SCENARIO_BYTES)}")
+    try:
+        loader = _Loader(text)
+    except ReaderError as error:
+        what = f"the character #x{int(error.character):04x} is not allowed"
+        raise NotYaml(text.count("\n", 0, error.position) + 1, what) from None
+    try:
+        root = loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise NotYaml(mark.line + 1 if mark else 0, str(error.problem)) from None
+    except ValueError as error:  # an escape beyond Unicode, a version of thousands of digits
+        raise NotYaml(loader.line + 1, str(error)) from None
+    document = Document()
+    if root is not None:
+        document.data = _Builder(loader, document).built(root, ())
+    return document
+
+
+def value(text: str) -> Any:  # noqa: ANN401  YAML
+    """Return the value that a text stands for. Raises NotYaml, also for a mistake in it."""
+    document = read(text)
+    for mistake in document.mistakes:
+        where = f"{'.'.join(map(str, mistake.path))}: " if mistake.path else ""
+        raise NotYaml(mistake.line, where + mistake.message)
+    return document.data
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes within limits, as they come: what is too much is never all there."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._count = self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
+        """Compose the next node, and all in it."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        line = event.start_mark.line + 1
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!", f"{_TAG}str"):
+            shown = tag.replace(_TAG, "!!")
+            raise NotYaml(line, f"the tag {shown!r} means nothing in a scenario; leave it out")
+        self._count += 1
+        self._depth += 1
+        if self._count > VALUES:
+            raise NotYaml(line, _TOO_MANY)
+        if self._depth > DEPTH:
+            raise NotYaml(line, f"nested too deeply: {DEPTH} lists and mappings are the most")
+        try:
+            node: yaml.Node | None = super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+        return node
+
+
+_Pair = tuple[str, yaml.ScalarNode, yaml.Node]
+_TOO_MANY = f"it says more than {VALUES:,} keys and values, aliases written out"
+
+
+class _Builder:
+    """Makes data of nodes, aliases written out: what each stands for counts."""
+
+    def __init__(self, loader: _Loader, document: Document) -> None:
+        self._loader = loader
+        self._document = document
+        self._count = 0
+        self._around: list[yaml.Node] = []
+        """The nodes that the present one is in."""
+
+    def built(self, node: yaml.Node, path: KeyPath) -> Any:  # noqa: ANN401  YAML
+        """Return what a node stands for. Raises NotYaml."""
+        self._enter(node)
+        try:
+            match node:
+                case yaml.MappingNode():
+                    return self._mapping(node, path)
+                case yaml.SequenceNode():
+                    return self._sequence(node, path)
+            return self._scalar(node, path)
+        finally:
+            self._around.pop()
+
+    def _enter(self, node: yaml.Node) -> None:
+        self._count += 1
+        line = node.start_mark.line + 1
+        if self._count > VALUES:
+            raise NotYaml(line, _TOO_MANY)
+        if any(node is one for one in self._around):
+            raise NotYaml(line, "a list or mapping that holds itself")
+        if len(self._around) >= DEPTH:
+            raise NotYaml(line, f"nested too deeply: {DEPTH} lists and mappings are the most")
+        self._around.append(node)
+
+    def _sequence(self, node: yaml.SequenceNode, path: KeyPath) -> list[Any]:
+        made = []
+        for index, inner in enumerate(node.value):
+            self._document.lines[*path, index] = inner.start_mark.line + 1
+            made.append(self.built(inner, (*path, index)))
+        return made
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for name, key, inner in self._pairs(node, path):
+            self._document.lines[*path, name] = key.start_mark.line + 1
+            made[name] = self.built(inner, (*path, name))
+        return made
+
+    def _pairs(self, node: yaml.MappingNode, path: KeyPath) -> Iterator[_Pair]:
+        """Yield the keys of a mapping with their values: first those that it takes from others."""
+        own: dict[str, _Pair] = {}
+        for key, inner in node.value:
+            if key.tag == f"{_TAG}merge":
+                yield from self._merged(inner, path)
+            elif not isinstance(key, yaml.ScalarNode) or key.tag != f"{_TAG}str":
+                shown = (*path, key.value or "null") if isinstance(key, yaml.ScalarNode) else path
+                self._note(shown, key, _no_key(key), "write it in quotes")
+            else:
+                self._count += 1
+                name = self._see_to_text(key, (*path, key.value))
+                if name in own:
+                    message = "is given twice; only the last one would count"
+                    self._note((*path, name), key, message)
+                own[name] = name, key, inner
+        yield from own.values()
+
+    def _merged(self, node: yaml.Node, path: KeyPath) -> Iterator[_Pair]:
+        """Yield what `<<` brings in: the first of several mappings that has a key counts."""
+        self._enter(node)
+        match node:
+            case yaml.MappingNode():
+                yield from self._pairs(node, path)
+            case yaml.SequenceNode():
+                for inner in reversed(node.value):
+                    if not isinstance(inner, yaml.MappingNode):
+                        self._note(path, inner, "`<<` takes mappings")
+                        continue
+                    yield from self._merged(inner, path)
+            case _:
+                self._note(path, node, "`<<` takes a mapping, such as `<<: *base`")
+        self._around.pop()
+
+    def _scalar(self, node: yaml.Node, path: KeyPath) -> Any:  # noqa: ANN401  YAML
+        kind = node.tag.removeprefix(_TAG)
+        if kind in ("int", "float", "timestamp", "bool", "null"):
+            if len(node.value) > _NUMBER:
+                self._note(path, node, "a number of so many digits is none that a machine holds")
+                return 0
+            try:
+                made = getattr(self._loader, f"construct_yaml_{kind}")(node)
+            except (ValueError, OverflowError) as error:  # 30 February
+                raise NotYaml(node.start_mark.line + 1, str(error)) from None
+            if kind == "int" and abs(made) > _LARGEST:
+                hint = f'if it is text, write "{node.value}" in quotes'
+                self._note(path, node, "a whole number of more than 64 bits", hint)
+                return 0
+            return made
+        return self._see_to_text(node, path)
+
+    def _see_to_text(self, node: yaml.Node, path: KeyPath) -> str:
+        """Return a text, halves of characters put together; note what no text may hold."""
+        text: str = _HALVES.sub(
+            lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), node.value
+        )
+        if found := _CONTROL.search(text):
+            half = found[0] >= "\ud800"
+            what = "half of a character" if half else "a control character"
+            self._note(path, node, f"holds {what}, {found[0]!r}", "leave it out")
+            return _CONTROL.sub("?", text)
+        return text
+
+    def _note(self, path: KeyPath, node: yaml.Node, message: str, hint: str = "") -> None:
+        mistake = Mistake(path, node.start_mark.line + 1, message, hint)
+        self._document.mistakes.append(mistake)
+
+
+def _no_key(key: yaml.Node) -> str:
+    """Return why a node is no key (pure)."""
+    match key:
+        case yaml.MappingNode():
+            return "a mapping can't be a key"
+        case yaml.SequenceNode():
+            return "a list can't be a key"
+    return f"the key {key.value or 'null'} is not text"

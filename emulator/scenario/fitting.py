@@ -1,0 +1,150 @@
+"""Mistakes that lie between sections of a scenario: right alone, wrong together (pure).
+
+Single values are checked by the models, before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from emulator import rendezvous
+from emulator.limits import GIVEN_BYTES, LINKS, STRIKES, TASKS
+from emulator.scenario import faults
+from emulator.scenario.document import KeyPath
+from emulator.scenario.model import ROLES, Scenario
+from emulator.scenario.targets import link_count, matches, strike_count
+from emulator.scenario.wording import closest
+from emulator.units import format_size
+
+__all__ = ["Misfit", "misfits"]
+
+_ROLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """One mistake: where it stands, what is wrong, and what to write instead."""
+
+    path: KeyPath
+    message: str
+    hint: str = ""
+    key: KeyPath = ()
+    """The key that is named, where it is another than the one whose line is told."""
+
+    @property
+    def named(self) -> KeyPath:
+        """The key that is named."""
+        return self.key or self.path
+
+
+def misfits(scenario: Scenario, broken: frozenset[str] = frozenset()) -> Iterator[Misfit]:
+    """Yield what does not fit together; nothing that would rest on a `broken` section."""
+    count = sum(spec.replicas for spec in scenario.cluster.values())
+    if not broken & {"cluster", "framework"}:
+        yield from _of_roles(scenario)
+    if not broken & {"program", "cluster", "framework"}:
+        yield from _of_variables(scenario)
+    if "cluster" not in broken and count > TASKS:
+        yield Misfit(("cluster",), f"has {count:,} tasks; {TASKS:,} are the most")
+    elif not broken & {"cluster", "faults", "network"}:
+        tasks = [f"{r}-{i}" for r, spec in scenario.cluster.items() for i in range(spec.replicas)]
+        yield from _of_faults(scenario, tasks)
+    if not broken & {"program", "cluster"} and (given := _given(scenario)) > GIVEN_BYTES:
+        message = f"gives its tasks {format_size(given)} of commands and variables"
+        yield Misfit(("cluster",), message, f"{format_size(GIVEN_BYTES)} are the most")
+    if not broken & {"expect", "reference"}:
+        throughput = scenario.expect.throughput
+        if throughput and throughput.of == "reference" and not scenario.reference:
+            hint = "say what makes it: `reference: {cluster.worker: 1}`"
+            yield Misfit(("expect", "throughput", "of"), "there is no reference", hint)
+    if not broken & {"cluster", "success"}:
+        yield from _of_success(scenario)
+
+
+def _given(scenario: Scenario) -> int:
+    """Return how many characters the commands and variables of all tasks have together."""
+    program = scenario.program
+    return sum(
+        spec.replicas
+        * sum(
+            len(text)
+            for text in (
+                *(spec.command or program.command),
+                *(part for env in (program.env, spec.env) for pair in env.items() for part in pair),
+            )
+        )
+        for spec in scenario.cluster.values()
+    )
+
+
+def _of_success(scenario: Scenario) -> Iterator[Misfit]:
+    roles = scenario.cluster.keys()
+    if scenario.success == "chief" and not roles & {"chief", "master"}:
+        hint = "add `chief: 1` to cluster, or write `success: auto`"
+        yield Misfit(("success",), "'chief' decides, but the cluster has none", hint)
+    if scenario.success == "all-workers" and "worker" not in roles:
+        hint = "add `worker: 2` to cluster, or write `success: auto`"
+        yield Misfit(("success",), "'all-workers' decide, but the cluster has none", hint)
+
+
+def _of_roles(scenario: Scenario) -> Iterator[Misfit]:
+    framework = scenario.framework
+    known = ROLES.get(framework)
+    for role, spec in scenario.cluster.items():
+        path: KeyPath = ("cluster", role)
+        if known is None:
+            if not _ROLE_NAME.fullmatch(role):
+                hint = "lower-case letters, digits and dashes, at most 32"
+                yield Misfit(path, "can't be part of a host name", hint)
+        elif role not in known:
+            hint = f"roles of {framework}: {', '.join(known)}"
+            if role == "master" and framework == "tensorflow":
+                hint = "TF2 rejects 'master'; write 'chief'"
+            yield Misfit(path, "unknown role", closest(role, known) or hint)
+        elif role in ("chief", "master") and spec.replicas > 1:
+            message = f"{spec.replicas} of them; there can be only one {role}"
+            yield Misfit((*path, "replicas"), message, key=path)
+
+
+def _of_variables(scenario: Scenario) -> Iterator[Misfit]:
+    """Yield variables that would take the place of those that tell a task who it is."""
+    given: list[tuple[KeyPath, dict[str, str]]] = [(("program", "env"), scenario.program.env)]
+    given += [(("cluster", role, "env"), spec.env) for role, spec in scenario.cluster.items()]
+    for path, variables in given:
+        for name in variables:
+            if hint := rendezvous.taken(name, scenario.framework):
+                yield Misfit((*path, name), "is set by the emulator itself", hint)
+
+
+def _of_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[Misfit]:
+    """Yield targets and triggers of faults that name no task, and faults that are too many."""
+    for number, fault in enumerate(scenario.faults):
+        for keys, pattern in dict.fromkeys(fault.named()):
+            if not matches(pattern, tasks):
+                hint = closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
+                yield Misfit(("faults", number, *keys), f"no task is called {pattern!r}", hint)
+    for number, key, message, hint in faults.misfits(scenario.faults, tasks):
+        yield Misfit(("faults", number, key), message, hint)
+    strikes, links = 0, 0
+    if scenario.network.delay or scenario.network.bandwidth is not None:
+        links = len(tasks) * (len(tasks) - 1)
+        if links > LINKS:
+            yield _too_many_links(("network",))
+            return
+    for number, fault in enumerate(scenario.faults):
+        strikes += strike_count(fault, tasks)
+        links += link_count(fault.random or fault, tasks)
+        if strikes > STRIKES:
+            message = f"these are more than {STRIKES:,} strikes, counted by task"
+            yield Misfit(("faults", number), message, "fewer rows, a smaller `max` or glob")
+            return
+        if links > LINKS:
+            yield _too_many_links(("faults", number))
+            return
+
+
+def _too_many_links(path: KeyPath) -> Misfit:
+    message = f"a network between so many tasks has more than {LINKS:,} pairs of them"
+    return Misfit(path, message, "name fewer tasks, or make the cluster smaller")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -12,10 +13,15 @@ import pytest
 from docker.types import IPAMConfig, IPAMPool
 
 import emulator
+from emulator.engines import docker_heartbeat
+from emulator.engines.docker import DockerEngine
 from emulator.engines.docker_requests import METADATA, container_request
-from emulator.errors import EngineError
+from emulator.errors import EngineError, EngineLost
 from emulator.plan import Site, make_plan
-from emulator.scenario.reading import parse
+from emulator.record.folder import Entry, runs_in
+from emulator.results import Listener
+from emulator.run import up
+from emulator.scenario.reading import load, parse
 from tests.conftest import Emulate
 from tests.engines.own_engine import OwnEngine, own_engine
 
@@ -160,3 +166,39 @@ def test_a_strike_that_needs_an_image_that_can_not_be_built_fails_and_hurts_nobo
         assert cluster.status()["state"] == "running"
         cluster.stop()
         assert cluster.wait().outcome == "interrupted"
+
+
+# --- An engine that hangs ------------------------------------------------------------------------
+
+
+def test_an_engine_that_hangs_in_the_middle_of_a_run_is_lost(
+    tmp_path: Path, own: OwnEngine, tiny_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks print nothing, and nothing is asked of it: without a heartbeat nobody notices."""
+    monkeypatch.setattr(docker_heartbeat, "EVERY", 0.2)
+    monkeypatch.setenv("DOCKER_HOST", own.host)
+    engine = DockerEngine()
+    engine.api.timeout = 3
+    path = scenario(tmp_path, tiny_image, "sleep 1000")
+    running = threading.Event()
+
+    def entry(happened: Entry) -> None:
+        if happened.event == "all-running":
+            running.set()
+            own.freeze()
+
+    try:
+        with pytest.raises(EngineLost, match="The Docker engine went away"):
+            up(
+                load(path),
+                engine,
+                text=path.read_text(),
+                out=tmp_path / "runs",
+                reports=False,
+                listener=Listener(entry=entry),
+            )
+        assert running.is_set()
+    finally:
+        own.thaw()
+    for record in runs_in(tmp_path / "runs"):
+        DockerEngine().tear_down(record.run_id)

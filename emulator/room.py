@@ -35,7 +35,7 @@ class Disk:
 
 def disk(what: str, folder: Path, wanted: int = FOR_RUNS) -> Iterator[Disk]:
     """Yield the disk below a folder, or below the nearest one that is there; none if unknown."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         there = next(path for path in (folder, *folder.parents) if path.exists())
         yield Disk(what, folder, shutil.disk_usage(there).free, wanted, os.stat(there).st_dev)
 

@@ -12,6 +12,7 @@ __all__ = ["PROCESSES", "Limits", "of_machine", "reserved"]
 
 PROCESSES = 32_768
 """Processes and threads of one task; a TensorFlow chief was seen with 21,000."""
+MIB = 2**20
 LEAST_RESERVE = 2**30
 RESERVED_SHARE = 0.1
 
@@ -29,7 +30,8 @@ class Limits(BaseModel):
 
 def of_machine(memory: int) -> Limits:
     """Return the limits of each task on a machine with so many bytes of memory."""
-    return Limits(memory=memory - reserved(memory), processes=PROCESSES)
+    whole = (memory - reserved(memory)) // MIB * MIB  # the kernel rounds it down to pages
+    return Limits(memory=whole, processes=PROCESSES)
 
 
 def reserved(memory: int) -> int:

@@ -25,6 +25,7 @@ from emulator.engines.base import CAPABILITIES, Found, Inbox, Life
 from emulator.engines.docker_addresses import Addresses, has_ipv6, make_network
 from emulator.engines.docker_addresses import found as found_addresses
 from emulator.engines.docker_connection import connect, saying, unless_gone
+from emulator.engines.docker_heartbeat import Heartbeat
 from emulator.engines.docker_memory import squeeze
 from emulator.engines.docker_network import Shaper, missing_parts
 from emulator.engines.docker_output import Output
@@ -81,6 +82,7 @@ class DockerEngine:
         self._info: dict[str, Any] | None = None
         self._shaper: Shaper | None = None
         self._equipped = False
+        self._heartbeat: Heartbeat | None = None
         self._addresses: Addresses | None = None
         self._has_ipv6 = False
         self._lock = threading.Lock()
@@ -186,6 +188,7 @@ class DockerEngine:
     def _enter(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         self._plan = plan
         self._output.enter(inbox)
+        self._heartbeat = Heartbeat(self._api, inbox)
         self._common = labels(plan, folder)
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
@@ -347,6 +350,8 @@ class DockerEngine:
 
     def close(self) -> None:
         """Close the connections; containers go on."""
+        if self._heartbeat:
+            self._heartbeat.stop()
         self._api.close()
 
     # --- Effects --------------------------------------------------------------------------------

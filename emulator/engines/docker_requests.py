@@ -16,6 +16,8 @@ from emulator.program import Part, ready
 __all__ = [
     "FOLDER",
     "HOST",
+    "METADATA",
+    "NO_IPV6",
     "RUN",
     "SHARED",
     "TASK",
@@ -36,8 +38,10 @@ FOLDER, HOST = "emulator.folder", "emulator.host"
 
 SHARED = "/shared"
 WORKDIR = "/job"
-METADATA, METADATA_IPV6 = "169.254.169.254", "fd00:ec2::254"
+METADATA = "169.254.169.254"
 """Where machines of a cloud ask for their own credentials."""
+NO_IPV6 = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
+"""There is such an address of IPv6 as well, which the engine gives to no task (it is not local)."""
 CPU_PERIOD = 100_000
 """Microseconds; the kernel's default."""
 
@@ -110,9 +114,9 @@ def container_request(
     endpoint: dict[str, Any] = {"Aliases": [task.name]}
     ipam: dict[str, Any] = {"IPv4Address": address} if address else {}
     if closes_metadata(plan):
-        # The engine gives the task these addresses itself before the program begins, at each start:
+        # The engine gives the task this address itself before the program begins, at each start:
         # what is sent there stays in the task, where nobody listens.
-        ipam["LinkLocalIPs"] = [METADATA, *([METADATA_IPV6] if ipv6 else [])]
+        ipam["LinkLocalIPs"] = [METADATA]
     if ipam:
         endpoint["IPAMConfig"] = ipam
     host_config: dict[str, Any] = {
@@ -123,6 +127,8 @@ def container_request(
         "SecurityOpt": ["no-new-privileges"],
         "LogConfig": {"Type": "json-file", "Config": {}},
     }
+    if closes_metadata(plan) and ipv6:
+        host_config["Sysctls"] = NO_IPV6
     if task.cpus is not None:
         # Not NanoCpus: a limit that was set by it can't be changed later in a running container.
         host_config |= {"CpuPeriod": CPU_PERIOD, "CpuQuota": cpu_quota(task.cpus)}

@@ -12,6 +12,8 @@ import yaml
 
 from emulator.baseline import Baselines, machine
 from emulator.cli import setting_up
+from emulator.engines.docker import DockerEngine
+from emulator.task_limits import of_machine
 from emulator.yardstick import Stored
 from tests.conftest import Emulate, own
 from tests.engines.listeners import instead_of_docker
@@ -174,7 +176,9 @@ def test_auto_is_an_error_where_a_configured_docker_does_not_answer(
         ("cluster.worker.memory=1g", "a memory limit for worker"),
         ("cluster.worker.cpus=1", "a CPU limit for worker"),
         ("cluster.worker.gpus=1", "GPUs for worker"),
+        ("cluster.worker.processes=100", "a limit of processes for worker"),
         ("network.internet=false", "a network without internet"),
+        ("network.metadata=closed", "a closed metadata address"),
         ("network.delay=5ms", "network delay"),
     ],
 )
@@ -206,6 +210,51 @@ def test_plan_shows_everything_and_starts_nothing(emulate: Emulate, tmp_path: Pa
     assert config["task"] == {"type": "chief", "index": 0}
     assert len(plan["requests"]) == 4
     assert not (tmp_path / "runs").exists()
+
+
+def test_plan_says_that_processes_have_no_limits(emulate: Emulate, hello: Path) -> None:
+    shown = emulate("plan", hello, "--engine", "process").stdout
+    assert "limits: the process engine limits neither memory nor processes" in shown
+    (task, _) = emulate("plan", hello, "--engine", "process", "--json").json["tasks"]
+    assert task["defaults"] == {"memory": None, "processes": None}
+
+
+@pytest.mark.docker
+def test_plan_shows_the_limits_that_a_task_has_by_default(
+    emulate: Emulate, hello: Path, docker_engine: DockerEngine
+) -> None:
+    limits = of_machine(docker_engine.capacity().memory)
+    shown = emulate("plan", hello, "--engine", "docker", "--set", "cluster.worker.memory=1g").stdout
+    assert "1.0 GiB, 32768 processes*" in shown
+    assert "* is a default of each task" in shown
+    planned = emulate("plan", hello, "--engine", "docker", "--json").json
+    assert planned["tasks"][0]["defaults"] == limits.model_dump()
+    created = [one for one in planned["requests"] if one["request"] == "create container"]
+    for request in created:
+        assert request["HostConfig"]["Memory"] == limits.memory
+        assert request["HostConfig"]["PidsLimit"] == 32_768
+
+
+def test_a_disk_that_is_nearly_full_is_said_before_the_start(
+    emulate: Emulate, tmp_path: Path, hello: Path
+) -> None:
+    if os.geteuid():
+        pytest.skip("a small disk takes root")
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = f'mount -t tmpfs -o size=16m none {small} && cd {small} && exec "$@"'
+    tried = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mount, "sh", "true"], capture_output=True, check=False
+    )
+    if tried.returncode:
+        pytest.skip("a small disk takes unshare and tmpfs")
+    emulate.prefix = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    for command in ("plan", "up"):
+        done = emulate(command, hello, "--engine", "process")
+        assert done.returncode == 0, done.stderr
+        said = " ".join((done.stdout + done.stderr).split())
+        assert "the disk of the run folder" in said
+        assert "16 MiB left; 2.0 GiB or more should be free" in said
 
 
 def test_plan_for_people_shows_tf_config_and_rules(emulate: Emulate) -> None:

@@ -4,6 +4,7 @@
     ├── UsageError               exit 2   the command line is wrong
     │   ├── InUse                exit 2   another emulate is at work on the run
     │   ├── ScenarioError        exit 2   the scenario is wrong; carries every problem
+    │   ├── Misfit               exit 2   a value is more than the engine's machine has
     │   └── Unsupported          exit 2   the scenario asks for what this engine can't do
     ├── EngineError              exit 4   the engine refused or failed
     │   ├── EngineMissing        exit 4   no engine answers
@@ -30,6 +31,7 @@ __all__ = [
     "EngineMissing",
     "ImageError",
     "InUse",
+    "Misfit",
     "Problem",
     "RecordError",
     "ScenarioError",
@@ -72,6 +74,14 @@ class UsageError(EmulatorError):
 
 class InUse(UsageError):
     """Another emulate holds the run's lock."""
+
+
+class Misfit(UsageError):
+    """A value of a scenario that the chosen engine's machine can't give, see `reading.placed`."""
+
+    def __init__(self, path: tuple[str, ...], message: str, hint: str = "") -> None:
+        super().__init__(f"{'.'.join(path)}: {message}.", f"{hint[:1].upper()}{hint[1:]}.")
+        self.path, self.problem = path, (message, hint)
 
 
 @dataclass(frozen=True)

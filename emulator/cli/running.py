@@ -31,6 +31,7 @@ from emulator.cli.comparing import up_variants
 from emulator.engines import choose
 from emulator.errors import UsageError
 from emulator.plan import check_run_id
+from emulator.scenario.reading import placed
 from emulator.signals import Interruption
 
 __all__ = ["add_to"]
@@ -124,7 +125,7 @@ def up(
         options += [] if api_port is None else [f"--api-port={api_port}"]
         arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
-    with view(plain=plain) as shown:
+    with placed(text, str(found), overrides(sets, seed)), view(plain=plain) as shown:
         listener = telling(shown.listener())
         chosen = choose(engine, listener.say)
         variant = " ".join(overrides(sets, seed))
@@ -192,13 +193,14 @@ def plan(
     from emulator.report.terminal import print_plan
     from emulator.run import make_ready
 
-    parsed, _, found = read(scenario, sets, seed)
+    parsed, text, found = read(scenario, sets, seed)
     chosen = choose(engine, note)
     try:
         held = yardstick_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
-        planned, folder = make_ready(
-            parsed, chosen, out=Path("runs"), run_id=run_id, yardstick=held
-        )
+        with placed(text, str(found), overrides(sets, seed)):
+            planned, folder = make_ready(
+                parsed, chosen, out=Path("runs"), run_id=run_id, yardstick=held
+            )
         requests = chosen.requests(planned, folder)
     finally:
         chosen.close()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from emulator.broker import Capacity
-from emulator.errors import EngineError, Unsupported, UsageError
+from emulator.errors import EngineError, Misfit, Unsupported
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
@@ -322,7 +322,7 @@ class Incapable:
 def require(scenario: Scenario, engine: Engine) -> None:
     """Refuse a scenario that asks for what `engine` can't do, or more than its machine has.
 
-    Raises Unsupported with every such thing, and the engine that can; UsageError for a task that
+    Raises Unsupported with every such thing, and the engine that can; Misfit for a task that
     may take more memory than there is. The engine is asked for it only where a limit is set.
     """
     require_of(engine, needs(scenario))
@@ -333,14 +333,15 @@ def require(scenario: Scenario, engine: Engine) -> None:
 def fits(scenario: Scenario, capacity: Capacity) -> None:
     """Refuse limits on memory beyond what the machine has: they would limit nothing (pure).
 
-    Raises UsageError.
+    Raises Misfit.
     """
     for role, spec in scenario.cluster.items():
         if (spec.memory or 0) > capacity.memory:
-            raise UsageError(
-                f"cluster.{role}.memory: {format_size(spec.memory or 0)} is more than the "
-                f"{format_size(capacity.memory)} that the engine's machine has.",
-                "Write less, or leave it out.",
+            raise Misfit(
+                ("cluster", role, "memory"),
+                f"{format_size(spec.memory or 0)} is more than the "
+                f"{format_size(capacity.memory)} that the engine's machine has",
+                "write less, or leave it out",
             )
 
 

@@ -511,3 +511,20 @@ def test_a_task_that_prints_without_end_does_not_hold_up_the_clock(
     events = (emulate.out / RUN / "history.jsonl").read_text().splitlines()
     job = next(json.loads(line) for line in events if '"job"' in line)
     assert job["t"] < 20  # a second, and what a busy machine adds; without the timer it never ends
+
+
+@pytest.mark.docker
+def test_more_memory_than_the_machine_has_is_a_mistake_with_its_line(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine
+) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_text(
+        "name: large\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+        "cluster:\n  worker:\n    replicas: 1\n    memory: 900t\n"
+    )
+    for command in ("plan", "up"):
+        done = emulate(command, path, "--engine", "docker")
+        assert done.returncode == 2
+        assert f"{path}:8: cluster.worker.memory: 900.0 TiB is more than the" in done.stderr
+    done = emulate("plan", path, "--engine", "docker", "--set", "cluster.worker.memory=901t")
+    assert "--set cluster.worker.memory=901t: cluster.worker.memory: 901.0 TiB" in done.stderr

@@ -155,6 +155,10 @@ class Finished:
         return json.loads(self.stdout)
 
 
+SCRIPT = "import sys; sys.argv[0] = 'emulate'; from emulator.__main__ import main; main()"
+"""What the installed script does, of the emulator that is tested: another may be installed."""
+
+
 class Emulate:
     """The `emulate` command, as users call it, with its run folders in one place."""
 
@@ -207,7 +211,7 @@ class Emulate:
 
     @property
     def command(self) -> Sequence[str]:
-        return [sys.executable, "-m", "emulator"]
+        return [sys.executable, "-c", SCRIPT]
 
     def up(
         self, scenario: str | Path, *arguments: str, env: Mapping[str, str] | None = None

@@ -12,6 +12,7 @@ for one that has ended.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import fcntl
 import os
@@ -21,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["SLICE", "each", "for_event", "for_lock", "result_of"]
+__all__ = ["SLICE", "Event", "each", "for_event", "for_lock", "result_of", "start"]
 
 SLICE = 0.5
 """Seconds that a signal may go unseen where it did not wake the main thread."""
@@ -37,7 +38,43 @@ def _nothing() -> None:
     pass
 
 
-def for_event(event: threading.Event, check: Callable[[], None] = _nothing) -> None:
+class Event:
+    """An event as `threading.Event`, but for handlers of signals that raise.
+
+    That one is Python code: where a handler raises in the middle of its `wait`, what comes out may
+    be a RuntimeError of its lock instead. This one waits in a single call.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Say whether it has happened."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Let everybody go on who waits; for good."""
+        self._is_set = True
+        with contextlib.suppress(RuntimeError):  # it was set before
+            self._lock.release()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for so many seconds at most; say whether it has happened."""
+        if not self._is_set and self._lock.acquire(timeout=timeout):
+            # Where a handler raises here, others that wait see `is_set` after their slice.
+            with contextlib.suppress(RuntimeError):  # it was set once more meanwhile
+                self._lock.release()
+        return self._is_set
+
+
+def start(call: Callable[[], None]) -> None:
+    """Run a call on a thread that nothing waits for, not even until it has begun."""
+    _thread.start_new_thread(call, ())
+
+
+def for_event(event: Event, check: Callable[[], None] = _nothing) -> None:
     """Wait until an event is set; whatever `check` raises meanwhile is passed on."""
     while not event.wait(SLICE):
         check()
@@ -53,7 +90,7 @@ def result_of(call: Callable[[], T], check: Callable[[], None] = _nothing) -> T:
         return call()
     results: list[T] = []
     errors: list[BaseException] = []
-    over = threading.Event()
+    over = Event()
 
     def perform() -> None:
         try:
@@ -63,7 +100,7 @@ def result_of(call: Callable[[], T], check: Callable[[], None] = _nothing) -> T:
         finally:
             over.set()
 
-    threading.Thread(target=perform, name="waits", daemon=True).start()
+    start(perform)
     for_event(over, check)
     if errors:
         raise errors[0]

@@ -25,7 +25,7 @@ from emulator.engines.base import Inbox
 from emulator.record.lock import acquire, lock_of, wait_until_over
 from emulator.results import Listener, Result
 from emulator.testing.running import Running
-from emulator.waiting import AHEAD, each, for_event, for_lock, result_of
+from emulator.waiting import AHEAD, Event, each, for_event, for_lock, result_of
 
 
 class Told(Exception):
@@ -100,7 +100,7 @@ def waits(tmp_path: Path, closing: contextlib.ExitStack) -> dict[str, Callable[[
     assert end is not None
     assert not pipe.closed
     return {
-        "an event": lambda: for_event(threading.Event()),
+        "an event": lambda: for_event(Event()),
         "a call": lambda: result_of(threading.Event().wait),
         "a lock": lambda: for_lock(other.fileno(), fcntl.LOCK_EX),
         "a source": lambda: next(each(endless())),
@@ -187,8 +187,7 @@ def test_a_run_that_was_called_off_never_begins() -> None:
 
     running = Running(perform, Listener())
     running.stop()
-    running._thread.start()
-    running._thread.join()
+    running._run()  # as its thread does, once it comes to run
     assert begun == []
 
 

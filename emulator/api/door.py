@@ -45,7 +45,7 @@ from emulator.record.tail import last_lines, whole_lines
 from emulator.scenario.strikes import Strike
 from emulator.supervisor.desk import Desk
 from emulator.supervisor.events import Asked
-from emulator.waiting import for_event
+from emulator.waiting import Event, for_event
 
 if TYPE_CHECKING:
     import asyncio
@@ -278,7 +278,7 @@ class Door:
         self._loopback = loopback
         self._growth = _Growth()
         self._thread: threading.Thread | None = None
-        self._closed = threading.Event()
+        self._closed = Event()
         self._server: Any = None
         self._closing = False
         self._wakes, self._wake = socket.socketpair()

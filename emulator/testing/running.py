@@ -17,7 +17,7 @@ from emulator.api.client import Cluster
 from emulator.errors import EmulatorError, UsageError
 from emulator.record.folder import Entry, Record
 from emulator.results import Listener, Result
-from emulator.waiting import for_event
+from emulator.waiting import Event, for_event, start
 
 __all__ = ["Running", "RunningCluster"]
 
@@ -35,11 +35,10 @@ class Running:
         self._asked_to_stop = False
         self._begun = self._called_off = False
         self._lock = threading.Lock()
-        self._up, self._over = threading.Event(), threading.Event()
+        self._up, self._over = Event(), Event()
         self._perform = perform
         self._listener = replace(listener, reachable=self._up.set, stoppable=self._stoppable)
-        # A daemon: where a test is ended by force, nothing waits for its cluster.
-        self._thread = threading.Thread(target=self._run, name="run", daemon=True)
+        self._started = False
 
     @property
     def over(self) -> bool:
@@ -104,11 +103,12 @@ class Running:
         if interrupt is not None:
             raise interrupt
 
-    def _wait_for(self, event: threading.Event) -> None:
+    def _wait_for(self, event: Event) -> None:
         """Begin, unless it has begun, and wait."""
         try:
-            if self._thread.ident is None:
-                self._thread.start()
+            if not self._started:
+                self._started = True
+                start(self._run)  # where a test is ended by force, nothing waits for its cluster
             for_event(event)
         except BaseException:  # Ctrl-C, or a timeout's exception
             self.stop()

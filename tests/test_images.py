@@ -17,7 +17,7 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from emulator import build_locks, images
+from emulator import build_context, build_locks, images, limits
 from emulator.base_image import AptSource, apt_source
 from emulator.build_context import custom_context, packed
 from emulator.bundled import ROOT
@@ -145,6 +145,44 @@ def test_a_dockerfile_may_lie_outside_its_context(custom: Dockerfile, tmp_path: 
     apart = custom.model_copy(update=elsewhere)
     assert unpacked(custom_context(apart))["Dockerfile.emulator"] == b"FROM other\n"
     assert images.custom_tag(apart) != images.custom_tag(custom)
+
+
+def test_a_context_of_too_many_files_is_refused(
+    custom: Dockerfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_context, "CONTEXT_FILES", 100)
+    folder = custom.dockerfile.parent
+    for number in range(100):
+        (folder / f"f{number}").touch()
+    with pytest.raises(UsageError, match="holds more than 100 files and folders") as refused:
+        images.custom_tag(custom)
+    assert ".dockerignore" in refused.value.hint
+    (folder / ".dockerignore").write_text("f*\n")
+    assert images.custom_tag(custom)
+
+
+def test_a_context_that_is_too_large_is_refused_before_it_is_read(custom: Dockerfile) -> None:
+    with (custom.dockerfile.parent / "data").open("wb") as file:
+        file.truncate(limits.CONTEXT_BYTES + 1)
+    with pytest.raises(UsageError, match="holds more than 256 MiB"):
+        images.custom_tag(custom)
+
+
+def test_the_root_of_the_disk_is_no_context_that_is_read_to_its_end(custom: Dockerfile) -> None:
+    everything = custom.model_copy(update={"context": Path("/")})
+    with pytest.raises(UsageError, match="build context"):
+        images.custom_tag(everything)
+
+
+def test_a_pipe_in_a_context_is_no_file_of_it(custom: Dockerfile) -> None:
+    folder = custom.dockerfile.parent
+    os.mkfifo(folder / "pipe")
+    (folder / "zero").symlink_to("/dev/zero")
+    assert not unpacked(custom_context(custom)).keys() & {"pipe", "zero"}
+    (folder / ".dockerignore").unlink()
+    os.mkfifo(folder / ".dockerignore")
+    with pytest.raises(UsageError, match=r"Can't read .*dockerignore: it is a named pipe"):
+        images.custom_tag(custom)
 
 
 # --- Build contexts -----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from yaml.reader import ReaderError
 
 from emulator.limits import DEPTH, SCENARIO_BYTES, VALUES
 from emulator.units import format_size
+from emulator.wording import shown
 
 __all__ = ["Document", "KeyPath", "Mistake", "NotYaml", "read", "value"]
 
@@ -40,6 +41,8 @@ class Mistake:
     line: int
     message: str
     hint: str = ""
+    replaced: bool = False
+    """The data has something else there, of which nothing more is to be said."""
 
 
 @dataclass
@@ -87,7 +90,7 @@ def value(text: str) -> Any:  # noqa: ANN401  YAML
     document = read(text)
     for mistake in document.mistakes:
         where = f"{'.'.join(map(str, mistake.path))}: " if mistake.path else ""
-        raise NotYaml(mistake.line, where + mistake.message)
+        raise NotYaml(mistake.line, shown(where + mistake.message))
     return document.data
 
 
@@ -119,6 +122,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+_TOO_LONG = "a number of so many digits is none that a machine holds"
 _Pair = tuple[str, yaml.ScalarNode, yaml.Node]
 _TOO_MANY = f"it says more than {VALUES:,} keys and values, aliases written out"
 
@@ -209,7 +213,7 @@ class _Builder:
         kind = node.tag.removeprefix(_TAG)
         if kind in ("int", "float", "timestamp", "bool", "null"):
             if len(node.value) > _NUMBER:
-                self._note(path, node, "a number of so many digits is none that a machine holds")
+                self._note(path, node, _TOO_LONG, replaced=True)
                 return 0
             try:
                 made = getattr(self._loader, f"construct_yaml_{kind}")(node)
@@ -217,7 +221,7 @@ class _Builder:
                 raise NotYaml(node.start_mark.line + 1, str(error)) from None
             if kind == "int" and abs(made) > _LARGEST:
                 hint = f'if it is text, write "{node.value}" in quotes'
-                self._note(path, node, "a whole number of more than 64 bits", hint)
+                self._note(path, node, "a whole number of more than 64 bits", hint, replaced=True)
                 return 0
             return made
         return self._see_to_text(node, path)
@@ -230,12 +234,21 @@ class _Builder:
         if found := _CONTROL.search(text):
             half = found[0] >= "\ud800"
             what = "half of a character" if half else "a control character"
-            self._note(path, node, f"holds {what}, {found[0]!r}", "leave it out")
+            said = f"holds {what}, {found[0]!r}"
+            self._note(path, node, said, "leave it out", replaced=True)
             return _CONTROL.sub("?", text)
         return text
 
-    def _note(self, path: KeyPath, node: yaml.Node, message: str, hint: str = "") -> None:
-        mistake = Mistake(path, node.start_mark.line + 1, message, hint)
+    def _note(
+        self,
+        path: KeyPath,
+        node: yaml.Node,
+        message: str,
+        hint: str = "",
+        *,
+        replaced: bool = False,
+    ) -> None:
+        mistake = Mistake(path, node.start_mark.line + 1, message, hint, replaced)
         self._document.mistakes.append(mistake)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -68,7 +67,7 @@ ROLES: Mapping[Framework, tuple[str, ...]] = {
 class Program(Model):
     """What every task runs, unless its role says otherwise."""
 
-    source: Annotated[Path | None, AfterValidator(paths.program)] = None
+    source: Annotated[paths.Named | None, AfterValidator(paths.program)] = None
     """A file or folder, copied into each task's working directory."""
     command: Command
     env: Env = {}
@@ -77,20 +76,24 @@ class Program(Model):
 class Dockerfile(Model):
     """An image that is built from the user's own Dockerfile."""
 
-    dockerfile: Annotated[Path, AfterValidator(paths.dockerfile)]
-    context: Annotated[Path | None, AfterValidator(paths.build_context)] = None
+    dockerfile: Annotated[paths.Named, AfterValidator(paths.dockerfile)]
+    context: Annotated[paths.Named | None, AfterValidator(paths.build_context)] = None
     """The build context; the Dockerfile's folder where nothing is said."""
     args: dict[Variable, str] = {}
 
 
-# Registry and path, tag, digest: https://github.com/distribution/reference. What a path may hold is
-# the engine's to say.
-_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}")
+# https://github.com/distribution/reference: registry, path, tag, digest.
+_PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
+_REFERENCE = re.compile(
+    rf"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@[A-Za-z0-9+._-]+:[0-9a-fA-F]+)?"
+)
+_REFERENCE_LENGTH = 500
 
 
 def _image(value: object) -> object:
     if isinstance(value, str):
-        if not _REFERENCE.fullmatch(value):
+        if len(value) > _REFERENCE_LENGTH or not _REFERENCE.fullmatch(value):
             raise ValueError(f"{value!r} is no reference of an image, such as 'python:3.11-slim'")
         return value
     if isinstance(value, Mapping | Dockerfile):

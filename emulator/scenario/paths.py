@@ -7,17 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import ValidationInfo
+from pydantic import BeforeValidator, ValidationInfo
 
 from emulator.inputs import is_unreal, readable, reason
 from emulator.limits import DOCKERFILE_BYTES
 from emulator.program import parts
 
-__all__ = ["build_context", "dockerfile", "is_stored", "once", "program"]
+__all__ = ["Named", "build_context", "dockerfile", "is_stored", "once", "program"]
 
 Made = TypeVar("Made")
+
+
+def _not_empty(path: object) -> object:
+    """Refuse the empty text, which Python takes for the present folder."""
+    if path == "":
+        raise ValueError("a path is empty; write `.` for the scenario's own folder")
+    return path
+
+
+Named = Annotated[Path, BeforeValidator(_not_empty)]
+"""A path as it is written, before it is made absolute."""
 
 
 def is_stored(info: ValidationInfo) -> bool:

@@ -45,6 +45,8 @@ class _Source:
     data: dict[str, Any]
     file: str
     lines: dict[KeyPath, int] = field(default_factory=dict)
+    replaced_at: frozenset[KeyPath] = frozenset()
+    """Where something stands in the place of what can't be meant, which was told."""
     places: dict[KeyPath, str] = field(default_factory=dict)
 
     def replaced(self, path: KeyPath, place: str) -> None:
@@ -155,7 +157,8 @@ def _read_yaml(text: str, file: str) -> tuple[_Source, list[Problem]]:
         Problem(f"{file}:{one.line}", _dotted(one.path), one.message, one.hint)
         for one in document.mistakes[: PROBLEMS + 1]
     ]
-    return _Source(document.data, file, document.lines), problems
+    replaced_at = frozenset(one.path for one in document.mistakes if one.replaced)
+    return _Source(document.data, file, document.lines, replaced_at), problems
 
 
 def _override(source: _Source, assignment: str) -> None:
@@ -176,7 +179,7 @@ def _override(source: _Source, assignment: str) -> None:
     try:
         _assign(source, dotted, value, f"--set {assignment}")
     except _NotThere as error:
-        raise UsageError(f"--set {shown(assignment)}: {error}.") from None
+        raise UsageError(f"--set {shown(assignment)}: {shown(str(error))}.") from None
 
 
 class _NotThere(Exception):
@@ -260,7 +263,12 @@ def _validate(
         return scenario, scenario, list(_misfits(scenario, source, frozenset()))
     except ValidationError as error:
         details = error.errors(include_url=False)
-    problems = [_problem(detail, source) for detail in details[: PROBLEMS + 1]]
+    paths = [document_path(detail["loc"], source.data) for detail in details]
+    problems = [
+        _problem(path, detail, source)
+        for path, detail in zip(paths, details[: PROBLEMS + 1], strict=False)
+        if path not in source.replaced_at
+    ]
     # Judge how the rest fits together with stand-ins for the broken sections.
     broken = frozenset(str(detail["loc"][0]) for detail in details)
     stand_ins = {"name": "x", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
@@ -346,9 +354,8 @@ def _misfits(scenario: Scenario, source: _Source, broken: frozenset[str]) -> Ite
         yield Problem(place, _dotted(misfit.named), misfit.message, misfit.hint)
 
 
-def _problem(detail: ErrorDetails, source: _Source) -> Problem:
+def _problem(path: KeyPath, detail: ErrorDetails, source: _Source) -> Problem:
     """Turn one of pydantic's errors into a place, a message and what to write instead."""
-    path = document_path(detail["loc"], source.data)
     message, hint = explain(detail)
     return Problem(source.place(path), _dotted(path), message, hint)
 

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from emulator.limits import VALUES
 from emulator.scenario.strikes import Fault, Strike
 
 __all__ = ["link_count", "matches", "strike_count"]
+
+
+@functools.lru_cache(maxsize=VALUES)
+def _glob(pattern: str) -> Callable[[str], object]:
+    """Return what says whether a glob means a task; fnmatch would compile it again and again."""
+    return re.compile(fnmatch.translate(pattern)).match
 
 
 def matches(pattern: str, tasks: Sequence[str]) -> list[str]:
     """Return the tasks that a name or glob means."""
     if not any(char in pattern for char in "*?["):
         return [pattern] if pattern in tasks else []
-    return fnmatch.filter(tasks, pattern)
+    means = _glob(pattern)
+    return [task for task in tasks if means(task)]
 
 
 def strike_count(fault: Fault, tasks: Sequence[str]) -> int:

@@ -51,10 +51,7 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     if kind == "too_short":
         return "is empty", _example(detail["loc"])
     if kind == "too_long":
-        return (
-            f"has {context['actual_length']:,} entries; {context['max_length']:,} are the most",
-            "",
-        )
+        return f"has more than {context['max_length']:,} entries", ""
     if kind == "string_too_long":
         return f"{written} is longer than {context['max_length']} characters", ""
     if kind == "string_type" and isinstance(given, int | float):

@@ -1,0 +1,72 @@
+"""Files that users name: regular ones of a bounded size are read, nothing else is even opened."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from emulator.inputs import text_of
+
+
+def test_a_file_of_just_the_size_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("grüße", encoding="utf-8")
+    assert text_of(tmp_path / "a", 7) == "grüße"
+    with pytest.raises(ValueError, match="it has 7 B; 6 B is the most"):
+        text_of(tmp_path / "a", 6)
+
+
+def test_a_link_to_a_file_is_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("b")
+    (tmp_path / "link").symlink_to("a")
+    assert text_of(tmp_path / "link", 10) == "b"
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/dev/zero", "it is a device, not a file"),
+        ("/dev/null", "it is a device, not a file"),
+        ("/proc/self/status", "is a file of the kernel's"),
+        ("/proc/kmsg", "is a file of the kernel's"),
+        ("/", "it is a folder, not a file"),
+        ("/nobody/here", "No such file or directory"),
+        ("/etc/hostname/x", "Not a directory"),
+        ("x" * 5000, "File name too long"),
+    ],
+)
+def test_what_is_no_file_is_refused(path: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        text_of(Path(path), 2**20)
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="it is a named pipe, not a file"):
+        text_of(tmp_path / "pipe", 10)
+
+
+def test_a_ring_of_links_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(ValueError, match=r"[Ss]ymlink loop|[Tt]oo many levels of symbolic links"):
+        text_of(tmp_path / "a", 10)
+
+
+def test_what_is_no_text_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a\nb\xff\n")
+    with pytest.raises(ValueError, match="it is no text: line 2 is not UTF-8"):
+        text_of(tmp_path / "a", 10)
+
+
+def test_shared_memory_holds_ordinary_files(tmp_path: Path) -> None:
+    there = Path("/dev/shm")
+    if not os.access(there, os.W_OK):
+        pytest.skip("there is no /dev/shm to write to")
+    file = there / f"emulator-test-{os.getpid()}"
+    try:
+        file.write_text("a")
+        assert text_of(file, 10) == "a"
+    finally:
+        file.unlink()

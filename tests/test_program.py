@@ -1,0 +1,220 @@
+"""The program that tasks run: what is copied, what is refused, and that both engines agree."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emulator import limits, program
+from emulator.engines.docker_requests import program_archive
+from emulator.errors import EngineError
+from emulator.program import parts
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "program"
+    for name in ("train.py", "pkg/data.csv", "pkg/__pycache__/x.pyc", ".git/HEAD", "pkg/.git/HEAD"):
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(name)
+    (made / "empty").mkdir()
+    (made / "tool").write_text("#!/bin/sh\n")
+    (made / "tool").chmod(0o755)
+    (made / "link").symlink_to("train.py")
+    (made / "absolute").symlink_to(made.resolve() / "train.py")
+    (made / "pkg" / "up").symlink_to("../empty")
+    (made / "shared").symlink_to("pkg")
+    return made
+
+
+COPIED = [
+    "absolute",
+    "empty",
+    "link",
+    "pkg",
+    "pkg/data.csv",
+    "pkg/up",
+    "shared",
+    "shared/data.csv",
+    "shared/up",
+    "tool",
+    "train.py",
+]
+
+
+def test_files_and_folders_are_copied_with_what_links_inside_lead_to(folder: Path) -> None:
+    assert [part.name for part in parts(folder)] == COPIED
+    paths = {part.name: part.path for part in parts(folder)}
+    assert paths["link"] == paths["absolute"] == paths["train.py"] == folder.resolve() / "train.py"
+
+
+def copied(home: Path) -> dict[str, tuple[bytes | None, bool]]:
+    """Return what is in a folder: content, None of a folder, and whether it can be run."""
+    return {
+        str(path.relative_to(home)): (
+            None if path.is_dir() else path.read_bytes(),
+            path.is_file() and os.access(path, os.X_OK),
+        )
+        for path in home.rglob("*")
+        if not path.is_symlink()
+    }
+
+
+def packed(archive: bytes) -> dict[str, tuple[bytes | None, bool]]:
+    found: dict[str, tuple[bytes | None, bool]] = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for entry in tar:
+            content = tar.extractfile(entry)
+            held = None if content is None else content.read()
+            runs = entry.isfile() and bool(entry.mode & 0o100)
+            found[entry.name] = (held, runs)
+    return {
+        name.removeprefix("job/"): held
+        for name, held in found.items()
+        if name not in ("job", "shared")
+    }
+
+
+@pytest.mark.parametrize("source", [".", "train.py", "tool"])
+def test_processes_and_containers_get_the_same(folder: Path, tmp_path: Path, source: str) -> None:
+    home = tmp_path / "work" / "worker-0"
+    program.copy(folder / source, home)
+    assert copied(home) == packed(program_archive(folder / source))
+    assert copied(home)
+
+
+def test_a_file_with_two_names_is_packed_twice(folder: Path) -> None:
+    os.link(folder / "train.py", folder / "again.py")
+    found = packed(program_archive(folder))
+    assert found["again.py"] == found["train.py"] == (b"train.py", False)
+
+
+def test_no_program_is_an_empty_folder(tmp_path: Path) -> None:
+    program.copy(None, tmp_path / "work" / "worker-0")
+    assert copied(tmp_path / "work") == {"worker-0": (None, False)}
+
+
+def test_runs_beside_the_program_are_left_out_of_it(folder: Path) -> None:
+    """They grow while they would be copied, and hold the copies of others."""
+    run = folder / "runs" / "x-1"
+    (run / "work" / "worker-0").mkdir(parents=True)
+    for name in ("plan.json", "history.jsonl", "work/worker-0/train.py"):
+        (run / name).write_text("{}")
+    os.mkfifo(run / "work" / "worker-0.out")
+    assert {part.name for part in parts(folder)} == {*COPIED, "runs"}
+    program.copy(folder, run / "work" / "worker-1")
+    assert not (run / "work" / "worker-1" / "runs" / "x-1").exists()
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def listening(path: Path) -> None:
+    before = Path.cwd()
+    os.chdir(path.parent)  # the path of a socket is short
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+def leading(target: str) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(limits.PROGRAM_BYTES + 1)  # without a block on the disk
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (fifo, "pkg/odd is a named pipe; only files and folders can be copied"),
+        (listening, "pkg/odd is a socket; only files and folders can be copied"),
+        (leading("/dev/zero"), "pkg/odd is a link that leads out of the folder; put a copy there"),
+        (leading("/etc/hostname"), "pkg/odd is a link that leads out of the folder"),
+        (leading("../.."), "pkg/odd is a link that leads out of the folder"),
+        (leading(".."), "pkg/odd is a link to a folder that it is in"),
+        (leading("."), "pkg/odd is a link to a folder that it is in"),
+        (leading("odd"), "pkg/odd is a link that leads nowhere"),
+        (leading("nobody"), "pkg/odd is a link that leads nowhere"),
+        (huge, "holds more than 256 MiB; put the program into a folder of its own, without data"),
+    ],
+    ids=[
+        "fifo",
+        "socket",
+        "device",
+        "outside",
+        "above",
+        "loop",
+        "itself",
+        "ring",
+        "dangling",
+        "huge",
+    ],
+)
+def test_what_can_not_be_copied_is_refused_by_name(
+    folder: Path, tmp_path: Path, make: Callable[[Path], None], why: str
+) -> None:
+    make(folder / "pkg" / "odd")
+    with pytest.raises(ValueError, match=why):
+        parts(folder)
+    # What appears after the scenario was checked ends the run with a sentence.
+    with pytest.raises(EngineError, match=why):
+        program.copy(folder, tmp_path / "home")
+    with pytest.raises(EngineError, match=why):
+        program_archive(folder)
+
+
+def test_links_that_multiply_are_refused_before_they_are_all_followed(tmp_path: Path) -> None:
+    """Twenty folders with two links each to the next: a million ways to the last."""
+    for number in range(21):
+        (tmp_path / f"d{number}").mkdir()
+    for number in range(20):
+        for name in "ab":
+            (tmp_path / f"d{number}" / name).symlink_to(f"../d{number + 1}")
+    with pytest.raises(ValueError, match="holds more than 10,000 files"):
+        parts(tmp_path)
+
+
+def test_a_folder_of_very_many_files_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "PROGRAM_FILES", 100)
+    for number in range(101):
+        (tmp_path / f"f{number}").touch()
+    with pytest.raises(ValueError, match=r"holds more than 100 files; put the program into a"):
+        parts(tmp_path)
+    (tmp_path / "f0").unlink()
+    assert len(parts(tmp_path)) == 100
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("/dev/zero", "/dev/zero can't be copied: it is a device, not a file"),
+        ("/proc/self", r"/proc/\d+ is a folder of the kernel's, not one of files"),
+        ("/proc/self/environ", "is a file of the kernel's"),
+        ("/sys", "/sys is a folder of the kernel's, not one of files"),
+        ("/dev", "/dev is a folder of the kernel's, not one of files"),
+        ("/nobody/here", "/nobody/here can't be read: No such file or directory"),
+    ],
+)
+def test_what_the_kernel_shows_as_files_is_no_program(source: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parts(Path(source))
+
+
+def test_a_named_pipe_is_no_program(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="can't be copied: it is a named pipe, not a file"):
+        parts(tmp_path / "pipe")

@@ -4,7 +4,7 @@ BIN     := $(VENV)/bin
 PYTHON  ?= python3
 REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker)
 
-.PHONY: help demo test check format docker browser clean
+.PHONY: help demo test images check format docker browser compiler clean
 
 help:            ## Show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -15,11 +15,17 @@ demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Doc
 
 # Most tests wait, so that twice as many as a small machine has cores are at work. Trainings compute:
 # two at a time, which wait for their share of the machine.
-test: $(VENV)/.tensorflow  ## The whole suite; what needs Docker or Chromium is skipped where there is none
+test: $(VENV)/.tensorflow images  ## The whole suite; what needs Docker or Chromium is skipped where there is none
 	@failed=0; \
 	$(BIN)/pytest tests --ignore tests/test_scenarios.py -n 4 --dist worksteal || failed=1; \
 	$(BIN)/pytest scenarios tests/test_scenarios.py -n 2 --dist worksteal $(REQUIRE) || failed=1; \
 	exit $$failed
+
+# Before the tests, whose time limits are for tests: on a fresh machine this takes minutes.
+images: $(VENV)/.installed ## The images that the tests run in, where a Docker engine answers
+	@if docker version >/dev/null 2>&1; then \
+		for image in network cpu pytorch; do $(BIN)/emulate build $$image || exit; done; \
+	else echo 'no Docker engine answers: tests that need one are skipped (`make docker` starts one)'; fi
 
 check: $(VENV)/.installed  ## Format, lint and types
 	$(BIN)/ruff format --check .
@@ -35,6 +41,9 @@ docker:          ## A Docker engine for a Debian or Ubuntu machine where none an
 
 browser:         ## A Chromium for the tests that look at reports, on Debian or Ubuntu
 	scripts/ensure-browser
+
+compiler:        ## A C compiler for the tests that compile a stand-in for the GPU driver
+	scripts/ensure-compiler
 
 clean:           ## Remove the environment and caches, and what crashed runs have left
 	-$(BIN)/emulate clean

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # `typing` takes as long to load as a command has until it takes its signals
 if TYPE_CHECKING:
+    from typing import Any
+
     from emulator.api.client import Cluster, connect
     from emulator.engines import choose
     from emulator.errors import EmulatorError
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from emulator.run import up
     from emulator.scenario.model import Scenario
     from emulator.scenario.reading import load
+
+    __version__: str
 
 __all__ = [
     "Cluster",
@@ -27,11 +29,6 @@ __all__ = [
     "load",
     "up",
 ]
-
-try:
-    __version__ = version("emulator")
-except PackageNotFoundError:  # a checkout that was never installed
-    __version__ = "0"
 
 _HOMES = {
     "Cluster": "api.client",
@@ -49,8 +46,19 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever the name stands for
     """Import a public name when it is first asked for: `import emulator` costs nothing."""
+    if name == "__version__":
+        return _version()
     from importlib import import_module
 
     if name in _HOMES:
         return getattr(import_module(f"emulator.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'emulator' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("emulator")
+    except PackageNotFoundError:  # a checkout that was never installed
+        return "0"

@@ -1,5 +1,57 @@
-"""`python -m emulator` is `emulate`."""
+"""The command `emulate`, also as `python -m emulator`: signals first, then everything else."""
 
-from emulator.cli import main
+from __future__ import annotations
 
-main()
+import contextlib
+import os
+import sys
+
+from emulator import signals
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; what users are told is one sentence, never a traceback."""
+    signals.own()
+    code = _run()
+    signals.ignore()  # the code stands
+    _flush()
+    sys.exit(code)
+
+
+def _run() -> str | int | None:
+    """Return the exit code, as `sys.exit` takes it."""
+    from emulator.errors import EmulatorError  # from here on there is a lot to load
+
+    try:
+        from emulator.cli import app
+
+        app()
+    except signals.Interruption as interruption:
+        return _told(interruption, interruption.exit_code)
+    except EmulatorError as error:
+        return _told(error, error.exit_code)
+    except SystemExit as leaving:
+        unread = isinstance(leaving.__context__, BrokenPipeError)  # `| head` has seen enough
+        return 0 if unread else leaving.code
+    return 0
+
+
+def _told(error: BaseException, code: int) -> int:
+    with contextlib.suppress(BrokenPipeError):
+        print(f"emulate: {error}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+def _flush() -> None:
+    """Write what is left; Python's own end would complain where nobody reads any more."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+if __name__ == "__main__":
+    main()

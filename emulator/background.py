@@ -8,29 +8,70 @@ no time.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
+from emulator import signals
 from emulator.errors import RecordError
+from emulator.record.lock import in_use
+from emulator.record.remains import LOG, header
 from emulator.results import Listener
+from emulator.signals import Interruption
+from emulator.waiting import each, result_of
 
-__all__ = ["LOG", "start", "telling"]
+__all__ = ["said", "start", "telling"]
 
-LOG = "emulate.log"
-"""What the emulator in the background prints, in the run folder."""
 VARIABLE = "EMULATOR_READY_FD"
 READY = "ready"
+CLEANS_WITHIN = 5.0
+"""Seconds for an `emulate clean` that looks at the same folder: it needs milliseconds."""
 
 
 def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) -> int | None:
-    """Start `emulate` with these arguments; return None once all tasks run, else its exit code."""
+    """Start `emulate` with these arguments; return None once all tasks run, else its exit code.
+
+    A signal that comes before is passed on, so that the run stops as one in the foreground does;
+    once it has, Interruption is raised. Raises RecordError.
+    """
+    passed_on: list[signal.Signals] = []
+    up = False
+    with signals.held() as held:
+        process, reading = _start(arguments, folder)
+
+        def pass_on(number: signal.Signals) -> None:
+            passed_on.append(number)
+            process.send_signal(signal.SIGTERM)
+            say("stopping the run in the background")
+
+        held.hand_to(pass_on)
+        with os.fdopen(reading, encoding="utf-8", errors="replace") as told:
+            for line in each(told):
+                if line.rstrip("\n") == READY:
+                    held.settle(say, "the run is up and stays in the background")
+                    up = True
+                else:
+                    say(line.rstrip("\n"))
+        if up and not passed_on:
+            return None
+        code = result_of(process.wait)
+        held.settle(say, "the run in the background has ended")
+    if passed_on:
+        raise Interruption(passed_on[0], "the run in the background was stopped")
+    return code
+
+
+def _start(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start it in a session of its own; return it, and the pipe on which it tells its progress."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        log = (folder / LOG).open("ab")
+        log = _log_in(folder)
     except OSError as error:
         raise RecordError(f"Can't write the run folder {folder}: {error.strerror}.") from None
     reading, writing = os.pipe()
@@ -45,12 +86,46 @@ def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) ->
             start_new_session=True,
         )
     os.close(writing)
-    with os.fdopen(reading, encoding="utf-8", errors="replace") as told:
-        for line in told:
-            if line.rstrip("\n") == READY:
-                return None
-            say(line.rstrip("\n"))
-    return process.wait()
+    return process, reading
+
+
+def said(folder: Path) -> str:
+    """Return what the emulator in the background has printed."""
+    text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
+    return text.removeprefix(header(folder.name))
+
+
+def _log_in(folder: Path) -> BinaryIO:
+    """Open the log in a run folder, which may have to be made, and lock it.
+
+    The emulator in the background inherits the lock with its stdout, and the kernel drops it with
+    its last holder: until then nobody takes this for a run that never began. Raises InUse, OSError.
+    """
+    until = time.monotonic() + CLEANS_WITHIN
+    while True:
+        try:
+            folder.mkdir(parents=True)
+            made = True
+        except FileExistsError:
+            made = False
+        with contextlib.suppress(FileNotFoundError):  # `emulate clean` removes it meanwhile
+            log = (folder / LOG).open("ab", buffering=0)
+            try:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(log.fileno()), os.stat(folder / LOG)):
+                    break
+            except BlockingIOError:
+                pass
+            except BaseException:
+                log.close()
+                raise
+            log.close()
+        if time.monotonic() > until:
+            raise in_use(folder)
+        time.sleep(0.001)
+    if made:
+        log.write(header(folder.name).encode())
+    return log
 
 
 def telling(listener: Listener) -> Listener:

@@ -12,12 +12,14 @@ import subprocess
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from emulator import signals
 from emulator.errors import ImageError
+from emulator.waiting import each
 
 __all__ = ["NAME", "AptSource", "apt_source", "packed"]
 
@@ -123,9 +125,11 @@ def _debootstrap(command: Sequence[str], say: Callable[[str], None]) -> None:
     )
     with process:
         assert process.stdout is not None
-        for line in process.stdout:
-            last.append(line.rstrip())
-            say(f"  {line.rstrip()}")
+        lines = each(process.stdout, cancel=process.terminate, check=signals.check)
+        with closing(lines):
+            for line in lines:
+                last.append(line.rstrip())
+                say(f"  {line.rstrip()}")
     if process.returncode:
         said = "\n".join(f"  {line}" for line in last)
         raise ImageError(f"debootstrap failed with exit code {process.returncode}:\n{said}")

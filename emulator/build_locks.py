@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
+
+from emulator import signals
+from emulator.waiting import SLICE, for_lock
 
 __all__ = ["last_one_does", "one_at_a_time"]
 
@@ -20,8 +23,15 @@ __all__ = ["last_one_does", "one_at_a_time"]
 @contextlib.contextmanager
 def one_at_a_time(tag: str) -> Iterator[None]:
     """Let one process of this machine build a tag; the others wait and then find it."""
-    with FileLock(_folder() / f"{tag.replace(':', '-')}.lock"):
+    lock = FileLock(_folder() / f"{tag.replace(':', '-')}.lock")
+    try:
+        while not lock.is_locked:
+            with contextlib.suppress(Timeout):
+                lock.acquire(timeout=SLICE)
+            signals.check()
         yield
+    finally:
+        lock.release()  # nothing happens where it is not held
 
 
 @contextlib.contextmanager
@@ -31,7 +41,7 @@ def last_one_does(tidy: Callable[[], None]) -> Iterator[None]:
     To an engine a stage that somebody is about to copy from looks like one that nobody needs.
     """
     with (_folder() / "builds.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
+        for_lock(lock.fileno(), fcntl.LOCK_SH, signals.check)
         try:
             yield
         except BaseException:

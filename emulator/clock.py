@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from emulator.waiting import SLICE
+
 __all__ = ["Clock", "ManualClock", "RealClock", "Waiting"]
 
 Event_co = TypeVar("Event_co", covariant=True)
@@ -55,34 +57,44 @@ class RealClock:
         return time.time()
 
     def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:
-        """Sleep until an event arrives or the time `until` is reached."""
-        try:
-            if until is None:
-                return inbox.get()
-            return inbox.get(timeout=max(0.0, until - self.now()))
-        except queue.Empty:
-            return None
+        """Sleep until an event arrives or the time `until` is reached.
+
+        It wakes each SLICE seconds, so that the handler of a signal surely runs: see `waiting.py`.
+        """
+        while True:
+            left = SLICE if until is None else max(0.0, until - self.now())
+            try:
+                return inbox.get(timeout=min(SLICE, left))
+            except queue.Empty:
+                if left <= SLICE and until is not None:
+                    return None
 
 
 class ManualClock:
-    """A clock that moves only when everybody waits, and then straight to the next appointment."""
+    """A clock that moves only when everybody waits, and then straight to the next appointment.
+
+    `wall` is its time in seconds since 1970 when it is made. Its `now` begins at BEGAN, as that of
+    a real machine is no 0 either: who forgets to subtract the beginning of a run is found out.
+    """
+
+    BEGAN = 1000.0
 
     def __init__(self, wall: float = 1_700_000_000.0) -> None:
-        self._now = 0.0
+        self._now = self.BEGAN
         self._wall = wall
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
 
     def now(self) -> float:
-        """Return seconds since the clock was made."""
+        """Return seconds since BEGAN before the clock was made."""
         return self._now
 
     def wall(self) -> float:
         """Return the wall time that belongs to `now`."""
-        return self._wall + self._now
+        return self._wall + self._now - self.BEGAN
 
     def call_at(self, when: float, action: Callable[[], None]) -> None:
-        """Run `action` once the clock reaches `when`; ties keep their order."""
+        """Run `action` once `now` reaches `when`; ties keep their order."""
         heapq.heappush(self._due, (when, next(self._order), action))
 
     def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from emulator.engines.keeper import adopts
 from emulator.errors import EmulatorError
 from emulator.images import KINDS, BuildOptions, Images, recipe_tag
 from emulator.metrics.gpu import Gpu
 from emulator.metrics.gpu_usage import GpuSampler
 from emulator.metrics.samples import GpuUsage
+from emulator.room import FOR_IMAGES
 from emulator.units import format_size
 
 __all__ = ["Finding", "examine"]
 
 Status = Literal["ok", "missing", "warning", "fatal"]
-ROOM_FOR_IMAGES = 10 * 2**30
-"""Bytes: the CPU image, its base and the builder's stages, with some to spare."""
 TENSORFLOW = {True: "tensorflow-cpu>=2.21,<2.22", False: "tensorflow>=2.21,<2.22"}
 """What is installed on x86_64, and elsewhere."""
 KERAS = "tf_keras>=2.21,<2.22"
@@ -46,7 +46,7 @@ def examine() -> list[Finding]:
     """Look at everything; a part that can't be looked at is a finding itself."""
     docker = list(_docker())
     process = list(_process_engine())
-    findings = [*docker, *process, *_gpus(), *_kernel(), *_builds()]
+    findings = [*docker, *process, _daemons(), *_gpus(), *_kernel(), *_builds()]
     if docker[0].status != "ok" and any(finding.status != "ok" for finding in process):
         advice = f"{docker[0].advice} Or: {process[-1].advice}"
         findings.append(Finding("any engine", "fatal", "neither Docker nor processes", advice))
@@ -55,11 +55,13 @@ def examine() -> list[Finding]:
 
 def _docker() -> Iterator[Finding]:
     """Engine, API version, disk, memory, GPU runtime, images."""
-    from emulator.engines.docker_connection import connect
+    from emulator.engines.docker_connection import ANSWERS_WITHIN, connect, saying
 
     try:
         api = connect()
-        version, info = api.version(), api.info()
+        api.timeout = ANSWERS_WITHIN
+        with saying("say what it has"):
+            version, info = api.version(), api.info()
     except EmulatorError as error:
         yield Finding("Docker engine", "missing", error.message, error.hint)
         return
@@ -91,7 +93,7 @@ def _disk(info: dict[str, Any]) -> Finding:
         return Finding("disk", "warning", "the engine is on another machine; not looked at")
     free = shutil.disk_usage(root).free
     found = f"{format_size(free)} free in {root}"
-    if free >= ROOM_FOR_IMAGES:
+    if free >= FOR_IMAGES:
         return Finding("disk", "ok", found)
     return Finding(
         "disk", "warning", found, "`docker system prune` makes room; images take 2 to 10 GiB."
@@ -117,6 +119,18 @@ def _process_engine() -> Iterator[Finding]:
     library = TENSORFLOW[platform.machine() == "x86_64"]
     advice = f"Only for the process engine: pip install '{library}' '{KERAS}'."
     yield Finding("TensorFlow", "missing", "not installed beside emulate", advice)
+
+
+def _daemons() -> Finding:
+    """Whether the process engine finds what leaves its task's session."""
+    if adopts():
+        return Finding("daemons of tasks", "ok", "the process engine finds and ends them")
+    return Finding(
+        "daemons of tasks",
+        "warning",
+        "a process that leaves its session and clears its environment outlives its task",
+        "This is so with the process engine alone; with Docker they end with their container.",
+    )
 
 
 def _gpus() -> Iterator[Finding]:

@@ -2,7 +2,9 @@
 
     EmulatorError                exit 4   the emulator or the engine failed
     ├── UsageError               exit 2   the command line is wrong
+    │   ├── InUse                exit 2   another emulate is at work on the run
     │   ├── ScenarioError        exit 2   the scenario is wrong; carries every problem
+    │   ├── Misfit               exit 2   a value is more than the engine's machine has
     │   └── Unsupported          exit 2   the scenario asks for what this engine can't do
     ├── EngineError              exit 4   the engine refused or failed
     │   ├── EngineMissing        exit 4   no engine answers
@@ -12,7 +14,7 @@
 
 Foreign errors (Docker's, the operating system's) are turned into one of these where they enter:
 in `engines/`, `images.py`, `record/` and `broker/`. Whatever else reaches the top is a defect of
-ours.
+ours, except signals.Interruption (exit 130), which is no error: a signal asked the command to end.
 """
 
 from __future__ import annotations
@@ -28,12 +30,26 @@ __all__ = [
     "EngineLost",
     "EngineMissing",
     "ImageError",
+    "InUse",
+    "Misfit",
     "Problem",
     "RecordError",
     "ScenarioError",
     "Unsupported",
     "UsageError",
+    "printable",
 ]
+
+
+def printable(text: str) -> str:
+    """Return `text` with its control characters written out as in Python, but newline and tab.
+
+    Names of files, processes and containers are chosen by others: printed as they are, they could
+    send commands to the terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 
 class EmulatorError(Exception):
@@ -42,9 +58,9 @@ class EmulatorError(Exception):
     exit_code = 4
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = printable(message)
+        self.hint = printable(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
@@ -54,6 +70,18 @@ class UsageError(EmulatorError):
     """The command line asks for something that makes no sense."""
 
     exit_code = 2
+
+
+class InUse(UsageError):
+    """Another emulate holds the run's lock."""
+
+
+class Misfit(UsageError):
+    """A value of a scenario that the chosen engine's machine can't give, see `reading.placed`."""
+
+    def __init__(self, path: tuple[str, ...], message: str, hint: str = "") -> None:
+        super().__init__(f"{'.'.join(path)}: {message}.", f"{hint[:1].upper()}{hint[1:]}.")
+        self.path, self.problem = path, (message, hint)
 
 
 @dataclass(frozen=True)
@@ -98,7 +126,11 @@ class EngineError(EmulatorError):
 
 
 class EngineMissing(EngineError):
-    """No engine answers."""
+    """No engine answers. `configured`: one was asked for, or something is there in its place."""
+
+    def __init__(self, message: str, hint: str = "", *, configured: bool = False) -> None:
+        super().__init__(message, hint)
+        self.configured = configured
 
 
 class EngineLost(EngineError):

@@ -24,13 +24,13 @@ import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from urllib3.exceptions import HTTPError
 
-from emulator import base_image
+from emulator import base_image, signals
 from emulator.build_context import custom_context, packed
 from emulator.build_locks import last_one_does, one_at_a_time
 from emulator.bundled import ROOT
 from emulator.errors import EngineLost, ImageError, UsageError
 from emulator.scenario.model import Dockerfile
-from emulator.sockets import close_unconnected
+from emulator.sockets import close_unconnected, progress
 
 __all__ = ["KINDS", "BuildOptions", "Images", "builder_lines", "recipe_tag"]
 
@@ -174,7 +174,11 @@ class Images:
         """Send the context and follow the builder's output."""
         say(f"building {tag}")
         step, last = "", deque[str](maxlen=LAST_LINES)
-        with _engine_errors(f"build {tag}"), last_one_does(self._remove_stages):
+        with (
+            signals.held(f"stopping the build of {tag}"),
+            _engine_errors(f"build {tag}"),
+            last_one_does(self._remove_stages),
+        ):
             output = self._api.build(
                 fileobj=io.BytesIO(context),
                 custom_context=True,
@@ -184,16 +188,17 @@ class Images:
                 decode=True,
                 **request,
             )
-            for line, failed in builder_lines(output):
-                if failed:
-                    said = "\n".join(f"  {line}" for line in [*last, line])
-                    raise ImageError(f"{tag} does not build; it failed at {step!r}:\n{said}")
-                if line.startswith("Step "):
-                    step = line
-                    say(f"{tag}: {line[:STEP_WIDTH]}")
-                elif line.strip():
-                    last.append(line)
-                    say(f"  {line}")
+            with progress(output) as messages:
+                for line, failed in builder_lines(messages):
+                    if failed:
+                        said = "\n".join(f"  {line}" for line in [*last, line])
+                        raise ImageError(f"{tag} does not build; it failed at {step!r}:\n{said}")
+                    if line.startswith("Step "):
+                        step = line
+                        say(f"{tag}: {line[:STEP_WIDTH]}")
+                    elif line.strip():
+                        last.append(line)
+                        say(f"  {line}")
         say(f"built {tag}")
         return tag
 
@@ -223,9 +228,11 @@ class Images:
         say(f"pulling {reference}")
         name, tag = _split_reference(reference)
         try:
-            for message in self._api.pull(name, tag=tag, stream=True, decode=True):
-                if "error" in message:
-                    raise ImageError(f"Can't pull {reference}: {message['error']}.")
+            output = self._api.pull(name, tag=tag, stream=True, decode=True)
+            with signals.held(), progress(output) as messages:
+                for message in messages:
+                    if "error" in message:
+                        raise ImageError(f"Can't pull {reference}: {message['error']}.")
         except APIError as error:
             why = str(error.explanation).rpartition(": ")[2]
             raise ImageError(
@@ -241,7 +248,7 @@ class Images:
         """Import a base of this machine's own release, made once."""
         source = base_image.apt_source()
         tag = f"{base_image.NAME}:{source.suite}"
-        with one_at_a_time(tag):
+        with signals.held("stopping; no base image is made"), one_at_a_time(tag):
             if self.has(tag):
                 return tag
             with base_image.packed(source, say) as stream, _engine_errors(f"import {tag}"):

@@ -1,18 +1,23 @@
-"""What runs have left on the engines, and how it is removed.
+"""What runs have left on the engines and in their folders, and how it is removed.
 
-A run that goes on holds the lock in its run folder, and everything it made is labelled with that
-folder and with the host. So whatever belongs to a folder of this host whose lock nobody holds has
-been left behind, however its emulator died.
+A run that is under way holds the lock in its run folder, and everything it made is labelled with
+that folder and with the host. So whatever belongs to a folder of this host whose lock nobody holds
+has been left behind, however its emulator died. Whoever removes it holds that lock meanwhile, and
+`emulate attach` is refused; where somebody else holds it, the run is left alone.
+
+A label is what somebody wrote. By a folder in a label it is only decided whether a run is under
+way: on disk nothing is deleted but what `record/remains.py` proves to be the run's, in the folder
+of runs that the user names. What has our label with a run id that can't be one is not ours.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -20,58 +25,119 @@ import psutil
 from emulator.engines import choose
 from emulator.engines.base import Engine, Found
 from emulator.engines.process import ProcessEngine
-from emulator.errors import EngineMissing
+from emulator.errors import EngineMissing, InUse, RecordError, UsageError, printable
+from emulator.plan import check_run_id, is_run_id
 from emulator.record.folder import Record, is_live, runs_in, wait_until_over
+from emulator.record.lock import held
+from emulator.record.remains import never_began, remains, remove_never_began, remove_remains
+from emulator.record.scratch import is_run_folder
 
 __all__ = ["abandoned", "clean", "find_all", "remove", "stop_or_remove"]
 
 
 def abandoned(found: Sequence[Found], *, host: str, live: Callable[[Path], bool]) -> list[Found]:
-    """Return what belongs to no run that goes on (pure, given `live`).
+    """Return what belongs to no run that is under way (pure, given `live`).
 
-    What was started from another host is left alone: its run may well go on there.
+    What was started from another host is left alone: its run may well be under way there. So is
+    everything that has the run id of a run that is under way, also where it names another folder:
+    engines remove by the run id.
     """
-    return [
-        thing
+    going_on = {
+        thing.run_id
         for thing in found
-        if thing.host == host and not (thing.folder and live(Path(thing.folder)))
-    ]
+        if thing.host != host or ((folder := _folder(thing)) and live(folder))
+    }
+    return [thing for thing in found if is_run_id(thing.run_id) and thing.run_id not in going_on]
 
 
-def find_all() -> list[Found]:
-    """Return what runs have made on every engine that answers."""
+def find_all(say: Callable[[str], None]) -> list[Found]:
+    """Return what runs have made on every engine that answers; say which should and does not."""
     found = []
-    for engine in _engines("auto"):
+    for engine in _engines("auto", say):
         with contextlib.closing(engine):
-            found += engine.find()
+            found += [thing for thing in engine.find() if is_run_id(thing.run_id)]
     return found
 
 
 def clean(out: Path, *, engine_name: str, dry_run: bool, say: Callable[[str], None]) -> int:
-    """Remove what runs have left; return how many things that was."""
+    """Remove what runs have left; return how many things that was.
+
+    On disk only what lies in run folders in `out`. Raises EngineError.
+    """
     count = 0
     engines = _engines(engine_name)
     if engine_name == "auto" and not any(engine.name == "docker" for engine in engines):
         say("no Docker engine answers: what runs have left on one is not looked at")
     for engine in engines:
         with contextlib.closing(engine):
-            left = abandoned(engine.find(), host=socket.gethostname(), live=is_live)
-            for thing in left:
-                say(f"{'found' if dry_run else 'removing'} {thing.kind} {thing.name}")
-            count += len(left)
-            if not dry_run:
-                for run_id in sorted({thing.run_id for thing in left}):
+            count += _clean_engine(engine, dry_run=dry_run, say=say)
+    return count + _clean_folders(out, dry_run=dry_run, say=say)
+
+
+def _clean_engine(engine: Engine, *, dry_run: bool, say: Callable[[str], None]) -> int:
+    count = 0
+    found = engine.find()
+    if strange := [thing for thing in found if not is_run_id(thing.run_id)]:
+        names = ", ".join(f"{thing.kind} {thing.name}" for thing in strange)
+        say(printable(f"not ours, for what they are labelled with is no run id: {names}"))
+    runs: defaultdict[str, list[Found]] = defaultdict(list)
+    for thing in abandoned(found, host=socket.gethostname(), live=is_live):
+        runs[thing.run_id].append(thing)
+    for run_id, things in sorted(runs.items()):
+        try:
+            with contextlib.ExitStack() as stack:
+                if not dry_run:
+                    for folder in {folder for one in things if (folder := _folder(one))}:
+                        stack.enter_context(_held(folder, run_id))
+                for thing in things:
+                    say(printable(f"{_doing(dry_run)} {thing.kind} {thing.name}"))
+                if not dry_run:
                     engine.tear_down(run_id)
-    for folder in _scratch_folders(out):
-        say(f"{'found' if dry_run else 'removing'} folder {folder}")
-        count += 1
-        if not dry_run:
-            shutil.rmtree(folder, ignore_errors=True)
+            count += len(things)
+        except InUse:
+            say(_left_alone(run_id))
     return count
 
 
+def _clean_folders(out: Path, *, dry_run: bool, say: Callable[[str], None]) -> int:
+    """Remove what lies in the folders of runs that are over, and of those that never began."""
+    count = 0
+    for record in runs_in(out):
+        if record.live or not remains(record.path, record.run_id):
+            continue
+        try:
+            with contextlib.nullcontext() if dry_run else held(record.path, make=True):
+                for path in remains(record.path, record.run_id):
+                    say(printable(f"{_doing(dry_run)} {path}"))
+                    count += 1
+                if not dry_run:
+                    remove_remains(record.path, record.run_id)
+        except InUse:
+            say(_left_alone(record.run_id))
+        except RecordError as error:
+            say(str(error))
+    for folder in never_began(out):
+        if dry_run or remove_never_began(folder):
+            say(printable(f"{_doing(dry_run)} {folder}, of a run that never began"))
+            count += 1
+    return count
+
+
+def _doing(dry_run: bool) -> str:
+    return "found" if dry_run else "removing"
+
+
+def _left_alone(run_id: str) -> str:
+    return f"{run_id} is left alone: another emulate is at work on it by now"
+
+
 def stop_or_remove(record: Record) -> str:
-    """End a run; return what was done. A run that goes on is asked to stop, and waited for."""
+    """End a run; return what was done. One that is under way is asked to stop, and waited for.
+
+    Raises UsageError where the folder is not the run's own, or where somebody takes the run over
+    just now; EngineError.
+    """
+    record.check_name()
     if record.live and (supervisor := _supervisor_of(record)):
         supervisor.send_signal(signal.SIGTERM)
         wait_until_over(record.path)
@@ -83,29 +149,55 @@ def stop_or_remove(record: Record) -> str:
 def remove(run_id: str, engine_name: str, folder: Path) -> int:
     """Remove what a run has left, its folder be there or not; return how many things.
 
-    Raises EngineError.
+    Raises InUse where an emulator is at work on the run, UsageError where another run of that name
+    is under way, EngineError.
     """
-    with contextlib.closing(choose(engine_name)) as engine:
-        removed = engine.tear_down(run_id)
-    for scratch in ("work", "shared"):
-        shutil.rmtree(folder / scratch, ignore_errors=True)
-    return removed
+    check_run_id(run_id)
+    with contextlib.closing(choose(engine_name)) as engine, _held(folder, run_id):
+        _refuse_namesakes(engine, run_id, folder)
+        return engine.tear_down(run_id) + len(remove_remains(folder, run_id))
 
 
-def _engines(name: str) -> list[Engine]:
-    """Return the engine of that name; for `auto` every one that answers."""
+def _refuse_namesakes(engine: Engine, run_id: str, folder: Path) -> None:
+    """Raise UsageError where what has this run id belongs to another folder's run."""
+    here = folder.resolve()
+    for thing in engine.find(run_id):
+        there = _folder(thing)
+        if there is not None and there.resolve() != here and is_live(there):
+            raise UsageError(
+                f"Another run with the id {run_id} is under way, in {there}.",
+                "Engines find things by the run id: end that run first.",
+            )
+
+
+@contextlib.contextmanager
+def _held(folder: Path, run_id: str) -> Iterator[None]:
+    """Hold the lock of a run; in a folder that is not proved to be its own, no file is made."""
+    with held(folder, make=is_run_folder(folder, run_id)):
+        yield
+
+
+def _folder(thing: Found) -> Path | None:
+    """Return the folder that a thing names; None where that is no path of a run's folder."""
+    if "\0" in thing.folder or not os.path.isabs(thing.folder):
+        return None
+    return Path(thing.folder)
+
+
+def _engines(name: str, say: Callable[[str], None] = lambda text: None) -> list[Engine]:
+    """Return the engine of that name; for `auto` every one that answers.
+
+    An engine that is configured and does not answer is said.
+    """
     if name != "auto":
         return [choose(name)]
     engines: list[Engine] = [ProcessEngine()]
-    with contextlib.suppress(EngineMissing):
+    try:
         engines.append(choose("docker"))
+    except EngineMissing as error:
+        if error.configured:
+            say(f"{error.message} What runs have left on it is not looked at.")
     return engines
-
-
-def _scratch_folders(out: Path) -> list[Path]:
-    """Return the working and shared folders of process runs that are over."""
-    over = [r.path for r in runs_in(out) if not r.live and (r.path / "work").is_dir()]
-    return [path / part for path in over for part in ("work", "shared") if (path / part).is_dir()]
 
 
 def _supervisor_of(record: Record) -> psutil.Process | None:

@@ -1,7 +1,7 @@
 """How much of what users give us is taken: anything larger is refused in a sentence.
 
 Each is far above what a training on one machine needs, and small enough that the largest scenario
-is read within two seconds and 200 MB. docs/limits.md is the users' page on them.
+is read within two seconds and 200 MB. docs/reliability.md is the users' page on them.
 """
 
 from __future__ import annotations

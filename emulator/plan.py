@@ -8,25 +8,62 @@ the engine (addresses, image references, GPU devices, where the shared volume sh
 from __future__ import annotations
 
 import math
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from emulator import rendezvous
-from emulator.errors import Unsupported
+from emulator.errors import Unsupported, UsageError
 from emulator.netem import Link, between_all
+from emulator.room import Disk, shortages
 from emulator.scenario.faults import PlannedFault, timeline
 from emulator.scenario.model import Dockerfile, Role, Scenario
+from emulator.task_limits import Limits
 from emulator.yardstick import Yardstick
 
-__all__ = ["Plan", "Site", "Task", "make_plan", "new_run_id"]
+__all__ = ["Plan", "RunId", "Site", "Task", "check_run_id", "is_run_id", "make_plan", "new_run_id"]
 
 TASK_PORT = 2222
 """The port every task listens on where each has an address of its own (Kubeflow's default)."""
+
+_RUN_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def is_run_id(text: str) -> bool:
+    """Say whether a text can be a run's id (pure).
+
+    It names a folder, containers, a network and a volume, and is a part of host names: so it has
+    the letters of a scenario's name, and at most 63 of them.
+    """
+    return _RUN_ID.fullmatch(text) is not None
+
+
+def check_run_id(text: str) -> str:
+    """Return `text` if it can be a run's id; raises UsageError."""
+    if is_run_id(text):
+        return text
+    shown = repr(text if len(text) <= 80 else f"{text[:80]}...")
+    raise UsageError(
+        f"{shown} can't be a run id.",
+        "It has 1 to 63 lower-case letters, digits and dashes, begins with a letter and does not "
+        "end with a dash.",
+    )
+
+
+def _stored_run_id(text: str) -> str:
+    if not is_run_id(text):
+        raise ValueError("it can't be a run id")
+    return text
+
+
+RunId = Annotated[str, AfterValidator(_stored_run_id)]
+"""A run id that is read from a file."""
 
 
 class Task(BaseModel):
@@ -48,9 +85,23 @@ class Task(BaseModel):
     """File or folder that is copied into its working directory."""
     cpus: float | None = None
     memory: int | None = None
-    """Limits: cores, bytes."""
+    """Limits that the scenario sets: cores, bytes."""
+    processes: int | None = None
+    """The same of processes and threads."""
+    defaults: Limits = Limits()
+    """Limits of the engine where the scenario sets none."""
     gpus: tuple[str, ...] = ()
     """Device ids."""
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The limit of its memory, in bytes."""
+        return self.defaults.memory if self.memory is None else self.memory
+
+    @property
+    def process_limit(self) -> int | None:
+        """The limit of its processes and threads."""
+        return self.defaults.processes if self.processes is None else self.processes
 
 
 class Plan(BaseModel):
@@ -58,7 +109,7 @@ class Plan(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    run_id: str
+    run_id: RunId
     engine: str
     scenario: Scenario
     tasks: tuple[Task, ...]
@@ -93,6 +144,8 @@ class Site:
     """Ids of the devices it can hand out; asked only where a task wants some."""
     shared: str
     """Where the shared volume shows inside a task."""
+    limits: Callable[[], Limits] = Limits
+    """Limits of each task where the scenario sets none."""
 
 
 def new_run_id(name: str) -> str:
@@ -108,11 +161,14 @@ def make_plan(
     *,
     variant: str = "",
     yardstick: Yardstick | None = None,
+    disks: Sequence[Disk] = (),
 ) -> Plan:
     """Lay out every task of `scenario` for the engine that `site` describes.
 
-    Raises Unsupported where more GPUs are asked for than there are.
+    `disks` are those that it writes to; one that is nearly full makes a warning. Raises
+    Unsupported where more GPUs are asked for than there are, UsageError where `run_id` is none.
     """
+    check_run_id(run_id)
     wanted = [
         (role, index, spec)
         for role, spec in scenario.cluster.items()
@@ -124,8 +180,9 @@ def make_plan(
     ]
     images = _references(scenario, site)
     devices = _hand_out_gpus([(f"{r}-{i}", spec) for r, i, spec in wanted], site)
+    limits = site.limits()
     tasks = tuple(
-        _task(scenario, spec, member, members, run_id, site, images[role], gpus)
+        _task(scenario, spec, member, members, run_id, site, images[role], limits, gpus)
         for (role, _, spec), member, gpus in zip(wanted, members, devices, strict=True)
     )
     names = [task.name for task in tasks]
@@ -136,7 +193,7 @@ def make_plan(
         tasks=tasks,
         faults=timeline(scenario, names),
         links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
-        warnings=tuple(_warnings(scenario)),
+        warnings=(*_warnings(scenario), *shortages(disks)),
         variant=variant,
         yardstick=yardstick,
     )
@@ -158,6 +215,7 @@ def _task(
     run_id: str,
     site: Site,
     image: str,
+    limits: Limits,
     gpus: tuple[str, ...],
 ) -> Task:
     name = f"{member.role}-{member.index}"
@@ -181,6 +239,8 @@ def _task(
         source=scenario.program.source,
         cpus=spec.cpus,
         memory=spec.memory,
+        processes=spec.processes,
+        defaults=limits,
         gpus=gpus,
     )
 

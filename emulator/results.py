@@ -81,7 +81,7 @@ class Result:
     @property
     def lost_steps(self) -> int | None:
         """Steps that were done again after restarts."""
-        return self.analysis.lost
+        return self.analysis.lost_steps
 
     @property
     def restarts(self) -> int:
@@ -105,7 +105,7 @@ class Result:
 
     @property
     def recovery(self) -> float | None:
-        """The longest time from a failure to the next step; None as well where none came."""
+        """The longest time from a failure to the next step; infinite where none came."""
         return self.analysis.worst_recovery
 
     @property

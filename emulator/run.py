@@ -6,30 +6,36 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from emulator import signals
 from emulator.api.door import Door
 from emulator.api.loopback import Loopback
 from emulator.clock import Clock, ManualClock, RealClock
-from emulator.engines.base import Engine, Inbox, require
+from emulator.engines.base import Engine, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.metrics.samples import Sample
-from emulator.plan import Plan, make_plan, new_run_id
+from emulator.plan import Plan, check_run_id, make_plan, new_run_id
 from emulator.record.folder import Entry, Record, RunFolder
 from emulator.results import Listener, Result, exit_code, judge
+from emulator.room import disk
 from emulator.scenario.model import Scenario
+from emulator.signals import Held
 from emulator.supervisor.events import Interrupted, JobEnd
 from emulator.supervisor.loop import Supervisor
+from emulator.supervisor.state import resumed
 from emulator.supervisor.successor import Successor
 from emulator.yardstick import Yardstick
 
 CALLS_AT_ONCE = 32
 """Engine calls that are under way at the same time."""
+REMOVED = "the run is over: what it made is removed and its report is written, whatever comes"
+KEPT = "the run is over: its report is written, whatever comes"
+"""What is said of a signal that comes after the job's end."""
 
 __all__ = ["Listener", "Result", "attach", "exit_code", "judge", "make_ready", "up"]
 
@@ -48,15 +54,17 @@ def make_ready(
 
     Of the engine's devices it gets only `gpus`, where these are given.
 
-    Raises Unsupported.
+    Raises Unsupported; UsageError where `run_id` can't be one.
     """
     require(scenario, engine)
-    run_id = run_id or new_run_id(scenario.name)
-    folder = (out / run_id).resolve()
+    run_id = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
+    folder = out.resolve() / run_id
     site = engine.site(run_id, folder)
     if gpus is not None:
         site = replace(site, gpus=lambda: gpus)
-    return make_plan(scenario, run_id, site, variant=variant, yardstick=yardstick), folder
+    disks = [*disk("the run folder", folder), *engine.disks(scenario)]
+    plan = make_plan(scenario, run_id, site, variant=variant, yardstick=yardstick, disks=disks)
+    return plan, folder
 
 
 def up(
@@ -87,20 +95,23 @@ def up(
     plan, folder = make_ready(
         scenario, engine, out=out, run_id=run_id, variant=variant, gpus=gpus, yardstick=yardstick
     )
-    engine.provide(scenario, listener.say)
-    listener.planned(plan, folder)
-    record = RunFolder(folder, plan, text, clock)
-    return _see_through(
-        Supervisor,
-        plan,
-        engine,
-        record,
-        clock,
-        keep=keep,
-        reports=reports,
-        loopback=loopback,
-        listener=listener,
-    )
+    with signals.held() as held:
+        engine.provide(scenario, listener.say)
+        signals.check()  # from here on the supervisor is told, and the run has a record
+        listener.planned(plan, folder)
+        record = RunFolder(folder, plan, text, clock)
+        return _see_through(
+            Supervisor,
+            plan,
+            engine,
+            record,
+            clock,
+            held,
+            keep=keep,
+            reports=reports,
+            loopback=loopback,
+            listener=listener,
+        )
 
 
 def attach(
@@ -114,10 +125,12 @@ def attach(
 ) -> Result:
     """Take over a run whose emulator was killed; see it to its end, remove it and judge it.
 
-    Raises EmulatorError: UsageError where somebody is at work on it, or where it is over.
+    Raises EmulatorError: UsageError where somebody is at work on it, where it is over, or where it
+    was removed.
     """
     clock = clock or RealClock()
     record = Record(record.path.resolve())  # it stands on what is made, for `emulate clean`
+    record.check_name()
     plan = record.plan
     if not record.live and record.result("summary.json") is not None:
         raise UsageError(f"{record.run_id} is over.", "`emulate check` judges it again.")
@@ -127,11 +140,36 @@ def attach(
             "end is told to their parent alone.",
             f"`emulate down {record.run_id}` removes it.",
         )
-    folder = RunFolder.reopen(record, clock)
-    listener.planned(plan, record.path)
-    return _see_through(
-        Successor, plan, engine, folder, clock, keep=keep, loopback=loopback, listener=listener
-    )
+    with signals.held() as held:
+        folder = RunFolder.reopen(record, clock)
+        try:
+            _refuse_removed(engine, Record(record.path))
+        except BaseException:
+            folder.close()
+            raise
+        listener.planned(plan, record.path)
+        return _see_through(
+            Successor,
+            plan,
+            engine,
+            folder,
+            clock,
+            held,
+            keep=keep,
+            loopback=loopback,
+            listener=listener,
+        )
+
+
+def _refuse_removed(engine: Engine, record: Record) -> None:
+    """Raise UsageError where `emulate clean` or `down` has removed a run that was not over."""
+    found = resumed(record.plan, record.history)
+    ran = [name for name, task in found.tasks.items() if task.state == "running"]
+    if found.end is None and ran and not engine.find(record.run_id):
+        raise UsageError(
+            f"{record.run_id} can't be taken over: all that it had made was removed.",
+            "`emulate up` begins a new run.",
+        )
 
 
 def _see_through(
@@ -140,6 +178,7 @@ def _see_through(
     engine: Engine,
     record: RunFolder,
     clock: Clock,
+    held: Held,
     *,
     keep: bool,
     reports: bool = True,
@@ -149,7 +188,7 @@ def _see_through(
     """Supervise a run to its end, judge it, and close its folder whatever happens."""
     try:
         end = _supervise(
-            kind, plan, engine, record, clock, keep=keep, loopback=loopback, listener=listener
+            kind, plan, engine, record, clock, held, keep=keep, loopback=loopback, listener=listener
         )
         analysis, verdicts, summary = judge(Record(record.path))
         record.finish("summary.json", summary)
@@ -179,6 +218,7 @@ def _supervise(
     engine: Engine,
     record: RunFolder,
     clock: Clock,
+    held: Held,
     *,
     keep: bool,
     loopback: Loopback | None,
@@ -222,19 +262,31 @@ def _supervise(
         door = Door(desk, inbox, record.path, listener.reachable, loopback=loopback)
         if loopback is not None:
             listener.say(loopback.said(record.path))
-    with _signals_into(supervisor.inbox):
+    came: list[signal.Signals] = []
+
+    def interrupt(number: signal.Signals) -> None:
+        came.append(number)
+        supervisor.inbox.put(Interrupted(number))
+
+    held.hand_to(interrupt)
+    try:
+        end = supervisor.run()
+        if came and end.outcome != "interrupted":
+            held.pass_over(came[0])  # the outcome stands; a sweep ends here
+        return end
+    except EmulatorError as error:
+        with contextlib.suppress(EmulatorError):  # the disk may be what failed
+            record.write("error", message=error.message)
+            record.finish("summary.json", judge(Record(record.path))[2])
+        raise
+    finally:
+        held.settle(listener.say, KEPT if keep else REMOVED)
         try:
-            return supervisor.run()
-        except EmulatorError as error:
-            with contextlib.suppress(EmulatorError):  # the disk may be what failed
-                record.write("error", message=error.message)
-                record.finish("summary.json", judge(Record(record.path))[2])
-            raise
-        finally:
             # A start that is still under way must be over before anything is removed.
             pool.shutdown(wait=True, cancel_futures=True)
             if door is not None:
                 door.refuse()
+        finally:
             try:
                 if not keep:
                     _tear_down(engine, plan.run_id, record)
@@ -270,24 +322,3 @@ class _Inline(Executor):
         future: Future[Any] = Future()
         future.set_result(fn(*args, **kwargs))
         return future
-
-
-@contextlib.contextmanager
-def _signals_into(inbox: Inbox) -> Iterator[None]:
-    """Put Ctrl-C and SIGTERM into the inbox instead of having them interrupt anything.
-
-    Only the main thread may; elsewhere (a test, a notebook) signals stay as they are.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        inbox.put(Interrupted(number))
-
-    before = {n: signal.signal(n, handler) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

@@ -5,11 +5,21 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["format_duration", "format_size", "parse_duration", "parse_rate", "parse_size"]
+__all__ = [
+    "format_duration",
+    "format_number",
+    "format_size",
+    "parse_duration",
+    "parse_rate",
+    "parse_size",
+]
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+
+_LONGEST = 1e15
+"""From here on a number is shown with an exponent: nobody reads hundreds of digits."""
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -54,8 +64,17 @@ def _bounded(number: float) -> float:
     return number
 
 
+def format_number(number: float, digits: int = 0) -> str:
+    """Return a number with `digits` decimals; one of more than 15 digits as `1e+308`."""
+    if isinstance(number, int) and not digits:
+        return str(number)  # at most 64 bits, of which a float would lose some
+    return f"{number:.{digits}f}" if abs(number) < _LONGEST else f"{number:.3g}"
+
+
 def format_duration(seconds: float) -> str:
     """Return a short reading of seconds: `0.42s`, `12.3s`, `3m 05s`, `2h 07m`."""
+    if seconds >= _LONGEST:
+        return f"{seconds:.3g}s"
     if seconds < 10:
         return f"{seconds:.2f}s"
     if seconds < 60:
@@ -72,4 +91,4 @@ def format_size(size: float) -> str:
         if size < 1024:
             return f"{size:.0f} {unit}" if unit in ("B", "KiB", "MiB") else f"{size:.1f} {unit}"
         size /= 1024
-    return f"{size:.1f} TiB"
+    return f"{format_number(size, 1)} TiB"

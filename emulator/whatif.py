@@ -10,13 +10,14 @@ from typing import TypeVar
 from emulator.analysis.comparison import Judged, Row, rows
 from emulator.engines.base import Engine
 from emulator.errors import EmulatorError, ScenarioError, UsageError
-from emulator.plan import new_run_id
+from emulator.plan import check_run_id, new_run_id
 from emulator.record.folder import Record
 from emulator.results import Result, judge
 from emulator.run import make_ready
 from emulator.scenario.model import Scenario
 from emulator.scenario.reading import load
 from emulator.scenario.variants import Variant
+from emulator.signals import Interruption
 
 __all__ = ["Planned", "Sweep", "compare", "plan_all", "read_all", "up_all"]
 
@@ -82,7 +83,7 @@ def plan_all(
 
     Their run ids are `run_id` (or a new one) with their number. Raises UsageError as `read_all`.
     """
-    stem = run_id or new_run_id(scenarios[0].name)
+    stem = new_run_id(scenarios[0].name) if run_id is None else check_run_id(run_id)
 
     def plan(number: int, variant: Variant) -> Planned:
         scenario, name = scenarios[number - 1], f"{stem}-{number}"
@@ -137,12 +138,12 @@ def up_all(planned: Sequence[Planned], run: Callable[[Planned], Result], *, out:
     for variant in planned:
         try:
             code = run(variant).exit_code
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interruption):
             code = INTERRUPTED  # while no supervisor was there to take the signal
         except EmulatorError as error:
             code, sweep.failure = EmulatorError.exit_code, error
         sweep.exit_codes.append(code)
-        folder = (out / variant.run_id).resolve()
+        folder = out.resolve() / variant.run_id
         if (folder / "plan.json").is_file():
             sweep.records.append(Record(folder))
         if code == INTERRUPTED or sweep.failure:

@@ -160,6 +160,8 @@ class Emulate:
 
     def __init__(self, out: Path) -> None:
         self.out = out
+        self.prefix: Sequence[str] = ()
+        """What the command is run by, with its arguments."""
         self._started: list[subprocess.Popen[str]] = []
 
     def __call__(
@@ -207,7 +209,7 @@ class Emulate:
 
     @property
     def command(self) -> Sequence[str]:
-        return [str(Path(sys.executable).with_name("emulate"))]
+        return [*self.prefix, str(Path(sys.executable).with_name("emulate"))]
 
     def up(
         self, scenario: str | Path, *arguments: str, env: Mapping[str, str] | None = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from emulator.plan import Plan, Site, make_plan
-from emulator.record.history import Entry
+from emulator.record.history import Entry, as_it_happened
 from emulator.scenario.reading import parse
 
 BEGAN = 1000.0
@@ -22,7 +22,12 @@ def a_plan(cluster: str, extra: str = "") -> Plan:
 
 
 def history(told: Sequence[Told]) -> list[Entry]:
-    """Make entries; `late` is by how much the engine's stamp differs from when we heard of it."""
+    """Return a history as `Record.happened` has it."""
+    return as_it_happened(written(told))
+
+
+def written(told: Sequence[Told]) -> list[Entry]:
+    """Return entries as they are in the file; `late` is what to add to `wall` for the stamp."""
     return [
         Entry(n=n, t=t, wall=BEGAN + t + data.get("late", 0.0), event=event, task=task, data=data)
         for n, (t, event, task, data) in enumerate(told)

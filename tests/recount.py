@@ -1,7 +1,7 @@
 """A run's numbers once more, from its logs: plain Python that imports nothing of the emulator.
 
 What tasks printed is in `logs/`. The history gives what logs lack: when each line was printed (the
-engine's stamp), in which order, and where a task ended or was started. Everything is counted the
+engine's stamp), and when a task ended or was started. Everything is counted the
 slow way, one step at a time.
 """
 
@@ -39,7 +39,7 @@ class Recount:
 
     tasks: dict[str, list[Life]]
     advances: list[tuple[Printed, Life]]
-    """The steps that brought the job further, in the order in which they were told."""
+    """The steps that brought the job further, in the order in which they were printed."""
 
     @property
     def final_step(self) -> int:
@@ -117,8 +117,8 @@ def recount(folder: Path) -> Recount:
     said = {log.stem: iter(list(_said(log))) for log in sorted((folder / "logs").glob("*.log"))}
     tasks: dict[str, list[Life]] = {}
     advances: list[tuple[Printed, Life]] = []
-    for line in (folder / "history.jsonl").read_text().splitlines():
-        event = json.loads(line)
+    events = map(json.loads, (folder / "history.jsonl").read_text().splitlines())
+    for event in sorted(events, key=lambda event: float(event["wall"])):
         task = event.get("task", "")
         if event["event"] == "start":
             tasks.setdefault(task, []).append(Life())

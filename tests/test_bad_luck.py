@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -322,6 +323,32 @@ def test_an_engine_that_goes_away_ends_the_run_and_clean_removes_the_rest(
     assert left("docker", RUN)
     emulate("clean", "--engine", "docker", "--out", emulate.out)
     assert left("docker", RUN) == []
+
+
+BOMB = "bomb() { bomb | bomb & wait; }; bomb; exit 3"
+
+
+@pytest.mark.docker
+def test_a_fork_bomb_ends_as_a_failed_task_and_nobody_else_notices(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    path = tmp_path / "s.yaml"
+    other = "until [ -e /shared/over ]; do sleep 0.1; done"
+    path.write_text(
+        f"name: s\nframework: none\nimage: {tiny_image}\n"
+        f"program: {{command: [sh, -c, {json.dumps(BOMB)}]}}\n"
+        "cluster:\n  worker: {processes: 64, memory: 256m}\n"
+        f"  other: {{command: [sh, -c, {json.dumps(other)}]}}\n"
+        "timeout: 5m\nexpect: {outcome: failed}\n"
+    )
+    done = emulate.up(path, "--engine", "docker")
+    assert done.returncode == 0, done.stderr
+    tasks = done.json["tasks"]
+    assert tasks["worker-0"]["state"] == "failed"
+    assert tasks["worker-0"]["oom_killed"] is False
+    assert "annot fork" in done.stderr  # its last words say why
+    assert tasks["other-0"]["exit_code"] == 143  # it ran until the job was over
+    docker_engine.api.ping()
 
 
 @pytest.mark.docker

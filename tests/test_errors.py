@@ -8,7 +8,7 @@ import re
 import pytest
 
 from emulator import errors
-from emulator.errors import EmulatorError, Problem, ScenarioError
+from emulator.errors import EmulatorError, Problem, ScenarioError, printable
 
 CLASSES = {
     name: thing
@@ -36,7 +36,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
 
 
 def test_every_error_is_public() -> None:
-    assert set(errors.__all__) == {*CLASSES, "Problem"}
+    assert set(errors.__all__) == {*CLASSES, "Problem", "printable"}
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,19 @@ def test_a_scenario_error_has_a_line_for_each_problem() -> None:
     error = ScenarioError(problems)
     assert str(error) == "s.yaml:1: a: is wrong\ns.yaml:2: b: is missing"
     assert error.problems == tuple(problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Größe … 3", "Größe … 3"),
+        ("one\n\ttwo", "one\n\ttwo"),
+        ("\x1b]52;c;aGk=\x07", r"\x1b]52;c;aGk=\x07"),
+        ("a\rb\x00c\x9bd", r"a\rb\x00c\x9bd"),
+        ("\u202etxt.exe", r"\u202etxt.exe"),  # turns the direction of what follows
+        ("\udc80", r"\udc80"),
+    ],
+)
+def test_control_characters_of_others_are_written_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert str(EmulatorError(f"There is no {text}.", text)) == f"There is no {shown}. {shown}"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import socket
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -413,19 +416,40 @@ def test_debootstrap_takes_python_from_where_the_distribution_keeps_it(
 STAGES = {"dangling": True, "label": "emulator.stage=builder"}
 
 
+class Connection:
+    """What a build goes on with: its only step was heard of, or nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self.told = SimpleQueue[str]()
+
+    def shutdown(self, how: int) -> None:
+        assert how == socket.SHUT_WR  # what the engine has still to say is read
+        self.told.put("left")
+
+
 class Engine:
     """Builds whatever it is asked for, and says when it tidied up."""
 
     def __init__(self, refuses: int | None = None) -> None:
         self.did: list[str] = []
+        self.connections: dict[str, Connection] = {}
         self._refuses = refuses
 
     def inspect_image(self, tag: str) -> None:
         raise ImageNotFound(tag)
 
     def build(self, tag: str, **request: Any) -> Iterator[dict[str, str]]:
+        connection = self.connections[tag] = Connection()
+        inside = SimpleNamespace(fp=SimpleNamespace(raw=SimpleNamespace(sock=connection)))
+        return self._build(tag, SimpleNamespace(raw=SimpleNamespace(_fp=inside)))
+
+    def _build(self, tag: str, response: Any) -> Iterator[dict[str, str]]:
         yield {"stream": "Step 1/1 : FROM scratch\n"}
-        self.did.append(f"built {tag}")
+        if self.connections[tag].told.get() == "left":
+            self.did.append(f"stopped {tag}")
+            yield {"error": "cancelled"}
+        else:
+            self.did.append(f"built {tag}")
 
     def prune_images(self, filters: Mapping[str, Any]) -> None:
         assert filters == STAGES
@@ -448,7 +472,16 @@ def a_dockerfile(folder: Path, name: str, text: str = "FROM scratch\n") -> Docke
     return Dockerfile(dockerfile=folder / name / "Dockerfile")
 
 
-def build(api: Any, wanted: Dockerfile, say: images.Say = lambda line: None) -> str:
+def build(engine: Engine, wanted: Dockerfile, say: images.Say = lambda line: None) -> str:
+    def heard(line: str) -> None:
+        say(line)
+        if "Step 1/1" in line:
+            engine.connections[images.custom_tag(wanted)].told.put("heard")
+
+    return ensure(engine, wanted, heard)
+
+
+def ensure(api: Any, wanted: Dockerfile, say: images.Say = lambda line: None) -> str:
     return images.Images(api, BuildOptions()).ensure(wanted, say)
 
 
@@ -480,7 +513,7 @@ def test_a_build_that_fails_removes_stages_as_well_and_says_why_it_failed(
 
     with pytest.raises(KeyboardInterrupt):
         build(engine, one, fail)
-    assert engine.did == ["pruned"]
+    assert engine.did == [f"stopped {images.custom_tag(one)}", "pruned"]
     engine = Engine()
     assert build(engine, one) == images.custom_tag(one)
     assert engine.did[-1] == "pruned"
@@ -519,11 +552,11 @@ def test_a_stage_that_a_build_is_about_to_copy_from_survives_the_end_of_another(
         """Build the other image from beginning to end while this one stands at a step."""
         steps.append(line)
         if "---> Running in " in line and waits.strip() in steps[-2]:
-            build(api, inner)
+            ensure(api, inner)
             api.put_archive(line.split()[-1], "/", go)
 
     try:
-        build(api, outer, meanwhile)
+        ensure(api, outer, meanwhile)
     finally:
         for wanted in (outer, inner):
             with contextlib.suppress(ImageNotFound):

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.units import format_duration, format_size, parse_duration, parse_rate, parse_size
+from emulator.units import (
+    format_duration,
+    format_number,
+    format_size,
+    parse_duration,
+    parse_rate,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +127,29 @@ def test_a_number_too_long_for_a_float_is_refused(
 )
 def test_seconds_are_shown_short(seconds: float, shown: str) -> None:
     assert format_duration(seconds) == shown
+
+
+def test_a_duration_of_many_digits_is_shown_with_an_exponent() -> None:
+    assert format_duration(1.5e300) == "1.5e+300s"
+
+
+@pytest.mark.parametrize(
+    ("number", "digits", "shown"),
+    [
+        (0.25, 1, "0.2"),
+        (0.25, 3, "0.250"),
+        (1234.5678, 2, "1234.57"),
+        (7, 0, "7"),
+        (7, 2, "7.00"),
+        (2**63 - 1, 0, "9223372036854775807"),
+        (1e15, 2, "1e+15"),
+        (-1e308, 2, "-1e+308"),
+        (float("inf"), 2, "inf"),
+        (float("nan"), 2, "nan"),
+    ],
+)
+def test_a_number_is_never_longer_than_one_reads(number: float, digits: int, shown: str) -> None:
+    assert format_number(number, digits) == shown
 
 
 @pytest.mark.parametrize(

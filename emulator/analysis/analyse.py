@@ -1,11 +1,12 @@
 """What a record says in numbers (pure): nothing here looks at anything but the history.
 
-Steps and exits are timed by the engine's stamps (`wall`), because their lines may arrive in a
-bunch; everything else by the supervisor's own monotonic clock (`t`).
+Histories here and in all of analysis/ are as `Record.happened` has them: each event's `t` is when
+it happened.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -72,7 +73,7 @@ class FaultResult:
     rate_during: float | None = None
     """From the moment it was applied until the task was back."""
     rate_after: float | None = None
-    """In the WINDOW after that."""
+    """In the WINDOW after the job's first step with the task back."""
     target_before: float | None = None
     """The same of the target alone, where that is a task that tells of steps."""
     target_during: float | None = None
@@ -97,7 +98,8 @@ class Analysis:
     throughput: Throughput = field(default_factory=Throughput)
     accuracy: float | None = None
     restarts: int = 0
-    lost_steps: int = 0
+    lost_steps: int | None = None
+    """Of the task that lost most; None where no task reported a step."""
     recoveries: Sequence[float] = field(default_factory=tuple)
     """Seconds from each unasked exit that was followed by a restart to the next step of the job."""
     unrecovered: int = 0
@@ -109,14 +111,9 @@ class Analysis:
     """The productive share of the duration."""
 
     @property
-    def lost(self) -> int | None:
-        """The lost steps; None where nobody told of any step: who knows what was lost."""
-        return None if self.final_step is None else self.lost_steps
-
-    @property
     def worst_recovery(self) -> float | None:
-        """The longest of all recoveries; None as well where one of them never came."""
-        return max(self.recoveries, default=None) if not self.unrecovered else None
+        """The longest of all recoveries; infinite where one of them never came."""
+        return math.inf if self.unrecovered else max(self.recoveries, default=None)
 
 
 def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
@@ -144,13 +141,13 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
         final_step=max((e.furthest for e in steps), default=None),
         network=_first(history, "prepared"),
         all_running=_first(history, "all-running"),
-        first_step=steps[0].wall - history[0].wall if steps else None,
+        first_step=steps[0].t if steps else None,
         steps_per_second=speed.job.steps_per_second,
         examples_per_second=speed.job.examples_per_second,
         throughput=speed,
         accuracy=float(accuracies[-1]) if accuracies else None,
         restarts=sum(e.event == "restart" for e in history),
-        lost_steps=max((task.lost_steps for task in tasks.values()), default=0),
+        lost_steps=max(task.lost_steps for task in tasks.values()) if steps else None,
         recoveries=[seconds for seconds in recoveries if seconds is not None],
         unrecovered=sum(seconds is None for seconds in recoveries),
         faults=faults,
@@ -241,7 +238,7 @@ def _recoveries(course: Course) -> Iterator[float | None]:
             continue  # `always` starts again what ended well
         running = course.running(entry.task, number)
         back = course.step_after(running)
-        yield None if back is None else back.wall - failed.wall
+        yield None if back is None else round(back.t - failed.t, 6)
 
 
 def faults_of(plan: Plan, history: Sequence[Entry]) -> list[PlannedFault]:
@@ -274,8 +271,9 @@ def _fault(planned: PlannedFault, course: Course, work: Mapping[str, Work]) -> F
     def since(entry: Entry | None) -> float | None:
         return None if entry is None else round(entry.t - trigger.t, 6)
 
-    rate_before, rate_during, rate_after = _rates(course, trigger, applied, home)
-    target = _rates_of(work.get(planned.target), history[0], trigger, applied, home)
+    stepped = course.step_after(back)
+    rate_before, rate_during, rate_after = _rates(course, trigger, applied, home, stepped)
+    target = _rates_of(work.get(planned.target), trigger, applied, home, stepped)
     return replace(
         result,
         triggered=trigger.t,
@@ -285,7 +283,7 @@ def _fault(planned: PlannedFault, course: Course, work: Mapping[str, Work]) -> F
         killed=bool(applied.data.get("killed", False)),
         exit_code=applied.data.get("exit_code"),
         back=since(home),
-        stepped=since(course.step_after(back)),
+        stepped=since(stepped),
         caught_up=since(course.step_after(back, before)),
         rate_before=rate_before,
         rate_during=rate_during,
@@ -320,7 +318,7 @@ def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
 
 
 def _rates(
-    course: Course, trigger: Entry, applied: Entry, back: Entry | None
+    course: Course, trigger: Entry, applied: Entry, back: Entry | None, stepped: Entry | None
 ) -> tuple[float | None, float | None, float | None]:
     """Return the job's steps per second before, during and after a fault."""
     front = course.front
@@ -334,22 +332,27 @@ def _rates(
     before = rate(max(trigger.t - WINDOW, front[0].t if front else 0.0), trigger.t)
     if back is None or not front:
         return before, None, None
-    return before, rate(applied.t, back.t), rate(back.t, min(back.t + WINDOW, front[-1].t))
+    during = rate(applied.t, back.t)
+    if stepped is None:
+        return before, during, None
+    return before, during, rate(stepped.t, min(stepped.t + WINDOW, front[-1].t))
 
 
 def _rates_of(
-    target: Work | None, run: Entry, trigger: Entry, applied: Entry, back: Entry | None
+    target: Work | None,
+    trigger: Entry,
+    applied: Entry,
+    back: Entry | None,
+    stepped: Entry | None,
 ) -> tuple[float | None, float | None, float | None]:
     """Return the target's own steps per second before, during and after a fault."""
     if target is None or target.first is None or target.last is None:
         return None, None, None
-    began = run.wall - run.t
-    first, last = max(target.first - began, trigger.t - WINDOW), target.last - began
-
-    def rate(begin: float, end: float) -> float | None:
-        return target.rate_within(began + begin, began + end)
-
-    before = rate(first, trigger.t)
+    before = target.rate_within(max(target.first, trigger.t - WINDOW), trigger.t)
     if back is None:
         return before, None, None
-    return before, rate(applied.t, back.t), rate(back.t, min(back.t + WINDOW, last))
+    during = target.rate_within(applied.t, back.t)
+    if stepped is None:
+        return before, during, None
+    end = min(stepped.t + WINDOW, target.last)
+    return before, during, target.rate_within(stepped.t, end)

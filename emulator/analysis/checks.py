@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 from emulator.analysis.analyse import Analysis
+from emulator.analysis.figures import FIGURES, put_in_summary, rounded
 from emulator.analysis.gate import GATE, NOTHING, Against, compared
 from emulator.analysis.invariants import INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
@@ -19,9 +20,9 @@ from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
 from emulator.record.folder import Entry
 from emulator.scenario.model import Expectations, Share
-from emulator.units import format_duration
+from emulator.units import format_duration, format_number
 
-__all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "rounded", "summary"]
+__all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "summary"]
 
 Status = Literal["ok", "failed", "unknown"]
 EXIT_CODES: Mapping[Status, int] = {"ok": 0, "failed": 1, "unknown": 3}
@@ -129,7 +130,7 @@ def summary(
         shown = asdict(task)
         del shown["first_step"], shown["lost_steps"]
         tasks[name] = shown
-    return {
+    found = {
         "run_id": run_id,
         "scenario": scenario,
         "variant": variant,
@@ -138,17 +139,8 @@ def summary(
         "reason": analysis.reason,
         "verdict": overall(verdicts),
         "verdicts": [asdict(verdict) for verdict in verdicts],
-        "duration": rounded(analysis.duration),
         "tasks": tasks,
-        "steps": {"final": analysis.final_step, "lost": analysis.lost_steps},
-        "startup": {
-            "network": rounded(analysis.network),
-            "all_running": rounded(analysis.all_running),
-            "first_step": rounded(analysis.first_step),
-        },
         "throughput": {
-            "steps_per_second": rounded(analysis.steps_per_second),
-            "examples_per_second": rounded(analysis.examples_per_second),
             "step_time": _step_time(analysis.throughput.job),
             "tasks": {name: _rate(rate) for name, rate in analysis.throughput.tasks.items()},
         },
@@ -156,13 +148,14 @@ def summary(
             name: asdict(used) for name in tasks if (used := totals(samples, name)) is not None
         },
         "gpus": {uuid: asdict(gpu) for uuid, gpu in gpu_totals(samples).items()},
-        "accuracy": analysis.accuracy,
-        "restarts": analysis.restarts,
         "faults": [asdict(fault) for fault in analysis.faults],
         "recoveries": [rounded(seconds) for seconds in analysis.recoveries],
+        "unrecovered": analysis.unrecovered,
         "time": dict(analysis.time),
-        "goodput": rounded(analysis.goodput),
     }
+    for key, figure in FIGURES.items():
+        put_in_summary(found, key, figure.of(analysis))
+    return found
 
 
 def _rate(rate: Rate) -> dict[str, Any]:
@@ -183,6 +176,16 @@ def _step_time(rate: Rate) -> dict[str, float] | None:
 # --- The checks ---------------------------------------------------------------------------------
 
 Check = Callable[[Expectations, Analysis], Iterator[Verdict]]
+Form = Callable[[float], str]
+
+
+def _form(digits: int, unit: str = "") -> Form:
+    """Return what writes a number with so many decimals and its unit."""
+    return lambda number: format_number(number, digits) + unit
+
+
+COUNT, SHARE, RATE = _form(0), _form(3), _form(2, " steps/s")
+OF_BEFORE = _form(2, " of before")
 
 
 def _outcome(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
@@ -204,21 +207,21 @@ def _faults(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
 
 def _final_step(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     if expect.final_step is not None:
-        yield _at_least("final_step", expect.final_step, found.final_step, "{:.0f}")
+        yield _at_least("final_step", expect.final_step, found.final_step, COUNT)
 
 
 def _accuracy(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     if expect.accuracy is not None:
-        yield _at_least("accuracy", expect.accuracy, found.accuracy, "{:.3f}")
+        yield _at_least("accuracy", expect.accuracy, found.accuracy, SHARE)
 
 
 def _throughput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     if expect.throughput and expect.throughput.min is not None:
         least, rate = expect.throughput.min, found.steps_per_second
-        yield _at_least("throughput.min", least, rate, "{:.2f} steps/s")
+        yield _at_least("throughput.min", least, rate, RATE)
     if expect.throughput and expect.throughput.max is not None:
         most, rate = expect.throughput.max, found.steps_per_second
-        yield _at_most("throughput.max", most, rate, "{:.2f} steps/s")
+        yield _at_most("throughput.max", most, rate, RATE)
     if expect.throughput:
         yield from _shares("during", expect.throughput.during, found)
         yield from _shares("after", expect.throughput.after, found)
@@ -247,20 +250,20 @@ def _shares(when: str, share: Share, found: Analysis) -> Iterator[Verdict]:
     whole = bool(shares) and len(known) == len(shares)
     if share.min is not None:
         worst = min(known) if whole else None
-        yield _at_least(f"throughput.{when}.min", share.min, worst, "{:.2f} of before")
+        yield _at_least(f"throughput.{when}.min", share.min, worst, OF_BEFORE)
     if share.max is not None:
         worst = max(known) if whole else None
-        yield _at_most(f"throughput.{when}.max", share.max, worst, "{:.2f} of before")
+        yield _at_most(f"throughput.{when}.max", share.max, worst, OF_BEFORE)
 
 
 def _restarts(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     if expect.max_restarts is not None:
-        yield _at_most("max_restarts", expect.max_restarts, found.restarts, "{:.0f}")
+        yield _at_most("max_restarts", expect.max_restarts, found.restarts, COUNT)
 
 
 def _lost_steps(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     if expect.max_lost_steps is not None:
-        yield _at_most("max_lost_steps", expect.max_lost_steps, found.lost, "{:.0f}")
+        yield _at_most("max_lost_steps", expect.max_lost_steps, found.lost_steps, COUNT)
 
 
 def _recovers_within(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
@@ -279,7 +282,7 @@ def _recovers_within(expect: Expectations, found: Analysis) -> Iterator[Verdict]
 
 def _goodput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     if expect.min_goodput is not None:
-        yield _at_least("min_goodput", expect.min_goodput, found.goodput, "{:.3f}")
+        yield _at_least("min_goodput", expect.min_goodput, found.goodput, SHARE)
 
 
 def _saved_within_grace(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
@@ -322,22 +325,17 @@ def _observed(name: str, seen: Observed) -> Verdict:
     return Verdict(name, "failed", seen.wanted, got)
 
 
-def _at_least(name: str, wanted: float, got: float | None, form: str) -> Verdict:
-    return _bound(name, f"at least {form.format(wanted)}", got, form, lambda x: x >= wanted)
+def _at_least(name: str, wanted: float, got: float | None, form: Form) -> Verdict:
+    return _bound(name, f"at least {form(wanted)}", got, form, lambda x: x >= wanted)
 
 
-def _at_most(name: str, wanted: float, got: float | None, form: str) -> Verdict:
-    return _bound(name, f"at most {form.format(wanted)}", got, form, lambda x: x <= wanted)
+def _at_most(name: str, wanted: float, got: float | None, form: Form) -> Verdict:
+    return _bound(name, f"at most {form(wanted)}", got, form, lambda x: x <= wanted)
 
 
 def _bound(
-    name: str, wanted: str, got: float | None, form: str, holds: Callable[[float], bool]
+    name: str, wanted: str, got: float | None, form: Form, holds: Callable[[float], bool]
 ) -> Verdict:
     if got is None:
         return Verdict(name, "unknown", wanted, "the tasks' output does not say")
-    return Verdict(name, "ok" if holds(got) else "failed", wanted, form.format(got))
-
-
-def rounded(value: float | None) -> float | None:
-    """Return a number as results hold it: more digits than four would say nothing."""
-    return None if value is None else round(value, 4)
+    return Verdict(name, "ok" if holds(got) else "failed", wanted, form(got))

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from emulator.analysis.analyse import Analysis
-from emulator.analysis.checks import Status, Verdict, overall, rounded
+from emulator.analysis.checks import Status, Verdict, overall
+from emulator.analysis.figures import FIGURES, rounded
 from emulator.analysis.throughput import scaling_efficiency, workers
 from emulator.plan import Plan
+from emulator.units import format_number
 
-__all__ = ["Judged", "Row", "beside", "called", "differences", "rows", "written"]
+__all__ = [
+    "COMPARED",
+    "COUNTED",
+    "MEASURED",
+    "Judged",
+    "Row",
+    "as_data",
+    "called",
+    "cell",
+    "differences",
+    "rows",
+    "written",
+]
 
 _SAYS_NOTHING = "description"
 """Of all keys the one that changes nothing of what runs."""
+
+
+COUNTED = ("final_step", "lost_steps", "restarts")
+MEASURED = ("worst_recovery", "goodput", "steps_per_second", "duration")
+"""Figures of a comparison that are shown with their ratio to the first run's."""
+COMPARED = (*COUNTED, *MEASURED)
 
 
 @dataclass(frozen=True)
@@ -27,16 +48,8 @@ class Row:
     variant: str
     outcome: str
     verdict: Status
-    final_step: int | None
-    lost_steps: int | None
-    restarts: int
-    worst_recovery: float | None
-    """The longest of all recoveries; None as well where one of them never came, see below."""
-    unrecovered: int
-    """Failures that no step followed."""
-    goodput: float | None
-    steps_per_second: float | None
-    duration: float
+    figures: Mapping[str, float | None]
+    """COMPARED, by key."""
     differs: Mapping[str, Any]
     """The keys in which the scenarios of all compared runs differ, as this one has them."""
     efficiency: float | None = None
@@ -85,14 +98,7 @@ def _row(
         variant=plan.variant,
         outcome=analysis.outcome,
         verdict=overall(verdicts),
-        final_step=analysis.final_step,
-        lost_steps=analysis.lost,
-        restarts=analysis.restarts,
-        worst_recovery=rounded(analysis.worst_recovery),
-        unrecovered=analysis.unrecovered,
-        goodput=rounded(analysis.goodput),
-        steps_per_second=rounded(analysis.steps_per_second),
-        duration=round(analysis.duration, 4),
+        figures={key: rounded(FIGURES[key].of(analysis)) for key in COMPARED},
         differs=differs,
     )
 
@@ -146,13 +152,21 @@ def called(rows: Sequence[Row]) -> Iterator[str]:
         yield row.variant if known else f"{row.run_id} {row.variant}".strip()
 
 
-def beside(row: Row, reference: Row, what: str, form: Callable[[float], str]) -> str:
-    """Return a number, and how many times the reference's it is."""
-    value, first = getattr(row, what), getattr(reference, what)
-    if value is None:
-        return ""
-    ratio = f" x{value / first:.2f}" if first and row is not reference else ""
-    return f"{form(value)}{ratio}"
+def cell(row: Row, reference: Row, key: str) -> str:
+    """Return a figure as text; of a measured one also how many times the reference's it is."""
+    value, first = row.figures[key], reference.figures[key]
+    text = FIGURES[key].text(value, "")
+    compared = key in MEASURED and row is not reference
+    if not compared or value is None or not first or math.inf in (value, first):
+        return text
+    return f"{text} x{format_number(value / first, 2)}"
+
+
+def as_data(row: Row) -> dict[str, Any]:
+    """Return a row as JSON has it: its figures by key beside the rest."""
+    data = {field.name: getattr(row, field.name) for field in fields(row)}
+    figures = data.pop("figures")
+    return data | {key: None if value == math.inf else value for key, value in figures.items()}
 
 
 def written(value: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from emulator.plan import Plan
+from emulator.units import format_number
 from emulator.yardstick import Stored, Yardstick
 
 __all__ = ["GATE", "NOTHING", "Against", "Compared", "against", "compared"]
@@ -60,13 +61,13 @@ def compared(least: float, of: str, rate: float | None, held: Against, *, passed
 
 
 def _stored(rate: float, given: Yardstick, by_reference: bool, *, passed: bool) -> Compared:
-    came = f"{rate:.2f} steps/s"
+    came = f"{format_number(rate, 2)} steps/s"
     if not passed:
         return Compared(None, f"{came}, not stored: another expectation does not hold")
     if by_reference and not given.reference:
         return Compared(None, f"{came}, not stored: {_no_reference(given)}")
     if by_reference and given.reference:
-        came = f"{rate / given.reference:.3f} of the reference, {_rates(rate, given)}"
+        came = f"{format_number(rate / given.reference, 3)} of the reference, {_rates(rate, given)}"
     return Compared(True, f"{came}, stored as the baseline")
 
 
@@ -76,7 +77,7 @@ def _by_reference(least: float, rate: float, given: Yardstick, stored: Stored) -
     if not given.reference:
         return Compared(None, _no_reference(given))
     share = rate / given.reference
-    now = f"{share:.3f} of the reference, {_rates(rate, given)}"
+    now = f"{format_number(share, 3)} of the reference, {_rates(rate, given)}"
     then = f"{stored.of_reference:.3f} on {stored.measured}"
     return _share(least, share / stored.of_reference, f"of the baseline: {now}; {then}")
 
@@ -89,7 +90,7 @@ def _by_rate(least: float, rate: float, given: Yardstick, stored: Stored, engine
             f"the baseline is of another machine ({', '.join(there)}; this is {', '.join(here)}); "
             "a `reference:` would make them comparable",
         )
-    was = f"{rate:.2f} of {stored.steps_per_second:.2f} steps/s on {stored.measured}"
+    was = f"{format_number(rate, 2)} of {stored.steps_per_second:.2f} steps/s on {stored.measured}"
     return _share(least, rate / stored.steps_per_second, f"of the baseline, {was}")
 
 
@@ -100,9 +101,9 @@ def _no_reference(given: Yardstick | None) -> str:
 
 
 def _share(least: float, share: float, what: str) -> Compared:
-    return Compared(share >= least, f"{share:.3f} {what}")
+    return Compared(share >= least, f"{format_number(share, 3)} {what}")
 
 
 def _rates(rate: float, given: Yardstick) -> str:
     run = f" ({given.reference_run})" if given.reference_run else ""
-    return f"{rate:.2f} of {given.reference or 0:.2f} steps/s{run}"
+    return f"{format_number(rate, 2)} of {given.reference or 0:.2f} steps/s{run}"

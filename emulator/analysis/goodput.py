@@ -42,7 +42,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
 from typing import NamedTuple
 
-from emulator.record.history import STAMPED, Entry
+from emulator.record.history import Entry
 
 __all__ = ["CAUSES", "split"]
 
@@ -103,17 +103,9 @@ def split(history: Sequence[Entry], duration: float) -> dict[str, float]:
 
 
 def _moments(history: Sequence[Entry], end: int) -> list[Moment]:
-    """Return what happened until the job ended, by when it happened, not by when we heard of it."""
-    if not history:
-        return []
-    began = history[0].wall - history[0].t
-
-    def when(entry: Entry) -> int:
-        seconds = entry.wall - began if entry.event in STAMPED else entry.t
-        return min(max(round(seconds * _MICRO), 0), end)  # the engine's clock may be off
-
+    """Return what happened until the job ended, each with its time."""
     entries = takewhile(lambda entry: entry.event != "job", history)
-    return sorted(((when(entry), entry) for entry in entries), key=lambda moment: moment[0])
+    return [(min(max(round(entry.t * _MICRO), 0), end), entry) for entry in entries]
 
 
 def _course(moments: Sequence[Moment], end: int) -> Iterator[_Span]:

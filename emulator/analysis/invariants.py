@@ -39,7 +39,7 @@ def monotone_checkpoints(history: Sequence[Entry]) -> Observed:
     """
     ended, broken = 0, []
     saved, latest = {0}, dict[str, int]()
-    for entry in sorted(history, key=lambda entry: entry.wall):
+    for entry in history:
         step = entry.data.get("step")
         if entry.event != "phase" or not isinstance(step, int):
             continue

@@ -1,7 +1,6 @@
 """The lanes of a timeline: what every task was doing, with the faults that lay over it (pure).
 
-Exits and phases lie where the engine's stamp says, everything else where the supervisor heard of
-it; times are seconds since the run began.
+Times are seconds since the run began.
 """
 
 from __future__ import annotations
@@ -77,12 +76,12 @@ def states(plan: Plan, history: Sequence[Entry]) -> list[Span]:
     return [span for span in found if span.begin < span.end]
 
 
-def _moments(history: Sequence[Entry]) -> Mapping[str, list[spans.Timed]]:
+def _moments(history: Sequence[Entry]) -> Mapping[str, list[Entry]]:
     """Return what happened to each task, in order."""
-    found: dict[str, list[spans.Timed]] = defaultdict(list)
-    for when, entry in spans.timed(history):
+    found: dict[str, list[Entry]] = defaultdict(list)
+    for entry in history:
         if entry.task and entry.event != "step":
-            found[entry.task].append((when, entry))
+            found[entry.task].append(entry)
     return found
 
 
@@ -130,11 +129,11 @@ def endings(history: Sequence[Entry]) -> list[Ending]:
     """Return the exit of every task that was not started again after it."""
     found: dict[str, Ending] = {}
     for task, moments in _moments(history).items():
-        for when, entry in moments:
+        for entry in moments:
             if entry.event == "start":
                 found.pop(task, None)
             elif entry.event == "exit" and not entry.data.get("fault"):
                 code = int(entry.data["exit_code"])
                 ended = "stopped" if entry.data["told_to_stop"] else "failed"
-                found[task] = Ending(task, when, code, "succeeded" if code == 0 else ended)
+                found[task] = Ending(task, entry.t, code, "succeeded" if code == 0 else ended)
     return list(found.values())

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from emulator.analysis.checks import Status
+from emulator.analysis.figures import in_summary
 from emulator.errors import RecordError
 from emulator.record.folder import Record
 
-__all__ = ["Listed", "chosen", "listed"]
+__all__ = ["LISTED", "Listed", "as_data", "chosen", "listed"]
+
+
+LISTED = ("steps_per_second", "goodput", "lost_steps", "duration")
+"""Figures of a listing."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +34,14 @@ class Listed:
     """Also `running`, and `crashed` where the record just ends."""
     verdict: Status | None
     """A run that goes on has none yet; what crashed can't be judged."""
-    steps_per_second: float | None = None
-    goodput: float | None = None
-    lost_steps: int | None = None
-    duration: float | None = None
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    """LISTED, by key."""
+
+
+def as_data(row: Listed) -> dict[str, Any]:
+    """Return a row as JSON has it: its figures by key beside the rest."""
+    data = {one.name: getattr(row, one.name) for one in fields(row)}
+    return data | dict(data.pop("figures"))
 
 
 def listed(record: Record) -> Listed:
@@ -40,7 +49,6 @@ def listed(record: Record) -> Listed:
     done = record.result("summary.json") or {}
     live = record.live
     scenario, variant, engine = _what(record, done)
-    steps = done.get("steps", {})
     return Listed(
         run_id=record.run_id,
         scenario=scenario,
@@ -49,11 +57,7 @@ def listed(record: Record) -> Listed:
         began=_began(record),
         outcome="running" if live else str(done.get("outcome", "crashed")),
         verdict=None if live else done.get("verdict", "unknown"),
-        steps_per_second=done.get("throughput", {}).get("steps_per_second"),
-        goodput=done.get("goodput"),
-        # Who told of no step has lost none that we would know of.
-        lost_steps=None if steps.get("final") is None else steps.get("lost"),
-        duration=done.get("duration"),
+        figures={key: in_summary(done, key) for key in LISTED},
     )
 
 

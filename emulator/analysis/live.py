@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from emulator.analysis.pace import Pace
 from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
 from emulator.plan import Plan, Task
-from emulator.record.history import STAMPED, Entry
+from emulator.record.history import Entry, HappenedAt
 from emulator.scenario.faults import PlannedFault, from_json
 from emulator.scenario.strikes import LASTING
 
@@ -80,12 +80,12 @@ class LiveFault:
 
     planned: PlannedFault
     stage: str = "waiting"
-    """waiting, triggered, applied, healed, skipped, failed."""
+    """waiting, preparing, triggered, applied, healed, skipped, failed."""
     since: float | None = None
     """When it came to this stage, in seconds since the run began."""
     triggered: float | None = None
     reason: str = ""
-    """Why it was skipped or failed."""
+    """Why it was skipped or failed, or what it waits for."""
 
     @property
     def id(self) -> str:
@@ -121,8 +121,6 @@ class Live:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._now = [0.0]
-        self.began: float | None = None
-        """Seconds since 1970 of the time 0; None before the first event."""
         self.tasks: dict[str, LiveTask] = {
             task.name: LiveTask(task, now=self._now) for task in plan.tasks
         }
@@ -143,8 +141,13 @@ class Live:
         self.sampled: float | None = None
         """When usage was sampled last."""
         self._restarting = False
-        self._taken_over: Entry | None = None
+        self._happened_at = HappenedAt()
         self._failed_at: float | None = None
+
+    @property
+    def began(self) -> float | None:
+        """Seconds since 1970 of the time 0; None before the first event."""
+        return self._happened_at.began
 
     @property
     def t(self) -> float:
@@ -191,12 +194,9 @@ class Live:
 
     def entry(self, entry: Entry) -> None:
         """Take an event of the history."""
-        if entry.event not in STAMPED:  # those have the engine's clock
-            self.began = entry.wall - entry.t
         self.tick(entry.t)
+        entry = replace(entry, t=self._happened_at(entry))
         match entry.event:
-            case "attached":
-                self._taken_over = entry
             case "all-running":
                 self.state = "running"
             case "fault":
@@ -223,7 +223,7 @@ class Live:
                 self._exit(task, entry)
 
     def _step(self, task: LiveTask, entry: Entry) -> None:
-        t, reached = self._when(entry), entry.furthest
+        t, reached = entry.t, entry.furthest
         each = self.plan.scenario.metrics.examples_per_step
         # The first after a start says where it goes on, not what was done.
         going = task.pace.going and task.step is not None
@@ -249,7 +249,7 @@ class Live:
         task.oom_kills += bool(data["oom_killed"])
         task.usage, task.rates, task.gpus = None, None, {}
         if data.get("fault") or (task.exit_code and not data["told_to_stop"]):
-            self._failed_at = self._when(entry)
+            self._failed_at = entry.t
         if self.outcome and task.state == "down":
             task.state = "ended"
         if self._restarting and all(
@@ -286,13 +286,6 @@ class Live:
         for task in self.tasks.values():
             if task.state in ("backoff", "down"):
                 task.state = "ended"
-
-    def _when(self, entry: Entry) -> float:
-        """Return when it happened: what went on while nobody was there is told all at once."""
-        if self._taken_over is None:
-            return entry.t
-        since = self._taken_over.wall - entry.wall
-        return max(0.0, self._taken_over.t - since) if since > 0 else entry.t
 
     # --- What follows from it -------------------------------------------------------------------
 

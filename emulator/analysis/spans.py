@@ -1,7 +1,6 @@
 """What each task was doing, as spans of time (pure): states, phases, steps.
 
-Times are seconds since the run began. What a task did itself is timed by the engine's stamps, as
-in analysis.py; an order that the stamps would break is kept.
+Times are seconds since the run began.
 """
 
 from __future__ import annotations
@@ -10,12 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.record.history import STAMPED, Entry
+from emulator.record.history import Entry
 
-__all__ = ["Span", "lanes", "phases", "states", "steps", "timed"]
-
-Timed = tuple[float, Entry]
-"""An entry and when it happened."""
+__all__ = ["Span", "lanes", "phases", "states", "steps"]
 
 
 @dataclass(frozen=True)
@@ -29,49 +25,35 @@ class Span:
     """What else is known of it."""
 
 
-def timed(history: Sequence[Entry]) -> list[Timed]:
-    """Return every entry with its time; none is before the one before it of the same task."""
-    began = history[0].wall - history[0].t if history else 0.0
-    latest: dict[str, float] = {}
-    found = []
-    for entry in history:
-        stamped = entry.event in STAMPED
-        # Microseconds, as written. The engine's clock may be ahead; nothing is heard of early.
-        when = min(round(entry.wall - began, 6), entry.t) if stamped else entry.t
-        latest[entry.task] = max(when, latest.get(entry.task, 0.0))
-        found.append((latest[entry.task], entry))
-    return found
-
-
-def states(of_task: Sequence[Timed], end: float) -> list[Span]:
+def states(of_task: Sequence[Entry], end: float) -> list[Span]:
     """Return a task's states: starting, running, down (preempted), backoff (to be restarted).
 
     After an exit that no start followed there is none. What still goes on ends at `end`.
     """
     found: list[Span] = []
     now: tuple[str, float, Mapping[str, Any]] | None = None
-    for number, (when, entry) in enumerate(of_task):
+    for number, entry in enumerate(of_task):
         if entry.event not in ("start", "running", "exit"):
             continue
         if now is not None:
             ended = dict(entry.data) if entry.event == "exit" else {}
-            found.append(Span(now[0], now[1], when, {**now[2], **ended}))
+            found.append(Span(now[0], now[1], entry.t, {**now[2], **ended}))
         state = _state(entry, of_task[number + 1 :])
-        now = (state, when, entry.data if state == "running" else {}) if state else None
+        now = (state, entry.t, entry.data if state == "running" else {}) if state else None
     if now is not None:
         found.append(Span(now[0], now[1], max(end, now[1]), now[2]))
     return found
 
 
-def _state(entry: Entry, later: Iterable[Timed]) -> str:
+def _state(entry: Entry, later: Iterable[Entry]) -> str:
     if entry.event != "exit":
         return {"start": "starting", "running": "running"}[entry.event]
     if entry.data.get("fault"):
         return "down"
-    return "backoff" if any(next_.event in ("start", "restart") for _, next_ in later) else ""
+    return "backoff" if any(next_.event in ("start", "restart") for next_ in later) else ""
 
 
-def phases(of_task: Sequence[Timed], end: float) -> list[Span]:
+def phases(of_task: Sequence[Entry], end: float) -> list[Span]:
     """Return a task's phases; one that its end cut off says so."""
     begun: dict[str, float] = {}
     found: list[Span] = []
@@ -80,29 +62,29 @@ def phases(of_task: Sequence[Timed], end: float) -> list[Span]:
         found.extend(Span(name, since, when, {"cut off": True}) for name, since in begun.items())
         begun.clear()
 
-    for when, entry in of_task:
+    for entry in of_task:
         if entry.event in ("exit", "start"):
-            cut_off(when)
+            cut_off(entry.t)
         elif entry.event == "phase" and entry.data["state"] == "begin":
-            begun[str(entry.data["phase"])] = when
+            begun[str(entry.data["phase"])] = entry.t
         elif entry.event == "phase" and (name := str(entry.data["phase"])) in begun:
             told = {k: v for k, v in entry.data.items() if k not in ("phase", "state")}
-            found.append(Span(name, begun.pop(name), when, told))
+            found.append(Span(name, begun.pop(name), entry.t, told))
     cut_off(max([end, *begun.values()]))
     return found
 
 
-def steps(of_task: Sequence[Timed]) -> Iterator[Span]:
+def steps(of_task: Sequence[Entry]) -> Iterator[Span]:
     """Yield the time between each two step events of one life of a task."""
-    before: Timed | None = None
-    for when, entry in of_task:
+    before: Entry | None = None
+    for entry in of_task:
         if entry.event in ("exit", "start"):
             before = None
         elif entry.event == "step":
             if before is not None:
                 name = f"steps to {entry.data['step']}"
-                yield Span(name, before[0], when, entry.data)
-            before = when, entry
+                yield Span(name, before.t, entry.t, entry.data)
+            before = entry
 
 
 def lanes(spans: Iterable[Span]) -> list[list[Span]]:

@@ -1,7 +1,7 @@
 """How fast a job and its tasks train (pure): from the step events of a history alone.
 
 All that tells of steps, JSON or a pattern, becomes a `step` event; so all sources are equal here.
-Times are the engine's stamps (`wall`), because lines may arrive in a bunch.
+Times are seconds since the run began.
 
 The work is cut into stretches: what lies between two step events of one task and one life of it.
 A start, an exit, or a step that goes back begins anew, so that no rate is negative and nothing is
@@ -114,11 +114,10 @@ def curve(plan: Plan, history: Sequence[Entry], duration: float, *, bins: int = 
     told after the job's end.
     """
     followed = follow(plan, history)
-    began = history[0].wall - history[0].t if history else 0.0
-    last = max((one.last for one in followed.values() if one.last is not None), default=began)
+    last = max((one.last for one in followed.values() if one.last is not None), default=0.0)
     width = duration / bins if duration > bins else _fine(duration)
-    number = max(1, math.ceil(max(duration, last - began) / width - 1e-9))
-    binned = {name: _binned(one.stretches, began, width, number) for name, one in followed.items()}
+    number = max(1, math.ceil(max(duration, last) / width - 1e-9))
+    binned = {name: _binned(one.stretches, width, number) for name, one in followed.items()}
     return Curve(0.0, width, binned.pop(JOB), binned)
 
 
@@ -161,7 +160,6 @@ JOB = ""
 @dataclass(frozen=True)
 class _Stretch:
     begin: float
-    """Seconds since 1970."""
     end: float
     steps: float
     measured: bool = True
@@ -202,7 +200,7 @@ class Work:
         return Rate(steps, told if told is not None else by_step, _step_times(self.stretches))
 
     def rate_within(self, begin: float, end: float) -> float | None:
-        """Return its steps per second in a time (`wall`); None where it told of none around it."""
+        """Return its steps per second in a time; None where it told of none around it."""
         if self.first is None or self.last is None or not self.first <= begin < end <= self.last:
             return None
         return (self._done(end) - self._done(begin)) / (end - begin)
@@ -255,18 +253,13 @@ def follow(plan: Plan, history: Sequence[Entry]) -> dict[str, Work]:
         elif entry.event in ("start", "exit"):
             lives.pop(entry.task, None)
         elif entry.event == "running":
-            lives[entry.task].began = entry.wall
+            lives[entry.task].began = entry.t
     return followed
 
 
 def _step(task: Work, life: _Life, entry: Entry) -> None:
     """Note what a task did until one of its steps."""
-    step, when = entry.step, entry.wall
-    examples = _number(entry.data.get("examples"))
-    if examples is not None:
-        more = None if life.examples is None else max(0.0, examples - life.examples)
-        task.has_seen(when, more)
-        life.examples = examples
+    step, when = entry.step, entry.t
     before, since, done = life.step, life.when, _done(entry)
     back = sum(times for gap, times in entry.gaps.items() if gap < 0)
     if before is not None:
@@ -279,6 +272,11 @@ def _step(task: Work, life: _Life, entry: Entry) -> None:
     if step != before or done:
         task.stepped(when)
         life.step, life.when = step, when
+        examples = _number(entry.data.get("examples"))
+        if examples is not None:
+            more = None if life.examples is None else max(0.0, examples - life.examples)
+            task.has_seen(when, more)
+            life.examples = examples
 
 
 def _done(entry: Entry) -> int:
@@ -290,7 +288,7 @@ def _done(entry: Entry) -> int:
 
 def _advance(followed: Work, job: _Life, life: _Life, entry: Entry) -> None:
     """Note what brought the job further; `life` is that of the task, before this step of it."""
-    step, when = entry.furthest, entry.wall
+    step, when = entry.furthest, entry.t
     furthest = job.step
     if furthest is not None and step <= furthest:
         return
@@ -346,21 +344,17 @@ def _fine(duration: float) -> float:
     return 1.0 if duration >= 60 else 0.5 if duration >= 30 else 0.2
 
 
-def _binned(
-    stretches: Sequence[_Stretch], began: float, width: float, number: int
-) -> Sequence[float]:
+def _binned(stretches: Sequence[_Stretch], width: float, number: int) -> Sequence[float]:
     steps = [0.0] * number
     for one in stretches:
-        for index, share in _shares(one, began, width, number):
+        for index, share in _shares(one, width, number):
             steps[index] += share * one.steps
     return [count / width for count in steps]
 
 
-def _shares(
-    stretch: _Stretch, began: float, width: float, number: int
-) -> Iterator[tuple[int, float]]:
+def _shares(stretch: _Stretch, width: float, number: int) -> Iterator[tuple[int, float]]:
     """Yield the bins that a stretch is in, and which share of it; together they are 1."""
-    begin, end = max(0.0, stretch.begin - began), max(0.0, stretch.end - began)
+    begin, end = max(0.0, stretch.begin), max(0.0, stretch.end)
     first = min(int(begin / width), number - 1)
     last = min(int(end / width), number - 1)
     if first == last:

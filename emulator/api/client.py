@@ -10,22 +10,24 @@ Times are seconds, or texts such as "5s".
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from emulator.api.door import SOCKET
-from emulator.errors import EngineLost, UsageError
+from emulator.errors import EngineError, EngineLost, UsageError
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.folder import Entry, Record, entry_of, wait_until_over
 from emulator.results import Result, finished
 from emulator.sockets import close_unconnected
+from emulator.waiting import each
 
 if TYPE_CHECKING:
     import httpx
@@ -129,13 +131,25 @@ class Cluster:
             yield line["task"], line["text"]
 
     def wait_for(
-        self, *, step: int | None = None, event: str | None = None, task: str | None = None
+        self,
+        *,
+        step: int | None = None,
+        event: str | None = None,
+        task: str | None = None,
+        fault: str | None = None,
+        stage: str = "applied",
     ) -> Entry:
         """Return the first event that fits: at least this step, or of this name, of this task.
 
-        Raises UsageError where the run is over before.
+        With `fault`, an id as `fault()` returns it, the event with which it came to this `stage`.
+        Raises UsageError where the run is over before, or the fault was skipped, and EngineError
+        where it failed.
         """
         for entry in self.history():
+            if fault is not None:
+                if _came_to(entry, fault, stage):
+                    return entry
+                continue
             if task is not None and entry.task != task:
                 continue
             if step is not None and (entry.event != "step" or entry.furthest < step):
@@ -177,17 +191,32 @@ class Cluster:
 
     def _stream(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
         said = {key: value for key, value in query.items() if value is not None}
+        answers: list[httpx.Response] = []
+        left = threading.Event()
+
+        def lines(client: httpx.Client) -> Iterator[str]:
+            with client.stream("GET", _BASE + path, params=said, timeout=None) as answer:
+                answers.append(answer)
+                if left.is_set():
+                    return
+                if answer.is_error:
+                    answer.read()
+                _raise_for(answer)
+                yield from answer.iter_lines()
+
+        def hang_up() -> None:
+            left.set()
+            for answer in answers:
+                _shut_down(answer)
+
         with (
             self._reached() as client,
-            client.stream("GET", _BASE + path, params=said, timeout=None) as answer,
+            contextlib.closing(each(lines(client), cancel=hang_up)) as found,
         ):
-            if answer.is_error:
-                answer.read()
-            _raise_for(answer)
-            for line in answer.iter_lines():
+            for line in found:
                 yield json.loads(line)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _reached(self) -> Iterator[httpx.Client]:
         """Turn a connection that breaks, or is not to be had, into a sentence."""
         import httpx
@@ -204,6 +233,21 @@ class Cluster:
             raise UsageError(_why_not(self.record)) from None
 
 
+def _came_to(entry: Entry, fault: str, stage: str) -> bool:
+    """Say whether a fault came to a stage with this event; raise where it never will (pure)."""
+    if entry.event != "fault" or entry.data["id"] != fault:
+        return False
+    now = entry.data["stage"]
+    if now == stage:
+        return True
+    reason = f"The fault {fault} {{}} before it was {stage}: {entry.data.get('reason', '')}."
+    if now == "failed":
+        raise EngineError(reason.format("failed"))
+    if now == "skipped":
+        raise UsageError(reason.format("was skipped"))
+    return False
+
+
 def _raise_for(answer: httpx.Response) -> None:
     """Raise what an answer says has gone wrong, in its words."""
     if not answer.is_error:
@@ -215,6 +259,13 @@ def _raise_for(answer: httpx.Response) -> None:
     raise UsageError(said) if answer.status_code == 422 else EngineLost(said)
 
 
+def _shut_down(answer: httpx.Response) -> None:
+    """End a stream that another thread waits for."""
+    connection = answer.extensions["network_stream"].get_extra_info("socket")
+    with contextlib.suppress(OSError):  # it has ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 def _door(record: Record) -> str:
     """Return the path of a run's socket: it may be long, what it is a link to is not."""
     return os.path.realpath(record.path / SOCKET)
@@ -223,7 +274,10 @@ def _door(record: Record) -> str:
 def _why_not(record: Record) -> str:
     """Say why a run can't be reached."""
     if record.live:
-        return f"{record.run_id} is not up yet, or just ending; its API answers once all tasks run."
+        return (
+            f"{record.run_id} is not up yet, is just ending, or is being removed; its API answers "
+            "once all tasks run."
+        )
     if record.result("summary.json") is None:
         return (
             f"The emulator of {record.run_id} is gone; `emulate attach {record.run_id}` takes the "

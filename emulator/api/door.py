@@ -40,10 +40,12 @@ from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, UsageError
 from emulator.metrics import sample_file
 from emulator.record.folder import Record
+from emulator.record.remains import SOCKET, TEMPORARY
 from emulator.record.tail import last_lines, whole_lines
 from emulator.scenario.strikes import Strike
 from emulator.supervisor.desk import Desk
 from emulator.supervisor.events import Asked
+from emulator.waiting import Event, for_event
 
 if TYPE_CHECKING:
     import asyncio
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SOCKET", "Door", "application"]
 
-SOCKET = "api.sock"
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes (Linux 108, macOS 104)."""
 ANSWER_WITHIN = 60.0
@@ -277,6 +278,7 @@ class Door:
         self._loopback = loopback
         self._growth = _Growth()
         self._thread: threading.Thread | None = None
+        self._closed = Event()
         self._server: Any = None
         self._closing = False
         self._wakes, self._wake = socket.socketpair()
@@ -285,7 +287,7 @@ class Door:
         """Begin to listen; returns at once."""
         if self._thread is not None:
             return  # a run that was taken over before all its tasks ran
-        self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._thread.start()
 
     def grown(self) -> None:
@@ -308,10 +310,16 @@ class Door:
         if self._server is not None:
             self._server.should_exit = True
         if self._thread is not None:
-            self._thread.join()
+            for_event(self._closed)
         self._wakes.close()
         if self._loopback is not None:
             self._loopback.socket.close()  # also where not all tasks ever ran
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._closed.set()
 
     def _serve(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -353,7 +361,7 @@ def _listening(path: Path) -> Any:  # noqa: ANN401
     with contextlib.ExitStack() as cleanup:
         real = path
         if len(os.fsencode(path)) > LONGEST_PATH:
-            short = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="emulate-"))
+            short = cleanup.enter_context(tempfile.TemporaryDirectory(prefix=TEMPORARY))
             real = Path(short, SOCKET)
         path.unlink(missing_ok=True)  # of a supervisor that was killed
         sock = cleanup.enter_context(socket.socket(socket.AF_UNIX))

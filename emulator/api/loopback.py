@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import RecordError, UsageError
+from emulator.record.remains import PORT, TOKEN
 
 __all__ = ["PORT", "TOKEN", "VARIABLE", "Loopback", "guarded"]
 
 ADDRESS = "127.0.0.1"
 HOSTS = frozenset({ADDRESS, "localhost"})
 VARIABLE = "EMULATOR_API_TOKEN"
-PORT, TOKEN = "api.port", "api.token"
-"""Files in the run folder, while the API answers."""
 
 _WORD = re.compile(r"[!-~]+")
 

@@ -33,7 +33,7 @@ __all__ = ["Page", "collect"]
 
 STATES = ("pending", "starting", "running", "backoff", "down", "ended")
 PHASES = ("starting", "running", "ending")
-STAGES = ("waiting", "triggered", "applied", "healed", "skipped", "failed")
+STAGES = ("waiting", "preparing", "triggered", "applied", "healed", "skipped", "failed")
 OUTCOMES = ("succeeded", "failed", "timeout", "interrupted", "error")
 MEGA = 1e6
 

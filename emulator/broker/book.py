@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from emulator.broker.claims import Capacity, Claim, Need, Run, grant
 from emulator.errors import RecordError
+from emulator.waiting import SLICE, for_lock
 
 __all__ = ["Book", "is_any", "own", "sender", "until_one_closes", "visit"]
 
@@ -34,7 +35,7 @@ def visit(folder: Path, do: Callable[[Book], Result]) -> Result:
         # any two calls. Nor is it a FileLock: that one asks again and again where it has to wait.
         with io.FileIO(folder / "mutex", "a") as mutex:
             try:
-                fcntl.flock(mutex, fcntl.LOCK_EX)
+                for_lock(mutex.fileno(), fcntl.LOCK_EX)
                 return do(Book(folder))
             finally:
                 fcntl.flock(mutex, fcntl.LOCK_UN)  # a forked child may have it open as well
@@ -154,7 +155,8 @@ def until_one_closes(ends: Sequence[int]) -> None:
     poll = select.poll()
     for end in ends:
         poll.register(end, 0)  # nothing but that its reader is gone, which is always told
-    poll.poll()
+    while not poll.poll(SLICE * 1000):
+        pass  # a signal that did not wake it is seen now
 
 
 def is_any(folder: Path) -> bool:

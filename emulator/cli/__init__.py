@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import typer
 
 from emulator.cli import (
@@ -16,9 +14,8 @@ from emulator.cli import (
     tidying,
     watching,
 )
-from emulator.errors import EmulatorError
 
-__all__ = ["app", "main"]
+__all__ = ["app"]
 
 app = typer.Typer(
     name="emulate",
@@ -36,12 +33,3 @@ by_hand.add_to(app)
 watching.add_to(app)
 tidying.add_to(app)
 setting_up.add_to(app)
-
-
-def main() -> None:
-    """Run the command line; an error meant for the user is one sentence, never a traceback."""
-    try:
-        app()
-    except EmulatorError as error:
-        print(f"emulate: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(error.exit_code)

@@ -17,6 +17,7 @@ from emulator.cli.common import (
     find_live_run,
     find_run,
     note,
+    perhaps_unread,
     print_json,
 )
 from emulator.errors import UsageError
@@ -139,10 +140,11 @@ def wait(
     record = find_run(run, out)
     wait_until_over(record.path)
     analysis, verdicts, summary = judge(record)
-    if json:
-        print_json(summary)
-    else:
-        print_summary(summary, console())
+    with perhaps_unread():
+        if json:
+            print_json(summary)
+        else:
+            print_summary(summary, console())
     raise typer.Exit(exit_code(analysis.outcome, verdicts))
 
 
@@ -175,7 +177,8 @@ def attach(
         engine = choose(record.plan.engine)
         loopback = None if api_port is None else Loopback(api_port)
         result = take_over(record, engine, keep=keep, loopback=loopback, listener=shown.listener())
-    print_result(result, console(), kept=keep)
+    with perhaps_unread():
+        print_result(result, console(), kept=keep)
     raise typer.Exit(result.exit_code)
 
 

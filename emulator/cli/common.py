@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from emulator.bundled import scenario_path, scenarios
-from emulator.engines import NAMES, Engine, choose
+from emulator.engines import NAMES
+from emulator.errors import printable
 from emulator.record.folder import Record, runs_in
 from emulator.scenario.model import Scenario
 from emulator.scenario.reading import parse, scenario_text
@@ -29,6 +32,7 @@ __all__ = [
     "complete_runs",
     "find_live_run",
     "find_run",
+    "perhaps_unread",
     "read",
 ]
 
@@ -66,7 +70,8 @@ WhichEngine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="docker, process (on this machine, without Docker), or auto: Docker where it answers.",
+        help="docker, process (on this machine, without Docker), or auto: Docker, and processes "
+        "only where no engine is configured.",
         autocompletion=lambda: list(NAMES),
         envvar="EMULATOR_ENGINE",
     ),
@@ -112,14 +117,6 @@ def find_live_run(name: str, out: Path) -> Record:
     return live[-1] if live else find_run(name, out)
 
 
-def choose_engine(name: str) -> Engine:
-    """Return the engine; say on stderr where auto had to do without Docker."""
-    engine = choose(name)
-    if name == "auto" and engine.name != "docker":
-        note("no Docker engine answers; tasks run as processes on this machine")
-    return engine
-
-
 def console(*, stderr: bool = False) -> Console:
     """Return where tables go; a pipe or a file is wide enough for each of them."""
     from rich.console import Console
@@ -130,7 +127,19 @@ def console(*, stderr: bool = False) -> Console:
 
 def note(text: str) -> None:
     """Say something on stderr."""
-    print(f"emulate: {text}", file=sys.stderr)  # noqa: T201
+    print(f"emulate: {printable(text)}", file=sys.stderr)  # noqa: T201
+
+
+@contextlib.contextmanager
+def perhaps_unread() -> Iterator[None]:
+    """Print the result of something whose exit code counts, be it read or not (`up | head`)."""
+    try:
+        yield
+    except BrokenPipeError:
+        pass
+    except SystemExit as leaving:
+        if not isinstance(leaving.__context__, BrokenPipeError):  # which rich turns into this
+            raise
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401  whatever JSON can say

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,6 @@ import typer
 
 from emulator.cli.common import (
     Out,
-    choose_engine,
     complete_runs,
     console,
     find_run,
@@ -60,6 +58,7 @@ def compare(
 
     Exit codes: 0, whatever the verdicts are; 2 where a run is not known.
     """
+    from emulator.analysis.comparison import as_data
     from emulator.report.comparison import print_comparison
     from emulator.whatif import compare as compare_records
 
@@ -73,7 +72,7 @@ def compare(
 
         note(f"wrote {write_comparison(rows, records, html)}")
     if json:
-        print_json([asdict(row) for row in rows])
+        print_json([as_data(row) for row in rows])
     else:
         print_comparison(rows, console())
 
@@ -102,7 +101,7 @@ def up_variants(
 
     found = variants(varied, sets)
     scenarios = read_all(path, found, sets)
-    first = choose_engine(engine)  # what auto means is settled once, for all variants
+    first = choose(engine, note)  # what auto means is settled once, for all variants
     try:
         planned = plan_all(found, scenarios, first, out=out, run_id=run_id)
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -76,7 +75,7 @@ def runs(
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
     """List runs with what they came to, the latest last. `emulate ps` has those that go on."""
-    from emulator.analysis.listing import chosen, listed
+    from emulator.analysis.listing import as_data, chosen, listed
     from emulator.report.listing import print_listing
 
     rows = chosen(
@@ -87,7 +86,7 @@ def runs(
         limit=limit,
     )
     if json:
-        print_json([asdict(row) for row in rows])
+        print_json([as_data(row) for row in rows])
     elif rows:
         print_listing(rows, console())
     else:

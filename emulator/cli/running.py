@@ -19,21 +19,33 @@ from emulator.cli.common import (
     ScenarioArgument,
     Sets,
     WhichEngine,
-    choose_engine,
     console,
     find_run,
     note,
     overrides,
+    perhaps_unread,
     print_json,
     read,
 )
 from emulator.cli.comparing import up_variants
+from emulator.engines import choose
 from emulator.errors import UsageError
+from emulator.plan import check_run_id
+from emulator.scenario.reading import placed
+from emulator.signals import Interruption
 
 __all__ = ["add_to"]
 
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of data order and weights.")]
-RunId = Annotated[str | None, typer.Option("--run-id", help="Name the run yourself.")]
+
+
+def _checked(run_id: str | None) -> str | None:
+    return None if run_id is None else check_run_id(run_id)
+
+
+RunId = Annotated[
+    str | None, typer.Option("--run-id", help="Name the run yourself.", callback=_checked)
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -108,13 +120,14 @@ def up(
 
     parsed, text, found = read(scenario, sets, seed)
     if detach:
-        run_id = run_id or new_run_id(parsed.name)
+        run_id = new_run_id(parsed.name) if run_id is None else run_id
         options = [f"--set={one}" for one in overrides(sets, seed)] + ["--keep"] * keep
         options += [] if api_port is None else [f"--api-port={api_port}"]
         arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
-    with view(plain=plain) as shown:
-        chosen = choose_engine(engine)
+    with placed(text, str(found), overrides(sets, seed)), view(plain=plain) as shown:
+        listener = telling(shown.listener())
+        chosen = choose(engine, listener.say)
         variant = " ".join(overrides(sets, seed))
         result = run_up(
             parsed,
@@ -125,33 +138,44 @@ def up(
             yardstick=yardstick_beside(found, parsed, chosen.name, variant),
             keep=keep,
             loopback=None if api_port is None else Loopback(api_port),
-            listener=telling(shown.listener()),
+            listener=listener,
         )
-    print_result(result, console(stderr=json), kept=keep)
-    if json:
-        print_json(result.summary)
+    with perhaps_unread():
+        print_result(result, console(stderr=json), kept=keep)
+        if json:
+            print_json(result.summary)
     raise typer.Exit(result.exit_code)
 
 
 def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
     """Start a supervisor in the background; say what came of it. Returns the exit code."""
-    from emulator.background import LOG, start
+    from emulator.background import said, start
 
     if (folder / "plan.json").exists():
         raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
-    code = start(arguments, folder, note)
+    try:
+        code = start(arguments, folder, note)
+    except Interruption:
+        _forget(folder)
+        raise
     if code is None:
         note(f"{folder.name} is up; `emulate logs -f {folder.name}` shows what it prints")
         if json:
             print_json({"run_id": folder.name, "folder": str(folder.resolve())})
         return 0
-    said = (folder / LOG).read_text(encoding="utf-8", errors="replace")
-    print(said, end="", file=sys.stderr)  # noqa: T201  in its own words
+    print(said(folder), end="", file=sys.stderr)  # noqa: T201  in its own words
+    _forget(folder)
+    return code
+
+
+def _forget(folder: Path) -> None:
+    """Remove the log of what never came to a run, and the folder that was made for it."""
+    from emulator.record.remains import LOG
+
     if not (folder / "plan.json").exists():
-        (folder / LOG).unlink()  # it never came to a run
+        (folder / LOG).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # something of somebody else's is in it
             folder.rmdir()
-    return code
 
 
 def plan(
@@ -169,13 +193,14 @@ def plan(
     from emulator.report.terminal import print_plan
     from emulator.run import make_ready
 
-    parsed, _, found = read(scenario, sets, seed)
-    chosen = choose_engine(engine)
+    parsed, text, found = read(scenario, sets, seed)
+    chosen = choose(engine, note)
     try:
         held = yardstick_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
-        planned, folder = make_ready(
-            parsed, chosen, out=Path("runs"), run_id=run_id, yardstick=held
-        )
+        with placed(text, str(found), overrides(sets, seed)):
+            planned, folder = make_ready(
+                parsed, chosen, out=Path("runs"), run_id=run_id, yardstick=held
+            )
         requests = chosen.requests(planned, folder)
     finally:
         chosen.close()
@@ -195,8 +220,9 @@ def check(
     from emulator.results import judge
 
     _, verdicts, summary = judge(find_run(run, out))
-    if json:
-        print_json(summary)
-    else:
-        print_summary(summary, console())
+    with perhaps_unread():
+        if json:
+            print_json(summary)
+        else:
+            print_summary(summary, console())
     raise typer.Exit(checks.EXIT_CODES[checks.overall(verdicts)])

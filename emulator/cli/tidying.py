@@ -10,11 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
+from emulator import signals
 from emulator.cli.common import Out, RunArgument, WhichEngine, console, find_run, note, print_json
 from emulator.errors import UsageError
 from emulator.record.folder import Record
 
 __all__ = ["add_to"]
+
+REMOVES = "this ends once nothing is half removed"
+"""What is said of a signal."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -45,7 +49,7 @@ def ps(
         print_json(status) if json else print_status(status, console())
         return
 
-    found = find_all()
+    found = find_all(note)
     left = Counter(thing.run_id for thing in found)
     records = {record.run_id: record for record in runs_in(out)}
     shown = [r for r in records.values() if every or r.live or left[r.run_id]]
@@ -93,6 +97,8 @@ def logs(
     out: Out = Path("runs"),
 ) -> None:
     """Print what the tasks of a run have printed."""
+    from emulator.report.text import shown_line
+
     record = find_run(run, out)
     names = [t.name for t in record.plan.tasks]
     if task is not None and task not in names:
@@ -107,7 +113,7 @@ def logs(
     for name in names if task is None else [task]:
         head = f"{name:<{max(map(len, names))}} | " if task is None else ""
         for line in record.log(name):
-            typer.echo(head + line)
+            typer.echo(head + shown_line(line))
 
 
 def down(run: RunArgument, out: Out = Path("runs")) -> None:
@@ -117,13 +123,14 @@ def down(run: RunArgument, out: Out = Path("runs")) -> None:
     from emulator.record.folder import wait_until_over
 
     record = find_run(run, out)
-    # Before its API answers, and after, it is told by a signal.
-    with contextlib.suppress(UsageError), Cluster(record) as cluster:
-        cluster.stop()
-        wait_until_over(record.path)
-        note(f"{record.run_id} was stopped")
-        return
-    note(stop_or_remove(record))
+    with signals.held(REMOVES):
+        # Before its API answers, and after, it is told by a signal.
+        with contextlib.suppress(UsageError), Cluster(record) as cluster:
+            cluster.stop()
+            wait_until_over(record.path)
+            note(f"{record.run_id} was stopped")
+            return
+        note(stop_or_remove(record))
 
 
 def clean(
@@ -137,6 +144,11 @@ def clean(
     """
     from emulator.leftovers import clean as clean_up
 
-    count = clean_up(out, engine_name=engine, dry_run=dry_run, say=note)
+    def say(text: str) -> None:
+        signals.check()  # between two runs
+        note(text)
+
+    with signals.held(REMOVES):
+        count = clean_up(out, engine_name=engine, dry_run=dry_run, say=say)
     done = "found" if dry_run else "removed"
     note(f"{count} things {done}" if count else "nothing to clean")

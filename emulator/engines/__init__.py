@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 from emulator.engines.base import Engine
 from emulator.errors import EngineMissing, UsageError
 
@@ -9,11 +12,14 @@ __all__ = ["NAMES", "Engine", "choose"]
 
 NAMES = ("auto", "docker", "process")
 
+log = logging.getLogger("emulator")
 
-def choose(name: str = "auto") -> Engine:
-    """Return the engine of that name; `auto` takes Docker where it answers, else processes.
 
-    Raises EngineMissing, UsageError.
+def choose(name: str = "auto", say: Callable[[str], None] = log.warning) -> Engine:
+    """Return the engine of that name; `auto` takes Docker, else processes, and says so.
+
+    Processes are taken only where no Docker engine is configured: one that DOCKER_HOST or a context
+    names, or that listens on the default socket, must answer. Raises EngineMissing, UsageError.
     """
     from emulator.engines.process import ProcessEngine
 
@@ -25,7 +31,8 @@ def choose(name: str = "auto") -> Engine:
 
     try:
         return DockerEngine()
-    except EngineMissing:
-        if name == "docker":
+    except EngineMissing as error:
+        if name == "docker" or error.configured:
             raise
+        say("no Docker engine answers; tasks run as processes on this machine")
         return ProcessEngine()

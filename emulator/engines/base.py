@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from emulator.broker import Capacity
-from emulator.errors import EngineError, Unsupported, UsageError
+from emulator.errors import EngineError, Misfit, Unsupported
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
+from emulator.room import Disk
 from emulator.scenario import faults
 from emulator.scenario.model import Scenario
 from emulator.units import format_size
@@ -85,6 +86,8 @@ class Life:
 
 LINES_WAITING = 10_000
 """Lines that may lie in an inbox; who prints faster than they are taken waits."""
+CHARACTERS_WAITING = 32 * 2**20
+"""Characters of all these lines: one line may have a million."""
 
 
 class Inbox:
@@ -95,24 +98,34 @@ class Inbox:
 
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._room = threading.Semaphore(LINES_WAITING)
+        self._room = threading.Condition()
+        self._lines = self._characters = 0
 
     def put(self, event: object) -> None:
         """Add an event; a line waits until there is room for it."""
         if isinstance(event, Line):
-            self._room.acquire()
+            with self._room:
+                self._room.wait_for(self._has_room)
+                self._lines += 1
+                self._characters += len(event.text)
         self._events.put(event)
 
     def get(self, *, timeout: float | None = None) -> Any:  # noqa: ANN401  any event
         """Return the next event; raises queue.Empty after `timeout` seconds."""
         event = self._events.get(timeout=timeout)
         if isinstance(event, Line):
-            self._room.release()
+            with self._room:
+                self._lines -= 1
+                self._characters -= len(event.text)
+                self._room.notify()
         return event
 
     def empty(self) -> bool:
         """Say whether nothing is there."""
         return self._events.empty()
+
+    def _has_room(self) -> bool:
+        return self._lines < LINES_WAITING and self._characters < CHARACTERS_WAITING
 
 
 @dataclass(frozen=True)
@@ -159,6 +172,9 @@ class Engine(Protocol):
 
     def site(self, run_id: str, folder: Path) -> Site:
         """Describe the engine to the plan."""
+
+    def disks(self, scenario: Scenario) -> Sequence[Disk]:
+        """Return disks of this machine that a run writes to, beside that of its folder."""
 
     def capacity(self) -> Capacity:
         """Return what the engine has: cores, memory, and the GPUs that it can hand out.
@@ -218,6 +234,16 @@ class Engine(Protocol):
         Returns once it is dead and has its limit again; raises EngineError where it survives.
         """
 
+    @property
+    def can_shape(self) -> bool:
+        """Whether all is there that `shape` takes; if not, `equip` makes it. Costs nothing."""
+
+    def equip(self, say: Callable[[str], None]) -> None:
+        """Make what `shape` takes, and say what that is; it may take minutes.
+
+        Raises ImageError, EngineError. Capability `network`.
+        """
+
     def shape(self, links: Sequence[Link]) -> None:
         """Make packets between tasks meet `links` and nothing else, also after restarts.
 
@@ -253,6 +279,11 @@ class Incapable:
     """Says no to what only some engines can do; `require` has seen to it that nobody asks."""
 
     name = ""
+    can_shape = False
+
+    def disks(self, scenario: Scenario) -> Sequence[Disk]:
+        """None."""
+        return ()
 
     def pause(self, task: str) -> None:
         """Refused."""
@@ -269,6 +300,10 @@ class Incapable:
     def squeeze(self, task: str) -> None:
         """Refused."""
         raise self._refusal(f"limit the memory of {task}")
+
+    def equip(self, say: Callable[[str], None]) -> None:
+        """Refused."""
+        raise self._refusal("change the network")
 
     def shape(self, links: Sequence[Link]) -> None:
         """Refused."""
@@ -287,7 +322,7 @@ class Incapable:
 def require(scenario: Scenario, engine: Engine) -> None:
     """Refuse a scenario that asks for what `engine` can't do, or more than its machine has.
 
-    Raises Unsupported with every such thing, and the engine that can; UsageError for a task that
+    Raises Unsupported with every such thing, and the engine that can; Misfit for a task that
     may take more memory than there is. The engine is asked for it only where a limit is set.
     """
     require_of(engine, needs(scenario))
@@ -298,14 +333,15 @@ def require(scenario: Scenario, engine: Engine) -> None:
 def fits(scenario: Scenario, capacity: Capacity) -> None:
     """Refuse limits on memory beyond what the machine has: they would limit nothing (pure).
 
-    Raises UsageError.
+    Raises Misfit.
     """
     for role, spec in scenario.cluster.items():
         if (spec.memory or 0) > capacity.memory:
-            raise UsageError(
-                f"cluster.{role}.memory: {format_size(spec.memory or 0)} is more than the "
-                f"{format_size(capacity.memory)} that the engine's machine has.",
-                "Write less, or leave it out.",
+            raise Misfit(
+                ("cluster", role, "memory"),
+                f"{format_size(spec.memory or 0)} is more than the "
+                f"{format_size(capacity.memory)} that the engine's machine has",
+                "write less, or leave it out",
             )
 
 
@@ -334,10 +370,14 @@ def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
             yield f"a CPU limit for {role}", "limits"
         if spec.memory is not None:
             yield f"a memory limit for {role}", "limits"
+        if spec.processes is not None:
+            yield f"a limit of processes for {role}", "limits"
         if spec.gpus.count:
             yield f"GPUs for {role}", "gpus"
     if not scenario.network.internet:
         yield "a network without internet", "isolation"
+    if scenario.network.metadata == "closed":
+        yield "a closed metadata address", "isolation"
     if scenario.network.delay:
         yield "network delay", "network"
     if scenario.network.bandwidth is not None:

@@ -2,16 +2,16 @@
 
 Every request is made as data by a pure function in `docker_requests.py`; this sends them. Programs
 are copied in, never mounted: the daemon may be on another machine. One thread a task follows its
-output and then waits for its end, which gives lines and exit in order and with the engine's
-timestamps.
+output and then waits for its end (`docker_output.py`), which gives lines and exit in order and with
+the engine's timestamps.
 """
 
 from __future__ import annotations
 
 import signal
+import socket
 import threading
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,19 +21,21 @@ import docker
 from docker.errors import APIError
 
 from emulator.broker import Capacity
-from emulator.engines.base import CAPABILITIES, Exited, Found, Inbox, Life, Line, Lost
-from emulator.engines.docker_addresses import Addresses, make_network
+from emulator.engines.base import CAPABILITIES, Found, Inbox, Life
+from emulator.engines.docker_addresses import Addresses, has_ipv6, make_network
 from emulator.engines.docker_addresses import found as found_addresses
-from emulator.engines.docker_connection import connect, lost, saying, unless_gone
-from emulator.engines.docker_logs import join_frames, overlap, seconds
+from emulator.engines.docker_connection import connect, saying, unless_gone
+from emulator.engines.docker_heartbeat import Heartbeat
 from emulator.engines.docker_memory import squeeze
 from emulator.engines.docker_network import Shaper, missing_parts
+from emulator.engines.docker_output import Output
 from emulator.engines.docker_requests import (
     FOLDER,
     HOST,
     RUN,
     SHARED,
     TASK,
+    closes_metadata,
     container_name,
     container_request,
     cpu_quota,
@@ -43,14 +45,16 @@ from emulator.engines.docker_requests import (
     volume_request,
 )
 from emulator.engines.docker_usage import ContainerUsage
-from emulator.errors import EngineError
+from emulator.errors import EngineError, ImageError
 from emulator.images import Images
 from emulator.metrics import gpu
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
+from emulator.room import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.scenario import faults
 from emulator.scenario.model import Scenario
+from emulator.task_limits import of_machine
 
 __all__ = ["DockerEngine", "connect"]
 
@@ -68,17 +72,19 @@ class DockerEngine:
     ) -> None:
         self._api = client or connect()
         self._usage = ContainerUsage(self._api)
+        self._output = Output(self._api, self._usage)
         self._images = images or Images(self._api, gpus=self.gpus)
         self._plan: Plan | None = None
         self._common: dict[str, str] = {}
-        self._inbox: Inbox | None = None
         self._created: dict[str, str] = {}
-        self._last_stamp: dict[str, str] = {}
         self._archives: dict[Path | None, bytes] = {}
         self._gpus: list[str] | None = None
-        self._clock_ahead = 0.0
+        self._info: dict[str, Any] | None = None
         self._shaper: Shaper | None = None
+        self._equipped = False
+        self._heartbeat: Heartbeat | None = None
         self._addresses: Addresses | None = None
+        self._has_ipv6 = False
         self._lock = threading.Lock()
 
     @property
@@ -104,19 +110,37 @@ class DockerEngine:
             image=self._images.reference,
             gpus=self.gpus,
             shared=SHARED,
+            limits=lambda: of_machine(self.capacity().memory),
         )
+
+    def disks(self, scenario: Scenario) -> Sequence[Disk]:
+        """Return the engine's disk, where that is this machine's."""
+        named = (scenario.image, *(role.image for role in scenario.cluster.values()))
+        there = all(self._images.has(self._images.reference(image)) for image in named if image)
+        return list(self._disk(FOR_RUNS if there else FOR_IMAGES))
+
+    def _disk(self, wanted: int) -> Iterator[Disk]:
+        info, local = self._about(), self._api.base_url.startswith("http+docker://localhost")
+        root = Path(info["DockerRootDir"])
+        if local and info["Name"] == socket.gethostname() and root.exists():
+            yield from disk("Docker", root, wanted)
+
+    def _about(self) -> dict[str, Any]:
+        """Return what the engine says of itself and its machine; asked of it once."""
+        if self._info is None:
+            with saying("say what it has"):
+                self._info = dict(self._api.info())
+        return self._info
 
     def capacity(self) -> Capacity:
         """Return what the engine's machine has, which may be another than this one."""
-        with saying("ask the engine what it has"):
-            info = self._api.info()
+        info = self._about()
         return Capacity(float(info["NCPU"]), int(info["MemTotal"]), tuple(self.gpus()))
 
     def gpus(self) -> list[str]:
         """Return the ids of the GPUs that the engine can hand out; asked of it once."""
         if self._gpus is None:
-            with saying("ask the engine about GPUs"):
-                runtimes = self._api.info().get("Runtimes", {})
+            runtimes = self._about().get("Runtimes", {})
             self._gpus = list(gpu.devices().ids) if "nvidia" in runtimes else []
         return self._gpus
 
@@ -124,12 +148,17 @@ class DockerEngine:
         """Find, build or pull each image; see what the kernel can do to a network."""
         named = [scenario.image, *(role.image for role in scenario.cluster.values())]
         for image in named:
-            if image is not None:
-                self._images.ensure(image, say)
+            if image is None:
+                continue
+            if not self._images.has(self._images.reference(image)):
+                for short in shortages(self._disk(FOR_IMAGES)):
+                    say(f"note: {short}")
+            self._images.ensure(image, say)
         if parts := faults.network_parts(scenario):
             helper = self._images.ensure("network", say)
             with saying("try the network"):
                 missing_parts(self._api, helper, parts)
+            self._equipped = True
 
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return exactly what will be sent: network, volume, then each container."""
@@ -152,15 +181,14 @@ class DockerEngine:
         self._enter(plan, folder, inbox)
         with saying(f"make the network {plan.run_id}"):
             self._addresses = make_network(self._api, plan, self._common)
+            self._has_ipv6 = closes_metadata(plan) and has_ipv6(self._api, plan)
         with saying(f"make the volume {plan.run_id}"):
             self._api.create_volume(**volume_request(plan, self._common))
 
     def _enter(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
-        self._plan, self._inbox = plan, inbox
-        if not self._api.base_url.startswith("http+docker://localhost"):
-            # Another machine's clock: its stamps are moved onto ours.
-            there = seconds(self._api.info()["SystemTime"])
-            self._clock_ahead = there - time.time()
+        self._plan = plan
+        self._output.enter(inbox)
+        self._heartbeat = Heartbeat(self._api, inbox)
         self._common = labels(plan, folder)
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
@@ -171,7 +199,7 @@ class DockerEngine:
             if self._shaper:
                 self._shaper.started(task.name, self._created)
         self._usage.started(container, task.cpus, task.memory)
-        self._begin_to_follow(task.name, container)
+        self._output.follow(task.name, container)
         return container[:12]
 
     def adopt(
@@ -182,24 +210,21 @@ class DockerEngine:
         chosen = {"label": f"{RUN}={plan.run_id}"}
         with saying(f"find what {plan.run_id} has made"):
             self._addresses = found_addresses(self._api, plan)
+            self._has_ipv6 = closes_metadata(plan) and has_ipv6(self._api, plan)
             for found in self._api.containers(all=True, filters=chosen):
                 if task := found["Labels"].get(TASK):
                     self._created[task] = found["Id"]
                     if self._addresses:
                         self._addresses.remember(task, found)
-            ids = {}
-            for task, container in self._created.items():
-                stream = self._api.logs(container, stream=True, follow=False, timestamps=True)
-                printed = list(join_frames(stream, after=""))
-                if count := overlap(lives[task].printed, [line.text for line in printed]):
-                    self._last_stamp[task] = printed[count - 1].last_stamp
-                state = self._api.inspect_container(container)["State"]
-                if seconds(state["StartedAt"]) - self._clock_ahead >= lives[task].since:
-                    ids[task] = container[:12]
+            ids = {
+                task: container[:12]
+                for task, container in self._created.items()
+                if self._output.find_place(task, container, lives[task])
+            }
         for task in ids:
             limits = plan.task(task)
             self._usage.started(self._created[task], limits.cpus, limits.memory)
-            self._begin_to_follow(task, self._created[task])
+            self._output.follow(task, self._created[task])
         return ids
 
     def signal(self, task: str, number: int) -> None:
@@ -242,16 +267,35 @@ class DockerEngine:
         """Take memory away from the task until the kernel kills it."""
         spec = self._plan.task(task) if self._plan else None
         with saying(f"squeeze the memory of {task}"):
-            squeeze(self._api, task, self._created[task], spec.memory if spec else None)
+            squeeze(self._api, task, self._created[task], spec.memory_limit if spec else None)
+
+    @property
+    def can_shape(self) -> bool:
+        """Whether the helper image is known to be there."""
+        return self._equipped
+
+    def equip(self, say: Callable[[str], None]) -> None:
+        """Build the helper image where it is not there."""
+        image = self._images.reference("network")
+        if not self._images.has(image):
+            say(f"the image {image} is built, which takes a while")
+        try:
+            self._images.ensure("network", lambda line: None)
+        except (ImageError, OSError) as error:
+            reason = str(error).partition("\n")[0].rstrip(":.")
+            raise ImageError(f"{reason}; `emulate build network` shows more.") from None
+        self._equipped = True
 
     def shape(self, links: Sequence[Link]) -> None:
         """Make packets between tasks meet `links`, and nothing else."""
         if self._shaper is None:
+            if not links:
+                return
             image = self._images.reference("network")
             if not self._images.has(image):
                 raise EngineError(
-                    "The helper image for network faults is not built.",
-                    "Run `emulate build network`; a running scenario is not held up by a build.",
+                    f"The image {image}, which network faults need, is gone.",
+                    "Run `emulate build network`.",
                 )
             assert self._plan is not None, "prepare comes first"
             self._shaper = Shaper(self._api, image, self._plan.run_id, self._common)
@@ -269,7 +313,7 @@ class DockerEngine:
     def remove(self, task: str) -> None:
         """Remove the task's container; the shared volume stays."""
         container = self._created.pop(task, None)
-        self._last_stamp.pop(task, None)
+        self._output.forget(task)
         if container is not None:
             with saying(f"remove {task}"):
                 self._remove_container(container)
@@ -306,6 +350,8 @@ class DockerEngine:
 
     def close(self) -> None:
         """Close the connections; containers go on."""
+        if self._heartbeat:
+            self._heartbeat.stop()
         self._api.close()
 
     # --- Effects --------------------------------------------------------------------------------
@@ -314,7 +360,7 @@ class DockerEngine:
         plan = self._plan
         assert plan is not None, "prepare comes first"
         address = self._addresses.choose(task.name, same=same_address) if self._addresses else ""
-        config = container_request(plan, task, self._common, address)
+        config = container_request(plan, task, self._common, address, ipv6=self._has_ipv6)
         name = container_name(plan.run_id, task.name)
         container: str = self._api.create_container_from_config(config, name)["Id"]
         self._created[task.name] = container
@@ -331,47 +377,6 @@ class DockerEngine:
 
     def _remove_container(self, container: str) -> None:
         unless_gone(lambda: self._api.remove_container(container, force=True, v=True))
-
-    def _begin_to_follow(self, task: str, container: str) -> None:
-        threading.Thread(
-            target=self._follow, args=(task, container), name=f"follow-{task}", daemon=True
-        ).start()
-
-    def _follow(self, task: str, container: str) -> None:
-        """Report each line of one start of a container, then its end."""
-        inbox = self._inbox
-        assert inbox is not None
-        try:
-            self._read_lines(task, container, inbox, follow=True)
-            code = self._api.wait(container, timeout=None)["StatusCode"]
-            self._usage.gone(container)
-            # Docker 20.10 loses a last line without newline on a followed stream about every
-            # third time, but has it when asked again.
-            self._read_lines(task, container, inbox, follow=False)
-            state = self._api.inspect_container(container)["State"]
-            ended = seconds(state["FinishedAt"]) - self._clock_ahead
-            inbox.put(Exited(task, ended, code, bool(state["OOMKilled"])))
-        except Exception as error:  # whatever it is, a task that nobody follows must end the run
-            if isinstance(error, APIError) and error.status_code in (404, 409):
-                # It was removed, or is being removed, while it ran.
-                inbox.put(Exited(task, time.time(), 128 + signal.SIGKILL))
-            else:
-                inbox.put(Lost(lost(f"follow {task}", error)))
-
-    def _read_lines(self, task: str, container: str, inbox: Inbox, *, follow: bool) -> None:
-        """Report what the container has printed since the last line that was reported."""
-        seen = self._last_stamp.get(task)
-        stream = self._api.logs(
-            container,
-            stream=True,
-            follow=follow,
-            timestamps=True,
-            since=int(seconds(seen)) if seen else None,
-        )
-        for printed in join_frames(stream, after=seen or ""):
-            self._last_stamp[task] = printed.last_stamp
-            wall = seconds(printed.first_stamp) - self._clock_ahead
-            inbox.put(Line(task, wall, printed.text))
 
 
 def _found(kind: str, name: str, state: str, carried: Mapping[str, str]) -> Found:

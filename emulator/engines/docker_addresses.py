@@ -21,7 +21,7 @@ from emulator.engines.docker_requests import network_request
 from emulator.errors import EngineError
 from emulator.plan import Plan
 
-__all__ = ["Addresses", "found", "make_network"]
+__all__ = ["Addresses", "found", "has_ipv6", "make_network"]
 
 ATTEMPTS = 5
 """To make the network again before another run has taken its subnet."""
@@ -89,6 +89,11 @@ def make_network(api: docker.APIClient, plan: Plan, common: Mapping[str, str]) -
 def found(api: docker.APIClient, plan: Plan) -> Addresses | None:
     """Return the addresses of a run that is taken over; none where its network keeps none."""
     return Addresses(_subnet(api, plan)) if _kept(plan) else None
+
+
+def has_ipv6(api: docker.APIClient, plan: Plan) -> bool:
+    """Say whether the run's network has IPv6, which the engine's configuration decides."""
+    return bool(api.inspect_network(plan.run_id).get("EnableIPv6"))
 
 
 def _subnet(api: docker.APIClient, plan: Plan) -> str:

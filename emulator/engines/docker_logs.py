@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from emulator.engines.lines import UnfinishedLine
+
 __all__ = ["Printed", "join_frames", "overlap", "seconds"]
 
 
@@ -22,22 +24,22 @@ def join_frames(frames: Iterable[bytes], after: str = "") -> Iterator[Printed]:
     """Turn the frames of a log stream that came after a stamp into lines (pure).
 
     Stamps have nine digits and one zone, so they compare as text. The engine cuts lines at 16 KiB
-    and puts a stamp before each piece; only the last piece of a line ends with a newline.
+    and puts a stamp before each piece; only the last piece of a line ends with a newline. Lines
+    that are too long are cut and marked, see `lines.py`.
     """
-    first, last, pieces = "", "", list[str]()
+    first, last, line = "", "", UnfinishedLine()
     for frame in frames:
-        stamp, _, text = frame.decode("utf-8", "surrogateescape").partition(" ")
-        if stamp <= after:
+        head, _, text = frame.partition(b" ")
+        if (stamp := head.decode("utf-8", "surrogateescape")) <= after:
             continue
         last = stamp
         first = first or last
-        pieces.append(text)
-        if text.endswith("\n"):
-            line = "".join(pieces).removesuffix("\n").removesuffix("\r")
-            yield Printed(first, last, line)
-            first, pieces = "", []
-    if pieces:
-        yield Printed(first, last, "".join(pieces))
+        line.add(text.removesuffix(b"\n"))
+        if text.endswith(b"\n"):
+            yield Printed(first, last, line.finish())
+            first = ""
+    if first:
+        yield Printed(first, last, line.finish())
 
 
 def overlap(read: Sequence[str], printed: Sequence[str]) -> int:

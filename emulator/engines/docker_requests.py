@@ -16,9 +16,12 @@ from emulator.program import Part, ready
 __all__ = [
     "FOLDER",
     "HOST",
+    "METADATA",
+    "NO_IPV6",
     "RUN",
     "SHARED",
     "TASK",
+    "closes_metadata",
     "container_name",
     "container_request",
     "cpu_quota",
@@ -35,6 +38,10 @@ FOLDER, HOST = "emulator.folder", "emulator.host"
 
 SHARED = "/shared"
 WORKDIR = "/job"
+METADATA = "169.254.169.254"
+"""Where machines of a cloud ask for their own credentials."""
+NO_IPV6 = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
+"""There is such an address of IPv6 as well, which the engine gives to no task (it is not local)."""
 CPU_PERIOD = 100_000
 """Microseconds; the kernel's default."""
 
@@ -89,17 +96,29 @@ def helper_request(
     }
 
 
+def closes_metadata(plan: Plan) -> bool:
+    """Say whether tasks must not reach the machine's metadata service."""
+    return plan.scenario.network.metadata == "closed"
+
+
 def container_request(
-    plan: Plan, task: Task, common: Mapping[str, str], address: str = ""
+    plan: Plan, task: Task, common: Mapping[str, str], address: str = "", *, ipv6: bool = False
 ) -> dict[str, Any]:
     """Return the body of `POST /containers/create` for one task, with an address if it must be one.
+
+    `ipv6`: its network has IPv6.
 
     An init is PID 1, because Python as PID 1 ignores SIGTERM; the json-file log driver is named,
     because the daemon's default may be one that can't be read back.
     """
     endpoint: dict[str, Any] = {"Aliases": [task.name]}
-    if address:
-        endpoint["IPAMConfig"] = {"IPv4Address": address}
+    ipam: dict[str, Any] = {"IPv4Address": address} if address else {}
+    if closes_metadata(plan):
+        # The engine gives the task this address itself before the program begins, at each start:
+        # what is sent there stays in the task, where nobody listens.
+        ipam["LinkLocalIPs"] = [METADATA]
+    if ipam:
+        endpoint["IPAMConfig"] = ipam
     host_config: dict[str, Any] = {
         "NetworkMode": plan.run_id,
         "Mounts": [{"Type": "volume", "Source": plan.run_id, "Target": SHARED}],
@@ -108,12 +127,17 @@ def container_request(
         "SecurityOpt": ["no-new-privileges"],
         "LogConfig": {"Type": "json-file", "Config": {}},
     }
+    if closes_metadata(plan) and ipv6:
+        host_config["Sysctls"] = NO_IPV6
     if task.cpus is not None:
         # Not NanoCpus: a limit that was set by it can't be changed later in a running container.
         host_config |= {"CpuPeriod": CPU_PERIOD, "CpuQuota": cpu_quota(task.cpus)}
-    if task.memory is not None:
-        # As much swap as memory means none: a training that swaps measures the disk.
-        host_config |= {"Memory": task.memory, "MemorySwap": task.memory}
+    if task.memory_limit is not None:
+        # As much swap as memory means none: a training that swaps measures the disk. The engine
+        # leaves the second away where the kernel does not count swap.
+        host_config |= {"Memory": task.memory_limit, "MemorySwap": task.memory_limit}
+    if task.process_limit is not None:
+        host_config["PidsLimit"] = task.process_limit
     if task.gpus:
         host_config["DeviceRequests"] = [
             {"DeviceIDs": list(task.gpus), "Capabilities": [["gpu"]], "Driver": "nvidia"}

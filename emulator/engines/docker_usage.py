@@ -37,7 +37,7 @@ class ContainerUsage:
         self._lock = threading.Lock()
 
     def started(self, container: str, cpus: float | None, memory: int | None) -> None:
-        """A container runs from now on, under these limits."""
+        """A container runs from now on, under these limits that its scenario sets."""
         with self._lock:
             self._meters.pop(container, None)  # of an earlier start: another process, from zero
             self._limits[container] = cpus, memory
@@ -55,8 +55,15 @@ class ContainerUsage:
 
     def of(self, containers: Mapping[str, str]) -> dict[str, Usage]:
         """Return what each task's container uses, by task; those that don't run are left out."""
-        used = {task: self._meter(container).usage() for task, container in containers.items()}
+        used = {task: self._usage_of(container) for task, container in containers.items()}
         return {task: usage for task, usage in used.items() if usage is not None}
+
+    def _usage_of(self, container: str) -> Usage | None:
+        """Return what it uses; a default limit of memory is no measure of anything."""
+        usage = self._meter(container).usage()
+        if usage is None or self._limits.get(container, (None, None))[1] is not None:
+            return usage
+        return replace(usage, memory_limit=None)
 
     def pids(self, containers: Mapping[str, str]) -> dict[str, list[int]]:
         """Return each task's processes as this machine numbers them; none where it is another."""

@@ -21,6 +21,7 @@ from emulator.errors import EngineError
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
+from emulator.room import Disk
 from emulator.scenario.model import Dockerfile, Scenario
 
 __all__ = ["MemoryEngine", "Script"]
@@ -115,6 +116,10 @@ class MemoryEngine:
 
         return Site(self.name, lambda task: (task, TASK_PORT), image, lambda: self._gpus, "/shared")
 
+    def disks(self, scenario: Scenario) -> Sequence[Disk]:
+        """None: scripts write nothing."""
+        return ()
+
     def capacity(self) -> Capacity:
         """Return plenty: scripts take nothing."""
         return Capacity(cpus=1000, memory=2**50, gpus=self._gpus)
@@ -205,6 +210,14 @@ class MemoryEngine:
         running = self._tasks().get(task)
         if running is not None and running.alive:
             self._end(running.alive, Exited(task, 0, 128 + signal.SIGKILL, oom_killed=True))
+
+    @property
+    def can_shape(self) -> bool:
+        """Nothing has to be made."""
+        return True
+
+    def equip(self, say: Callable[[str], None]) -> None:
+        """Nothing has to be made."""
 
     def shape(self, links: Sequence[Link]) -> None:
         """Note the links; scripts send nothing."""

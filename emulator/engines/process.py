@@ -1,23 +1,21 @@
 """The process engine: the same scenarios on loopback, without Docker.
 
-One process group a task. Its output goes through a named pipe that the task itself keeps open, so
-that a task outlives a supervisor that was killed; its environment carries the run id, and by that
-it is found again. A port belongs to a run as long as the run holds the port's lock.
+One process group a task, and a keeper beside it that has whatever the task starts (`keeper.py`).
+Its output goes through a named pipe that the task itself keeps open, so that a task outlives a
+supervisor that was killed; the keeper's environment carries the run id, and by that all is found
+again (`process_table.py`). A port belongs to a run as long as the run holds the port's lock.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +27,13 @@ from emulator import program
 from emulator.broker import Capacity
 from emulator.engines.base import Exited, Found, Inbox, Incapable, Line, Lost
 from emulator.engines.process_output import open_pipe, read_until, split_lines
+from emulator.engines.process_start import Started, spawn
+from emulator.engines.process_table import Owned, owned
 from emulator.errors import EngineError, EngineLost
 from emulator.metrics.processes import Sessions
 from emulator.metrics.samples import Usage
 from emulator.plan import Plan, Site, Task
+from emulator.record.scratch import Scratch
 from emulator.scenario.model import Dockerfile, Scenario
 
 __all__ = ["ProcessEngine", "exit_code"]
@@ -42,14 +43,6 @@ PORTS = range(20000, 29000)
 """Below the range from which Linux and macOS take ports for outgoing connections."""
 GONE_WITHIN = 30.0
 """Seconds that killed processes get to be gone before we say that they are not."""
-SECRET = "EMULATOR_API_TOKEN"
-"""The token of every run's API, if the user has set one: nothing that a task should have."""
-
-
-@dataclass
-class _Started:
-    process: subprocess.Popen[bytes]
-    folder: Path
 
 
 class ProcessEngine(Incapable):
@@ -60,11 +53,11 @@ class ProcessEngine(Incapable):
     keeps_addresses = True
 
     def __init__(self) -> None:
-        self._started: dict[str, _Started] = {}
+        self._started: dict[str, Started] = {}
         self._sessions = Sessions()
         self._locks: list[FileLock] = []
         self._ports: dict[str, int] = {}
-        self._folder = Path()
+        self._scratch: Scratch | None = None
         self._inbox: Inbox | None = None
 
     def site(self, run_id: str, folder: Path) -> Site:
@@ -96,59 +89,53 @@ class ProcessEngine(Incapable):
         ]
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
-        """Make the shared folder."""
-        self._folder, self._inbox = folder, inbox
+        """Make the folders of the tasks.
+
+        Raises UsageError where the run folder has such folders already, EngineError.
+        """
+        self._inbox = inbox
         with _saying("make the shared folder"):
-            (folder / "shared").mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            self._scratch = Scratch.make(folder, plan.run_id)
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
         """Start the task in a process group of its own; return its pid."""
-        home = self._folder / "work" / task.name
+        scratch = self._scratch
+        assert scratch is not None, "prepare comes first"
         with _saying(f"start {task.name}"):
+            home = scratch.home(task.name)
             if not home.exists():
                 program.copy(task.source, home)
-            environment = _environment(task)
             pipe = open_pipe(home.with_suffix(".out"))
             try:
-                process = subprocess.Popen(
-                    _resolve(task, environment["PATH"]),
-                    cwd=home,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=pipe,
-                    stderr=pipe,
-                    start_new_session=True,
-                )
-            except OSError as error:
+                started = spawn(task, scratch.run_id, scratch.folder, home, pipe)
+            except BaseException:
                 os.close(pipe)
-                raise EngineError(
-                    f"{task.name} can't run {task.command[0]!r}: {error.strerror}.",
-                    "The process engine runs what is installed on this machine.",
-                ) from None
-        self._started[task.name] = _Started(process, home)
+                raise
+        self._started[task.name] = started
         follower = threading.Thread(
             target=self._follow,
-            args=(task.name, process, pipe),
+            args=(task.name, started, pipe),
             name=f"follow-{task.name}",
             daemon=True,
         )
         follower.start()
-        return str(process.pid)
+        return str(started.pid)
 
     def signal(self, task: str, number: int) -> None:
         """Send the signal to the whole process group."""
         started = self._started.get(task)
-        if started is not None and started.process.poll() is None:
+        if started is not None and started.keeper.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(started.process.pid, number)
+                os.killpg(started.pid, number)
 
     def pause(self, task: str) -> None:
         """Stop the process group, which can't catch that; return once it stands still."""
         started = self._started.get(task)
-        if started is None or started.process.poll() is not None:
+        if started is None or started.keeper.poll() is not None:
             raise EngineError(f"Can't pause {task}: it does not run.")
         self.signal(task, signal.SIGSTOP)
-        if not _stands_still(started.process.pid):
+        if not _stands_still(started.pid):
             raise EngineError(
                 f"Can't pause {task}: it still runs {GONE_WITHIN:.0f} s after SIGSTOP."
             )
@@ -170,60 +157,45 @@ class ProcessEngine(Incapable):
     def _leaders(self) -> dict[str, int]:
         """Return the first process of each running task: the leader of its group and session."""
         started = list(self._started.items())
-        return {task: s.process.pid for task, s in started if s.process.returncode is None}
+        return {task: s.pid for task, s in started if s.keeper.returncode is None}
 
     def remove(self, task: str) -> None:
-        """Kill the task and delete its working directory."""
+        """Kill the task with all that it has started, and delete its working directory.
+
+        Raises RecordError where something is mounted in there.
+        """
         self.signal(task, signal.SIGKILL)
         started = self._started.pop(task, None)
-        if started is not None:
-            started.process.wait()
-            shutil.rmtree(started.folder, ignore_errors=True)
+        if started is not None and self._scratch is not None:
+            started.keeper.wait()
+            self._scratch.remove_home(task)
 
     def tear_down(self, run_id: str) -> int:
-        """Kill every process of the run, and delete its working and shared folders."""
-        killed, folders = set[int](), set[str]()
-        until: float | None = None
-        # Again and again: what is just being killed may have started another since we looked.
-        while ours := [(p, labels) for p, labels in _labelled() if labels.run_id == run_id]:
-            if until is None:
-                until = time.monotonic() + GONE_WITHIN  # a first look takes as long as it takes
-            elif time.monotonic() > until:
-                raise _undying(run_id, [p for p, _ in ours])
-            for process, labels in ours:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
-                killed.add(process.pid)
-                folders.add(labels.folder)
-            alive = [p for p, _ in ours]
-            while alive := [p for p in alive if not _is_over(p)]:
-                if time.monotonic() > until:
-                    raise _undying(run_id, alive)
-                time.sleep(0.001)
-        for started in self._started.values():
-            if started.process.pid in killed:
-                started.process.wait()  # it is over, and is no zombie any more either
-        removed = len(killed)
-        if self._folder.name == run_id:
-            folders.add(str(self._folder))
-        for folder in folders:
-            removed += sum(_delete(Path(folder, part)) for part in ("work", "shared"))
+        """Kill every process of the run; delete its folders if this engine has made them.
+
+        No folder that a process names is deleted. Raises EngineError where a process does not die,
+        RecordError where something is mounted in a folder.
+        """
+        removed = _end(run_id)
+        if self._scratch is not None and self._scratch.run_id == run_id:
+            for started in self._started.values():
+                started.keeper.wait()  # it is over, and is no zombie any more either
+            removed += self._scratch.remove()
         return removed
 
     def find(self, run_id: str | None = None) -> list[Found]:
-        """Return the processes of this machine whose environment names a run."""
+        """Return the processes of this machine that belong to a run, see `process_table.py`."""
         host = socket.gethostname()
         return [
             Found(
-                labels.run_id,
+                one.labels.run_id,
                 "process",
-                f"{labels.task} (pid {p.pid})",
+                f"{one.labels.task} (pid {one.process.pid})",
                 "running",
-                labels.folder,
+                one.labels.folder,
                 host,
             )
-            for p, labels in _labelled()
-            if run_id in (None, labels.run_id)
+            for one in _members(run_id)
         ]
 
     def close(self) -> None:
@@ -253,23 +225,23 @@ class ProcessEngine(Incapable):
             lock.release()
         raise EngineError("No port is free between 20000 and 29000.", "Try `emulate clean`.")
 
-    def _follow(self, task: str, process: subprocess.Popen[bytes], pipe: int) -> None:
+    def _follow(self, task: str, started: Started, pipe: int) -> None:
         """Report each line, then the end; the pipe never ends by itself, since we hold it open."""
         inbox = self._inbox
         assert inbox is not None
         ended, tell_ended = os.pipe()
 
         def wait() -> None:
-            process.wait()
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it leaves behind ends with it
+            if started.keeper.wait() < 0:  # somebody has killed the keeper, and by that the task
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(started.pid, signal.SIGKILL)
             os.close(tell_ended)
 
         threading.Thread(target=wait, name=f"wait-{task}", daemon=True).start()
         try:
             for text in split_lines(read_until(pipe, ended)):
                 inbox.put(Line(task, time.time(), text))
-            inbox.put(Exited(task, time.time(), exit_code(process.returncode)))
+            inbox.put(Exited(task, time.time(), exit_code(started.keeper.returncode)))
         except Exception as error:  # whatever it is, a task that nobody follows must end the run
             inbox.put(Lost(EngineLost(f"Reading the output of {task} failed: {error}.")))
         finally:
@@ -284,29 +256,36 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-@dataclass(frozen=True)
-class _Labels:
-    run_id: str
-    task: str
-    folder: str
+def _members(run_id: str | None) -> list[Owned]:
+    """Return the processes of a run, or of all; a keeper goes by itself as long as it has some."""
+    return [
+        one
+        for one in owned()
+        if run_id in (None, one.labels.run_id) and (one.childless or not one.labels.keeper)
+    ]
 
 
-def _labelled() -> Iterator[tuple[psutil.Process, _Labels]]:
-    """Yield the processes that a run has started, and their children.
-
-    The environment is the label: it is inherited, dies with the process and can't be forgotten.
-    """
-    for process in psutil.process_iter():
-        try:
-            env = process.environ()
-            alive = process.status() != psutil.STATUS_ZOMBIE
-        except (psutil.Error, OSError):
-            continue
-        if alive and "EMULATOR_RUN" in env and "EMULATOR_FOLDER" in env:
-            yield (
-                process,
-                _Labels(env["EMULATOR_RUN"], env.get("EMULATOR_TASK", ""), env["EMULATOR_FOLDER"]),
-            )
+def _end(run_id: str) -> int:
+    """Kill every process of a run; return how many. Raises EngineError where one does not die."""
+    killed = set[int]()
+    until: float | None = None
+    # Again and again: what is just being killed may have started another since we looked.
+    while there := [one for one in owned() if one.labels.run_id == run_id]:
+        if until is None:
+            until = time.monotonic() + GONE_WITHIN  # a first look takes as long as it takes
+        elif time.monotonic() > until:
+            raise _undying(run_id, [one.process for one in there])
+        ours = [one.process for one in there if one.childless or not one.labels.keeper]
+        for process in ours:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+            killed.add(process.pid)
+        alive = ours
+        while alive := [process for process in alive if not _is_over(process)]:
+            if time.monotonic() > until:
+                raise _undying(run_id, alive)
+            time.sleep(0.001)
+    return len(killed)
 
 
 def exit_code(returncode: int) -> int:
@@ -345,28 +324,6 @@ def _is_over(process: psutil.Process) -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-def _environment(task: Task) -> dict[str, str]:
-    """Return the task's variables over this machine's; `python` is the one that runs us."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    folder = str(Path(task.env["EMULATOR_SHARED"]).parent)
-    ours = {name: value for name, value in os.environ.items() if name != SECRET}
-    return {**ours, "PATH": path, **task.env, "EMULATOR_FOLDER": folder}
-
-
-def _resolve(task: Task, path: str) -> list[str]:
-    first = task.command[0]
-    if "/" not in first:
-        first = shutil.which(first, path=path) or first
-    return [first, *task.command[1:]]
-
-
-def _delete(folder: Path) -> int:
-    if not folder.exists():
-        return 0
-    shutil.rmtree(folder, ignore_errors=True)
-    return 1
 
 
 def _is_free(port: int) -> bool:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import selectors
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from emulator.engines.lines import LONGEST_LINE, UnfinishedLine
 
 __all__ = ["open_pipe", "read_until", "split_lines"]
 
 
-def split_lines(chunks: Iterator[bytes]) -> Iterator[str]:
-    """Turn chunks of output into lines; the last one may lack its newline (pure)."""
-    rest = b""
+def split_lines(chunks: Iterable[bytes], longest: int = LONGEST_LINE) -> Iterator[str]:
+    """Turn chunks of output into lines of `longest` bytes; the last may lack its newline (pure).
+
+    A longer line is cut and marked, see `lines.py`. The work grows with the number of bytes, and
+    the memory does not.
+    """
+    line = UnfinishedLine(longest)
     for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode("utf-8", "surrogateescape").removesuffix("\r")
-    if rest:
-        yield rest.decode("utf-8", "surrogateescape")
+        *finished, rest = chunk.split(b"\n")
+        for piece in finished:
+            line.add(piece)
+            yield line.finish()
+        line.add(rest)
+    if line:
+        yield line.finish()
 
 
 def read_until(pipe: int, ended: int) -> Iterator[bytes]:
@@ -35,9 +46,15 @@ def read_until(pipe: int, ended: int) -> Iterator[bytes]:
 
 
 def open_pipe(path: Path) -> int:
-    """Open a named pipe for reading and writing: who writes to it never finds it broken."""
-    if not path.exists():
+    """Open a named pipe for reading and writing: who writes to it never finds it broken.
+
+    Raises OSError, also where something else has been put in its place.
+    """
+    with contextlib.suppress(FileExistsError):
         os.mkfifo(path, 0o600)
-    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
+    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileExistsError(errno.EEXIST, "its output pipe was replaced")
     os.set_blocking(descriptor, True)
     return descriptor

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from emulator.analysis.analyse import FaultResult
-from emulator.analysis.spans import Span, Timed, lanes, phases, states, steps, timed
+from emulator.analysis.spans import Span, lanes, phases, states, steps
 from emulator.analysis.throughput import curve
 from emulator.metrics.samples import Sample, device_numbers, series
 from emulator.plan import Plan, Task
@@ -73,16 +73,15 @@ def trace(
     duration: float,
 ) -> list[Event]:
     """Return the events of a run, names first, then by time."""
-    moments = timed(history)
-    end = max((when for when, _ in moments), default=0.0)
+    end = max((entry.t for entry in history), default=0.0)
     told = {fault.id: fault for fault in faults}
     names: list[Event] = []
-    events = [*_job(moments, end, names), *_job_gpus(samples), *_rates(plan, history, duration)]
+    events = [*_job(history, end, names), *_job_gpus(samples), *_rates(plan, history, duration)]
     show_steps = sum(entry.event == "step" for entry in history) <= MOST_STEPS
     struck = _struck(plan, history)
     for number, task in enumerate(plan.tasks):
         process = _Process(JOB + 1 + number, task.name, names, _labels(task))
-        of_task = [(when, entry) for when, entry in moments if entry.task == task.name]
+        of_task = [entry for entry in history if entry.task == task.name]
         hits = [told[id_] for id_, tasks in struck.items() if task.name in tasks and id_ in told]
         events += _task(process, of_task, hits, end, show_steps=show_steps)
         events += _usage(process, samples, of_task)
@@ -165,23 +164,23 @@ _STAGES_SHOWN = (None, "triggered", "skipped", "failed")
 _MARKS = ("fault", "stall", "restart", "attached", "job", "error", "interrupted-again")
 
 
-def _job(moments: Sequence[Timed], end: float, names: list[Event]) -> Iterator[Event]:
+def _job(history: Sequence[Entry], end: float, names: list[Event]) -> Iterator[Event]:
     """Yield what concerns the job as a whole; faults are lines over all tasks."""
     process = _Process(JOB, "job", names)
     stage, marks = process.row("stage"), process.row("events")
     begun: dict[str, float] = {}
-    for when, entry in moments:
-        begun.setdefault(_STAGES.get(entry.event, ""), when)
+    for entry in history:
+        begun.setdefault(_STAGES.get(entry.event, ""), entry.t)
     begun.pop("", None)
     for (name, since), (_, until) in pairwise([*begun.items(), ("", end)]):
         yield process.span(stage, Span(name, since, max(since, until)), "job")
-    for when, entry in moments:
+    for entry in history:
         if entry.event in _MARKS and entry.data.get("stage") in _STAGES_SHOWN:
             what = (entry.data.get("kind", entry.event), entry.task or entry.data.get("target"))
             ended = entry.data.get("stage") if entry.data.get("stage") != "triggered" else ""
             name = " ".join(str(word) for word in (*what, ended, entry.data.get("outcome")) if word)
             scope = "g" if entry.event in ("fault", "job", "error") else "p"
-            yield process.instant(marks, name, when, entry.data, scope=scope)
+            yield process.instant(marks, name, entry.t, entry.data, scope=scope)
 
 
 def _job_gpus(samples: Sequence[Sample]) -> Iterator[Event]:
@@ -216,7 +215,7 @@ def _rates(plan: Plan, history: Sequence[Entry], duration: float) -> Iterator[Ev
 
 def _task(
     process: _Process,
-    of_task: Sequence[Timed],
+    of_task: Sequence[Entry],
     hits: Sequence[FaultResult],
     end: float,
     *,
@@ -250,10 +249,10 @@ def _arrows(
             yield {**ids, "ph": "f", "bp": "e", **where}
 
 
-def _exits(process: _Process, tid: int, of_task: Sequence[Timed]) -> Iterator[Event]:
-    for when, entry in of_task:
+def _exits(process: _Process, tid: int, of_task: Sequence[Entry]) -> Iterator[Event]:
+    for entry in of_task:
         if entry.event == "exit":
-            yield process.instant(tid, f"exit {entry.data['exit_code']}", when, entry.data)
+            yield process.instant(tid, f"exit {entry.data['exit_code']}", entry.t, entry.data)
 
 
 def _struck(plan: Plan, history: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
@@ -277,7 +276,7 @@ def _lasted(fault: FaultResult, end: float) -> Span | None:
 
 
 def _usage(
-    process: _Process, samples: Sequence[Sample], of_task: Sequence[Timed]
+    process: _Process, samples: Sequence[Sample], of_task: Sequence[Entry]
 ) -> Iterator[Event]:
     """Yield what a task used, from each sample on; nothing, once it has ended."""
     of_samples = [sample for sample in samples if process.name in sample.tasks]
@@ -292,7 +291,7 @@ def _usage(
             if (share := gpu.tasks.get(process.name)) and share.memory is not None:
                 name = f"GPU {numbers[gpu.uuid]} memory"
                 yield process.count(name, "MiB", sample.t, share.memory / _MIB)
-    ends = [when for when, entry in of_task if entry.event == "exit" and of_samples]
+    ends = [entry.t for entry in of_task if entry.event == "exit" and of_samples]
     for when in ends:
         yield process.count("CPU", "cores", when, 0.0)
         yield process.count("memory", "MiB", when, 0.0)

@@ -24,10 +24,10 @@ from emulator.clock import Clock
 from emulator.errors import RecordError, UsageError
 from emulator.metrics import sample_file
 from emulator.metrics.samples import GpuUsage, Sample, Usage
-from emulator.plan import Plan
+from emulator.plan import Plan, is_run_id
 from emulator.record.coalesce import Coalescer
 from emulator.record.history import Entry, as_it_happened, entry_of
-from emulator.record.lock import LOCK, acquire, is_live, lock_of, wait_until_over
+from emulator.record.lock import LOCK, acquire, in_use, is_live, lock_of, wait_until_over
 from emulator.record.tail import last_lines
 
 __all__ = [
@@ -54,6 +54,8 @@ class RunFolder:
         self._n = 0
         self._coalescer = Coalescer()
         self._logs: dict[str, IO[bytes]] = {}
+        if path.is_symlink():
+            raise UsageError(f"{path} is a link.", "Choose another --run-id.")
         with _saying(path):
             path.mkdir(parents=True, exist_ok=True)
             (path / "logs").mkdir(exist_ok=True)
@@ -194,8 +196,9 @@ class Record:
 
         Raises UsageError where there is none in the folder `out`.
         """
-        if Path(name, "plan.json").is_file():
-            return cls(Path(name).resolve())
+        with contextlib.suppress(ValueError):  # no path has a NUL byte
+            if Path(name, "plan.json").is_file():
+                return cls(Path(name).resolve())
         runs = runs_in(out)
         if name == "last" and runs:
             return runs[-1]
@@ -213,6 +216,18 @@ class Record:
     def run_id(self) -> str:
         """The folder's name is the run's."""
         return self.path.name
+
+    def check_name(self) -> None:
+        """Raise UsageError where the folder was renamed or copied since its run.
+
+        Such a folder can be read. What is removed or taken over is named by the run id: it may
+        belong to another run by now.
+        """
+        if self.plan.run_id != self.run_id:
+            raise UsageError(
+                f"{self.path} holds the record of {self.plan.run_id} under another name.",
+                f"Give the folder the name {self.plan.run_id} to do this.",
+            )
 
     @cached_property
     def plan(self) -> Plan:
@@ -242,10 +257,9 @@ class Record:
 
     @cached_property
     def happened(self) -> Sequence[Entry]:
-        """The history in the order in which things happened.
+        """The history with the time at which things happened, in that order.
 
-        What tasks did while no emulator was there is told at once when one takes over; it is put
-        where the engine's stamps say that it belongs.
+        Every number and picture is made from this; see `history.HappenedAt` for the rule.
         """
         return tuple(as_it_happened(self.history))
 
@@ -292,8 +306,8 @@ class Record:
 
 
 def runs_in(folder: Path) -> list[Record]:
-    """Return the runs in a folder, oldest first."""
-    plans = folder.glob("*/plan.json")
+    """Return the runs in a folder, oldest first; what has no run's name is none."""
+    plans = [plan for plan in folder.glob("*/plan.json") if is_run_id(plan.parent.name)]
     return [Record(plan.parent) for plan in sorted(plans, key=lambda p: p.stat().st_mtime)]
 
 
@@ -342,7 +356,7 @@ def _saying(path: Path) -> Iterator[None]:
     try:
         yield
     except Timeout:
-        raise UsageError(f"Another emulate is at work on {path}.") from None
+        raise in_use(path) from None
     except OSError as error:
         raise RecordError(
             f"Can't write the run folder {path}: {error.strerror or error}.",

@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-__all__ = ["STAMPED", "Entry", "as_it_happened", "entry_of"]
+__all__ = ["STAMPED", "Entry", "HappenedAt", "as_it_happened", "entry_of"]
 
 STAMPED = frozenset({"step", "phase", "exit"})
 """Events that the engine says the time of: what a task did itself."""
+
+
+CLOCK_MOVED = 0.5
+"""Seconds: both times of an event are taken one after the other, and what lies between them is
+noise; a suspended laptop or a clock that is set moves one of them by more."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,8 @@ class Entry:
 
     n: int
     t: float
-    """Seconds since the run began, monotonic."""
+    """Seconds since the run began, monotonic: when it was written, or by `as_it_happened` when it
+    happened."""
     wall: float
     """Seconds since 1970, by the engine's clock where the engine said when."""
     event: str
@@ -67,21 +73,49 @@ def entry_of(data: dict[str, Any]) -> Entry:
     return Entry(n, t, wall, event, data.pop("task", ""), data)
 
 
-def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
-    """Put events in the order of their times (pure).
+class HappenedAt:
+    """Say when the events of a run happened; asked of each event once, in the order of writing.
 
-    The steps, phases and exits of a gap without an emulator are told at once when one takes over:
-    they are moved to when they happened. Coalesced steps are told when something else happens:
-    they have their own time, and go back there.
+    The one rule for time, for every number and picture. An event that the engine stamped (see
+    STAMPED) happened at its stamp, but not later than it was read, and not before its task was
+    started or had its own last event. Any other event happened when it was written, and has both
+    times, `wall` and `t`: by these the engine's clock is set against ours, at the beginning and
+    again when one of the two was moved by more than CLOCK_MOVED.
     """
-    moved: list[Entry] = []
-    taken_over: Entry | None = None
-    for entry in history:
-        if entry.event == "attached":
-            taken_over = entry
-        elif taken_over and entry.event in STAMPED:
-            since = taken_over.wall - entry.wall
-            if since > 0:
-                entry = replace(entry, t=round(max(0.0, taken_over.t - since), 6))
-        moved.append(entry)
-    return sorted(moved, key=lambda entry: entry.t)
+
+    def __init__(self) -> None:
+        self.began: float | None = None
+        """Seconds since 1970 of the time 0; None before the first event."""
+        self._floor: dict[str, float] = {}
+        self._running: dict[str, float] = {}
+
+    def __call__(self, entry: Entry) -> float:
+        """Return the seconds from the beginning of the run until the event."""
+        began = entry.wall - entry.t
+        if self.began is None:
+            self.began = began
+        if entry.event not in STAMPED:
+            if abs(began - self.began) > CLOCK_MOVED:
+                self.began = began
+            if entry.event == "start":
+                self._floor[entry.task] = entry.t
+            elif entry.event == "running":
+                self._running[entry.task] = entry.t
+            return entry.t
+        floor = self._floor.get(entry.task, 0.0)
+        if entry.event == "exit":  # a task runs before it ends, even for no time
+            floor = max(floor, self._running.get(entry.task, 0.0))
+        stamp = min(round(entry.wall - self.began, 6), entry.t)
+        self._floor[entry.task] = max(stamp, floor)
+        return self._floor[entry.task]
+
+
+def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
+    """Return the events with the time at which they happened as `t`, in that order (pure).
+
+    Lines may be read late: in a bunch, or when an emulator takes a run over. Steps that were
+    written as one event are written when something else happens.
+    """
+    when = HappenedAt()
+    timed = [replace(entry, t=when(entry)) for entry in history]
+    return sorted(timed, key=lambda entry: entry.t)

@@ -9,28 +9,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from emulator.analysis.comparison import Row, beside, called, written
+from emulator.analysis.comparison import COMPARED, COUNTED, MEASURED, Row, called, cell, written
+from emulator.analysis.figures import FIGURES
 from emulator.report.terminal import STATUS_COLOURS
-from emulator.units import format_duration
 
 __all__ = ["print_comparison"]
 
-_WORDS = ("outcome", "verdict", "steps", "lost", "restarts")
-"""Columns without ratios."""
 _NUMBERS = 88
 """Characters that the numbers take at least; a name for which too few are left goes above."""
-_COLUMNS = (
-    "run",
-    "outcome",
-    "verdict",
-    "steps",
-    "lost",
-    "restarts",
-    "recovery",
-    "goodput",
-    "steps/s",
-    "took",
-)
+_WORDS = ("outcome", "verdict", *(FIGURES[key].column for key in COUNTED))
+"""Columns without ratios."""
+_COLUMNS = ("run", *_WORDS, *(FIGURES[key].column for key in MEASURED))
 _SCALED = "efficiency"
 """The column of runs that are held against a baseline."""
 _BY_STEPS = (
@@ -75,13 +64,5 @@ def _cells(row: Row, reference: Row) -> Iterator[str]:
     colour = STATUS_COLOURS[row.verdict]
     yield row.outcome
     yield f"[{colour}]{row.verdict}[/{colour}]"
-    yield "" if row.final_step is None else str(row.final_step)
-    yield "" if row.lost_steps is None else str(row.lost_steps)
-    yield str(row.restarts)
-    if row.unrecovered:
-        yield "never"
-    else:
-        yield beside(row, reference, "worst_recovery", format_duration)
-    yield beside(row, reference, "goodput", "{:.0%}".format)
-    yield beside(row, reference, "steps_per_second", "{:.1f}".format)
-    yield beside(row, reference, "duration", format_duration)
+    for key in COMPARED:
+        yield cell(row, reference, key)

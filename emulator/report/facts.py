@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,22 +11,19 @@ from typing import Any
 
 from emulator.analysis.analyse import Analysis, FaultResult
 from emulator.analysis.checks import Verdict
+from emulator.analysis.figures import FIGURES
 from emulator.analysis.lanes import Ending, Span, endings, over_at, phases, states
 from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record.folder import Entry, Record
+from emulator.report.text import printable
 from emulator.results import judge
-from emulator.units import format_duration
 
-__all__ = ["Facts", "Figure", "key_figures", "printable", "read"]
+__all__ = ["Facts", "Shown", "key_figures", "read"]
 
 LAST_LINES = 25
 """Of a task that failed; the whole log is a link away."""
-
-# What a terminal acts on (ECMA-48: CSI and OSC sequences) says nothing on a page.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -95,12 +91,12 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A number that somebody looks for first."""
+class Shown:
+    """A figure of a run, as it is shown."""
 
     name: str
     value: str
-    note: str = ""
+    note: str
 
 
 def read(record: Record) -> Facts:
@@ -135,46 +131,20 @@ def _last_lines(record: Record, task: str) -> Sequence[str]:
     return tuple(printable(line) for line in record.log(task)[-LAST_LINES:])
 
 
-def printable(text: str) -> str:
-    """Return text without what is no character to look at: colours, bells, lone surrogates."""
-    return _UNPRINTABLE.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n")))
+ALWAYS = ("steps_per_second", "final_step", "lost_steps", "goodput", "worst_recovery", "restarts")
+KNOWN = ("examples_per_second", "first_step", "accuracy")
+"""Figures of the page; the latter only where the record has them."""
 
 
-def key_figures(facts: Facts) -> Iterator[Figure]:
+def key_figures(facts: Facts) -> Iterator[Shown]:
     """Yield the numbers that are asked for first; a dash where the record does not say."""
-    found = facts.analysis
-    rate, examples = found.steps_per_second, found.examples_per_second
-    yield Figure("Steps/s", _number(rate), "first to last step of the job")
-    if examples is not None:
-        yield Figure("Examples/s", _number(examples), "of the job")
-    final = "—" if found.final_step is None else str(found.final_step)
-    yield Figure("Final step", final, "the furthest of any task")
-    lost = "—" if found.lost is None else str(found.lost)
-    yield Figure("Steps lost", lost, "done again after restarts")
-    goodput = "—" if found.goodput is None else f"{found.goodput:.0%}"
-    yield Figure("Goodput", goodput, "productive share of the time")
-    yield Figure("Worst recovery", _worst(found), "from a failure to the next step")
-    yield Figure("Restarts", str(found.restarts), _struck(found.faults))
-    if found.first_step is not None:
-        yield Figure("First step after", format_duration(found.first_step), "from the run's start")
-    if found.accuracy is not None:
-        yield Figure("Accuracy", f"{found.accuracy:.3f}", "the last that was told")
-
-
-def _worst(found: Analysis) -> str:
-    if found.unrecovered:
-        return "never"
-    return format_duration(max(found.recoveries)) if found.recoveries else "—"
+    for key, figure in FIGURES.items():
+        value = figure.of(facts.analysis)
+        if key in ALWAYS or (key in KNOWN and value is not None):
+            note = _struck(facts.analysis.faults) if key == "restarts" else figure.note
+            yield Shown(figure.title, figure.text(value), note)
 
 
 def _struck(faults: Sequence[FaultResult]) -> str:
     applied = sum(fault.status == "applied" for fault in faults)
     return f"{applied} of {len(faults)} faults struck" if faults else "no faults"
-
-
-def _number(value: float | None) -> str:
-    """Return a rate with about three digits, thousands set apart by a thin space."""
-    if value is None:
-        return "—"
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2
-    return f"{value:,.{digits}f}".replace(",", "\u202f")

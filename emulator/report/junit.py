@@ -7,11 +7,15 @@ be green, and `emulate up` exits with 3 on it.
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 
 from emulator.analysis.checks import Verdict
-from emulator.report.facts import Facts, printable
+from emulator.analysis.figures import FIGURES, in_summary
+from emulator.report.facts import Facts
+from emulator.report.text import printable
+from emulator.units import format_number
 
 __all__ = ["render"]
 
@@ -71,23 +75,13 @@ def _case(suite: str, verdict: Verdict, seconds: float) -> ET.Element:
 
 def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the numbers that a CI may draw over time; those that are not known are left out."""
-    found, summary = facts.analysis, facts.summary
-    known = {
-        "run_id": summary["run_id"],
-        "engine": summary["engine"],
-        "outcome": facts.state,
-        "steps_per_second": found.steps_per_second,
-        "examples_per_second": found.examples_per_second,
-        "final_step": found.final_step,
-        "lost_steps": found.lost,
-        "goodput": found.goodput,
-        "restarts": found.restarts,
-        "recovery": found.worst_recovery,
-        "accuracy": found.accuracy,
-    }
-    for key, value in known.items():
-        if value is not None:
-            yield key, f"{value:.4f}" if isinstance(value, float) else printable(str(value))
+    summary = facts.summary
+    yield "run_id", printable(str(summary["run_id"]))
+    yield "engine", printable(str(summary["engine"]))
+    yield "outcome", facts.state
+    for key in FIGURES:
+        if (value := in_summary(summary, key)) is not None and not math.isinf(value):
+            yield key, format_number(value, 4) if isinstance(value, float) else str(value)
 
 
 def _last_words(facts: Facts) -> Iterator[str]:

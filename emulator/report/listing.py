@@ -10,13 +10,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from emulator.analysis.listing import Listed
+from emulator.analysis.figures import FIGURES
+from emulator.analysis.listing import LISTED, Listed
 from emulator.report.terminal import STATUS_COLOURS
-from emulator.units import format_duration
 
 __all__ = ["print_listing"]
 
-_COLUMNS = ("run", "scenario", "when", "outcome", "verdict", "steps/s", "goodput", "lost", "took")
+_ABOUT = ("run", "scenario", "when", "outcome", "verdict")
+_COLUMNS = (*_ABOUT, *(FIGURES[key].column for key in LISTED))
 
 
 def print_listing(rows: Sequence[Listed], console: Console) -> None:
@@ -32,9 +33,6 @@ def print_listing(rows: Sequence[Listed], console: Console) -> None:
             "" if row.began is None else f"{datetime.fromtimestamp(row.began):%m-%d %H:%M}",
             row.outcome,
             f"[{colour}]{row.verdict}[/{colour}]" if row.verdict else "",
-            "" if row.steps_per_second is None else f"{row.steps_per_second:.1f}",
-            "" if row.goodput is None else f"{row.goodput:.0%}",
-            "" if row.lost_steps is None else str(row.lost_steps),
-            "" if row.duration is None else format_duration(row.duration),
+            *(FIGURES[key].text(row.figures.get(key), "") for key in LISTED),
         )
     console.print(shown)

@@ -8,7 +8,6 @@ as four do.
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
@@ -29,7 +28,7 @@ from emulator.report.panel import lines as panel_lines
 from emulator.report.terminal import LivePrinter
 from emulator.results import Listener
 
-__all__ = ["LiveView", "Panel", "now", "still", "view"]
+__all__ = ["LiveView", "Panel", "now", "view"]
 
 PAINTS = 4
 """A second, at most."""
@@ -37,13 +36,6 @@ IDLE = 1.0
 """Seconds after which the panel is painted anew although nothing has happened: ages grow."""
 BACKLOG = 5000
 """Lines between two paints that are shown; nobody can read more, and all are in the logs."""
-
-# Colours (in the group) may stay; every other escape, whole or torn, could tear the panel.
-_ESCAPES = re.compile(
-    r"\x1b(?:(\[[0-9;:]*m)|\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~]?)"
-)
-_REDRAWN = re.compile(r"[\r\b]+")
-_CONTROL = {n: None for n in (*range(32), 127, *range(128, 160)) if n not in (9, 27)}
 
 
 def view(*, plain: bool = False) -> LivePrinter:
@@ -83,15 +75,6 @@ class _Raw:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Segment(self._text)
-
-
-def still(text: str) -> str:
-    """Return what a terminal would show of a line in the end, without what moves its cursor."""
-    parts = [part for part in _REDRAWN.split(text) if part]
-    shown = parts[-1] if parts else ""
-    if "\x1b" in shown:
-        shown = _ESCAPES.sub(lambda found: "\x1b" + found[1] if found[1] else "", shown) + "\x1b[0m"
-    return shown.translate(_CONTROL)
 
 
 class LiveView(LivePrinter):
@@ -210,4 +193,4 @@ class LiveView(LivePrinter):
         if self._batch is None:
             super()._put(name, colour, text)
         else:
-            self._batch.append(self._laid_out(name, colour, still(text)) + "\n")
+            self._batch.append(self._laid_out(name, colour, text) + "\n")

@@ -8,12 +8,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from emulator.analysis.comparison import Row, beside, called, written
+from emulator.analysis.comparison import COMPARED, Row, called, cell, written
+from emulator.analysis.figures import FIGURES
 from emulator.report import HTML
+from emulator.report.charts import Chart, axis, layout, line, short, thinned
 from emulator.report.facts import Facts
-from emulator.report.figures import Chart, axis, layout, line, short, thinned
 from emulator.report.page import Cause, causes, linker, page, series
-from emulator.units import format_duration
 
 __all__ = ["curves", "render"]
 
@@ -80,14 +80,8 @@ def curves(names: Sequence[str], facts: Sequence[Facts]) -> Chart:
 
 def _cells(row: Row, reference: Row, by: str | None) -> Iterator[tuple[str, str]]:
     """Yield the same columns for every row; `by`: what efficiencies count, None without any."""
-    yield "Steps", "" if row.final_step is None else str(row.final_step)
-    yield "Lost", "" if row.lost_steps is None else str(row.lost_steps)
-    yield "Restarts", str(row.restarts)
-    worst = beside(row, reference, "worst_recovery", format_duration)
-    yield "Worst recovery", "never" if row.unrecovered else worst
-    yield "Goodput", beside(row, reference, "goodput", "{:.0%}".format)
-    yield "Steps/s", beside(row, reference, "steps_per_second", "{:.1f}".format)
-    yield "Took", beside(row, reference, "duration", format_duration)
+    for key in COMPARED:
+        yield FIGURES[key].title, cell(row, reference, key)
     if by is not None:
         other = f" by {row.efficiency_by}" if row.efficiency_by != by else ""
         said = "" if row.efficiency is None else f"{row.efficiency:.2f}{other}"

@@ -28,8 +28,9 @@ from markupsafe import Markup
 import emulator
 from emulator.analysis.goodput import CAUSES
 from emulator.plan import Task
-from emulator.report.facts import Facts, key_figures, printable
-from emulator.report.figures import Chart, colour, line, timeline
+from emulator.report.charts import Chart, colour, line, timeline
+from emulator.report.facts import Facts, key_figures
+from emulator.report.text import printable
 from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
 from emulator.units import format_duration, format_size
 

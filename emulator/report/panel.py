@@ -16,7 +16,7 @@ from rich.text import Text
 from emulator.analysis.live import Estimate, Live, LiveFault, LiveTask
 from emulator.metrics.samples import GpuShare, GpuUsage
 from emulator.scenario.strikes import Trigger
-from emulator.units import format_duration, format_size
+from emulator.units import format_duration, format_number, format_size
 
 __all__ = ["in_words", "lines"]
 
@@ -34,6 +34,7 @@ STATES = {
 }
 STAGES = {
     "waiting": "dim",
+    "preparing": "yellow",
     "triggered": "yellow",
     "applied": "yellow",
     "healed": "green",
@@ -179,9 +180,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _rate(rate: float | None) -> str:
     if rate is None:
         return ""
-    return (
-        f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}" if rate >= 1 or not rate else f"{rate:.2g}"
-    )
+    if 0 < rate < 1:
+        return f"{rate:.2g}"
+    return format_number(rate, 0 if rate >= 100 else 1)
 
 
 def _cpu(live: Live, tasks: Sequence[LiveTask]) -> str:

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from emulator.record.folder import Entry, Record
 from emulator.report import HTML
-from emulator.report.facts import printable
 from emulator.report.terminal import print_figures, print_verdicts
+from emulator.report.text import printable
 from emulator.report.words import describe
 from emulator.results import Result
 from emulator.units import format_duration

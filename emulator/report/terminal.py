@@ -15,15 +15,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from emulator.analysis.figures import FIGURES, in_summary
 from emulator.doctor import Finding
 from emulator.plan import Plan, Task
 from emulator.record.folder import Entry, Record
 from emulator.report import HTML
-from emulator.report.facts import printable
 from emulator.report.panel import in_words
+from emulator.report.text import printable, shown_line
 from emulator.report.words import describe
 from emulator.results import Listener, Result
-from emulator.units import format_duration, format_size
+from emulator.units import format_duration, format_number, format_size
 
 __all__ = [
     "STATUS_COLOURS",
@@ -34,6 +35,17 @@ __all__ = [
     "print_runs",
     "print_verdicts",
 ]
+
+IN_A_LINE = (
+    "duration",
+    "all_running",
+    "first_step",
+    "steps_per_second",
+    "examples_per_second",
+    "goodput",
+    "accuracy",
+)
+"""Figures below the tables; the tables and verdicts have the others."""
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 STATUS_COLOURS = {"ok": "green", "failed": "red", "unknown": "yellow"}
@@ -54,6 +66,8 @@ class LivePrinter:
         self._charset = getattr(self._stream, "encoding", None) or "utf-8"
         self._width = 8
         self._colour: dict[str, int] = {}
+        self._unread = False
+        """Nobody reads what is printed any more; a run does not depend on that."""
 
     def listener(self) -> Listener:
         """Return what `up` tells."""
@@ -78,6 +92,8 @@ class LivePrinter:
         self._lay_out(plan)
         for task, text in lines:
             self._line(task, text)
+            if self._unread:
+                return
 
     def _planned(self, plan: Plan, folder: Path) -> None:
         self._lay_out(plan)
@@ -107,13 +123,19 @@ class LivePrinter:
         self._put("emulate", 1, text)
 
     def _put(self, name: str, colour: int, text: str) -> None:
-        print(self._laid_out(name, colour, text), file=self._stream, flush=True)
+        if self._unread:
+            return
+        try:
+            print(self._laid_out(name, colour, text), file=self._stream, flush=True)
+        except BrokenPipeError:
+            self._unread = True
 
     def _laid_out(self, name: str, colour: int, text: str) -> str:
         head = f"{name:<{self._width}} |"
         head = f"\x1b[{colour}m{head}\x1b[0m" if self._coloured else head
         # Never fails on what a program prints, whatever this terminal can show.
-        return f"{head} {text.encode(self._charset, 'replace').decode(self._charset)}"
+        safe = shown_line(text).encode(self._charset, "replace").decode(self._charset)
+        return f"{head} {safe}"
 
 
 def _counted(role: str, replicas: int) -> str:
@@ -165,7 +187,7 @@ def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
     for verdict in summary["verdicts"]:
         colour = STATUS_COLOURS[verdict["status"]]
         status = f"[{colour}]{verdict['status']}[/{colour}]"
-        wanted, got = escape(verdict["wanted"]), escape(verdict["got"])
+        wanted, got = (escape(printable(verdict[key])) for key in ("wanted", "got"))
         verdicts.add_row(verdict["expectation"], status, wanted, got)
     console.print(verdicts)
 
@@ -199,32 +221,19 @@ def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
         code = "" if fault["exit_code"] is None else str(fault["exit_code"])
         name = escape(f"{fault['id']}: {fault['kind']} {fault['target']}")
         rates = [fault[f"rate_{when}"] for when in ("before", "during", "after")]
-        shown = " > ".join("?" if rate is None else f"{rate:.0f}" for rate in rates)
+        shown = " > ".join("?" if rate is None else format_number(rate) for rate in rates)
         table.add_row(name, fault["status"], saved, gone, code, *rest, shown)
     return table
 
 
 def _figures(summary: Mapping[str, Any]) -> Iterable[str]:
     """Yield the numbers that are known."""
-    startup, throughput = summary["startup"], summary["throughput"]
-    yield f"took {format_duration(summary['duration'])}"
-    for what, seconds in (
-        ("running after", startup["all_running"]),
-        ("first step after", startup["first_step"]),
-    ):
-        if seconds is not None:
-            yield f"{what} {format_duration(seconds)}"
-    if (rate := throughput["steps_per_second"]) is not None:
-        yield f"{rate:.1f} steps/s"
-    if (rate := throughput["examples_per_second"]) is not None:
-        yield f"{rate:.0f} examples/s"
-    if (times := throughput["step_time"]) is not None:
-        p50, p99 = (_millis(times[share]) for share in ("p50", "p99"))
-        yield f"a step took {p50} (p50), {p99} (p99)"
-    if (goodput := summary["goodput"]) is not None:
-        yield f"goodput {goodput:.0%}"
-    if (accuracy := summary["accuracy"]) is not None:
-        yield f"accuracy {accuracy:.3f}"
+    for key in IN_A_LINE:
+        if (value := in_summary(summary, key)) is not None:
+            yield FIGURES[key].said(value)
+        if key == "examples_per_second" and (times := summary["throughput"]["step_time"]):
+            p50, p99 = (_millis(times[share]) for share in ("p50", "p99"))
+            yield f"a step took {p50} (p50), {p99} (p99)"
 
 
 def _millis(seconds: float) -> str:
@@ -233,7 +242,7 @@ def _millis(seconds: float) -> str:
 
 def _from_to(rates: Iterable[float | None]) -> str:
     """Return the least and the greatest of the rates that are known."""
-    shown = [f"{rate:.1f}" for rate in sorted(rate for rate in rates if rate is not None)]
+    shown = [format_number(rate, 1) for rate in sorted(rate for rate in rates if rate is not None)]
     return " to ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
 
@@ -273,6 +282,7 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
         kinds.setdefault(what, str(len(kinds) + 1))
         table.add_row(task.name, f"{task.host}:{task.port}", _limits(task), kinds[what])
     console.print(table)
+    console.print(f"{_about_limits(plan)}\n", highlight=False, soft_wrap=True)
     for what, number in kinds.items():
         text = f"{number}: {shlex.join(what)}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -300,10 +310,24 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
 
 
 def _limits(task: Task) -> str:
+    """Return all limits of a task; a star is at a default."""
     parts = [f"{task.cpus:g} cpu"] if task.cpus is not None else []
-    parts += [format_size(task.memory)] if task.memory is not None else []
+    if task.memory_limit is not None:
+        parts += [format_size(task.memory_limit) + "*" * (task.memory is None)]
+    if task.process_limit is not None:
+        parts += [f"{task.process_limit} processes" + "*" * (task.processes is None)]
     parts += [f"{len(task.gpus)} gpu"] if task.gpus else []
-    return ", ".join(parts)
+    return ", ".join(parts) or "none"
+
+
+def _about_limits(plan: Plan) -> str:
+    """Say what limits a task has where the scenario sets none."""
+    if all(task.memory_limit is None and task.process_limit is None for task in plan.tasks):
+        return f"limits: the {plan.engine} engine limits neither memory nor processes"
+    return (
+        "limits: * is a default of each task, which reserves nothing; `memory` and `processes` of "
+        "its role change it"
+    )
 
 
 def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Console) -> None:

@@ -17,19 +17,20 @@ import tty
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from types import FrameType
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live as RichLive
 from rich.text import Text
 
+from emulator import signals
 from emulator.analysis.live import LINES, Live
 from emulator.api.client import Cluster
 from emulator.errors import EmulatorError
 from emulator.metrics.samples import Sample
 from emulator.record.folder import Entry, Record
-from emulator.report.live import IDLE, PAINTS, now, still
+from emulator.report.live import IDLE, PAINTS, now
 from emulator.report.panel import lines as panel_lines
+from emulator.report.text import shown_line
 
 __all__ = ["look_back", "print_snapshot", "watch"]
 
@@ -84,7 +85,8 @@ def watch(record: Record, console: Console) -> bool:
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(Cluster(record))
         stack.callback(left.set)
-        stack.enter_context(_signals(told))
+        # Raised in the middle of a paint they would tear it.
+        stack.enter_context(signals.held()).hand_to(told.put)
         _in_background(_pump, cluster.history, told, left)
         _in_background(_pump, lambda: cluster.samples(last=2), told, left)
         _in_background(_pump, lambda: cluster.lines(last=LINES), told, left)
@@ -120,10 +122,8 @@ def _take(live: Live, event: Told) -> bool | None:
             if live.began is None:
                 raise error
             return True  # it was killed, or is just ending: its record says which
-        case signal.SIGINT:
-            raise KeyboardInterrupt
         case signal.Signals():
-            raise SystemExit(128 + event)
+            raise signals.Interruption(event)
         case str():
             return False if event in LEAVE else None
         case Entry():
@@ -150,7 +150,7 @@ class _Screen:
         yield Text("q leaves; the run goes on", "dim", no_wrap=True, overflow="crop")
         room = height - len(shown) - 1
         for task, text in list(live.lines)[-room:] if room > 0 else []:
-            line = Text.assemble((f"{task} | ", "bold"), Text.from_ansi(still(text)))
+            line = Text.assemble((f"{task} | ", "bold"), Text.from_ansi(shown_line(text)))
             line.truncate(width)
             yield line
 
@@ -198,18 +198,3 @@ def _keys(told: SimpleQueue[Told]) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
-
-
-@contextlib.contextmanager
-def _signals(told: SimpleQueue[Told]) -> Iterator[None]:
-    """Put Ctrl-C and SIGTERM into the queue: raised in the middle of a paint they would tear it."""
-
-    def put(number: int, frame: FrameType | None) -> None:
-        told.put(signal.Signals(number))
-
-    before = {n: signal.signal(n, put) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

@@ -10,8 +10,8 @@ from typing import Any
 
 from emulator.analysis.throughput import Curve
 from emulator.metrics.samples import GpuUsage, Rates, Sample, Usage, device_numbers, series
+from emulator.report.charts import POINTS, Chart, axis, layout, line, short, thinned
 from emulator.report.facts import Facts
-from emulator.report.figures import POINTS, Chart, axis, layout, line, short, thinned
 
 __all__ = ["Panel", "devices", "gpu_panels", "no_gpus", "task_panels"]
 

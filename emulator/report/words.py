@@ -50,6 +50,8 @@ def _fault_in_words(entry: Entry) -> str:
     match data["stage"]:
         case "planned":
             return ""
+        case "preparing":
+            return f"fault {data['id']}: it waits: {data['reason']}"
         case "triggered":
             return f"fault {data['id']}: {data['kind']} {target}"
         case "applied" if "exit_code" in data:

@@ -132,6 +132,8 @@ class Role(Model):
     """CPU limit in cores."""
     memory: Memory | None = None
     """Memory limit in bytes."""
+    processes: int | None = Field(strict=True, default=None, ge=16, le=4_194_304)
+    """Limit of processes and threads of one task."""
     gpus: Annotated[Gpus, _counted("count")] = Gpus(count=0)
     command: Command | None = None
     env: Env = {}
@@ -173,6 +175,8 @@ class Network(Model):
     """Seconds added to each packet."""
     bandwidth: Rate | None = None
     """Bits per second of each task."""
+    metadata: Literal["open", "closed"] = "open"
+    """Whether tasks reach the metadata service of the machine (169.254.169.254)."""
 
 
 class Metrics(Model):
@@ -210,7 +214,7 @@ class Throughput(Model):
     during: Share = Share()
     """From a fault until its target is back, as a share of the ten seconds before it."""
     after: Share = Share()
-    """In the ten seconds after that."""
+    """In the ten seconds from the job's first step with the target back."""
     at_least: float | None = Field(strict=True, default=None, gt=0)
     """A share of another rate: of the stored baseline, or of the reference variant."""
     of: Literal["baseline", "reference"] | None = None

@@ -5,6 +5,7 @@ Each problem names its file and line, or the `--set` that brought it in, and wha
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from emulator.errors import Problem, ScenarioError, UsageError
+from emulator.errors import Misfit, Problem, ScenarioError, UsageError
 from emulator.inputs import text_of
 from emulator.limits import DEPTH, SCENARIO_BYTES, VARIED_VALUES
 from emulator.scenario.document import KeyPath, NotYaml, Unmeant, read
@@ -28,7 +29,7 @@ from emulator.scenario.variants import assignments, parametrized, unsettled, wri
 from emulator.scenario.wording import document_path, explain
 from emulator.wording import shown
 
-__all__ = ["load", "parse", "scenario_text"]
+__all__ = ["load", "parse", "placed", "scenario_text"]
 
 PROBLEMS = 100
 """That are told of one scenario."""
@@ -114,6 +115,20 @@ def parse(
     if problems or scenario is None:
         raise ScenarioError(_not_too_many(problems))
     return scenario
+
+
+@contextlib.contextmanager
+def placed(text: str, file: str, sets: Sequence[str]) -> Iterator[None]:
+    """Turn a Misfit of the scenario in `text` into a ScenarioError with its file and line."""
+    try:
+        yield
+    except Misfit as error:
+        source, _ = _read_yaml(text, file)
+        for assignment in sets:
+            _override(source, assignment)
+        message, hint = error.problem
+        place = source.place(error.path)
+        raise ScenarioError([Problem(place, _dotted(error.path), message, hint)]) from None
 
 
 def _not_too_many(problems: list[Problem]) -> list[Problem]:

@@ -14,7 +14,7 @@ from emulator.errors import EmulatorError, EngineLost
 from emulator.netem import Link
 from emulator.plan import Plan, Task
 from emulator.scenario.faults import PlannedFault
-from emulator.supervisor.events import Called, Operation
+from emulator.supervisor.events import Called, Operation, Preparing
 
 __all__ = ["Calls"]
 
@@ -31,8 +31,10 @@ class Calls:
         engine: Engine,
         inbox: Inbox,
         submit: Callable[[Callable[[], None]], object],
+        aside: Callable[[Callable[[], None]], object],
     ) -> None:
-        self._plan, self._engine, self._inbox, self._submit = plan, engine, inbox, submit
+        self._plan, self._engine, self._inbox = plan, engine, inbox
+        self._submit, self._aside = submit, aside
         self._links: dict[str, Sequence[Link]] = {BASE: plan.links} if plan.links else {}
         self._links_lock = threading.Lock()
 
@@ -71,6 +73,14 @@ class Calls:
 
         self._call("impair" if on else "restore", name, act, answer=fault.id)
 
+    def equip(self) -> None:
+        """Have the engine make what links take; that may take minutes, and nobody waits for it."""
+
+        def equip() -> None:
+            self._engine.equip(lambda what: self._inbox.put(Preparing(what)))
+
+        self._call("equip", "", equip, submit=self._aside)
+
     def link(self) -> None:
         """Tell the engine every link that there is now; blocks."""
         with self._links_lock:
@@ -78,7 +88,12 @@ class Calls:
                 self._engine.shape([link for of_fault in links.values() for link in of_fault])
 
     def _call(
-        self, operation: Operation, task: str, call: Callable[[], str | None], answer: str = ""
+        self,
+        operation: Operation,
+        task: str,
+        call: Callable[[], str | None],
+        answer: str = "",
+        submit: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         """Make an engine call elsewhere."""
 
@@ -91,4 +106,4 @@ class Calls:
                 failure = EngineLost(f"Calling the engine to {operation} {task} failed: {error!r}")
                 self._inbox.put(Called(operation, task, error=failure))
 
-        self._submit(perform)
+        (submit or self._submit)(perform)

@@ -10,12 +10,21 @@ from typing import Any, Literal
 from emulator.errors import EmulatorError, RecordError, UsageError
 from emulator.metrics.samples import Sample
 
-__all__ = ["Asked", "Called", "Interrupted", "JobEnd", "Measured", "Operation", "Outcome"]
+__all__ = [
+    "Asked",
+    "Called",
+    "Interrupted",
+    "JobEnd",
+    "Measured",
+    "Operation",
+    "Outcome",
+    "Preparing",
+]
 
 Outcome = Literal["succeeded", "failed", "timeout", "interrupted"]
 
 
-Operation = Literal["start", "signal", "impair", "restore"]
+Operation = Literal["start", "signal", "impair", "restore", "equip"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,13 @@ class Called:
     task: str
     answer: str = ""
     error: EmulatorError | None = None
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """The engine makes something that strikes wait for."""
+
+    what: str
 
 
 @dataclass(frozen=True)

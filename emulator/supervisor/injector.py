@@ -2,7 +2,8 @@
 
 Every strike is a `fault` event in the history with its `stage`: `triggered`, then `applied` with
 the evidence (exit code, what the grace period was used for), then `healed`; or `skipped` and
-`failed` with the reason. A fault that was only asked for never counts as applied. Heals run even
+`failed` with the reason. One that nobody planned may have to wait first until the engine has what
+it takes: `preparing`. A fault that was only asked for never counts as applied. Heals run even
 when the job ends meanwhile.
 """
 
@@ -10,62 +11,19 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from emulator.record.folder import Entry
 from emulator.scenario.faults import LASTING, PlannedFault, belongs, fires, from_json, to_json
+from emulator.supervisor.hands import Hands
+from emulator.supervisor.strike import Strike
 
-__all__ = ["Hands", "Injector"]
+__all__ = ["Injector"]
 
 REPLACED = ("preempt", "restart")
 """Kinds that start their target again themselves."""
-Stage = Literal["planned", "waiting", "noticed", "impaired", "down", "over"]
-
-
-class Hands(Protocol):
-    """What the injector needs the supervisor to do; each call returns at once."""
-
-    def is_running(self, task: str) -> bool:
-        """Say whether the task runs now."""
-
-    def send(self, task: str, number: signal.Signals) -> None:
-        """Signal a task."""
-
-    def impair(self, fault: PlannedFault, *, on: bool) -> None:
-        """Pause, throttle, cut off or shape, or let go on as before; squeeze."""
-
-    def bring_back(self, fault: PlannedFault) -> None:
-        """Start the fault's target again: on a fresh disk after a preemption, else on its own."""
-
-    def after(self, delay: float, action: Callable[[], None]) -> None:
-        """Do something later."""
-
-    def now(self) -> float:
-        """Return monotonic seconds."""
-
-    def note(self, event: str, task: str, **data: object) -> None:
-        """Write to the history."""
-
-
-@dataclass
-class _Strike:
-    fault: PlannedFault
-    stage: Stage = "planned"
-    since: float = 0.0
-    """When the notice was sent."""
-    killed: bool = False
-    struck: float = math.inf
-    """When it took effect."""
-    exited: bool = False
-    """The exit that it brought about is in the history (of a supervisor that was killed)."""
-    back: bool = False
-    """Its target has run again."""
-    recovered: float = math.inf
-    """When the job has stepped since."""
-    healing: bool = False
 
 
 class Injector:
@@ -73,9 +31,11 @@ class Injector:
 
     def __init__(self, timeline: Sequence[PlannedFault], hands: Hands) -> None:
         self._hands = hands
-        self._strikes = [_Strike(fault) for fault in timeline]
+        self._strikes = [Strike(fault) for fault in timeline]
         self._stepping: set[str] = set()
         """Who has told of steps."""
+        self._making = ""
+        """What the engine makes now, for strikes that wait for it."""
 
     def begin(self) -> None:
         """All tasks run for the first time: triggers by time count from here."""
@@ -153,10 +113,27 @@ class Injector:
             strike.stage, strike.back = "over", True
             self._write(strike, "healed")
 
+    def preparing(self, what: str) -> None:
+        """The engine makes something now that strikes wait for."""
+        self._making = what
+        for strike in self._strikes:
+            if strike.stage == "preparing":
+                self._write(strike, "preparing", reason=what)
+
+    def prepared(self, error: str) -> None:
+        """The engine has what strikes wait for, or can't have it."""
+        self._making = ""
+        for strike in [one for one in self._strikes if one.stage == "preparing"]:
+            strike.stage = "over" if error else "waiting"
+            if error:
+                self._write(strike, "failed", reason=error)
+            else:
+                self._trigger(strike)
+
     def strike(self, faults: Sequence[PlannedFault]) -> None:
         """Strike now, by hand: the history gets the plan of it as well."""
         for fault in faults:
-            strike = _Strike(fault, stage="waiting")
+            strike = Strike(fault, stage="waiting")
             self._strikes.append(strike)
             self._write(strike, "planned", plan=to_json(fault))
         for fault in faults[:1] if faults[0].kind == "restart" else faults:
@@ -172,6 +149,10 @@ class Injector:
                 continue
             if strike.stage == "impaired" and strike.struck < math.inf and not strike.healing:
                 self._restore(strike)
+                healed.append(strike.fault.id)
+            elif strike.stage == "preparing":
+                strike.stage = "over"
+                self._write(strike, "skipped", reason="it was healed before it struck")
                 healed.append(strike.fault.id)
             elif strike.stage == "down":
                 self._bring_back(strike)
@@ -242,7 +223,7 @@ class Injector:
         strike = self._find(str(entry.data["id"]))
         stage = entry.data["stage"]
         if stage == "planned":
-            self._strikes.append(_Strike(from_json(entry.data["plan"]), stage="waiting"))
+            self._strikes.append(Strike(from_json(entry.data["plan"]), stage="waiting"))
         if strike is None:
             return
         kind = strike.fault.kind
@@ -259,7 +240,7 @@ class Injector:
             case "skipped" | "failed":
                 strike.stage = "over"
 
-    def _notice_again(self, strike: _Strike) -> None:
+    def _notice_again(self, strike: Strike) -> None:
         """See to it that a task which was told to leave does; it may have been gone for long."""
         fault = strike.fault
         if fault.kind in REPLACED:
@@ -282,6 +263,9 @@ class Injector:
             if strike.stage in ("planned", "waiting"):
                 strike.stage = "over"
                 self._write(strike, "skipped", reason="the job ended before its trigger fired")
+            elif strike.stage == "preparing":
+                strike.stage = "over"
+                self._write(strike, "skipped", reason="the job ended before the engine was ready")
             elif strike.stage == "noticed" and strike.struck == math.inf:
                 strike.stage = "over"
                 self._write(strike, "failed", reason="the job ended before the task did")
@@ -292,13 +276,16 @@ class Injector:
 
     # --- Strikes --------------------------------------------------------------------------------
 
-    def _find(self, fault: str) -> _Strike | None:
+    def _find(self, fault: str) -> Strike | None:
         return next((s for s in self._strikes if s.fault.id == fault), None)
 
-    def _trigger(self, strike: _Strike) -> None:
+    def _trigger(self, strike: Strike) -> None:
         if strike.stage != "waiting":
             return
         fault, task = strike.fault, strike.fault.target
+        if fault.links and not self._hands.can_shape():
+            self._prepare(strike)
+            return
         self._write(strike, "triggered")
         if not any(self._hands.is_running(name) for name in fault.tasks):
             strike.stage = "over"
@@ -322,13 +309,22 @@ class Injector:
         if fault.kind in REPLACED:
             self._hands.after(fault.grace, partial(self._kill, strike))
 
-    def _struck(self, strike: _Strike, **evidence: object) -> None:
+    def _prepare(self, strike: Strike) -> None:
+        """Have the engine make what the strike takes, once for all that wait for it."""
+        others = any(one.stage == "preparing" for one in self._strikes)
+        strike.stage = "preparing"
+        if not others:
+            self._hands.equip()
+        elif self._making:
+            self._write(strike, "preparing", reason=self._making)
+
+    def _struck(self, strike: Strike, **evidence: object) -> None:
         if strike.struck == math.inf:  # else a supervisor that was killed has written it
             strike.struck = self._hands.now()
             self._write(strike, "applied", **evidence)
             self._followed("after")
 
-    def _heal_in_time(self, strike: _Strike) -> None:
+    def _heal_in_time(self, strike: Strike) -> None:
         """Heal a strike by itself when its time is over, counted from when it took effect."""
         fault = strike.fault
         heal, lasts = {
@@ -346,7 +342,7 @@ class Injector:
             if strike.back and strike.recovered == math.inf and self._shows(strike, task):
                 strike.recovered = when
 
-    def _shows(self, strike: _Strike, task: str) -> bool:
+    def _shows(self, strike: Strike, task: str) -> bool:
         """Say whether a step of `task` shows that the job is over the strike.
 
         In a rolling restart the restarted task has to step itself, where it is one that does.
@@ -369,28 +365,28 @@ class Injector:
                 left = came + strike.fault.trigger.delay - self._hands.now()
                 self._hands.after(max(0.0, left), partial(self._now, strike))
 
-    def _now(self, strike: _Strike) -> None:
+    def _now(self, strike: Strike) -> None:
         if strike.stage == "planned":
             strike.stage = "waiting"
             self._trigger(strike)
 
-    def _kill(self, strike: _Strike) -> None:
+    def _kill(self, strike: Strike) -> None:
         """End the grace period."""
         if strike.stage == "noticed":
             strike.killed = True
             self._hands.send(strike.fault.target, signal.SIGKILL)
 
-    def _bring_back(self, strike: _Strike) -> None:
+    def _bring_back(self, strike: Strike) -> None:
         if strike.stage == "down" and not strike.healing:
             strike.healing = True
             self._hands.bring_back(strike.fault)
 
-    def _restore(self, strike: _Strike) -> None:
+    def _restore(self, strike: Strike) -> None:
         if strike.stage == "impaired" and not strike.healing:
             strike.healing = True
             self._hands.impair(strike.fault, on=False)
 
-    def _write(self, strike: _Strike, stage: str, **data: object) -> None:
+    def _write(self, strike: Strike, stage: str, **data: object) -> None:
         fault = strike.fault
         task = "" if fault.links else fault.target
         about = {"id": fault.id, "kind": fault.kind, "stage": stage}

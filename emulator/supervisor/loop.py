@@ -25,7 +25,7 @@ from emulator.steps import Observation, StepReader
 from emulator.supervisor import policy
 from emulator.supervisor.calls import Calls
 from emulator.supervisor.desk import Desk
-from emulator.supervisor.events import Asked, Called, Interrupted, JobEnd, Measured
+from emulator.supervisor.events import Asked, Called, Interrupted, JobEnd, Measured, Preparing
 from emulator.supervisor.injector import Injector
 from emulator.supervisor.sampling import Sampling
 from emulator.supervisor.state import TaskState
@@ -65,7 +65,7 @@ class Supervisor:
         self.inbox = Inbox()
         self._plan, self._engine, self._record = plan, engine, record
         self._clock = clock
-        self._calls = Calls(plan, engine, self.inbox, submit)
+        self._calls = Calls(plan, engine, self.inbox, submit, aside or submit)
         self._on_entry, self._on_line, self._on_sample = on_entry, on_line, on_sample
         rule = plan.scenario.metrics.steps
         self._tasks = {task.name: TaskState(task, StepReader(rule)) for task in plan.tasks}
@@ -144,6 +144,10 @@ class Supervisor:
             case Called(operation="impair" | "restore" as operation):
                 why = event.error.message if event.error else ""
                 self._injector.impaired(event.answer, on=operation == "impair", error=why)
+            case Called(operation="equip"):
+                self._injector.prepared(event.error.message if event.error else "")
+            case Preparing(what=what):
+                self._injector.preparing(what)
             case Lost(error=error):
                 raise error
             case Interrupted():
@@ -345,7 +349,7 @@ class Supervisor:
             limit = self._plan.scenario.timeout
             self._finish(JobEnd("timeout", f"not done after the timeout of {limit:g} s"))
 
-    # --- What the injector asks for (see `injector.Hands`) ----------------------------------------
+    # --- What the injector asks for (see `hands.py`) ----------------------------------------------
 
     def is_running(self, task: str) -> bool:
         """Say whether the task runs now and the job goes on."""
@@ -358,6 +362,14 @@ class Supervisor:
     def impair(self, fault: PlannedFault, *, on: bool) -> None:
         """Pause, throttle, squeeze, cut off or shape, or let go on as before."""
         self._calls.impair(fault, on=on)
+
+    def can_shape(self) -> bool:
+        """Say whether the engine has what faults of the network take."""
+        return self._engine.can_shape
+
+    def equip(self) -> None:
+        """Have the engine make that, in the background."""
+        self._calls.equip()
 
     def bring_back(self, fault: PlannedFault) -> None:
         """Start a task again, after a preemption on a fresh disk."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 
-from emulator.supervisor.injector import Hands
+from emulator.supervisor.hands import Hands
 
 __all__ = ["Watchdog"]
 

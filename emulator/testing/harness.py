@@ -216,7 +216,7 @@ class Emulator:
         if name == "auto" and "docker" in self.settings.require:
             name = "docker"
         scenarios = [variant.scenario for variant in variants]
-        with contextlib.closing(choose(name)) as engine:
+        with contextlib.closing(choose(name, self.say)) as engine:
             for scenario in scenarios:  # what can't run is told before anything is built for it
                 make_ready(scenario, engine, out=self.out)
             for scenario in scenarios:

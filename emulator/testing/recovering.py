@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 
 from emulator.broker import Broker, Claim
-from emulator.errors import EmulatorError, EngineError
+from emulator.errors import EmulatorError, InUse
 from emulator.leftovers import remove
-from emulator.record.folder import is_live
 
 __all__ = ["recover", "sweep"]
 
@@ -25,9 +24,9 @@ def sweep() -> None:
 def recover(claim: Claim) -> None:
     """Remove what is left of the runs of a claim, unless somebody took them over."""
     for run in claim.runs:
-        if is_live(run.folder):
-            continue
         try:
             remove(run.run_id, run.engine, run.folder)
-        except EngineError as error:  # to be found by `emulate clean`, once its engine is well
+        except InUse:
+            log.info("%s is left alone: an emulator is at work on it", run.run_id)
+        except EmulatorError as error:  # to be found by `emulate clean`, once its engine is well
             log.warning("what %s has left is not removed: %s", run.run_id, error)

@@ -1,4 +1,7 @@
-"""A run on a thread of its own, so that a test can look at it, strike it, and be interrupted."""
+"""A run on a thread of its own, so that a test can look at it, strike it, and be interrupted.
+
+What waits for it waits for events that it sets, never for its thread: see `waiting.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from emulator.api.client import Cluster
 from emulator.errors import EmulatorError, UsageError
 from emulator.record.folder import Entry, Record
 from emulator.results import Listener, Result
+from emulator.waiting import Event, for_event, start
 
 __all__ = ["Running", "RunningCluster"]
 
@@ -23,34 +27,35 @@ class Running:
 
     def __init__(self, perform: Callable[[Listener], Result], listener: Listener) -> None:
         """`perform` runs a scenario to its end, telling the listener."""
-        self.over = False
         self.error: BaseException | None = None
         """What went wrong, once it is over."""
         self._result: Result | None = None
         self._raised = False
         self._stop: Callable[[], None] | None = None
         self._asked_to_stop = False
+        self._begun = self._called_off = False
         self._lock = threading.Lock()
-        self._up = threading.Event()
+        self._up, self._over = Event(), Event()
         self._perform = perform
         self._listener = replace(listener, reachable=self._up.set, stoppable=self._stoppable)
-        # A daemon: where a test is ended by force, nothing waits for its cluster.
-        self._thread = threading.Thread(target=self._run, name="run", daemon=True)
+        self._started = False
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, and all that it made is removed."""
+        return self._over.is_set()
 
     def begin(self) -> None:
         """Return once all tasks run, or all is over. Raises what kept it from running."""
         __tracebackhide__ = True
-        self._thread.start()
-        self._wait_for(self._up.wait)
+        self._wait_for(self._up)
         if self.error is not None:
             self._raise(self.error)
 
     def result(self) -> Result:
         """Wait for the run's end; raises what went wrong with the emulator or the engine."""
         __tracebackhide__ = True
-        if self._thread.ident is None:
-            self._thread.start()
-        self._wait_for(self._thread.join)
+        self._wait_for(self._over)
         if self.error is not None:
             self._raise(self.error)
         assert self._result is not None, "it is over and nothing went wrong"
@@ -80,34 +85,47 @@ class Running:
     def stop(self) -> None:
         """End the job as Ctrl-C does, unless it was asked to; return when all is removed.
 
-        Who interrupts this wants it at once.
+        What interrupts this has the job end at once, and is raised when all is removed.
         """
         if not self._asked_to_stop:
             self.ask_to_stop()
-        if self._thread.ident is None:  # interrupted before it began
-            return
-        try:
-            self._thread.join()
-        except BaseException:
-            self.ask_to_stop()
-            self._thread.join()
-            raise
+        with self._lock:
+            if not self._begun:
+                self._called_off = True  # it was interrupted before its thread came that far
+                return
+        interrupt: BaseException | None = None
+        while not self.over:
+            try:
+                for_event(self._over)
+            except BaseException as error:
+                interrupt = interrupt or error
+                self.ask_to_stop()
+        if interrupt is not None:
+            raise interrupt
 
-    def _wait_for(self, wait: Callable[[], object]) -> None:
+    def _wait_for(self, event: Event) -> None:
+        """Begin, unless it has begun, and wait."""
         try:
-            wait()
+            if not self._started:
+                self._started = True
+                start(self._run)  # where a test is ended by force, nothing waits for its cluster
+            for_event(event)
         except BaseException:  # Ctrl-C, or a timeout's exception
             self.stop()
             raise
 
     def _run(self) -> None:
+        with self._lock:
+            if self._called_off:
+                return
+            self._begun = True
         try:
             self._result = self._perform(self._listener)
         except BaseException as error:
             self.error = error
         finally:
-            self.over = True
             self._up.set()
+            self._over.set()
 
     def _stoppable(self, stop: Callable[[], None]) -> None:
         with self._lock:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
+
+from emulator.analysis.figures import FIGURES, in_summary
 
 if TYPE_CHECKING:
     from emulator.results import Result
@@ -17,6 +20,9 @@ __all__ = ["lines", "progress", "properties", "sections"]
 
 OURS = ("run", "verdict", "report")
 """What is always told of a run; a test may have properties of its own by some of these names."""
+
+FIGURES_OF_A_TEST = ("steps_per_second", "goodput", "lost_steps", "worst_recovery")
+"""Figures of each run of a test."""
 
 Properties = Iterable[tuple[str, object]]
 
@@ -55,19 +61,12 @@ def _looks(result: Result) -> Iterator[str]:
 def properties(results: Iterable[Result]) -> Iterator[tuple[str, object]]:
     """Yield what junit.xml has of a test's runs; of the second and later ones with a number."""
     for number, result in enumerate(results, start=1):
-        known = {
-            "run": result.run_id,
-            "verdict": result.verdict,
-            "throughput": result.steps_per_second,
-            "goodput": result.goodput,
-            "lost_steps": result.lost_steps,
-            "recovery": result.recovery,
-            "report": (result.folder / "report.html").as_uri(),
-        }
+        figures = {key: in_summary(result.summary, key) for key in FIGURES_OF_A_TEST}
+        report = (result.folder / "report.html").as_uri()
+        known = {"run": result.run_id, "verdict": result.verdict, **figures, "report": report}
         for name, value in known.items():
-            if value is not None:
-                shown = round(value, 4) if isinstance(value, float) else value
-                yield (name if number == 1 else f"{name}.{number}"), shown
+            if value is not None and value != math.inf:
+                yield (name if number == 1 else f"{name}.{number}"), value
 
 
 def lines(told: Mapping[str, Properties]) -> Iterator[str]:
@@ -89,16 +88,12 @@ def lines(told: Mapping[str, Properties]) -> Iterator[str]:
 
 
 def _about(test: str, known: Mapping[str, object], number: str) -> Iterator[str]:
-    numbers = {name: known.get(name + number) for name in ("throughput", "goodput")}
-    said = []
-    if isinstance(rate := numbers["throughput"], float):
-        said.append(f"{rate:.1f} steps/s")
-    if isinstance(goodput := numbers["goodput"], float):
-        said.append(f"goodput {goodput:.0%}")
-    if lost := known.get("lost_steps" + number):
-        said.append(f"{lost} steps lost")
-    if isinstance(recovery := known.get("recovery" + number), float):
-        said.append(f"recovered in {recovery:.1f}s")
+    figures = {key: known.get(key + number) for key in FIGURES_OF_A_TEST}
+    said = [
+        FIGURES[key].said(value)
+        for key, value in figures.items()
+        if isinstance(value, int | float) and (value or key != "lost_steps")
+    ]
     yield f"{known['verdict' + number]:<8}{test}  {', '.join(said)}".rstrip()
     yield f"{'':8}{known['report' + number]}"
 

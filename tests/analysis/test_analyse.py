@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from emulator.analysis.analyse import Analysis, TaskResult, analyse
-from emulator.analysis.goodput import CAUSES
-from emulator.analysis.throughput import Rate, StepTimes, Throughput
+from emulator.analysis.goodput import CAUSES, split
+from emulator.analysis.live import Live
+from emulator.analysis.throughput import Rate, StepTimes, Throughput, curve
 from emulator.clock import ManualClock
+from emulator.engines.base import Inbox
 from emulator.record.folder import Record, RunFolder
 from tests.histories import (
     BEGAN,
@@ -25,6 +27,7 @@ from tests.histories import (
     phase,
     restart,
     step,
+    written,
 )
 
 NO_TIME = dict.fromkeys(CAUSES, 0.0)
@@ -230,14 +233,16 @@ def test_a_record_that_just_ends_is_still_running() -> None:
 
 
 def test_a_torn_record_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run-1", a_plan("{worker: 1}"), "", ManualClock())
+    clock = ManualClock(wall=BEGAN)
+    folder = RunFolder(tmp_path / "run-1", a_plan("{worker: 1}"), "", clock)
     for number in (1, 2):
-        folder.write("step", "worker-0", wall=BEGAN + number, step=number)
+        clock.next_event(Inbox(), ManualClock.BEGAN + number)
+        folder.write("step", "worker-0", wall=clock.wall(), step=number)
     folder.close()
     with (folder.path / "history.jsonl").open("ab") as lines:
         lines.write(b'{"n": 2, "t": 0, "wall": 1003, "event": "step", "task": "worker-0", "st')
     record = Record(folder.path)
-    found = analyse(record.plan, record.history)
+    found = analyse(record.plan, record.happened)
     assert (found.outcome, found.final_step, found.steps_per_second) == ("running", 2, 1.0)
 
 
@@ -363,7 +368,100 @@ def test_what_was_saved_before_a_task_was_gone(
     assert [(one.saved, one.gone) for one in found.faults] == [(saved, 5)]
 
 
+# --- One time for all ---------------------------------------------------------------------------
+
+
+def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
+    """Made 4 s after a preemption, by the engine's stamp; its line was read after 7 s."""
+    told = [
+        happened(0, "run"),
+        *began_again(1, "worker-0"),
+        happened(2, "all-running"),
+        *[step(t, "worker-0", t) for t in range(5, 11)],
+        fault(10, "worker-0", "triggered"),
+        ended(10, "worker-0", 137),
+        fault(10, "worker-0", "applied", exit_code=137, seconds=0),
+        *began_again(11, "worker-0"),
+        fault(12, "worker-0", "healed"),
+        step(17, "worker-0", 11, late=-3),
+        job(20),
+    ]
+    told[8 + 1][3]["fault"] = "0"
+    text = "{worker: 1}", "faults: [{preempt: worker-0, at: {step: 10}}]"
+    plan, events = a_plan(*text), history(told)
+    found = analyse(plan, events)
+    assert found.faults[0].stepped == 4
+    assert found.recoveries == [4]
+    assert found.time["recovery"] == 4
+    assert split(events, 20)["recovery"] == 4
+    assert curve(plan, events, 20).tasks["worker-0"][int(14 / 0.2) :] == [0.0] * 30
+    (recovered,) = [t for t in (entry.t for entry in events if entry.event == "step") if t > 10]
+    assert recovered == 14
+    live = Live(plan)
+    for entry in written(told):
+        live.entry(entry)
+    assert live.front.at == 14
+
+
+def test_the_rate_after_a_fault_begins_with_the_first_step_after_it() -> None:
+    """The task is back at 20 s and trains from 29 s on, at the rate that it had before."""
+    told = [
+        *began_again(0, "worker-0"),
+        *[step(t / 2, "worker-0", t) for t in range(4, 21)],
+        fault(10, "worker-0", "triggered"),
+        fault(10, "worker-0", "applied", exit_code=137, seconds=0),
+        ended(10, "worker-0", 137),
+        *began_again(19, "worker-0"),
+        fault(20, "worker-0", "healed"),
+        *[step(29 + t / 2, "worker-0", 21 + t) for t in range(40)],
+    ]
+    told.sort(key=lambda one: one[0])
+    extra = "faults: [{preempt: worker-0, at: {step: 20}}]"
+    (found,) = analysed(told, "{worker: 1}", extra).faults
+    assert (found.back, found.stepped) == (10, 19)
+    assert (found.rate_before, found.rate_after) == (2, 2)
+    assert (found.target_before, found.target_after) == (2, 2)
+
+
+def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
+    """The last step is told again with an accuracy, after an evaluation of five seconds."""
+    told = [step(t, "chief-0", t, examples=100 * t) for t in range(11)]
+    told += [step(15, "chief-0", 10, examples=1000, accuracy=0.9)]
+    speed = analysed(told, "{chief: 1}").throughput
+    assert speed.job.examples_per_second == speed.tasks["chief-0"].examples_per_second == 100
+
+
 # --- Around a fault -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("others", "noticed"),
+    [
+        ([], None),
+        ([ended(13, "worker-0", 1)], 3),
+        ([happened(14, "stall", "worker-0", seconds=3)], 4),
+        ([happened(14, "stall", "worker-0", seconds=3), ended(14.5, "worker-0", 137)], 4),
+        ([ended(13, "worker-0", 0)], None),  # it had finished
+        ([ended(13, "worker-0", 143, told=True)], None),  # the job is restarted, it did not fail
+        ([ended(9, "worker-0", 1)], None),  # before the fault
+        ([ended(21, "worker-0", 1)], None),  # when the target was back
+    ],
+)
+def test_a_fault_is_noticed_where_another_task_fails_before_the_target_is_back(
+    others: Sequence[Told], noticed: float | None
+) -> None:
+    told = [
+        *began_again(0, "worker-0", "worker-1"),
+        fault(10, "worker-1", "triggered"),
+        ended(11, "worker-1", 137),
+        fault(11, "worker-1", "applied", exit_code=137, seconds=1),
+        fault(20, "worker-1", "healed"),
+        step(25, "worker-1", 3),
+        *others,
+    ]
+    told.sort(key=lambda one: one[0])
+    (found,) = analysed(told, extra="faults: [{preempt: worker-1, at: {step: 1}}]").faults
+    assert found.noticed == noticed
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,18 @@ def test_a_promise_is_judged_from_the_history() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("broken", "end"),
+    [(2, "been at 7"), (3, "been at 7"), (4, "; and 1 more"), (9, "; and 6 more")],
+)
+def test_of_many_broken_promises_three_are_named(broken: int, end: str) -> None:
+    told = [*began_again(0, "worker-0"), step(2, "worker-0", 7)]
+    told += [step(3 + n, "worker-0", 6 - n) for n in range(broken)]
+    *_, found = judge(Expectations(steps_exactly_once=True), SILENT, history(told))
+    assert found.got.endswith(end)
+    assert found.got.count("told of step") == min(broken, 3)
+
+
 def test_a_promise_whose_check_crashes_is_unknown() -> None:
     nonsense = history([(1, "phase", "worker-0", {"step": 3})])  # no event that we would write
     *_, found = judge(Expectations(monotone_checkpoints=True), SILENT, nonsense)
@@ -391,6 +403,8 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
         "restarts": 2,
         "faults": [asdict(RAN.faults[0])],
         "recoveries": [5.0, 7.5],
+        "unrecovered": 0,
+        "worst_recovery": 7.5,
         "time": {"productive": 4.0, "startup": 6.00004},
         "goodput": 0.4,
     }

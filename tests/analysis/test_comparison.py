@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.checks import Verdict
-from emulator.analysis.comparison import Row, differences, rows
+from emulator.analysis.comparison import Row, as_data, differences, rows
 from emulator.analysis.throughput import Rate, Throughput
 from emulator.plan import Plan, Site, make_plan
 from emulator.report.comparison import print_comparison
@@ -105,14 +106,15 @@ def test_a_row_says_what_the_numbers_say() -> None:
         variant="",
         outcome="succeeded",
         verdict="ok",
-        final_step=50,
-        lost_steps=10,
-        restarts=2,
-        worst_recovery=7.5,
-        unrecovered=0,
-        goodput=0.4,
-        steps_per_second=20.0,
-        duration=10.0,
+        figures={
+            "final_step": 50,
+            "lost_steps": 10,
+            "restarts": 2,
+            "worst_recovery": 7.5,
+            "goodput": 0.4,
+            "steps_per_second": 20.0,
+            "duration": 10.0,
+        },
         differs={"seed": 0},
     )
     assert (second.variant, second.verdict, second.differs) == ("seed=5", "failed", {"seed": 5})
@@ -120,14 +122,14 @@ def test_a_row_says_what_the_numbers_say() -> None:
 
 def test_what_is_not_known_is_not_nought() -> None:
     (silent,) = rows([(plan(), Analysis("succeeded", "done", 3.0, {}), OK)])
-    assert silent.lost_steps is None
-    assert silent.worst_recovery is None
+    assert silent.figures["lost_steps"] is None
+    assert silent.figures["worst_recovery"] is None
 
 
 def test_a_recovery_that_never_came_is_the_worst() -> None:
     (row,) = rows([(plan(), replace(RAN, unrecovered=1), OK)])
-    assert row.worst_recovery is None
-    assert row.unrecovered == 1
+    assert row.figures["worst_recovery"] == math.inf
+    assert as_data(row)["worst_recovery"] is None  # JSON has no infinity
 
 
 # --- The table ----------------------------------------------------------------------------------
@@ -160,7 +162,9 @@ def test_the_first_is_the_reference_and_others_have_their_ratio() -> None:
 
 def test_no_ratio_to_nothing() -> None:
     first, second = two()
-    lines = table(replace(first, steps_per_second=None, goodput=0.0), second)
+    lines = table(
+        replace(first, figures={**first.figures, "steps_per_second": None, "goodput": 0.0}), second
+    )
     assert lines[-1] == "run-2 succeeded failed 50 10 2 7.50s x1.00 40% 20.0 10.0s x1.00"
 
 

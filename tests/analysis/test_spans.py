@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.analysis.spans import Span, Timed, lanes, phases, states, steps, timed
+from emulator.analysis.spans import Span, lanes, phases, states, steps
+from emulator.record.history import Entry
 from tests.exports.runs import a_history
 from tests.histories import Told, ended, happened, history, phase, restart, step
 
 END = 11.0
 
 
-def of(task: str, told: Sequence[Told] | None = None) -> list[Timed]:
+def of(task: str, told: Sequence[Told] | None = None) -> list[Entry]:
     entries = a_history() if told is None else history(told)
-    return [(when, entry) for when, entry in timed(entries) if entry.task == task]
+    return [entry for entry in entries if entry.task == task]
 
 
 def brief(spans: Sequence[Span]) -> list[tuple[str, float, float]]:
@@ -52,10 +53,10 @@ def test_what_goes_on_ends_with_the_record() -> None:
 
 def test_exits_and_steps_are_timed_by_the_engine() -> None:
     told = [happened(1, "running", "a"), step(3, "a", 1, late=-0.5), ended(5, "a", 0, late=-1)]
-    assert [when for when, _ in of("a", told)] == [1, 2.5, 4]
+    assert [entry.t for entry in of("a", told)] == [1, 2.5, 4]
     # A clock that is off puts nothing before what came earlier.
     told = [happened(1, "running", "a"), ended(5, "a", 0, late=-9)]
-    assert [when for when, _ in of("a", told)] == [1, 1]
+    assert [entry.t for entry in of("a", told)] == [1, 1]
 
 
 def test_a_phase_that_an_end_cut_off_says_so() -> None:

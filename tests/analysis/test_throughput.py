@@ -64,6 +64,12 @@ def test_nobody_who_told_of_one_step_at_most_has_a_rate() -> None:
     assert measured(PLAIN[:5]).job == NOTHING
 
 
+def test_a_task_with_one_step_in_each_of_two_lives_has_no_rate() -> None:
+    lives = [*began_again(0, "worker-0"), step(2, "worker-0", 5), ended(3, "worker-0", 1)]
+    found = measured([*lives, *began_again(4, "worker-0"), step(6, "worker-0", 5)])
+    assert found.tasks["worker-0"] == NOTHING
+
+
 def test_steps_that_come_at_once_have_no_rate() -> None:
     found = measured([step(1, "worker-0", 1), step(1, "worker-0", 9)]).job
     assert found == Rate(None, None, StepTimes(8, 0, 0, 0, 0, 0))

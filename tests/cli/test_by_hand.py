@@ -15,7 +15,7 @@ import pytest
 import emulator
 from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine
-from emulator.errors import UsageError
+from emulator.errors import EngineError, UsageError
 from emulator.record.folder import Entry, Record
 from tests.conftest import Emulate, end, left, own, wait_for_line
 
@@ -255,22 +255,22 @@ def test_a_delay_that_the_kernel_can_not_make_hurts_nobody(
     with up(emulate, write(tmp_path, tiny_image, extra="restart: {policy: always, backoff: 0}\n"),
             "docker") as cluster:  # fmt: skip
         (cut,) = cluster.partition(["worker-0"], ["worker-1"])
-        next(e for e in cluster.history() if e.data.get("stage") == "applied")
-        cluster.fault(shape="worker-0", delay="50ms", for_="forever")
-        came = next(e for e in cluster.history() if e.data.get("id") == "hand-2" and _done(e))
+        cluster.wait_for(fault=cut)  # the image may have to be built for it first
+        (slow,) = cluster.fault(shape="worker-0", delay="50ms", for_="forever")
+        why_not = ""
+        try:
+            cluster.wait_for(fault=slow)
+        except EngineError as error:
+            why_not = error.message
         cluster.kill("worker-1")
         restart = cluster.wait_for(event="restart", task="worker-1")
         next(e for e in cluster.history(restart.n) if e.event == "step" and e.task == "worker-1")
         assert cluster.heal(cut) == [cut]
-        next(e for e in cluster.history() if e.data.get("stage") == "healed")
-        if came.data["stage"] == "failed":
-            assert "The network could not be changed" in came.data["reason"]
+        cluster.wait_for(fault=cut, stage="healed")
+        if why_not:
+            assert "failed before it was applied: The network could not be changed" in why_not
         cluster.stop()
         assert cluster.wait().outcome == "interrupted"
-
-
-def _done(entry: Entry) -> bool:
-    return entry.data.get("stage") in ("applied", "failed")
 
 
 # --- A killed supervisor --------------------------------------------------------------------------

@@ -12,8 +12,11 @@ import yaml
 
 from emulator.baseline import Baselines, machine
 from emulator.cli import setting_up
+from emulator.engines.docker import DockerEngine
+from emulator.task_limits import of_machine
 from emulator.yardstick import Stored
 from tests.conftest import Emulate, own
+from tests.engines.listeners import instead_of_docker
 
 RUN = own("cli")
 NO_DOCKER = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
@@ -148,11 +151,23 @@ def test_no_engine_is_exit_code_4_and_says_what_to_do(emulate: Emulate, hello: P
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_auto_takes_processes_where_no_docker_answers(emulate: Emulate, hello: Path) -> None:
-    done = emulate.up(hello, env=NO_DOCKER)
+def test_auto_takes_processes_where_no_docker_is_configured(emulate: Emulate, hello: Path) -> None:
+    emulate.prefix = instead_of_docker()
+    done = emulate.up(hello)
     assert done.returncode == 0
     assert done.json["engine"] == "process"
     assert "no Docker engine answers; tasks run as processes" in done.stderr
+    background = emulate("up", "-d", hello, "--out", emulate.out)
+    assert "no Docker engine answers; tasks run as processes" in background.stderr
+
+
+def test_auto_is_an_error_where_a_configured_docker_does_not_answer(
+    emulate: Emulate, hello: Path
+) -> None:
+    done = emulate.up(hello, env=NO_DOCKER)
+    assert done.returncode == 4
+    assert "No Docker engine answers at" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -161,7 +176,9 @@ def test_auto_takes_processes_where_no_docker_answers(emulate: Emulate, hello: P
         ("cluster.worker.memory=1g", "a memory limit for worker"),
         ("cluster.worker.cpus=1", "a CPU limit for worker"),
         ("cluster.worker.gpus=1", "GPUs for worker"),
+        ("cluster.worker.processes=100", "a limit of processes for worker"),
         ("network.internet=false", "a network without internet"),
+        ("network.metadata=closed", "a closed metadata address"),
         ("network.delay=5ms", "network delay"),
     ],
 )
@@ -193,6 +210,51 @@ def test_plan_shows_everything_and_starts_nothing(emulate: Emulate, tmp_path: Pa
     assert config["task"] == {"type": "chief", "index": 0}
     assert len(plan["requests"]) == 4
     assert not (tmp_path / "runs").exists()
+
+
+def test_plan_says_that_processes_have_no_limits(emulate: Emulate, hello: Path) -> None:
+    shown = emulate("plan", hello, "--engine", "process").stdout
+    assert "limits: the process engine limits neither memory nor processes" in shown
+    (task, _) = emulate("plan", hello, "--engine", "process", "--json").json["tasks"]
+    assert task["defaults"] == {"memory": None, "processes": None}
+
+
+@pytest.mark.docker
+def test_plan_shows_the_limits_that_a_task_has_by_default(
+    emulate: Emulate, hello: Path, docker_engine: DockerEngine
+) -> None:
+    limits = of_machine(docker_engine.capacity().memory)
+    shown = emulate("plan", hello, "--engine", "docker", "--set", "cluster.worker.memory=1g").stdout
+    assert "1.0 GiB, 32768 processes*" in shown
+    assert "* is a default of each task" in shown
+    planned = emulate("plan", hello, "--engine", "docker", "--json").json
+    assert planned["tasks"][0]["defaults"] == limits.model_dump()
+    created = [one for one in planned["requests"] if one["request"] == "create container"]
+    for request in created:
+        assert request["HostConfig"]["Memory"] == limits.memory
+        assert request["HostConfig"]["PidsLimit"] == 32_768
+
+
+def test_a_disk_that_is_nearly_full_is_said_before_the_start(
+    emulate: Emulate, tmp_path: Path, hello: Path
+) -> None:
+    if os.geteuid():
+        pytest.skip("a small disk takes root")
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = f'mount -t tmpfs -o size=16m none {small} && cd {small} && exec "$@"'
+    tried = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mount, "sh", "true"], capture_output=True, check=False
+    )
+    if tried.returncode:
+        pytest.skip("a small disk takes unshare and tmpfs")
+    emulate.prefix = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    for command in ("plan", "up"):
+        done = emulate(command, hello, "--engine", "process")
+        assert done.returncode == 0, done.stderr
+        said = " ".join((done.stdout + done.stderr).split())
+        assert "the disk of the run folder" in said
+        assert "16 MiB left; 2.0 GiB or more should be free" in said
 
 
 def test_plan_for_people_shows_tf_config_and_rules(emulate: Emulate) -> None:
@@ -449,3 +511,20 @@ def test_a_task_that_prints_without_end_does_not_hold_up_the_clock(
     events = (emulate.out / RUN / "history.jsonl").read_text().splitlines()
     job = next(json.loads(line) for line in events if '"job"' in line)
     assert job["t"] < 20  # a second, and what a busy machine adds; without the timer it never ends
+
+
+@pytest.mark.docker
+def test_more_memory_than_the_machine_has_is_a_mistake_with_its_line(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine
+) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_text(
+        "name: large\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+        "cluster:\n  worker:\n    replicas: 1\n    memory: 900t\n"
+    )
+    for command in ("plan", "up"):
+        done = emulate(command, path, "--engine", "docker")
+        assert done.returncode == 2
+        assert f"{path}:8: cluster.worker.memory: 900.0 TiB is more than the" in done.stderr
+    done = emulate("plan", path, "--engine", "docker", "--set", "cluster.worker.memory=901t")
+    assert "--set cluster.worker.memory=901t: cluster.worker.memory: 901.0 TiB" in done.stderr

@@ -55,8 +55,8 @@ def test_runs_lists_and_filters(emulate: Emulate, past: Path) -> None:
     done = emulate("runs", "--out", past)
     lines = [line.split() for line in done.stdout.splitlines() if "test" in line]
     assert [(line[0], line[1], *line[4:]) for line in lines] == [
-        ("one", "test", "succeeded", "ok", "1.0", "75%", "0", "12.0s"),
-        ("two", "test", "succeeded", "failed", "1.0", "75%", "0", "12.0s"),
+        ("one", "test", "succeeded", "ok", "1.00", "75%", "0", "12.0s"),
+        ("two", "test", "succeeded", "failed", "1.00", "75%", "0", "12.0s"),
     ]
 
     def names(*options: str) -> list[str]:

@@ -18,6 +18,7 @@ import pytest
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Exited, Inbox, Line
 from emulator.engines.docker import DockerEngine
+from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError
@@ -134,6 +135,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker
         live.enter_context(going_on(folder))
         made.append((engine, run_id))
         plan = make_plan(scenario, run_id, engine.site(run_id, folder))
+        (folder / "plan.json").write_text(plan.model_dump_json())  # as `RunFolder` does
         return Stage(engine, clock, plan, folder)
 
     with live:
@@ -157,6 +159,32 @@ def test_a_last_line_without_newline_is_never_lost(stage: StageMaker) -> None:
         s.start("worker-0")
         s.until_exit("worker-0", number)
     assert s.lines["worker-0"] == ["first", "no newline"] * 10
+
+
+def test_a_line_without_end_is_cut_and_marked_and_the_next_is_read(tmp_path: Path) -> None:
+    """60 MB were not read in 60 s once: the work must grow with the length alone."""
+    run_id = new_run_id("contract")
+    folder = tmp_path / run_id
+    folder.mkdir()
+    script = "head -c 60000000 /dev/zero | tr '\\0' x; echo; echo next"
+    scenario = Scenario(
+        name="contract",
+        framework="none",
+        image="none",
+        program=Program(command=["true"]),
+        cluster={"worker": Role(command=["sh", "-c", script])},
+    )
+    engine = ProcessEngine()
+    plan = make_plan(scenario, run_id, engine.site(run_id, folder))
+    (folder / "plan.json").write_text(plan.model_dump_json())
+    with going_on(folder):
+        s = Stage(engine, RealClock(), plan, folder)
+        s.start("worker-0")
+        s.until_exit("worker-0")
+        engine.tear_down(run_id)
+    engine.close()
+    cut = f" [cut: {60_000_000 - LONGEST_LINE} bytes more]"
+    assert s.lines["worker-0"] == ["x" * LONGEST_LINE + cut, "next"]
 
 
 def test_a_line_of_40_kilobytes_stays_one_line(stage: StageMaker) -> None:

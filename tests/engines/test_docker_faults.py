@@ -17,6 +17,7 @@ from emulator.errors import EngineError, Unsupported
 from emulator.netem import Link
 from emulator.plan import make_plan, new_run_id
 from emulator.scenario.model import Program, Scenario
+from emulator.task_limits import of_machine
 from tests.conftest import Emulate, Finished, going_on
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
@@ -309,8 +310,8 @@ def test_a_squeezed_task_is_killed_by_the_kernel_and_runs_again_with_its_limit(
         assert isinstance(ended, Exited)
         assert (ended.exit_code, ended.oom_killed) == (137, True)
         limit = cluster.inspect("worker-0")["HostConfig"]["Memory"]
-        # None at all can't be set again; as much as there is comes to the same.
-        assert limit == (256 * 2**20 if memory else cluster.engine.api.info()["MemTotal"])
+        of_all = of_machine(cluster.engine.capacity().memory).memory
+        assert limit == (256 * 2**20 if memory else of_all)
         cluster.start("worker-0")
         assert cluster.arrive("worker-0", "worker-0") == 5
     finally:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.engines.docker_logs import Printed, join_frames, overlap, seconds
+from emulator.engines.lines import LONGEST_LINE
 
 A, B, C = (f"2026-01-02T03:04:05.00000000{n}Z" for n in (1, 2, 3))
 
@@ -34,6 +35,29 @@ def test_what_was_read_before_is_left_out() -> None:
     assert list(join_frames(frames((A, "old"), (B, "old\n"), (C, "new\n")), after=B)) == [
         Printed(C, C, "new")
     ]
+
+
+def test_a_line_that_is_too_long_is_cut_and_marked_the_same_however_it_comes() -> None:
+    size, long = 16 * 1024, LONGEST_LINE + 100_000
+    text = ("y" * (LONGEST_LINE - 1) + "é" + "z" * 100_000)[: long - 1]
+    raw = text.encode()
+
+    def pieces(size: int) -> list[bytes]:
+        cuts = [raw[at : at + size] for at in range(0, len(raw), size)]
+        return [
+            *(A.encode() + b" " + cut for cut in cuts),
+            B.encode() + b" \n",
+            b"%s next\n" % C.encode(),
+        ]
+
+    first, second = join_frames(pieces(size))
+    assert (
+        first.text == f"{'y' * (LONGEST_LINE - 1)} [cut: {len(raw) - LONGEST_LINE + 1} bytes more]"
+    )
+    assert (first.first_stamp, first.last_stamp, second) == (A, B, Printed(C, C, "next"))
+    # Who takes a run over reads it again, in other pieces, and finds its place.
+    again = [line.text for line in join_frames(pieces(5000))]
+    assert overlap([first.text], again) == 1
 
 
 def test_bytes_that_are_no_text_survive() -> None:

@@ -6,11 +6,14 @@ import io
 import os
 import socket
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from emulator.broker import need_of
 from emulator.engines.docker_requests import (
+    NO_IPV6,
     container_name,
     container_request,
     labels,
@@ -20,6 +23,7 @@ from emulator.engines.docker_requests import (
 )
 from emulator.plan import Plan, Site, make_plan
 from emulator.scenario.reading import parse
+from emulator.task_limits import of_machine
 
 SITE = Site("docker", lambda name: (name, 2222), lambda wanted: "img:1", lambda: "abc", "/shared")
 COMMON = {"emulator.run": "run-1"}
@@ -105,6 +109,43 @@ def test_a_task_without_limits_asks_for_none() -> None:
     host_config = container_request(plan, plan.task("worker-0"), COMMON)["HostConfig"]
     asked = {"CpuQuota", "Memory", "MemorySwap", "DeviceRequests"}
     assert not asked & host_config.keys()
+
+
+@pytest.mark.parametrize(
+    ("role", "memory", "processes"),
+    [
+        ("1", 7 * 1024**3, 32_768),
+        ("{memory: 1g}", 1024**3, 32_768),
+        ("{processes: 4096}", 7 * 1024**3, 4096),
+        ("{memory: 1g, processes: 4096}", 1024**3, 4096),
+    ],
+)
+def test_what_a_scenario_does_not_limit_has_a_default_of_the_machine(
+    role: str, memory: int, processes: int
+) -> None:
+    site = replace(SITE, limits=lambda: of_machine(8 * 1024**3))
+    scenario = parse(f"name: test\nprogram: {{command: [t]}}\ncluster: {{worker: {role}}}\n")
+    plan = make_plan(scenario, "run-1", site)
+    host_config = container_request(plan, plan.task("worker-0"), COMMON)["HostConfig"]
+    assert (host_config["Memory"], host_config["MemorySwap"]) == (memory, memory)
+    assert host_config["PidsLimit"] == processes
+    assert need_of(scenario).memory == (1024**3 if "memory" in role else 0)  # reserves nothing
+
+
+@pytest.mark.parametrize("address", ["", "172.20.0.9"])
+def test_a_closed_metadata_address_is_the_tasks_own(address: str) -> None:
+    def asked(network: str, *, ipv6: bool = False) -> tuple[object, object]:
+        plan = a_plan(f"cluster: {{worker: 1}}\nnetwork: {{{network}}}")
+        request = container_request(plan, plan.task("worker-0"), COMMON, address, ipv6=ipv6)
+        endpoint = request["NetworkingConfig"]["EndpointsConfig"]["run-1"]
+        return endpoint.get("IPAMConfig"), request["HostConfig"].get("Sysctls")
+
+    chosen = {"IPv4Address": address} if address else {}
+    closed = {**chosen, "LinkLocalIPs": ["169.254.169.254"]}
+    assert asked("metadata: closed") == (closed, None)
+    assert asked("metadata: closed", ipv6=True) == (closed, NO_IPV6)
+    for network in ("metadata: open", ""):
+        assert asked(network, ipv6=True) == (chosen or None, None)
 
 
 def test_a_task_without_a_program_stays_in_its_images_folder() -> None:

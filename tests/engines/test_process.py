@@ -13,6 +13,7 @@ import pytest
 
 from emulator.engines import process
 from emulator.engines.process import ProcessEngine
+from emulator.engines.process_table import Owned, owned
 from emulator.errors import EngineError
 from tests.conftest import going_on, own
 
@@ -27,14 +28,16 @@ def run_id() -> str:
 @pytest.fixture
 def start(tmp_path: Path, run_id: str) -> Iterator[Start]:
     """Start shells as a run's supervisor did that is gone; they end with the test."""
-    labels = {"EMULATOR_RUN": run_id, "EMULATOR_FOLDER": str(tmp_path)}
+    folder = tmp_path / run_id
+    folder.mkdir()
+    labels = {"EMULATOR_RUN": run_id, "EMULATOR_FOLDER": str(folder)}
     started: list[subprocess.Popen[str]] = []
 
     def one(script: str, *, labelled: bool = True) -> subprocess.Popen[str]:
         started.append(
             subprocess.Popen(
                 ["sh", "-c", script],
-                env={**os.environ, "FOLDER": str(tmp_path), "RUN": run_id}
+                env={**os.environ, "FOLDER": str(folder), "RUN": run_id}
                 | (labels if labelled else {}),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -43,7 +46,7 @@ def start(tmp_path: Path, run_id: str) -> Iterator[Start]:
         )
         return started[-1]
 
-    with going_on(tmp_path):  # a clean beside this test leaves it alone
+    with going_on(folder):  # a clean beside this test leaves it alone
         yield one
         for shell in started:
             shell.kill()
@@ -60,16 +63,17 @@ def test_what_is_forked_between_a_look_and_its_kill_is_killed_as_well(
     orders, told = shell.stdin, shell.stdout
     assert orders is not None
     assert told is not None
-    look, forked = process._labelled, list[int]()
+    forked = list[int]()
 
-    def look_and_fork() -> Iterator[object]:
-        yield from list(look())
+    def look_and_fork() -> list[Owned]:
+        found = owned()
         if not forked:
             orders.write("now\n")
             orders.flush()
             forked.append(int(told.readline()))
+        return found
 
-    monkeypatch.setattr(process, "_labelled", look_and_fork)
+    monkeypatch.setattr(process, "owned", look_and_fork)
     assert ProcessEngine().tear_down(run_id) == 2
     assert forked
     assert ProcessEngine().find(run_id) == []

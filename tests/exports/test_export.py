@@ -162,7 +162,9 @@ def test_a_missing_library_is_one_sentence_and_nothing_is_written(
     record: Record, tmp_path: Path, option: str, library: str
 ) -> None:
     # What Python's own machinery takes for "not installed".
-    code = f"import sys; sys.modules['{library}'] = None; from emulator.cli import main; main()"
+    code = (
+        f"import sys; sys.modules['{library}'] = None; from emulator.__main__ import main; main()"
+    )
     arguments = ["export", str(record.path), "--csv", "a", option, "b"]
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True

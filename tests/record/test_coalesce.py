@@ -135,6 +135,23 @@ def test_a_task_that_counts_each_epoch_anew_has_made_all_its_steps() -> None:
     assert found.step_times.mean == pytest.approx(0.04)
 
 
+def test_steps_that_are_told_twice_have_the_same_times_together() -> None:
+    """The second time takes no time of its own: a program adds what it has just measured."""
+    told = [*began_again(0, "worker-0")]
+    told += [step(1 + n // 2 / 25, "worker-0", n // 2) for n in range(200)]
+    told.append(ended(6, "worker-0", 0))
+    plan = a_plan("{worker: 1}")
+    assert len(written(told)) < 50
+    exact = throughput(plan, history(told)).tasks["worker-0"]
+    found = throughput(plan, as_it_happened(written(told))).tasks["worker-0"]
+    assert exact.steps_per_second == pytest.approx(25)
+    assert found.steps_per_second == pytest.approx(25)
+    assert exact.step_times is not None
+    assert found.step_times is not None
+    assert (found.step_times.count, exact.step_times.count) == (99, 99)
+    assert found.step_times.mean == pytest.approx(exact.step_times.mean)
+
+
 def test_of_many_kinds_of_gaps_the_rarest_count_as_the_nearest() -> None:
     numbers = [n * n for n in range(1, 100)]  # 3, 5, 7, ... apart
     (_, entry, *_) = written([step(0, "a-0", 0), *every(0.01, numbers, since=0.02)])

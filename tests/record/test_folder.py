@@ -29,6 +29,8 @@ from emulator.record.folder import (
 )
 from emulator.scenario.reading import parse
 
+BEGAN = ManualClock.BEGAN
+
 TEXT = "name: test\nprogram: {command: [a]}\ncluster: {worker: 1}\n# as it was written\n"
 SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
 
@@ -60,9 +62,9 @@ def test_plan_and_scenario_are_there_before_anything_happens(folder: RunFolder) 
 
 
 def test_events_are_numbered_timed_and_read_back(folder: RunFolder, clock: ManualClock) -> None:
-    clock.call_at(2.5, lambda: None)
+    clock.call_at(BEGAN + 2.5, lambda: None)
     first = folder.write("run", engine="fake")
-    clock.next_event(_inbox(), until=2.5)
+    clock.next_event(_inbox(), until=BEGAN + 2.5)
     second = folder.write("step", "worker-0", wall=1001.5, step=3, loss=0.5)
     assert first == Entry(n=0, t=0.0, wall=1000.0, event="run", data={"engine": "fake"})
     assert second == Entry(
@@ -78,7 +80,7 @@ def test_events_are_numbered_timed_and_read_back(folder: RunFolder, clock: Manua
 
 def test_the_runs_time_begins_with_its_folder(tmp_path: Path) -> None:
     clock = ManualClock(wall=1000.0)
-    clock.next_event(_inbox(), until=40.0)
+    clock.next_event(_inbox(), until=BEGAN + 40.0)
     folder = RunFolder(tmp_path / "late", a_plan(), TEXT, clock)
     entry = folder.write("run")
     folder.close()
@@ -193,7 +195,7 @@ def test_a_reopened_folder_goes_on_where_it_can_be_read(
     folder: RunFolder, clock: ManualClock, torn: bytes
 ) -> None:
     folder.write("run")
-    clock.next_event(_inbox(), until=7.0)
+    clock.next_event(_inbox(), until=BEGAN + 7.0)
     written = folder.write("prepared")
     for line in ("whole", "gr\u00fcn"):
         folder.log("worker-0", line)
@@ -201,7 +203,7 @@ def test_a_reopened_folder_goes_on_where_it_can_be_read(
     for file in ("history.jsonl", "logs/worker-0.log"):
         with (folder.path / file).open("ab") as appending:
             appending.write(torn if file == "history.jsonl" else b"torn \xff")
-    clock.next_event(_inbox(), until=10.0)
+    clock.next_event(_inbox(), until=BEGAN + 10.0)
     record = Record(folder.path)
     assert len(record.history) == 2
     again = RunFolder.reopen(record, clock)
@@ -236,7 +238,7 @@ def test_time_never_goes_back_when_the_wall_clock_has(folder: RunFolder) -> None
     slow = ManualClock(wall=10.0)
     clock = ManualClock(wall=5000.0)
     folder._clock = clock
-    clock.next_event(_inbox(), until=3.0)
+    clock.next_event(_inbox(), until=BEGAN + 3.0)
     last = folder.write("run")
     folder.close()
     again = RunFolder.reopen(Record(folder.path), slow)

@@ -15,7 +15,7 @@ import emulator
 from emulator.clock import ManualClock
 from emulator.metrics.samples import Sample
 from emulator.record.folder import Record, RunFolder
-from emulator.report.live import BACKLOG, LiveView, still
+from emulator.report.live import BACKLOG, LiveView
 from tests.conftest import Emulate, own
 from tests.histories import a_plan, happened, history, step
 from tests.terminals import Terminal
@@ -262,29 +262,6 @@ def test_usage_has_columns_once_it_is_known(up: Up, emulate: Emulate, tmp_path: 
 
 
 # --- The view alone -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("printed", "shown"),
-    [
-        ("plain", "plain"),
-        ("a\tb", "a\tb"),
-        ("1/9\r2/9\r", "2/9"),
-        ("1/9\b\b\b2/9", "2/9"),
-        ("\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m\x1b[0m"),
-        ("\x1b[2J\x1b[3;4Hx\x1b[K", "x\x1b[0m"),
-        ("\x1b]0;title\x07x", "x\x1b[0m"),
-        ("\x1b]8;;http://a\x1b\\x", "x\x1b[0m"),
-        ("\x1b7\x1b8\x1bMx", "x\x1b[0m"),
-        ("bell\x07\x00\x9b2J", "bell2J"),
-        ("\x1b", "\x1b[0m"),
-        ("torn \x1b[3", "torn \x1b[0m"),
-        ("\x1b(0lqk", "lqk\x1b[0m"),
-        ("", ""),
-    ],
-)
-def test_what_moves_the_cursor_is_left_out(printed: str, shown: str) -> None:
-    assert still(printed) == shown
 
 
 class Broken(io.StringIO):

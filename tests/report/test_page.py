@@ -22,7 +22,7 @@ from emulator.errors import RecordError
 from emulator.metrics.samples import GpuUsage, Sample
 from emulator.record.folder import Record
 from emulator.report import junit, markdown, page
-from emulator.report.facts import Facts, key_figures, printable, read
+from emulator.report.facts import Facts, key_figures, read
 from emulator.report.files import put, write, write_page
 from emulator.results import Listener
 from emulator.run import up
@@ -258,21 +258,6 @@ def test_key_figures_are_those_of_the_summary() -> None:
     assert found["Final step"] == str(facts.summary["steps"]["final"])
     assert found["Goodput"] == f"{facts.summary['goodput']:.0%}"
     assert found["Worst recovery"] == "7.00s"
-
-
-@pytest.mark.parametrize(
-    ("printed", "shown"),
-    [
-        ("\x1b[1;31mred\x1b[0m", "red"),
-        ("\x1b]0;title\x07text", "text"),
-        ("a\x00b\x08c\rd", "abcd"),
-        ("lone \ud800 surrogate", "lone  surrogate"),
-        ("tab\tand\nline", "tab\tand\nline"),
-        ("füße 步", "füße 步"),
-    ],
-)
-def test_what_is_no_character_to_look_at_is_left_out(printed: str, shown: str) -> None:
-    assert printable(printed) == shown
 
 
 # --- report.md ----------------------------------------------------------------------------------

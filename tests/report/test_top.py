@@ -116,7 +116,9 @@ def test_who_is_told_to_leave_gives_the_terminal_back(
     terminal = top()
     terminal.see("q leaves")
     terminal.process.send_signal(signal.SIGTERM)
-    assert terminal.finish() == 143
+    assert terminal.finish() == 130
+    assert "emulate: interrupted by SIGTERM" in terminal.all
+    assert "Traceback" not in terminal.all
     assert given_back(terminal)
     assert running.status()["state"] == "running"
     end_of(emulate)

@@ -11,9 +11,10 @@ import pytest
 
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.errors import Unsupported, UsageError
+from emulator.errors import ImageError, Unsupported, UsageError
 from emulator.plan import Plan
 from emulator.record.folder import Entry, Record, RunFolder
+from emulator.report.words import describe
 from emulator.results import judge
 from emulator.run import make_ready
 from emulator.scenario.reading import parse
@@ -38,14 +39,27 @@ SCRIPTS: Mapping[str, Any] = {
 class Job:
     """A run of forty seconds, with what is asked of it at some of them."""
 
-    def __init__(self, folder: Path, extra: str = "", **engine: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        extra: str = "",
+        *,
+        kind: type[MemoryEngine] = MemoryEngine,
+        aside: Callable[[ManualClock, Callable[[], None]], object] | None = None,
+        **engine: Any,
+    ) -> None:
         self.clock = ManualClock()
-        self.engine = MemoryEngine(self.clock, SCRIPTS, **engine)
+        self.engine = kind(self.clock, SCRIPTS, **engine)
         text = BASE + "cluster: {worker: 3}\n" + extra
         self.plan, path = self._plan(text, folder)
         self.record = RunFolder(path, self.plan, text, self.clock)
         self.supervisor = Supervisor(
-            self.plan, self.engine, self.record, clock=self.clock, submit=lambda call: call()
+            self.plan,
+            self.engine,
+            self.record,
+            clock=self.clock,
+            submit=lambda call: call(),
+            aside=aside and (lambda call: aside(self.clock, call)),
         )
         self.outcome = ""
 
@@ -55,7 +69,7 @@ class Job:
     def asks(self, when: float, what: Callable[[Desk], Any]) -> Future[Any]:
         reply: Future[Any] = Future()
         asked = Asked(lambda: what(self.supervisor.desk), reply)
-        self.clock.call_at(when, lambda: self.supervisor.inbox.put(asked))
+        self.clock.call_at(ManualClock.BEGAN + when, lambda: self.supervisor.inbox.put(asked))
         return reply
 
     def strikes(self, when: float, **strike: Any) -> Future[Any]:
@@ -234,3 +248,92 @@ def test_who_asks_when_the_run_is_over_is_told_so() -> None:
     Asked(lambda: None, reply).refuse()
     with pytest.raises(UsageError, match="The run is over"):
         reply.result(0)
+
+
+# --- What the engine has to make first ----------------------------------------------------------
+
+
+class Bare(MemoryEngine):
+    """Has to make something before it can change the network."""
+
+    why_not = ""
+    made = 0
+
+    @property
+    def can_shape(self) -> bool:
+        return bool(self.made)
+
+    def equip(self, say: Callable[[str], None]) -> None:
+        say("the image is built")
+        if self.why_not:
+            raise ImageError(self.why_not)
+        self.made += 1
+
+
+class Hopeless(Bare):
+    why_not = "the image does not build"
+
+
+def after(seconds: float) -> Callable[[ManualClock, Callable[[], None]], None]:
+    return lambda clock, call: clock.call_at(clock.now() + seconds, call)
+
+
+CUT = {"partition": [["worker-0"], ["worker-1"]], "for": "5s"}
+
+
+def bare_job(tmp_path: Path, kind: type[MemoryEngine] = Bare, takes: float = 7) -> Job:
+    return Job(tmp_path, kind=kind, aside=after(takes), measured=False)
+
+
+def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Path) -> None:
+    job = bare_job(tmp_path)
+    job.strikes(10.0, **CUT)
+    job.strikes(11.0, **{**CUT, "for": "2s"})
+    status = job.asks(12.0, lambda desk: desk.status())
+    late = job.strikes(30.0, **CUT)
+    history = job.run()
+    assert {f["id"]: f["stage"] for f in status.result(0)["faults"]} == {
+        "hand-1": "preparing",
+        "hand-2": "preparing",
+    }
+    after = [("preparing", 17), ("triggered", 17), ("applied", 17)]
+    assert stages(history, "hand-1") == [("planned", 10), *after, ("healed", 22)]
+    assert stages(history, "hand-2") == [("planned", 11), *after, ("healed", 19)]
+    assert late.result(0) == ["hand-3"]
+    assert stages(history, "hand-3")[:3] == [("planned", 30), ("triggered", 30), ("applied", 30)]
+    assert isinstance(job.engine, Bare)
+    assert job.engine.made == 1
+    told = [describe(e) for e in history if e.data.get("stage") == "preparing"]
+    assert told[0] == "fault hand-1: it waits: the image is built"
+    steps = [e.t for e in history if e.event == "step"]
+    assert {11.0, 12.0, 13.0, 14.0, 15.0, 16.0} <= set(steps)  # nobody else waits
+    assert job.outcome == "succeeded"
+    faults = {fault.id: fault for fault in judge(Record(job.record.path))[0].faults}
+    assert (faults["hand-1"].status, faults["hand-1"].triggered) == ("applied", 17)
+
+
+def test_a_strike_fails_where_the_engine_can_not_make_it(tmp_path: Path) -> None:
+    job = bare_job(tmp_path, Hopeless)
+    job.strikes(10.0, **CUT)
+    history = job.run()
+    assert stages(history, "hand-1") == [("planned", 10), ("preparing", 17), ("failed", 17)]
+    (fault,) = judge(Record(job.record.path))[0].faults
+    assert (fault.status, fault.reason) == ("failed", "the image does not build")
+    assert job.outcome == "succeeded"
+
+
+def test_a_strike_that_waits_can_be_healed_and_never_strikes(tmp_path: Path) -> None:
+    job = bare_job(tmp_path)
+    job.strikes(10.0, **CUT)
+    healed = job.asks(12.0, lambda desk: desk.heal("hand-1"))
+    history = job.run()
+    assert healed.result(0) == ["hand-1"]
+    assert stages(history, "hand-1") == [("planned", 10), ("skipped", 12)]
+
+
+def test_a_job_that_ends_does_not_wait_for_what_a_strike_waits_for(tmp_path: Path) -> None:
+    job = bare_job(tmp_path, takes=1000)
+    job.strikes(36.0, **CUT)
+    history = job.run()
+    assert stages(history, "hand-1") == [("planned", 36), ("skipped", 40.5)]
+    assert history[-1].t < 60  # the last task is told to stop ten seconds after the job

@@ -29,6 +29,8 @@ from emulator.supervisor.events import Asked
 from emulator.supervisor.loop import Supervisor
 from emulator.supervisor.successor import Successor
 
+BEGAN = ManualClock.BEGAN
+
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 
 
@@ -339,7 +341,7 @@ def test_a_delay_and_a_duration_go_on_while_nobody_supervises(tmp_path: Path) ->
     here = world(tmp_path, extra, {"worker-0": trains(), "*": Script(exits_at=None)})
     with contextlib.suppress(Killed):
         length = 1000
-        here.clock.call_at(7.0, lambda: setattr(fuse, "left", 1))
+        here.clock.call_at(BEGAN + 7.0, lambda: setattr(fuse, "left", 1))
         begin(here, fuse := Fuse(length))
     here.pass_time(2.0)
     there = len(here.engine.links)
@@ -358,12 +360,12 @@ def test_a_fault_by_hand_is_known_to_the_successor(tmp_path: Path) -> None:
     here = world(tmp_path, extra, {"worker-0": trains(20), "*": Script(exits_at=None)})
     fuse = Fuse(1000)
     strike = Strike.model_validate({"pause": "worker-1", "for": "forever"})
-    here.clock.call_at(3.0, lambda: here.ask(lambda desk: desk.strike(strike)))
-    here.clock.call_at(5.0, lambda: setattr(fuse, "left", 1))
+    here.clock.call_at(BEGAN + 3.0, lambda: here.ask(lambda desk: desk.strike(strike)))
+    here.clock.call_at(BEGAN + 5.0, lambda: setattr(fuse, "left", 1))
     with contextlib.suppress(Killed):
         begin(here, fuse)
-    here.clock.call_at(8.0, lambda: here.ask(lambda desk: desk.strike(strike)))
-    here.clock.call_at(9.0, lambda: here.ask(lambda desk: desk.heal("hand-1")))
+    here.clock.call_at(BEGAN + 8.0, lambda: here.ask(lambda desk: desk.strike(strike)))
+    here.clock.call_at(BEGAN + 9.0, lambda: here.ask(lambda desk: desk.heal("hand-1")))
     assert here.succeed(Fuse(0)) == "succeeded"
     told = [(e.data["id"], e.data["stage"], e.t) for e in here.history if e.event == "fault"]
     assert ("hand-1", "healed", 9.0) in told

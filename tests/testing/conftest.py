@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from emulator.engines import choose
+from tests.engines.listeners import instead_of_docker
 
 Write = Callable[..., Path]
 
@@ -29,6 +31,11 @@ def left(runs: Path, engine: str = "process") -> int:
     assert folders, f"there is no run in {runs}"
     with contextlib.closing(choose(engine)) as asked:
         return sum(len(asked.find(folder.name)) for folder in folders)
+
+
+def run_without_docker(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """Run a suite where no Docker engine is configured."""
+    return pytester.run(*instead_of_docker(), sys.executable, "-mpytest", *arguments)
 
 
 @pytest.fixture(autouse=True)

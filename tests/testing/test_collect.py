@@ -123,7 +123,7 @@ def test_junit_has_the_numbers_and_the_reports(pytester: pytest.Pytester, scenar
     case = ET.parse(pytester.path / "out.xml").getroot().find(".//testcase")
     assert case is not None
     found = {p.attrib["name"]: p.attrib["value"] for p in case.iter("property")}
-    assert float(found["throughput"]) > 0
+    assert float(found["steps_per_second"]) > 0
     assert 0 < float(found["goodput"]) <= 1
     assert (found["verdict"], found["lost_steps"]) == ("ok", "0")
     assert found["report"].startswith("file://")

@@ -324,7 +324,7 @@ def test_containers_that_are_kept_can_be_looked_at_with_what_is_told(
             assert all(name in shown for name in containers)
             assert '"step": 5' in _said("docker", "logs", containers[0])
     finally:
-        _said(str(Path(sys.executable).with_name("emulate")), "down", str(kept))
+        _said(sys.executable, "-m", "emulator", "down", str(kept))
     assert docker_engine.find(kept.name) == []
 
 

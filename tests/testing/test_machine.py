@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.testing.conftest import FOREVER, STEPS, Write
+from tests.testing.conftest import FOREVER, STEPS, Write, run_without_docker
 
 ALONE = 'mkdir {0} || exit 9; echo \'{{"emulate": "step", "step": 1}}\'; sleep 0.2; rmdir {0}'
 """A program that fails beside another of its kind."""
@@ -99,7 +99,7 @@ def test_each_run_has_devices_of_its_own(pytester: pytest.Pytester, scenario: Wr
             return task["gpus"]
 
         def test_it(emulator, monkeypatch):
-            monkeypatch.setattr("emulator.testing.harness.choose", lambda name: WithGpus())
+            monkeypatch.setattr("emulator.testing.harness.choose", lambda *name: WithGpus())
             one, none, other = map(emulator.up, ["gpu", "none", "gpu"])
             assert [given(one), given(none), given(other)] == [["GPU-a"], [], ["GPU-b"]]
             with pytest.raises(UsageError, match="asks for 1 GPU.*, but 0 are free"):
@@ -148,12 +148,12 @@ def test_whatever_a_scenario_lacks_can_be_required(
     words: set[str],
     engine: str,
 ) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{pytester.path / 'nobody.sock'}")
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
     scenario("quick", **keys)
     lacks = words | ({"docker"} if engine == "docker" else set())
     for word in ("docker", "gpu", "network"):
-        done = pytester.runpytest_subprocess(
-            "scenarios", "--emulator-engine", engine, "--emulator-require", word
+        done = run_without_docker(
+            pytester, "scenarios", "--emulator-engine", engine, "--emulator-require", word
         )
         if word in lacks:
             done.assert_outcomes(errors=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testing.conftest import FOREVER, STEPS, Write, left
+from tests.testing.conftest import FOREVER, STEPS, Write, left, run_without_docker
 
 
 def test_a_property_of_ones_own_is_no_run_of_ours(pytester: pytest.Pytester) -> None:
@@ -232,14 +232,29 @@ def test_where_docker_is_required_auto_is_docker(
     pytester: pytest.Pytester,
     scenario: Write,
     monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.delenv("EMULATOR_ENGINE")
+    scenario("quick")
+    done = run_without_docker(pytester, "scenarios", "-o", "log_cli=true", "--log-level=INFO")
+    done.assert_outcomes(passed=1)
+    done.stdout.fnmatch_lines(["*no Docker engine answers; tasks run as processes*"])
+    done = run_without_docker(pytester, "scenarios", "--emulator-require", "docker")
+    done.assert_outcomes(errors=1)
+
+
+def test_auto_skips_where_a_configured_docker_does_not_answer(
+    pytester: pytest.Pytester,
+    scenario: Write,
+    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'nobody.sock'}")
     monkeypatch.delenv("EMULATOR_ENGINE")
     scenario("quick")
-    pytester.runpytest_subprocess("scenarios").assert_outcomes(passed=1)
-    done = pytester.runpytest_subprocess("scenarios", "--emulator-require", "docker")
-    done.assert_outcomes(errors=1)
+    done = pytester.runpytest_subprocess("scenarios", "-rs")
+    done.assert_outcomes(skipped=1)
+    done.stdout.fnmatch_lines(["SKIPPED*No Docker engine answers at*nobody.sock*"])
 
 
 def test_fixtures_of_a_module_and_marks_that_use_fixtures_hold_for_scenarios(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import emulator.report
 from emulator.analysis.lanes import Span
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
+from emulator.report.charts import POINTS, coalesced, thinned, timeline
 from emulator.report.facts import Facts
-from emulator.report.figures import POINTS, coalesced, thinned, timeline
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
 from tests.histories import began_again, fault, happened, job, phase
 from tests.report.runs import facts_of, preempted

@@ -1,0 +1,123 @@
+"""The figures of a job: what each is called, how it is written, where it comes from (pure).
+
+FIGURES is the one table of them. summary.json, the terminal, the page, Markdown, JUnit, comparisons
+and listings take their numbers from here and choose by key; a new figure is one entry, and a key
+where it is to be shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from emulator.analysis.analyse import Analysis
+from emulator.units import format_duration, format_number
+
+__all__ = ["FIGURES", "UNKNOWN", "Figure", "in_summary", "put_in_summary", "rounded"]
+
+UNKNOWN = "—"
+"""Shown where the record does not say."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of a job."""
+
+    key: str
+    """Its name as data, and the attribute of `Analysis`."""
+    path: str
+    """Where summary.json has it, dotted."""
+    title: str
+    """As a heading."""
+    column: str
+    """At the head of a column."""
+    phrase: str
+    """In a line of text, around `{}`; where that would say nothing (of what was expected
+    anyway), empty."""
+    note: str
+    """What it is, in a few words."""
+    form: Callable[[float], str]
+
+    def of(self, analysis: Analysis) -> float | None:
+        """Return its value in a run; None where the record does not say."""
+        value: float | None = getattr(analysis, self.key)
+        return value
+
+    def text(self, value: float | None, unknown: str = UNKNOWN) -> str:
+        """Return a value as it is shown; an infinite time never comes."""
+        if value is None:
+            return unknown
+        return "never" if math.isinf(value) else self.form(value)
+
+    def said(self, value: float) -> str:
+        """Return a value in words."""
+        return self.phrase.format(self.text(value))
+
+
+def _rate(rate: float) -> str:
+    """Return three digits of a rate; all of those before the point."""
+    if rate >= 100:
+        return format_number(rate)
+    return f"{rate:#.3g}" if rate else "0"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}"
+
+
+FIGURES: Mapping[str, Figure] = {
+    figure.key: figure
+    for figure in (
+        Figure("duration", "duration", "Took", "took", "took {}",
+               "from the run's start to the outcome", format_duration),
+        Figure("network", "startup.network", "Network after", "network", "",
+               "from the run's start", format_duration),
+        Figure("all_running", "startup.all_running", "Running after", "running",
+               "running after {}", "from the run's start", format_duration),
+        Figure("first_step", "startup.first_step", "First step after", "first step",
+               "first step after {}", "from the run's start", format_duration),
+        Figure("steps_per_second", "throughput.steps_per_second", "Steps/s", "steps/s",
+               "{} steps/s", "first to last step of the job", _rate),
+        Figure("examples_per_second", "throughput.examples_per_second", "Examples/s", "examples/s",
+               "{} examples/s", "of the job", _rate),
+        Figure("final_step", "steps.final", "Final step", "steps", "step {}",
+               "the furthest of any task", format_number),
+        Figure("lost_steps", "steps.lost", "Steps lost", "lost", "{} steps lost",
+               "done again after restarts", format_number),
+        Figure("goodput", "goodput", "Goodput", "goodput", "goodput {}",
+               "productive share of the time", _percent),
+        Figure("worst_recovery", "worst_recovery", "Worst recovery", "recovery", "recovered in {}",
+               "from a failure to the next step", format_duration),
+        Figure("restarts", "restarts", "Restarts", "restarts", "{} restarts",
+               "by the restart policy", format_number),
+        Figure("accuracy", "accuracy", "Accuracy", "accuracy", "accuracy {}",
+               "the last that was reported", partial(format_number, digits=3)),
+    )
+}  # fmt: skip
+"""By key, in the order of the page."""
+
+
+def put_in_summary(summary: dict[str, Any], key: str, value: float | None) -> None:
+    """Write a figure to its place in a summary; JSON has no word for an infinite one."""
+    *above, last = FIGURES[key].path.split(".")
+    for name in above:
+        summary = summary.setdefault(name, {})
+    summary[last] = None if value is None or math.isinf(value) else rounded(value)
+
+
+def in_summary(summary: Mapping[str, Any], key: str) -> float | None:
+    """Return a figure as summary.json has it, be it the summary of an older version."""
+    if key == "worst_recovery" and summary.get("unrecovered"):
+        return math.inf
+    value: Any = summary
+    for name in FIGURES[key].path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, int | float) else None
+
+
+def rounded(value: float | None) -> float | None:
+    """Return a number as results hold it: more digits than four would say nothing."""
+    return round(value, 4) if isinstance(value, float) else value

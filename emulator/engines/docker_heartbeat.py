@@ -1,0 +1,46 @@
+"""Notices an engine that hangs in the middle of a run.
+
+Whoever follows a task's output waits for it without end, as tasks may print nothing for hours. So
+the engine is asked now and then whether it is there; one that does not answer is lost.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import docker
+import requests
+from docker.errors import DockerException
+from urllib3.exceptions import HTTPError
+
+from emulator.engines.base import Inbox, Lost
+from emulator.engines.docker_connection import ANSWERS_WITHIN, lost
+
+__all__ = ["Heartbeat"]
+
+EVERY = 30.0
+"""Seconds between two questions; an answer gets as long as any call, `CALL_WITHIN`."""
+
+
+class Heartbeat:
+    """Asks one engine until it is stopped, or does not answer."""
+
+    def __init__(self, api: docker.APIClient, inbox: Inbox) -> None:
+        self._api, self._inbox = api, inbox
+        self._stopped = threading.Event()
+        threading.Thread(target=self._ask, name="heartbeat", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask no more; returns at once."""
+        self._stopped.set()
+
+    def _ask(self) -> None:
+        while not self._stopped.wait(EVERY):
+            try:
+                self._api.ping()
+            except (DockerException, requests.RequestException, HTTPError, OSError) as error:
+                if not self._stopped.is_set():
+                    # What is still asked of it, to remove the run, must not wait as long again.
+                    self._api.timeout = ANSWERS_WITHIN
+                    self._inbox.put(Lost(lost("see whether it is there", error)))
+                return

@@ -1,0 +1,52 @@
+"""How long a line of output may be: shared by every engine, so that a log reads the same (pure).
+
+A line is kept up to `LONGEST_LINE` bytes. What is longer is cut there and marked with the number
+of bytes that are missing. The text depends on the whole line alone, not on the pieces in which it
+came: an engine that reads a line a second time, after `emulate attach`, reads the same text.
+"""
+
+from __future__ import annotations
+
+__all__ = ["LONGEST_LINE", "UnfinishedLine"]
+
+LONGEST_LINE = 1024 * 1024
+"""Bytes of a line that are kept."""
+
+
+class UnfinishedLine:
+    """The bytes of one line as they arrive; about `longest` of them are in memory at most."""
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._longest = longest
+        self._kept = bytearray()
+        self._length = 0
+        self._last = b""
+
+    def __bool__(self) -> bool:
+        """Say whether anything of the line has arrived."""
+        return self._length > 0
+
+    def add(self, piece: bytes) -> None:
+        """Take the next bytes of the line; they hold no newline."""
+        # One byte more than the limit: it says whether the cut splits a character.
+        self._kept += piece[: self._longest + 1 - len(self._kept)]
+        self._length += len(piece)
+        self._last = piece[-1:] or self._last
+
+    def finish(self) -> str:
+        """Return the line without its carriage return, cut and marked; the next line begins."""
+        length = self._length - (self._last == b"\r")
+        end = min(length, self._longest)
+        if length > end:
+            end = _between_characters(self._kept, end)
+        text = self._kept[:end].decode("utf-8", "surrogateescape")
+        self._kept, self._length, self._last = bytearray(), 0, b""
+        return text if length == end else f"{text} [cut: {length - end} bytes more]"
+
+
+def _between_characters(line: bytearray, end: int) -> int:
+    """Return the last place up to `end` where no UTF-8 character of `line` is split."""
+    for place in range(end, max(end - 4, -1), -1):
+        if line[place] & 0xC0 != 0x80:  # no continuation of the character before
+            return place
+    return end  # no UTF-8

@@ -1,0 +1,217 @@
+"""The folders of a run's tasks, `work` and `shared`, and the proof that the run made them.
+
+The proof is a file in the run folder, `scratch.json`. A run writes it before it makes the two
+folders, and puts the numbers (inodes) in that the file system gave them. Only these are deleted
+again, and only in a real directory that has the name of the run and whose `plan.json` names that
+run. A `work` or `shared` that was there before, or was put in the place of ours, is left alone.
+
+Paths are opened once, and all that follows is done relative to the open directory. So no link leads
+out of the run folder, also where somebody replaces a folder by a link meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from emulator.errors import RecordError, UsageError
+
+__all__ = [
+    "Scratch",
+    "is_ours",
+    "is_run_folder",
+    "kind_of",
+    "opened",
+    "remove_scratch",
+    "scratch_in",
+]
+
+PARTS = ("work", "shared")
+MARKER = "scratch.json"
+LONGEST_FILE = 2**26
+"""Bytes of a file of ours that is read; the longest `plan.json` that was seen had 2 MB."""
+
+
+class Scratch:
+    """The folders of a run's tasks: `work`, with one for each task, and `shared`."""
+
+    def __init__(self, folder: Path, run_id: str) -> None:
+        self.folder, self.run_id = folder, run_id
+
+    @classmethod
+    def make(cls, folder: Path, run_id: str) -> Scratch:
+        """Make both in a run folder.
+
+        Raises UsageError where one of them is there already, OSError where they can't be made.
+        """
+        for name in (*PARTS, MARKER):
+            if os.path.lexists(folder / name):
+                raise UsageError(
+                    f"{folder / name} is there already, and this run did not make it.",
+                    "Choose another --run-id, or another --out.",
+                )
+        # A run that is killed in between leaves empty folders, and a file that says whose they are.
+        new = os.open(folder / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        with os.fdopen(new, "w") as file:
+            json.dump({"run_id": run_id}, file)
+        inodes = {}
+        for part in PARTS:
+            (folder / part).mkdir()
+            inodes[part] = os.lstat(folder / part).st_ino
+        partial = folder / f"{MARKER}.partial"
+        partial.write_text(json.dumps({"run_id": run_id, "inodes": inodes}) + "\n")
+        os.replace(partial, folder / MARKER)
+        return cls(folder, run_id)
+
+    def home(self, task: str) -> Path:
+        """Return the working directory of a task, which may not be there yet.
+
+        Raises RecordError where `work` is not the folder that this run made; OSError.
+        """
+        with opened(self.folder) as run:
+            if "work" not in _made(run, self.run_id):
+                raise RecordError(f"{self.folder / 'work'} is not the folder that the run made.")
+        return self.folder / "work" / task
+
+    def remove_home(self, task: str) -> None:
+        """Delete the working directory of a task, if it is there.
+
+        Raises RecordError where something is mounted in there.
+        """
+        with contextlib.suppress(OSError), opened(self.folder) as run:
+            if "work" in _made(run, self.run_id):
+                _refuse_mounts(self.folder / "work" / task)
+                with opened("work", run) as work:
+                    _delete(task, work)
+
+    def remove(self) -> int:
+        """Delete both, as far as this run made them; return how many there were.
+
+        Raises RecordError where something is mounted in there.
+        """
+        with contextlib.suppress(OSError), opened(self.folder) as run:
+            return len(remove_scratch(self.folder, run, self.run_id))
+        return 0
+
+
+@contextlib.contextmanager
+def opened(folder: Path | str, within: int | None = None) -> Iterator[int]:
+    """Yield a descriptor of a directory, which is no link itself; raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def is_run_folder(folder: Path, run_id: str) -> bool:
+    """Say whether a path is a real directory that holds the record of this run, as its name says.
+
+    The path may be anything: no link in its last part is followed, and nothing is waited for.
+    """
+    with contextlib.suppress(OSError, ValueError), opened(folder) as run:
+        return is_ours(folder, run, run_id)
+    return False
+
+
+def is_ours(folder: Path, run: int, run_id: str) -> bool:
+    """Say whether an open run folder holds the record of this run, as its name says."""
+    return folder.name == run_id and _read("plan.json", run).get("run_id") == run_id
+
+
+def kind_of(name: str, within: int) -> int:
+    """Return the type of a directory's entry as in `stat`, 0 where there is none."""
+    try:
+        return stat.S_IFMT(os.lstat(name, dir_fd=within).st_mode)
+    except FileNotFoundError:
+        return 0
+
+
+def scratch_in(run: int, run_id: str) -> list[str]:
+    """Return which of the folders this run made and has left."""
+    return [*_made(run, run_id), *_made_empty(run, run_id)]
+
+
+def remove_scratch(folder: Path, run: int, run_id: str) -> list[str]:
+    """Delete them; return which there were. Raises RecordError where something is mounted there."""
+    if not is_ours(folder, run, run_id):
+        return []
+    removed = []
+    for part in _made(run, run_id):
+        _refuse_mounts(folder / part)
+        _delete(part, run)
+        removed.append(part)
+    for part in _made_empty(run, run_id):
+        with contextlib.suppress(OSError):  # something is in it: not ours
+            os.rmdir(part, dir_fd=run)
+            removed.append(part)
+    return removed
+
+
+def _made(run: int, run_id: str) -> list[str]:
+    """Return those of the folders that are in place and are the ones that the run made."""
+    marker = _read(MARKER, run)
+    inodes = marker.get("inodes")
+    if marker.get("run_id") != run_id or not isinstance(inodes, dict):
+        return []
+    device = os.fstat(run).st_dev
+    found = []
+    for part in PARTS:
+        with contextlib.suppress(FileNotFoundError):
+            there = os.lstat(part, dir_fd=run)
+            if stat.S_ISDIR(there.st_mode) and there.st_dev == device:
+                found += [part] if there.st_ino == inodes.get(part) else []
+    return found
+
+
+def _made_empty(run: int, run_id: str) -> list[str]:
+    """Return the folders of a run that was killed before it knew their numbers."""
+    marker = _read(MARKER, run)
+    if marker.get("run_id") != run_id or "inodes" in marker:
+        return []
+    return [part for part in PARTS if kind_of(part, run) == stat.S_IFDIR]
+
+
+def _read(name: str, within: int) -> dict[str, Any]:
+    """Return what a file of ours says; nothing where it is no regular file, or says nothing."""
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=within)
+    except OSError:
+        return {}
+    with os.fdopen(file, "rb") as opened_file:
+        about = os.fstat(opened_file.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_size > LONGEST_FILE:
+            return {}
+        try:
+            value = json.loads(opened_file.read())
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _delete(name: str, within: int) -> None:
+    """Delete a directory's entry with all that is in it; links are removed, never followed."""
+    if kind_of(name, within) == stat.S_IFDIR:
+        shutil.rmtree(name, ignore_errors=True, dir_fd=within)
+    else:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=within)
+
+
+def _refuse_mounts(folder: Path) -> None:
+    """Raise RecordError where a file system is mounted in a folder: that is not ours to empty."""
+    import psutil  # only here: most who read a record delete nothing
+
+    real = folder.resolve()
+    for mounted in psutil.disk_partitions(all=True):
+        if Path(mounted.mountpoint).is_relative_to(real):
+            raise RecordError(
+                f"{folder} is left as it is: something is mounted on {mounted.mountpoint}.",
+                "Unmount it; then `emulate clean` removes the folder.",
+            )

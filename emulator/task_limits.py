@@ -1,0 +1,42 @@
+"""What a task may use of a machine where its scenario says nothing (pure).
+
+A net under a task that runs away, not a share: no ordinary training meets it, and nothing is
+reserved by it.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = ["PROCESSES", "Limits", "of_machine", "reserved"]
+
+PROCESSES = 32_768
+"""Processes and threads of one task; a TensorFlow chief was seen with 21,000."""
+MIB = 2**20
+LEAST_RESERVE = 2**30
+RESERVED_SHARE = 0.1
+
+
+class Limits(BaseModel):
+    """Limits of one task; None: there is none."""
+
+    model_config = ConfigDict(frozen=True)
+
+    memory: int | None = None
+    """Bytes."""
+    processes: int | None = None
+    """Processes and threads."""
+
+
+def of_machine(memory: int) -> Limits:
+    """Return the limits of each task on a machine with so many bytes of memory."""
+    whole = (memory - reserved(memory)) // MIB * MIB  # the kernel rounds it down to pages
+    return Limits(memory=whole, processes=PROCESSES)
+
+
+def reserved(memory: int) -> int:
+    """Return the bytes of a machine's memory that no task gets.
+
+    The larger of 1 GiB and a tenth of it, but never more than half.
+    """
+    return min(max(LEAST_RESERVE, int(memory * RESERVED_SHARE)), memory // 2)

@@ -1,0 +1,336 @@
+"""Ctrl-C and SIGTERM at well-defined moments of the commands: one line, 130, nothing left."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from platformdirs import user_cache_path
+
+from emulator.engines.docker import DockerEngine
+from emulator.record.folder import Record
+from tests.conftest import Emulate, Finished, end, left, own, wait_for_line
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+BOTH = pytest.mark.parametrize("number", SIGNALS)
+SETTLED = "job succeeded"
+UP = "all tasks are running"
+STEPS = """for n in 1 2 3; do echo '{"emulate": "step", "step": '$n'}'; done"""
+
+
+def scenario(tmp_path: Path, shell: str = STEPS, **keys: object) -> Path:
+    path = tmp_path / "scenario.yaml"
+    whole: Mapping[str, Any] = {
+        "name": "cut",
+        "framework": "none",
+        "image": "none",
+        "program": {"command": ["sh", "-c", shell]},
+        "cluster": {"worker": 2},
+        **keys,
+    }
+    path.write_text(json.dumps(whole))
+    return path
+
+
+FOREVER = "while :; do sleep 1; done"
+STUBBORN = "trap '' TERM; " + FOREVER
+
+
+def up(emulate: Emulate, path: Path, run_id: str, *more: str) -> subprocess.Popen[str]:
+    options = ["--engine", "process", "--out", str(emulate.out), "--run-id", run_id]
+    return emulate.start("up", path, *options, *more)
+
+
+def said_once(done: Finished, number: signal.Signals) -> None:
+    """One line, the last."""
+    assert done.returncode == 130, done.stderr
+    assert f"emulate: interrupted by {number.name}" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("interrupted by") == 1
+
+
+@BOTH
+@pytest.mark.parametrize("module", ["typer", "pydantic", "emulator.engines", "emulator.run"])
+def test_while_modules_are_loaded(
+    emulate: Emulate, tmp_path: Path, module: str, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "emulator"]
+    arguments = ["up", str(scenario(tmp_path)), "--engine", "process", "--out", str(emulate.out)]
+    process = subprocess.Popen(
+        [*command, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_line(process, f" {module}\n")
+    done = end(process, number)
+    assert done.returncode == 130
+    assert f"emulate: interrupted by {number.name}\n" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not emulate.out.exists()
+
+
+@BOTH
+def test_just_before_the_run_folder_is_made(
+    emulate: Emulate, tmp_path: Path, number: signal.Signals
+) -> None:
+    """From here on there is a record, and it is whole."""
+    process = up(emulate, scenario(tmp_path, FOREVER), own("cut"))
+    wait_for_line(process, "on the process engine; record in")
+    done = end(process, number)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert whole(emulate.out / own("cut"))["outcome"] == "interrupted"
+    assert left("process", own("cut")) == []
+
+
+@BOTH
+def test_once_the_outcome_is_settled_it_stays(
+    emulate: Emulate, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = up(emulate, scenario(tmp_path), own("cut"))
+    wait_for_line(process, SETTLED)
+    done = end(process, number)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert whole(emulate.out / own("cut"))["verdict"] == "ok"
+
+
+def test_an_expectation_that_failed_stays_failed(emulate: Emulate, tmp_path: Path) -> None:
+    process = up(emulate, scenario(tmp_path, expect={"final_step": 4}), own("cut"))
+    wait_for_line(process, SETTLED)
+    assert end(process, signal.SIGINT).returncode == 1
+
+
+@BOTH
+def test_at_the_very_end(emulate: Emulate, tmp_path: Path, number: signal.Signals) -> None:
+    """What it came to is being printed; the last that is left is Python's own end."""
+    process = up(emulate, scenario(tmp_path), own("cut"))
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("Record:"):
+        pass
+    done = end(process, number)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_number_of_signals_interrupts_the_removal(emulate: Emulate, tmp_path: Path) -> None:
+    process = up(emulate, scenario(tmp_path, STUBBORN), own("cut"))
+    wait_for_line(process, UP)
+    ended = threading.Event()
+
+    def press() -> None:
+        while not ended.wait(0.003):
+            process.send_signal(SIGNALS[int(time.monotonic() * 1000) % 2])
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    try:
+        _, stderr = process.communicate(timeout=120)
+    finally:
+        ended.set()
+        pressing.join()
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    assert "removed and its report is written, whatever comes" in stderr
+    assert whole(emulate.out / own("cut"))["outcome"] == "interrupted"
+    assert left("process", own("cut")) == []
+
+
+def whole(folder: Path) -> Mapping[str, Any]:
+    """Return the summary of a run whose folder has all that a run leaves, and no more."""
+    assert (folder / "report.html").is_file()
+    assert (folder / "verdicts.json").is_file()
+    assert {"work", "shared", "api.sock"}.isdisjoint(path.name for path in folder.iterdir())
+    assert not Record(folder).live
+    summary = Record(folder).result("summary.json")
+    assert summary is not None
+    return summary
+
+
+def test_a_sweep_ends_with_the_variant_that_was_under_way(emulate: Emulate, tmp_path: Path) -> None:
+    path = scenario(tmp_path)
+    process = up(emulate, path, own("cut"), "--vary", "seed=1,2,3")
+    wait_for_line(process, SETTLED)  # of the first
+    done = end(process, signal.SIGINT)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(plan.parent.name for plan in emulate.out.glob("*/plan.json")) == [
+        own("cut") + "-1"
+    ]
+
+
+# --- A run that somebody else is at work on -------------------------------------------------------
+
+
+@pytest.fixture
+def running(emulate: Emulate, tmp_path: Path) -> Iterator[str]:
+    run_id = own("cut")
+    process = up(emulate, scenario(tmp_path, "echo up; " + FOREVER), run_id, "--api-port=0")
+    wait_for_line(process, UP, "worker-0 | up", "worker-1 | up", "127.0.0.1")
+    yield run_id
+    process.send_signal(signal.SIGINT)
+    assert end(process, signal.SIGINT).returncode == 130
+    assert left("process", run_id) == []
+
+
+@BOTH
+@pytest.mark.parametrize("command", ["wait", "logs -f", "attach --plain"])
+def test_who_only_looks_leaves_at_once_and_the_run_stays(
+    emulate: Emulate, running: str, command: str, number: signal.Signals
+) -> None:
+    name, *options = command.split()
+    process = emulate.start(name, running, *options, "--out", emulate.out)
+    if name == "wait":
+        waits_in_flock(process.pid)
+    else:
+        output = process.stdout if name == "logs" else process.stderr
+        assert output is not None
+        assert "| up" in output.readline()
+    said_once(end(process, number), number)
+    assert Record(emulate.out / running).live
+
+
+def waits_in_flock(pid: int) -> None:
+    """Return once a process waits for the lock of a file, as the kernel says."""
+    while not any(
+        "->" in line and f" {pid} " in line for line in Path("/proc/locks").read_text().splitlines()
+    ):
+        time.sleep(0.01)
+
+
+def test_down_stops_waiting_at_once(emulate: Emulate, running: str) -> None:
+    process = emulate.start("down", running, "--out", emulate.out)
+    waits_in_flock(process.pid)
+    said_once(end(process, signal.SIGINT), signal.SIGINT)
+
+
+# --- In the background ----------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_start_in_the_background_is_called_off(
+    emulate: Emulate, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Many tasks, so that it is most likely not up yet; if it is, it stays, and that is said."""
+    path = scenario(tmp_path, FOREVER)
+    process = up(emulate, path, own("cut"), "-d", "--set", "cluster.worker=40")
+    log = emulate.out / own("cut") / "emulate.log"
+    while not (log.is_file() and "record in" in log.read_text()):
+        assert process.poll() is None
+        time.sleep(0.001)
+    done = end(process, number)
+    if done.returncode == 0:  # it was up before that
+        assert f"{own('cut')} is up" in done.stderr
+        assert emulate("down", own("cut"), "--out", emulate.out).returncode == 0
+    else:
+        said_once(done, number)
+        assert "the run in the background was stopped" in done.stderr
+    assert left("process", own("cut")) == []
+    assert whole(emulate.out / own("cut"))["outcome"] == "interrupted"
+
+
+@BOTH
+def test_a_start_in_the_background_that_came_to_nothing_leaves_nothing(
+    emulate: Emulate, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = up(emulate, scenario(tmp_path, FOREVER), own("cut"), "-d")
+    while not (emulate.out / own("cut") / "emulate.log").exists():
+        assert process.poll() is None
+    said_once(end(process, number), number)
+    assert not (emulate.out / own("cut")).exists()
+    assert left("process", own("cut")) == []
+
+
+# --- Nobody reads ---------------------------------------------------------------------------------
+
+PRINTS = "while :; do echo tick; sleep 0.05; done"
+
+
+def unread(process: subprocess.Popen[str], texts: str) -> str:
+    """Read until a line has the text, then no more, as `head` does; return what stderr had."""
+    assert process.stdout is not None
+    while texts not in process.stdout.readline():
+        pass
+    process.stdout.close()
+    assert process.stderr is not None
+    return process.stderr.read()
+
+
+def test_who_follows_ends_once_nobody_reads(emulate: Emulate, tmp_path: Path) -> None:
+    run_id = own("cut")
+    run = up(emulate, scenario(tmp_path, PRINTS), run_id)
+    wait_for_line(run, UP, "worker-0 | tick")
+    process = emulate.start("logs", "-f", run_id, "--out", emulate.out)
+    assert unread(process, "tick") == ""
+    assert process.wait(timeout=60) == 0
+    assert end(run, signal.SIGINT).returncode == 130
+
+
+def test_a_run_that_nobody_reads_of_comes_to_its_end(emulate: Emulate, tmp_path: Path) -> None:
+    process = up(emulate, scenario(tmp_path), own("cut"), "--json")
+    for stream in (process.stderr, process.stdout):
+        assert stream is not None
+        stream.close()
+    assert process.wait(timeout=60) == 0
+    assert whole(emulate.out / own("cut"))["verdict"] == "ok"
+
+
+def test_what_is_left_unread_at_the_end_is_no_complaint(emulate: Emulate) -> None:
+    process = emulate.start("runs", "--json", "--out", emulate.out)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    assert process.stderr is not None
+    assert "Exception ignored" not in process.stderr.read()
+
+
+# --- While an image is built ----------------------------------------------------------------------
+
+
+@pytest.mark.docker
+@BOTH
+@pytest.mark.parametrize("command", ["up", "up -d"])
+def test_a_build_leaves_no_container_and_no_stage(
+    emulate: Emulate,
+    tmp_path: Path,
+    docker_engine: DockerEngine,
+    tiny_image: str,
+    command: str,
+    number: signal.Signals,
+) -> None:
+    mark = uuid.uuid4().hex
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {tiny_image} AS builder\nLABEL emulator.stage=builder mark={mark}\n"
+        f"RUN echo one\nRUN echo {mark} && sleep 600\n"
+        f"FROM {tiny_image}\nCOPY --from=builder /etc/hostname /here\n"
+    )
+    path = scenario(tmp_path, image={"dockerfile": "Dockerfile"})
+    api = docker_engine.api
+    with_mark = {"label": f"mark={mark}"}
+    events = api.events(decode=True, filters={"event": "start", **with_mark})
+    process = emulate.start(
+        *command.split(), path, "--engine", "docker", "--out", emulate.out, "--run-id", own("cut")
+    )
+    for event in events:
+        if "sleep 600" in str(api.inspect_container(event["id"])["Config"]["Cmd"]):
+            break
+    events.close()
+    done = end(process, number)
+    said_once(done, number)
+    assert api.containers(all=True, filters=with_mark) == []
+    with (user_cache_path("emulator") / "locks" / "builds.lock").open("w") as builds:
+        fcntl.flock(builds, fcntl.LOCK_EX)  # of builds at once the last one removes the stages
+        assert api.images(all=True, filters=with_mark) == []
+    assert not (emulate.out / own("cut")).exists()

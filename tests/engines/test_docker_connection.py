@@ -1,0 +1,160 @@
+"""Where a Docker engine is looked for, how long, and what comes of it where none answers."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from emulator.engines import choose
+from emulator.engines.docker_connection import CALL_WITHIN
+from emulator.errors import EngineMissing
+from tests.conftest import Emulate
+from tests.engines.listeners import ANSWERS, instead_of_docker, listening, run_python
+
+BOUND = 5
+SLACK = 15
+"""Seconds that a busy machine adds; without a bound it were two minutes."""
+
+
+@pytest.mark.parametrize("place", ["tcp", "unix"])
+@pytest.mark.parametrize("kind", list(ANSWERS))
+def test_whoever_listens_and_is_no_engine_is_said_within_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
+) -> None:
+    where = "tcp" if place == "tcp" else str(tmp_path / "s")
+    with listening(where, ANSWERS[kind]) as host:
+        monkeypatch.setenv("DOCKER_HOST", host)
+        for engine in ("docker",) if kind == "silent" else ("docker", "auto"):
+            began = time.monotonic()
+            with pytest.raises(EngineMissing, match=f"No Docker engine answers at .*{host[6:]}"):
+                choose(engine)
+            assert time.monotonic() - began < BOUND + SLACK
+        if kind == "silent":
+            assert time.monotonic() - began >= BOUND
+    gc.collect()  # a socket that is still open would warn of itself, and warnings are errors
+
+
+def test_an_engine_that_sends_a_byte_now_and_then_is_not_waited_for_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """
+import socket, sys, time
+one = socket.socket(socket.AF_UNIX); one.bind(sys.argv[1]); one.listen()
+print("up", flush=True)
+client, _ = one.accept()
+while True:
+    client.sendall(b"H"); time.sleep(1)
+"""
+    path = str(tmp_path / "s")
+    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as drips:
+        assert drips.stdout is not None
+        assert drips.stdout.readline() == b"up\n"
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+        began = time.monotonic()
+        with pytest.raises(EngineMissing, match="nothing came within 5 s"):
+            choose("docker")
+        assert time.monotonic() - began < BOUND + SLACK
+        drips.kill()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "up quickstart",
+        "plan quickstart",
+        "up -d quickstart",
+        "build network",
+        "up ps-loss --vary seed=1,2",
+    ],
+)
+def test_every_command_that_needs_an_engine_has_the_same_bound(
+    emulate: Emulate, tmp_path: Path, command: str
+) -> None:
+    with listening(str(tmp_path / "s"), b"") as host:
+        began = time.monotonic()
+        done = emulate(*command.split(), env={"DOCKER_HOST": host}, cwd=tmp_path)
+        took = time.monotonic() - began
+    assert done.returncode == 4, done.stderr
+    assert f"No Docker engine answers at {host}, which DOCKER_HOST names" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert took < BOUND + SLACK
+    assert not list(tmp_path.glob("runs/*/plan.json"))
+
+
+@pytest.mark.parametrize("command", ["ps", "clean --dry-run", "doctor --json"])
+def test_commands_that_look_at_every_engine_say_that_one_did_not_answer(
+    emulate: Emulate, tmp_path: Path, command: str
+) -> None:
+    with listening(str(tmp_path / "s"), b"") as host:
+        began = time.monotonic()
+        done = emulate(*command.split(), env={"DOCKER_HOST": host}, cwd=tmp_path)
+        took = time.monotonic() - began
+    assert "no docker engine answers" in (done.stderr + done.stdout).lower()
+    assert "Traceback" not in done.stderr
+    assert took < BOUND + SLACK
+    if "doctor" in command:
+        (docker,) = (one for one in json.loads(done.stdout) if one["what"] == "Docker engine")
+        assert docker["status"] == "missing"
+        assert host in docker["found"]
+
+
+# --- Which engine `auto` is ---------------------------------------------------------------------
+
+CHOOSE = "from emulator.engines import choose; print(choose('auto').name)"
+
+
+def test_auto_is_processes_where_no_engine_is_configured_and_says_so() -> None:
+    done = run_python(CHOOSE, instead_of_docker())
+    assert done.stdout == "process\n", done.stderr
+    assert done.stderr == "no Docker engine answers; tasks run as processes on this machine\n"
+
+
+@pytest.mark.parametrize("kind", ["silent", "closes"])
+def test_who_listens_on_the_default_socket_must_answer(tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / "s")
+    with listening(path, ANSWERS[kind]):
+        done = run_python(CHOOSE, instead_of_docker(path))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "EngineMissing: No Docker engine answers (" in done.stderr
+
+
+@pytest.mark.parametrize("variable", ["DOCKER_HOST", "DOCKER_CONTEXT", "current"])
+@pytest.mark.parametrize("there", [True, False])
+def test_who_is_named_must_answer(tmp_path: Path, variable: str, there: bool) -> None:
+    host = f"unix://{tmp_path / 'nobody.sock'}"
+    config = {"currentContext": "mine"} if variable == "current" else {}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    env = {"DOCKER_CONFIG": str(tmp_path)}
+    if variable == "DOCKER_HOST":
+        env["DOCKER_HOST"] = host
+    elif variable == "DOCKER_CONTEXT":
+        env["DOCKER_CONTEXT"] = "mine"
+    if there and variable != "DOCKER_HOST":
+        from docker.context.config import get_context_id
+
+        folder = tmp_path / "contexts" / "meta" / get_context_id("mine")
+        folder.mkdir(parents=True)
+        meta = {"Name": "mine", "Metadata": {}, "Endpoints": {"docker": {"Host": host}}}
+        (folder / "meta.json").write_text(json.dumps(meta))
+    done = run_python(CHOOSE, [], **env)
+    assert done.stdout == ""
+    assert "EngineMissing: No Docker engine answers at" in done.stderr
+    named_by = "which DOCKER" if variable.startswith("DOCKER") else "which the "
+    assert named_by in done.stderr
+
+
+@pytest.mark.docker
+def test_an_engine_that_answered_has_longer_for_its_calls(docker_engine: object) -> None:
+    from emulator.engines.docker_connection import connect
+
+    client = connect()
+    assert client.timeout == CALL_WITHIN
+    client.close()

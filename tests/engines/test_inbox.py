@@ -1,0 +1,55 @@
+"""The inbox: lines wait for room, by their number and by their length; nothing else waits."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from emulator.engines import base
+from emulator.engines.base import Exited, Inbox, Line
+
+
+def fill(inbox: Inbox, line: Line, count: int) -> threading.Thread:
+    """Put lines into it on a thread, as an engine does."""
+
+    def prints() -> None:
+        for _ in range(count):
+            inbox.put(line)
+
+    thread = threading.Thread(target=prints, name="prints", daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(("length", "room"), [(0, 20), (10, 20), (100, 10), (5000, 1)])
+def test_who_prints_faster_than_it_is_read_waits(
+    monkeypatch: pytest.MonkeyPatch, length: int, room: int
+) -> None:
+    monkeypatch.setattr(base, "LINES_WAITING", 20)
+    monkeypatch.setattr(base, "CHARACTERS_WAITING", 1000)
+    inbox, line = Inbox(), Line("worker-0", 0.0, "x" * length)
+    first = fill(inbox, line, room)
+    first.join(60)
+    assert not first.is_alive()
+    more = fill(inbox, line, 100)
+    more.join(0.05)
+    assert inbox._lines == room
+    for _ in range(room + 100):
+        assert inbox.get(timeout=60) == line
+    more.join(60)
+    assert not more.is_alive()
+    assert inbox.empty()
+    assert (inbox._lines, inbox._characters) == (0, 0)
+
+
+def test_a_full_inbox_takes_all_that_is_no_line_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "LINES_WAITING", 1)
+    inbox = Inbox()
+    inbox.put(Line("worker-0", 0.0, "a"))
+    prints = fill(inbox, Line("worker-0", 0.0, "b"), 1)
+    end = Exited("worker-1", 0.0, 0)
+    inbox.put(end)  # in this thread: it would stand still for ever
+    assert prints.is_alive()
+    assert [inbox.get(timeout=60) for _ in range(2)][1] == end
+    assert inbox.get(timeout=60).text == "b"

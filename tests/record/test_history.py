@@ -1,0 +1,84 @@
+"""When things happened; every expected time was worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.record.history import as_it_happened
+from tests.histories import Told, ended, happened, history, restart, step, written
+
+
+def times(told: Sequence[Told]) -> list[tuple[str, float]]:
+    return [(entry.event, entry.t) for entry in history(told)]
+
+
+def test_what_the_engine_stamps_happened_at_its_stamp() -> None:
+    told = [happened(0, "start", "a"), step(9, "a", 1, late=-7), ended(9, "a", 0, late=-4)]
+    assert times([*told, happened(9, "job")]) == [
+        ("start", 0),
+        ("step", 2),
+        ("exit", 5),
+        ("job", 9),
+    ]
+
+
+def test_nothing_happens_after_it_was_read() -> None:
+    assert times([happened(0, "run"), step(3, "a", 1, late=2)]) == [("run", 0), ("step", 3)]
+
+
+def test_nothing_happens_before_its_task_is_started_or_has_its_last_event() -> None:
+    told = [happened(4, "start", "a"), step(9, "a", 1, late=-6), step(9, "b", 1, late=-6)]
+    assert times(told) == [("step", 3), ("start", 4), ("step", 4)]
+    told = [happened(0, "start", "a"), step(9, "a", 1, late=-2), step(9, "a", 2, late=-5)]
+    assert times(told) == [("start", 0), ("step", 7), ("step", 7)]
+
+
+def test_a_task_runs_before_it_ends() -> None:
+    """Its end was stamped before the engine had answered that it was started."""
+    told = [happened(0, "start", "a"), happened(2, "running", "a"), ended(2, "a", 0, late=-1)]
+    assert times(told) == [("start", 0), ("running", 2), ("exit", 2)]
+
+
+def test_a_restart_begins_anew() -> None:
+    told = [happened(0, "start", "a"), ended(5, "a", 1), restart(5, "a"), happened(6, "start", "a")]
+    assert times([*told, step(9, "a", 1, late=-5)])[-1] == ("step", 6)
+
+
+@pytest.mark.parametrize("jump", [-3600, 3600])
+def test_a_clock_that_is_set_while_a_run_is_under_way_moves_nothing(jump: int) -> None:
+    """Both clocks are of one machine: an event of ours shows by how much it was set."""
+    told = [happened(0, "run"), happened(1, "start", "a"), step(5, "a", 1, late=-1)]
+    after = [happened(10, "stop", "b"), step(12, "a", 2, late=-1), step(13, "a", 3, late=-1)]
+    for entry in after:
+        entry[3]["late"] = entry[3].get("late", 0) + jump
+    assert [t for event, t in times([*told, *after]) if event == "step"] == [4, 11, 12]
+
+
+TIMES = st.integers(0, 50_000).map(lambda millis: millis / 1000)
+LATE = st.integers(-60_000, 60_000).map(lambda millis: millis / 1000)
+EVENTS = st.one_of(
+    st.builds(step, TIMES, st.sampled_from("ab"), st.just(1), late=LATE),
+    st.builds(ended, TIMES, st.sampled_from("ab"), st.just(0), late=LATE),
+    st.builds(
+        happened,
+        TIMES,
+        st.sampled_from(["start", "running", "stop", "fault"]),
+        st.sampled_from("ab"),
+    ),
+)
+
+
+@given(st.lists(EVENTS, max_size=20))
+def test_times_are_in_order_and_never_later_than_what_was_written(told: list[Told]) -> None:
+    entries = written(sorted(told, key=lambda one: one[0]))
+    found = as_it_happened(entries)
+    assert [entry.t for entry in found] == sorted(entry.t for entry in found)
+    read = {entry.n: entry.t for entry in entries}
+    assert all(0 <= entry.t <= read[entry.n] for entry in found)
+    for task in "ab":
+        own = [e.n for e in found if e.task == task and e.event in ("step", "exit", "start")]
+        assert own == sorted(own)  # each task's own story keeps its order

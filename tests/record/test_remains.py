@@ -1,0 +1,226 @@
+"""What is deleted in a run folder besides the tasks' folders: the API's files, a log of nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.record.lock import LOCK
+from emulator.record.remains import (
+    LOG,
+    PORT,
+    SOCKET,
+    TEMPORARY,
+    TOKEN,
+    header,
+    never_began,
+    remains,
+    remove_never_began,
+    remove_remains,
+)
+
+RUN = "run-1"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / RUN
+    path.mkdir()
+    (path / "plan.json").write_text(json.dumps({"run_id": RUN}))
+    return path
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where temporary folders are made; as short as a socket's path must be."""
+    with tempfile.TemporaryDirectory() as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        yield Path(short)
+
+
+def bound(path: Path) -> Path:
+    """Leave a socket as a killed process does."""
+    with socket.socket(socket.AF_UNIX) as one:
+        # A short path to it, however deep the folder lies.
+        here = os.open(path.parent, os.O_RDONLY)
+        one.bind(f"/proc/self/fd/{here}/{path.name}")
+        os.close(here)
+    return path
+
+
+def test_the_files_of_the_api_are_removed(folder: Path) -> None:
+    bound(folder / SOCKET)
+    (folder / PORT).write_text("4000")
+    (folder / TOKEN).write_text("secret")
+    there = [folder / SOCKET, folder / PORT, folder / TOKEN]
+    assert remains(folder, RUN) == there
+    assert remove_remains(folder, RUN) == there
+    assert os.listdir(folder) == ["plan.json"]
+
+
+def test_they_stay_in_a_folder_that_is_no_runs(folder: Path) -> None:
+    bound(folder / SOCKET)
+    (folder / "plan.json").unlink()
+    assert remove_remains(folder, RUN) == []
+    assert os.path.lexists(folder / SOCKET)
+
+
+def test_what_has_their_names_and_is_something_else_stays(folder: Path) -> None:
+    (folder / SOCKET).write_text("mine")
+    (folder / PORT).mkdir()
+    (folder / TOKEN).symlink_to("plan.json")
+    assert remains(folder, RUN) == []
+    assert remove_remains(folder, RUN) == []
+    assert sorted(os.listdir(folder)) == sorted(["plan.json", SOCKET, PORT, TOKEN])
+
+
+def test_a_long_paths_socket_goes_with_its_temporary_folder(folder: Path, temporary: Path) -> None:
+    short = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+    (folder / SOCKET).symlink_to(bound(short / SOCKET))
+    assert remove_remains(folder, RUN) == [folder / SOCKET]
+    assert os.listdir(folder) == ["plan.json"]
+    assert os.listdir(temporary) == []
+
+
+def _more_in_it(short: Path) -> None:
+    (short / "file").write_text("mine")
+
+
+def _open_to_others(short: Path) -> None:
+    short.chmod(0o755)
+
+
+def _no_socket(short: Path) -> None:
+    (short / SOCKET).unlink()
+    (short / SOCKET).write_text("mine")
+
+
+def _a_link(short: Path) -> None:
+    short.rename(f"{short}-2")
+    short.symlink_to(f"{short}-2")
+
+
+@pytest.mark.parametrize("change", [_more_in_it, _open_to_others, _no_socket, _a_link])
+def test_what_a_link_leads_to_is_removed_only_where_it_looks_like_ours(
+    folder: Path, temporary: Path, change: Callable[[Path], None]
+) -> None:
+    short = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+    (folder / SOCKET).symlink_to(bound(short / SOCKET))
+    change(short)
+    assert remove_remains(folder, RUN) == [folder / SOCKET]
+    assert os.path.lexists(short / SOCKET)
+
+
+@pytest.mark.parametrize("name", ["other-x", TEMPORARY])
+def test_a_link_to_somewhere_else_is_removed_alone(
+    folder: Path, temporary: Path, tmp_path: Path, name: str
+) -> None:
+    # Another name in the right place, or the right name in another place.
+    elsewhere = (temporary if name == "other-x" else tmp_path) / name
+    elsewhere.mkdir(mode=0o700)
+    (folder / SOCKET).symlink_to(bound(elsewhere / SOCKET))
+    assert remove_remains(folder, RUN) == [folder / SOCKET]
+    assert (elsewhere / SOCKET).is_socket()
+
+
+# --- Runs that never began ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """What `up -d` leaves that was killed before there was a plan."""
+    path = tmp_path / "runs" / RUN
+    path.mkdir(parents=True)
+    (path / LOG).write_text(header(RUN) + "building an image\n")
+    return path
+
+
+def test_a_folder_that_up_made_and_where_nothing_began_is_removed(begun: Path) -> None:
+    (begun / "logs").mkdir()
+    for name in (LOCK, "history.jsonl", "scenario.yaml", "plan.partial"):
+        (begun / name).touch()
+    assert never_began(begun.parent) == [begun]
+    assert remove_never_began(begun)
+    assert os.listdir(begun.parent) == []
+
+
+def _no_log(begun: Path) -> None:
+    (begun / LOG).unlink()
+
+
+def _another_log(begun: Path) -> None:
+    (begun / LOG).write_text("mine\n")
+
+
+def _the_log_of_another(begun: Path) -> None:
+    (begun / LOG).write_text(header("run-2"))
+
+
+def _a_log_that_is_a_link(begun: Path) -> None:
+    (begun / LOG).rename(begun.parent / LOG)
+    (begun / LOG).symlink_to(begun.parent / LOG)
+
+
+def _a_plan(begun: Path) -> None:
+    (begun / "plan.json").write_text("{}")
+
+
+def _a_file(begun: Path) -> None:
+    (begun / "notes").write_text("mine")
+
+
+def _a_log_of_a_task(begun: Path) -> None:
+    (begun / "logs").mkdir()
+    (begun / "logs" / "worker-0.log").write_text("mine")
+
+
+def _a_history(begun: Path) -> None:
+    (begun / "history.jsonl").write_text("{}\n")
+
+
+def _a_folder_by_the_name(begun: Path) -> None:
+    (begun / LOCK).mkdir()
+
+
+def _a_name_that_is_no_runs(begun: Path) -> None:
+    (begun / LOG).write_text(header("Run_1"))
+    begun.rename(begun.parent / "Run_1")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _no_log,
+        _another_log,
+        _the_log_of_another,
+        _a_log_that_is_a_link,
+        _a_plan,
+        _a_file,
+        _a_log_of_a_task,
+        _a_history,
+        _a_folder_by_the_name,
+        _a_name_that_is_no_runs,
+    ],
+)
+def test_any_other_folder_stays_as_it_is(begun: Path, change: Callable[[Path], None]) -> None:
+    change(begun)
+    (folder,) = (path for path in begun.parent.iterdir() if path.is_dir())
+    before = sorted(path.name for path in folder.rglob("*"))
+    removed = [path for path in never_began(begun.parent) if remove_never_began(path)]
+    assert removed == []
+    assert sorted(path.name for path in folder.rglob("*")) == before
+
+
+def test_a_folder_that_somebody_is_at_work_on_stays(begun: Path) -> None:
+    with (begun / LOG).open() as log:
+        fcntl.flock(log, fcntl.LOCK_EX)  # `up -d` has it until its run is over
+        assert never_began(begun.parent) == []
+        assert not remove_never_began(begun)
+    assert remove_never_began(begun)

@@ -1,0 +1,234 @@
+"""Only the folders that a run made are deleted, and no link leads out of its run folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emulator.errors import RecordError, UsageError
+from emulator.record.remains import remains, remove_remains
+from emulator.record.scratch import MARKER, Scratch, is_run_folder
+
+RUN = "run-1"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run folder with its plan."""
+    return run_folder(tmp_path / "runs" / RUN)
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    """A folder of somebody else, with a file in it."""
+    path = tmp_path / "precious"
+    (path / "worker-0").mkdir(parents=True)
+    (path / "worker-0" / "file").write_text("years of work")
+    return path
+
+
+def run_folder(path: Path, run_id: str = RUN) -> Path:
+    path.mkdir(parents=True)
+    (path / "plan.json").write_text(json.dumps({"run_id": run_id}))
+    return path
+
+
+def untouched(precious: Path) -> bool:
+    return (precious / "worker-0" / "file").read_text() == "years of work"
+
+
+def test_what_a_run_made_is_deleted_with_all_that_is_in_it(folder: Path) -> None:
+    scratch = Scratch.make(folder, RUN)
+    (scratch.home("worker-0") / "deep").mkdir(parents=True)
+    (folder / "shared" / "model").write_text("weights")
+    os.mkfifo(folder / "work" / "worker-0.out")
+    assert remains(folder, RUN) == [folder / "work", folder / "shared"]
+    assert scratch.remove() == 2
+    assert sorted(os.listdir(folder)) == ["plan.json", MARKER]
+    assert remains(folder, RUN) == []
+    assert scratch.remove() == 0
+
+
+def test_whoever_comes_later_deletes_the_same(folder: Path) -> None:
+    Scratch.make(folder, RUN)
+    assert remove_remains(folder, RUN) == [folder / "work", folder / "shared"]
+
+
+@pytest.mark.parametrize("name", ["work", "shared", MARKER])
+def test_what_was_there_before_the_run_is_refused_and_stays(
+    folder: Path, precious: Path, name: str
+) -> None:
+    path = folder / name
+    puts: list[Callable[[], object]] = [
+        lambda: path.mkdir(),
+        lambda: path.write_text("mine"),
+        lambda: path.symlink_to(precious),
+        lambda: path.symlink_to("nowhere"),
+    ]
+    for put in puts:
+        put()
+        with pytest.raises(UsageError, match=f"{name} is there already, and this run did not"):
+            Scratch.make(folder, RUN)
+        assert remove_remains(folder, RUN) == []
+        assert os.path.lexists(folder / name)
+        assert sorted(os.listdir(folder)) == sorted(["plan.json", name])
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    assert untouched(precious)
+
+
+def _no_plan(folder: Path) -> None:
+    (folder / "plan.json").unlink()
+
+
+def _a_plan_of_another(folder: Path) -> None:
+    (folder / "plan.json").write_text(json.dumps({"run_id": "run-2"}))
+
+
+def _a_plan_that_is_a_link(folder: Path) -> None:
+    shutil.move(folder / "plan.json", folder.parent / "plan.json")
+    (folder / "plan.json").symlink_to(folder.parent / "plan.json")
+
+
+def _a_plan_that_is_a_pipe(folder: Path) -> None:
+    (folder / "plan.json").unlink()
+    os.mkfifo(folder / "plan.json")
+
+
+def _a_plan_without_end(folder: Path) -> None:
+    (folder / "plan.json").write_bytes(b"")
+    os.truncate(folder / "plan.json", 2**40)  # a hole: it takes no room on the disk
+
+
+def _a_plan_that_is_none(folder: Path) -> None:
+    (folder / "plan.json").write_bytes(b"[" * 100_000)
+
+
+def _no_marker(folder: Path) -> None:
+    (folder / MARKER).unlink()
+
+
+def _a_marker_of_another(folder: Path) -> None:
+    marker = json.loads((folder / MARKER).read_text())
+    (folder / MARKER).write_text(json.dumps({**marker, "run_id": "run-2"}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _no_plan,
+        _a_plan_of_another,
+        _a_plan_that_is_a_link,
+        _a_plan_that_is_a_pipe,
+        _a_plan_without_end,
+        _a_plan_that_is_none,
+        _no_marker,
+        _a_marker_of_another,
+    ],
+)
+def test_without_proof_nothing_is_deleted(folder: Path, change: Callable[[Path], None]) -> None:
+    scratch = Scratch.make(folder, RUN)
+    (folder / "shared" / "file").write_text("mine")
+    change(folder)
+    assert remains(folder, RUN) == []
+    assert remove_remains(folder, RUN) == []
+    assert scratch.remove() == 0
+    assert (folder / "shared" / "file").read_text() == "mine"
+
+
+def test_a_folder_that_was_renamed_or_copied_is_nobodys(folder: Path) -> None:
+    Scratch.make(folder, RUN)
+    copy = folder.parent / "run-2"
+    shutil.copytree(folder, copy)
+    assert remove_remains(copy, "run-2") == []
+    assert remove_remains(copy, RUN) == []
+    elsewhere = folder.parent / "elsewhere" / RUN  # the name fits, the folders are others
+    shutil.copytree(folder, elsewhere)
+    assert remove_remains(elsewhere, RUN) == []
+    assert (elsewhere / "work").is_dir()
+
+
+def test_a_link_to_a_run_folder_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    Scratch.make(folder, RUN)
+    link = tmp_path / RUN
+    link.symlink_to(folder)
+    assert not is_run_folder(link, RUN)
+    assert remove_remains(link, RUN) == []
+    assert (folder / "work").is_dir()
+
+
+def test_a_folder_that_was_replaced_by_a_link_is_left_alone(folder: Path, precious: Path) -> None:
+    scratch = Scratch.make(folder, RUN)
+    (folder / "work").rmdir()
+    (folder / "work").symlink_to(precious)
+    assert scratch.remove() == 1  # shared
+    assert untouched(precious)
+    scratch.remove_home("worker-0")
+    assert untouched(precious)
+    with pytest.raises(RecordError, match="work is not the folder that the run made"):
+        scratch.home("worker-0")
+
+
+def test_a_folder_that_was_replaced_by_another_is_left_alone(folder: Path, precious: Path) -> None:
+    scratch = Scratch.make(folder, RUN)
+    (folder / "work").rename(folder / "mine")
+    precious.rename(folder / "work")
+    assert scratch.remove() == 1
+    scratch.remove_home("worker-0")
+    assert untouched(folder / "work")
+
+
+def test_links_in_a_folder_are_deleted_and_what_they_lead_to_is_not(
+    folder: Path, precious: Path
+) -> None:
+    scratch = Scratch.make(folder, RUN)
+    (folder / "work" / "worker-0").symlink_to(precious)
+    (folder / "shared" / "deep").mkdir()
+    (folder / "shared" / "deep" / "link").symlink_to(precious / "worker-0")
+    scratch.remove_home("worker-0")
+    assert not os.path.lexists(folder / "work" / "worker-0")
+    assert scratch.remove() == 2
+    assert untouched(precious)
+
+
+def test_this_system_deletes_by_open_directories() -> None:
+    assert shutil.rmtree.avoids_symlink_attacks
+
+
+def test_what_is_mounted_in_a_folder_is_not_emptied(folder: Path, precious: Path) -> None:
+    scratch = Scratch.make(folder, RUN)
+    point = folder / "shared" / "a point"
+    point.mkdir()
+    command = ["mount", "--bind", str(precious), str(point)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a folder")
+    try:
+        for remove in (scratch.remove, lambda: remove_remains(folder, RUN)):
+            with pytest.raises(RecordError, match=r"shared is left as it is: .*/a point\. Unmount"):
+                remove()
+        assert untouched(precious)
+    finally:
+        subprocess.run(["umount", str(point)], check=True)
+    assert scratch.remove() == 1
+    assert untouched(precious)
+
+
+def test_a_run_that_was_killed_while_it_made_its_folders_leaves_empty_ones(folder: Path) -> None:
+    (folder / MARKER).write_text(json.dumps({"run_id": RUN}))  # as it is before they are made
+    (folder / "work").mkdir()
+    assert remains(folder, RUN) == [folder / "work"]
+    assert remove_remains(folder, RUN) == [folder / "work"]
+    (folder / "shared").mkdir()
+    (folder / "shared" / "file").write_text("mine")
+    assert remove_remains(folder, RUN) == []
+    assert (folder / "shared" / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("path", ["/", "/dev", "/proc/self", "gone", "a\0b"])
+def test_any_path_may_be_asked_about(path: str) -> None:
+    assert not is_run_folder(Path(path), RUN)

@@ -1,0 +1,126 @@
+"""Text that programs print, as it is shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from emulator.report.text import printable, shown_line
+from tests.conftest import Emulate, own
+from tests.terminals import Terminal
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("a\x00b\x08c\rd", "abcd"),
+        ("lone \ud800 surrogate", "lone  surrogate"),
+        ("tab\tand\nline", "tab\tand\nline"),
+        ("füße 步", "füße 步"),
+    ],
+)
+def test_what_is_no_character_to_look_at_is_left_out(printed: str, shown: str) -> None:
+    assert printable(printed) == shown
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("plain", "plain"),
+        ("a\tb", "a\tb"),
+        ("1/9\r2/9\r", "2/9"),
+        ("1/9\b\b\b2/9", "2/9"),
+        ("\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m\x1b[0m"),
+        ("\x1b[2J\x1b[3;4Hx\x1b[K", "x\x1b[0m"),
+        ("\x1b]0;title\x07x", "x\x1b[0m"),
+        ("\x1b]8;;http://a\x1b\\x", "x\x1b[0m"),
+        ("\x1b7\x1b8\x1bMx", "x\x1b[0m"),
+        ("bell\x07\x00\x9b2J", "bell2J"),
+        ("\x1b", "\x1b[0m"),
+        ("torn \x1b[3", "torn \x1b[0m"),
+        ("\x1b(0lqk", "lqk\x1b[0m"),
+        ("", ""),
+    ],
+)
+def test_what_moves_the_cursor_is_left_out(printed: str, shown: str) -> None:
+    assert shown_line(printed) == shown
+
+
+def test_a_line_of_letters_is_shown_as_it_is() -> None:
+    assert shown_line("step 12 of 400, loss 0.41 ▄▆") == "step 12 of 400, loss 0.41 ▄▆"
+
+
+# --- What a program prints, on a real terminal ----------------------------------------------------
+
+HOSTILE = (
+    r"\033]52;c;aGVsbG8=\007clipboard\n"
+    r"\033]0;evil\007title\n"
+    r"\033[2J\033[Hclear\n"
+    r"\033[31mcolour\033[0m\n"
+    r"\302\233\063\061mC1\n"
+    r'{"emulate": "step", "step": 9223372036854775807, "accuracy": 1e308}\n'
+)
+"""What printf turns into escape sequences, and a number of 309 digits."""
+SHOWN = ("clipboard", "title", "clear", "colour")
+CLIPBOARD_TITLE_AND_CURSOR = (b"\x1b]", b"\x1b[2J", b"\x1b[H", b"\xc2\x9b")
+
+
+@pytest.fixture
+def hostile(emulate: Emulate, tmp_path: Path) -> list[str]:
+    """Return the arguments that run a program with hostile output."""
+    program = {"command": ["sh", "-c", f"printf '%b' '{HOSTILE}'"]}
+    scenario = {
+        "name": "hostile",
+        "framework": "none",
+        "image": "none",
+        "program": program,
+        "cluster": {"worker": 1},
+        "expect": {"accuracy": 0.5, "final_step": 1},
+    }
+    path = tmp_path / "hostile.yaml"
+    path.write_text(json.dumps(scenario))
+    return [str(path), "--engine=process", f"--out={emulate.out}", f"--run-id={own('hostile')}"]
+
+
+def on_a_terminal(*command: str) -> Terminal:
+    terminal = Terminal(command, columns=120)
+    try:
+        assert terminal.finish() == 0, terminal.all
+    finally:
+        terminal.close()
+    return terminal
+
+
+@pytest.mark.parametrize("how", [["--plain"], []])
+def test_escapes_of_a_program_do_not_reach_the_terminal(
+    emulate: Emulate, hostile: list[str], how: list[str]
+) -> None:
+    up = on_a_terminal(*emulate.command, "up", *hostile, *how)
+    run = own("hostile")
+    logs = on_a_terminal(*emulate.command, "logs", run, f"--out={emulate.out}")
+    for terminal in [up, logs]:
+        own_escapes = () if terminal is logs or how else (b"\x1b[2J", b"\x1b[H")  # of the panel
+        for sequence in CLIPBOARD_TITLE_AND_CURSOR:
+            assert sequence not in terminal.raw or sequence in own_escapes
+        assert all(text in terminal.all for text in SHOWN)
+        assert b"\x1b[31mcolour" in terminal.raw
+    kept = (emulate.out / run / "logs" / "worker-0.log").read_bytes()
+    assert b"\x1b]52;c;aGVsbG8=\x07clipboard\n" in kept
+
+
+def test_a_number_of_309_digits_is_shown_with_an_exponent(
+    emulate: Emulate, hostile: list[str]
+) -> None:
+    shown = on_a_terminal(*emulate.command, "up", *hostile, "--plain").all
+    assert "accuracy 1e+308" in shown
+    folder = emulate.out / own("hostile")
+    texts = [shown, *((folder / name).read_text() for name in ("report.md", "junit.xml"))]
+    assert not [found for text in texts for found in re.findall(r"\d{30,}", text)]
+    page = re.sub(r"<script.*?</script>", "", (folder / "report.html").read_text(), flags=re.DOTALL)
+    assert "1e+308" in page
+    assert not re.findall(r"\d{30,}", page)

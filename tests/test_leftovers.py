@@ -1,0 +1,444 @@
+"""Whoever removes a run holds its lock, and deletes nothing but what the run has made."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from emulator import background, leftovers
+from emulator.broker import Capacity, Claim, Need
+from emulator.broker.claims import Run
+from emulator.engines.base import Inbox
+from emulator.engines.docker import DockerEngine
+from emulator.engines.process import ProcessEngine
+from emulator.errors import InUse, UsageError
+from emulator.plan import make_plan
+from emulator.record.folder import Record
+from emulator.record.lock import LOCK, held, is_live
+from emulator.record.remains import LOG, SOCKET
+from emulator.run import attach
+from emulator.scenario.model import Program, Role, Scenario
+from emulator.testing.recovering import recover
+from tests.conftest import Emulate, end, going_on, left, own, wait_for_line
+
+RUN = own("left")
+RUNNING = "all tasks are running"
+TAKES_THE_LOCK = """
+import sys
+from pathlib import Path
+from emulator.record.lock import acquire, lock_of
+lock = lock_of(Path(sys.argv[1]))
+acquire(lock)
+print("taken", flush=True)
+sys.stdin.readline()
+"""
+
+
+def write(tmp_path: Path, image: str, command: str = "echo up; sleep 1000", env: str = "") -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        f"name: left\nframework: none\nimage: {image}\n"
+        f"program: {{command: [sh, -c, {json.dumps(command)}]{env}}}\ncluster: {{worker: 1}}\n"
+    )
+    return path
+
+
+def killed(emulate: Emulate, path: Path, engine: str = "process", *until: str) -> Path:
+    """Start a run, kill its emulator; return its folder."""
+    process = emulate.start(
+        "up", path, "--engine", engine, "--out", emulate.out, "--run-id", RUN, "--plain"
+    )
+    wait_for_line(process, RUNNING, *(until or ("worker-0 | up",)))
+    end(process, signal.SIGKILL)
+    return emulate.out / RUN
+
+
+@contextlib.contextmanager
+def taken_by_another(folder: Path) -> Iterator[None]:
+    """Have another process take a run over: it holds the lock as `attach` does."""
+    with subprocess.Popen(
+        [sys.executable, "-c", TAKES_THE_LOCK, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "taken\n"
+        yield
+        process.stdin.close()
+
+
+@pytest.fixture
+def then(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Have something happen once, right after it was decided that a run is dead."""
+
+    def when_decided(do: Callable[[], object]) -> None:
+        done = list[bool]()
+
+        def taking(folder: Path, *, make: bool) -> contextlib.AbstractContextManager[None]:
+            if not done and folder.name == RUN:
+                assert not is_live(folder)  # so it was decided
+                done.append(True)
+                do()
+            return held(folder, make=make)
+
+        monkeypatch.setattr(leftovers, "held", taking)
+
+    return when_decided
+
+
+# --- Foreign data -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """Somebody's folder that has a `work` and a `shared`, as many have."""
+    for part in ("work", "shared"):
+        (tmp_path / "foreign" / part).mkdir(parents=True)
+        (tmp_path / "foreign" / part / "file").write_text("mine")
+    return tmp_path / "foreign"
+
+
+def untouched(foreign: Path) -> bool:
+    return all((foreign / part / "file").read_text() == "mine" for part in ("work", "shared"))
+
+
+def test_a_variable_of_a_scenario_is_no_path_to_write_or_delete(
+    tmp_path: Path, foreign: Path
+) -> None:
+    folder = tmp_path / "runs" / RUN
+    folder.mkdir(parents=True)
+    scenario = Scenario(
+        name="left",
+        framework="none",
+        image="none",
+        program=Program(command=["true"]),
+        cluster={"worker": Role(command=["sleep", "1000"])},
+    )
+    engine, inbox = ProcessEngine(), Inbox()
+    plan = make_plan(scenario, RUN, engine.site(RUN, folder))
+    lies = {
+        "EMULATOR_SHARED": str(foreign / "shared"),
+        "EMULATOR_FOLDER": str(foreign),
+        "EMULATOR_RUN": "other",
+    }
+    task = plan.tasks[0].model_copy(update={"env": {**plan.tasks[0].env, **lies}})
+    (folder / "plan.json").write_text(plan.model_dump_json())
+    with going_on(folder):
+        engine.prepare(plan, folder, inbox)
+        engine.start(task)
+        assert [thing.folder for thing in engine.find(RUN)] == [str(folder)]
+        assert engine.tear_down(RUN) == 3  # a process, work, shared
+    engine.close()
+    assert untouched(foreign)
+    assert not (folder / "work").exists()
+
+
+@pytest.mark.usefixtures("cleans_up")
+def test_clean_deletes_nothing_that_a_process_names(
+    emulate: Emulate, tmp_path: Path, foreign: Path
+) -> None:
+    lie = f"EMULATOR_FOLDER={foreign} EMULATOR_RUN=foreign"
+    command = f"{lie} sleep 1000 & {lie} setsid sleep 1000 & echo up; sleep 1000"
+    folder = killed(emulate, write(tmp_path, "none", command))
+    assert len(left("process", RUN)) == 4
+    done = emulate("clean", "--engine", "process", "--out", emulate.out)
+    assert done.returncode == 0, done.stderr
+    assert left("process", RUN) == []
+    assert untouched(foreign)
+    assert not (folder / "work").exists()
+    assert not (folder / "shared").exists()
+
+
+@pytest.mark.usefixtures("cleans_up")
+def test_clean_kills_what_names_a_folder_that_is_gone_and_deletes_nothing(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    folder = killed(emulate, write(tmp_path, "none"))
+    moved = folder.rename(tmp_path / "moved")
+    assert left("process", RUN)
+    assert emulate("clean", "--engine", "process", "--out", emulate.out).returncode == 0
+    assert left("process", RUN) == []
+    assert (moved / "work").is_dir()
+
+
+@pytest.mark.usefixtures("cleans_up")
+def test_clean_deletes_only_under_the_folder_of_runs_that_it_was_given(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    folder = killed(emulate, write(tmp_path, "none"))
+    emulate("clean", "--engine", "process", "--out", tmp_path / "others")
+    assert left("process", RUN) == []
+    assert (folder / "work").is_dir()
+    emulate("clean", "--engine", "process", "--out", emulate.out)
+    assert not (folder / "work").exists()
+
+
+def test_a_run_does_not_take_folders_that_are_there_already(
+    emulate: Emulate, tmp_path: Path, foreign: Path
+) -> None:
+    folder = emulate.out / RUN
+    folder.parent.mkdir()
+    foreign.rename(folder)
+    done = emulate.up(write(tmp_path, "none", "true"), "--engine", "process", "--run-id", RUN)
+    assert done.returncode == 2
+    assert f"{folder / 'work'} is there already, and this run did not make it." in done.stderr
+    emulate("down", RUN, "--out", emulate.out)
+    emulate("clean", "--engine", "process", "--out", emulate.out)
+    assert untouched(folder)
+
+
+@pytest.mark.usefixtures("leaves_something")
+def test_a_link_that_a_task_puts_in_place_of_its_folder_is_not_followed(
+    emulate: Emulate, tmp_path: Path, foreign: Path
+) -> None:
+    swap = f"cd / && rm -rf $EMULATOR_SHARED && ln -s {foreign} $EMULATOR_SHARED; echo up"
+    done = emulate.up(write(tmp_path, "none", swap), "--engine", "process", "--run-id", RUN)
+    assert done.returncode == 0, done.stderr
+    assert untouched(foreign)
+    emulate("clean", "--engine", "process", "--dry-run", "--out", emulate.out)
+    emulate("down", RUN, "--out", emulate.out)
+    assert untouched(foreign)
+
+
+# --- Daemons ------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+@pytest.mark.usefixtures("cleans_up")
+def test_clean_finds_a_daemon_that_has_nothing_of_its_run(emulate: Emulate, tmp_path: Path) -> None:
+    command = "env -i setsid sh -c 'echo $$ > pid; echo daemon; exec sleep 1000' & echo up; wait"
+    folder = killed(
+        emulate, write(tmp_path, "none", command), "process", "worker-0 | up", "worker-0 | daemon"
+    )
+    daemon = psutil.Process(int((folder / "work" / "worker-0" / "pid").read_text()))
+    look = emulate("clean", "--engine", "process", "--dry-run", "--out", emulate.out)
+    assert f"found process worker-0 (pid {daemon.pid})" in look.stderr
+    assert emulate("clean", "--engine", "process", "--out", emulate.out).returncode == 0
+    assert psutil.wait_procs([daemon], timeout=60)[1] == []
+    assert left("process", RUN) == []
+
+
+# --- The lock -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("cleans_up")
+def test_clean_leaves_a_run_alone_that_is_taken_over_after_it_was_found_dead(
+    emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
+) -> None:
+    folder = killed(emulate, write(tmp_path, "none"))
+    before, said = left("process", RUN), list[str]()
+    with contextlib.ExitStack() as stack:
+        then(lambda: stack.enter_context(taken_by_another(folder)))
+        leftovers.clean(emulate.out, engine_name="process", dry_run=False, say=said.append)
+    assert f"{RUN} is left alone: another emulate is at work on it by now" in said
+    assert left("process", RUN) == before
+    assert (folder / "work").is_dir()
+
+
+@pytest.mark.usefixtures("leaves_something")
+def test_down_leaves_a_run_alone_that_is_taken_over_after_it_was_found_dead(
+    emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
+) -> None:
+    folder = killed(emulate, write(tmp_path, "none"))
+    before = left("process", RUN)
+    with contextlib.ExitStack() as stack:
+        then(lambda: stack.enter_context(taken_by_another(folder)))
+        with pytest.raises(InUse, match="Another emulate is at work on"):
+            leftovers.stop_or_remove(Record(folder))
+    assert left("process", RUN) == before
+    assert (folder / "work").is_dir()
+
+
+@pytest.mark.usefixtures("leaves_something")
+def test_what_recovers_a_killed_test_leaves_a_run_alone_that_is_taken_over(
+    emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
+) -> None:
+    folder = killed(emulate, write(tmp_path, "none"))
+    before = left("process", RUN)
+    claim = Claim(1, "t", 1, Need(), Capacity(1, 1), runs=(Run(RUN, "process", folder),))
+    with contextlib.ExitStack() as stack:
+        then(lambda: stack.enter_context(taken_by_another(folder)))
+        recover(claim)
+    assert left("process", RUN) == before
+    recover(claim)
+    assert left("process", RUN) == []
+    assert not (folder / "work").exists()
+
+
+@pytest.mark.usefixtures("cleans_up")
+def test_a_folder_is_left_alone_that_is_taken_over_after_it_was_found_dead(
+    emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
+) -> None:
+    path = write(tmp_path, "none", "true")
+    assert emulate.up(path, "--engine", "process", "--keep", "--run-id", RUN).returncode == 0
+    folder, said = emulate.out / RUN, list[str]()
+    with contextlib.ExitStack() as stack:
+        then(lambda: stack.enter_context(taken_by_another(folder)))
+        count = leftovers.clean(emulate.out, engine_name="process", dry_run=False, say=said.append)
+    assert (count, said) == (0, [f"{RUN} is left alone: another emulate is at work on it by now"])
+    assert (folder / "shared").is_dir()
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("cleans_up")
+def test_attach_while_clean_removes_and_after_it_is_refused_in_a_sentence(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    folder = killed(emulate, write(tmp_path, tiny_image), "docker")
+    attached = []
+
+    def say(text: str) -> None:
+        if RUN in text:
+            attached.append(emulate("attach", RUN, "--out", emulate.out))
+            with pytest.raises(InUse, match=f"Another emulate is at work on {folder}"):
+                attach(Record(folder), docker_engine)  # had it looked before: this takes the lock
+
+    assert len(left("docker", RUN)) == 3
+    leftovers.clean(emulate.out, engine_name="docker", dry_run=False, say=say)
+    assert left("docker", RUN) == []
+    assert len(attached) >= 3
+    for done in attached:
+        assert done.returncode == 2
+        assert f"{RUN} is not up yet, is just ending, or is being removed;" in done.stderr
+    after = emulate("attach", RUN, "--out", emulate.out)
+    assert after.returncode == 2
+    assert f"{RUN} can't be taken over: all that it had made was removed." in after.stderr
+    assert left("docker", RUN) == []
+    assert not is_live(folder)
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("cleans_up")
+def test_a_run_that_was_attached_before_clean_comes_is_not_touched(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    killed(emulate, write(tmp_path, tiny_image), "docker")
+    attach = emulate.start("attach", RUN, "--out", emulate.out, "--plain")
+    wait_for_line(attach, "taken over after")
+    assert emulate("clean", "--engine", "docker", "--out", emulate.out).returncode == 0
+    assert len(left("docker", RUN)) == 3
+    assert end(attach, signal.SIGTERM).returncode == 130
+    assert left("docker", RUN) == []
+
+
+@pytest.mark.usefixtures("leaves_something")
+def test_down_of_a_dead_run_does_not_end_a_live_one_of_that_name(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    dead = killed(emulate, write(tmp_path, "none"))
+    emulate("down", RUN, "--out", emulate.out)
+    other = tmp_path / "others"
+    lives = emulate.start(
+        *("up", write(tmp_path, "none"), "--engine", "process", "--plain"),
+        *("--out", other, "--run-id", RUN),
+    )
+    wait_for_line(lives, RUNNING, "worker-0 | up")
+    with pytest.raises(UsageError, match=f"Another run with the id {RUN} is under way"):
+        leftovers.stop_or_remove(Record(dead))
+    assert left("process", RUN)
+    assert end(lives, signal.SIGTERM).returncode == 130
+
+
+def test_a_removal_makes_no_lock_in_a_folder_that_is_no_runs(tmp_path: Path) -> None:
+    (tmp_path / RUN).mkdir()
+    assert leftovers.remove(RUN, "process", tmp_path / RUN) == 0
+    assert os.listdir(tmp_path / RUN) == []
+
+
+# --- Files --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("cleans_up")
+@pytest.mark.parametrize("command", ["clean", "down"])
+def test_the_socket_of_a_killed_run_is_removed(
+    emulate: Emulate, tmp_path: Path, command: str
+) -> None:
+    arguments = ["up", "-d", str(write(tmp_path, "none")), "--engine", "process", "--api-port", "0"]
+    assert emulate(*arguments, "--out", emulate.out, "--run-id", RUN).returncode == 0
+    folder = emulate.out / RUN
+    begun = Record(folder).history[0]
+    assert begun.event == "run"
+    supervisor = psutil.Process(int(begun.data["pid"]))
+    supervisor.kill()
+    psutil.wait_procs([supervisor], timeout=60)
+    files = {SOCKET, "api.port", "api.token"}
+    assert files <= set(os.listdir(folder))
+    which = ["--engine", "process"] if command == "clean" else [RUN]
+    done = emulate(command, *which, "--out", emulate.out)
+    assert done.returncode == 0, done.stderr
+    assert not {*files, "work", "shared"} & set(os.listdir(folder))
+    assert emulate("check", RUN, "--out", emulate.out).returncode == 3  # its record is all there
+
+
+@pytest.fixture
+def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `up -d` starts says its pid, and never comes to write anything."""
+    script = tmp_path / "python"
+    script.write_text('#!/bin/sh\necho "$$" > /dev/fd/$EMULATOR_READY_FD\nexec sleep 1000\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+
+
+@pytest.mark.usefixtures("cleans_up", "waits")
+@pytest.mark.parametrize("made_before", [False, True])
+def test_the_folder_of_an_up_that_was_killed_early_is_removed_if_up_made_it(
+    tmp_path: Path, made_before: bool
+) -> None:
+    folder = tmp_path / "runs" / RUN
+    if made_before:
+        folder.mkdir(parents=True)
+    pids, started, codes = list[int](), threading.Event(), list[int | None]()
+
+    def say(text: str) -> None:
+        pids.append(int(text))
+        started.set()
+
+    def clean() -> int:
+        return leftovers.clean(
+            folder.parent, engine_name="process", dry_run=False, say=lambda text: None
+        )
+
+    starting = threading.Thread(
+        target=lambda: codes.append(background.start(["up"], folder, say)), daemon=True
+    )
+    starting.start()
+    assert started.wait(60), (folder / LOG).read_text()
+    clean()
+    assert (folder / LOG).is_file()  # it is being started
+    os.kill(pids[0], signal.SIGKILL)
+    starting.join(60)
+    assert codes == [-9]
+    clean()
+    assert folder.exists() == made_before
+
+
+def test_one_who_comes_later_to_a_folder_that_is_being_started_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "CLEANS_WITHIN", 0.0)
+    with background._log_in(tmp_path / RUN), pytest.raises(InUse):
+        background._log_in(tmp_path / RUN)
+
+
+def test_what_the_log_says_to_clean_is_not_said_to_people(tmp_path: Path) -> None:
+    with background._log_in(tmp_path / RUN) as log:
+        log.write(b"emulate: no\n")
+    assert background.said(tmp_path / RUN) == "emulate: no\n"
+
+
+def test_a_lock_is_in_the_folder_of_a_run_that_is_removed(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+    with held(tmp_path, make=False):
+        assert is_live(tmp_path)

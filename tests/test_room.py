@@ -1,0 +1,46 @@
+"""Disks that are nearly full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from emulator.room import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
+
+GIB = 2**30
+RUNS, DOCKER = Path("/runs/r"), Path("/var/lib/docker")
+
+
+def test_enough_is_no_word() -> None:
+    enough = Disk("the run folder", RUNS, FOR_RUNS), Disk("Docker", DOCKER, FOR_IMAGES, FOR_IMAGES)
+    assert list(shortages(enough)) == []
+
+
+def test_each_disk_that_has_too_little_is_said_with_what_it_has() -> None:
+    assert list(
+        shortages(
+            [
+                Disk("the run folder", RUNS, 2 * GIB - 1, device=1),
+                Disk("Docker", DOCKER, 3 * GIB, FOR_IMAGES, device=2),
+            ]
+        )
+    ) == [
+        "the disk of Docker (/var/lib/docker) has 3.0 GiB left; 10.0 GiB or more should be free",
+        "the disk of the run folder (/runs/r) has 2.0 GiB left; 2.0 GiB or more should be free",
+    ]
+
+
+def test_one_disk_is_said_once_with_the_most_that_is_wanted() -> None:
+    both = Disk("the run folder", RUNS, GIB, device=1), Disk("Docker", DOCKER, GIB, FOR_IMAGES, 1)
+    (said,) = shortages(both)
+    assert "Docker" in said
+    unknown = Disk("the run folder", RUNS, GIB), Disk("Docker", DOCKER, GIB, FOR_IMAGES)
+    assert len(list(shortages(unknown))) == 2
+
+
+def test_a_folder_that_is_not_there_yet_is_on_the_disk_of_the_nearest_that_is(
+    tmp_path: Path,
+) -> None:
+    (here,) = disk("the run folder", tmp_path)
+    (later,) = disk("the run folder", tmp_path / "runs" / "one")
+    assert later.device == here.device >= 0
+    assert later.free > 0

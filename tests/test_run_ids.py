@@ -1,0 +1,263 @@
+"""A run id is one name, wherever it is read: it becomes a folder, a container, a network."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+import emulator
+from emulator.clock import RealClock
+from emulator.engines.base import Found
+from emulator.engines.docker import DockerEngine
+from emulator.engines.process import ProcessEngine
+from emulator.engines.process_table import labels_in
+from emulator.errors import UsageError
+from emulator.leftovers import abandoned, remove
+from emulator.plan import Plan, check_run_id, is_run_id, make_plan, new_run_id
+from emulator.record.folder import Record, RunFolder, runs_in
+from emulator.scenario.model import Scenario
+from emulator.whatif import plan_all
+from tests.conftest import Emulate, own
+
+BAD = [
+    "",
+    "/",
+    ".",
+    "..",
+    "../../etc",
+    "a/b",
+    "/etc",
+    "<script>",
+    "A",
+    "a b",
+    "a_b",
+    "a.b",
+    "-a",
+    "a-",
+    "1a",
+    "ä",
+    "a\n",
+    "a\0b",
+    "\x1b]52;c;aGk=\x07",
+    "a" * 64,
+    "a" * 100_000,
+]
+GOOD = ["a", "a1", "mwms-1120180437-5d2e31", "a" * 63, "a--1"]
+TEXT = """\
+name: ids
+framework: none
+image: none
+program: {command: [sh, -c, 'echo hi']}
+cluster: {worker: 1}
+"""
+SCENARIO_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_no_name_is_refused_in_a_sentence_of_bounded_length(text: str) -> None:
+    assert not is_run_id(text)
+    with pytest.raises(UsageError, match=r"can't be a run id\. It has 1 to 63") as refused:
+        check_run_id(text)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_a_name_is_taken(text: str) -> None:
+    assert is_run_id(text)
+    assert check_run_id(text) == text
+
+
+@given(st.from_regex(SCENARIO_NAME, fullmatch=True), st.integers(1, 9999))
+def test_ids_of_our_own_are_names_also_of_variants(name: str, number: int) -> None:
+    assert is_run_id(new_run_id(name))
+    assert is_run_id(f"{new_run_id(name)}-{number}")
+
+
+# --- Where users give one -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "in" / "ids.yaml"
+    path.parent.mkdir()
+    path.write_text(TEXT)
+    return path
+
+
+PASSABLE = [text for text in BAD if "\0" not in text and len(text) < 1000]
+HARMLESS = [text for text in PASSABLE if not text.startswith("/")]
+"""If they were taken, the run would be written into the folder of the test."""
+
+
+@pytest.mark.parametrize("text", [*HARMLESS, "absolute"])
+def test_up_refuses_it_and_writes_nothing(
+    emulate: Emulate, scenario: Path, tmp_path: Path, text: str
+) -> None:
+    text = str(tmp_path / "elsewhere") if text == "absolute" else text
+    done = emulate.up(scenario, "--engine", "process", f"--run-id={text}")
+    assert done.returncode == 2
+    assert "can't be a run id" in done.stderr
+    assert done.stderr.rstrip("\n").isprintable()
+    assert sorted(os.listdir(tmp_path)) == ["in"]
+
+
+@pytest.mark.parametrize("text", ["..", "a/b"])
+@pytest.mark.parametrize("how", [["up", "-d"], ["up", "--vary", "seed=1,2"], ["plan"]])
+def test_so_do_the_other_commands(
+    emulate: Emulate, scenario: Path, text: str, how: list[str]
+) -> None:
+    out = [] if how == ["plan"] else ["--out", str(emulate.out)]
+    done = emulate(*how, scenario, "--engine", "process", f"--run-id={text}", *out)
+    assert (done.returncode, "can't be a run id" in done.stderr) == (2, True), done.stderr
+    assert not emulate.out.exists()
+
+
+def test_variants_need_room_for_their_number(scenario: Path, tmp_path: Path) -> None:
+    scenarios = [emulator.load(scenario)]
+    found = emulator.scenario.variants.variants(["seed=1"], [])
+    engine = ProcessEngine()
+    with pytest.raises(UsageError, match=f"'{'a' * 63}-1' can't be a run id"):
+        plan_all(found, scenarios, engine, out=tmp_path, run_id="a" * 63)
+    engine.close()
+
+
+@pytest.mark.parametrize("text", [*HARMLESS, "a\0b", "a" * 100_000])
+def test_the_api_refuses_it(scenario: Path, tmp_path: Path, text: str) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UsageError, match="can't be a run id"):
+        emulator.up(
+            emulator.load(scenario), ProcessEngine(), text=TEXT, out=tmp_path / "out", run_id=text
+        )
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# --- Where it comes back ------------------------------------------------------------------------
+
+
+def a_plan(run_id: str) -> Plan:
+    engine = ProcessEngine()
+    try:
+        return make_plan(Scenario.model_validate(_PARSED), run_id, engine.site(run_id, Path("/r")))
+    finally:
+        engine.close()
+
+
+_PARSED = {
+    "name": "ids",
+    "framework": "none",
+    "image": "none",
+    "program": {"command": ["true"]},
+    "cluster": {"worker": 1},
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_stored_plan_with_such_an_id_is_no_plan(text: str) -> None:
+    stored = a_plan("run-1").model_dump(mode="json")
+    with pytest.raises(ValidationError, match="it can't be a run id"):
+        Plan.model_validate({**stored, "run_id": text}, context={"stored": True})
+
+
+def test_folders_without_a_runs_name_are_no_runs(tmp_path: Path) -> None:
+    for name in ("run-1", "Run_2", "\x1b]0;title\x07"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").write_text(a_plan("run-1").model_dump_json())
+    assert [record.run_id for record in runs_in(tmp_path)] == ["run-1"]
+
+
+@pytest.mark.parametrize("text", ["../run-1", "\x1b]0;title\x07", "a\0b", "..", "<script>"])
+def test_a_run_that_is_asked_for_by_another_name_is_not_found(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run-1").mkdir()
+    with pytest.raises(UsageError, match="is no run in") as refused:
+        Record.find(text, tmp_path)
+    assert str(refused.value).isprintable()
+
+
+def test_a_folder_under_another_name_is_read_and_nothing_is_removed_by_it(
+    emulate: Emulate, scenario: Path, tmp_path: Path
+) -> None:
+    run_id = own("ids")
+    assert emulate.up(scenario, "--engine", "process", "--run-id", run_id).returncode == 0
+    other = tmp_path / "Before_the_change"
+    (emulate.out / run_id).rename(other)
+    assert emulate("check", other).returncode == 0
+    for command in ("down", "attach"):
+        done = emulate(command, other)
+        assert done.returncode == 2
+        assert f"holds the record of {run_id} under another name" in done.stderr
+
+
+def test_a_link_can_not_be_a_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run-1").symlink_to("elsewhere")
+    with pytest.raises(UsageError, match="run-1 is a link"):
+        RunFolder(tmp_path / "run-1", a_plan("run-1"), TEXT, RealClock())
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+def found(run_id: str, folder: str = "/runs/x", host: str = "here") -> Found:
+    return Found(run_id, "container", "c", "running", folder, host)
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_an_engine_has_under_such_an_id_is_not_ours(tmp_path: Path, text: str) -> None:
+    things = [found(text), found("run-1")]
+    assert abandoned(things, host="here", live=lambda folder: False) == things[1:]
+    with pytest.raises(UsageError, match="can't be a run id"):
+        remove(text, "process", tmp_path)
+
+
+@pytest.mark.parametrize("text", PASSABLE)
+def test_a_process_that_names_such_an_id_is_nobodys(text: str) -> None:
+    assert labels_in({"EMULATOR_RUN": text, "EMULATOR_FOLDER": f"/runs/{text}"}) is None
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("cleans_up")
+def test_a_container_that_names_such_an_id_is_left_alone_and_said(
+    emulate: Emulate, docker_engine: DockerEngine, tiny_image: str, tmp_path: Path
+) -> None:
+    api = docker_engine.api
+    hostile = "../\x1b]0;title\x07"
+    labels = {
+        "emulator.run": hostile,
+        "emulator.folder": str(tmp_path / "nowhere"),
+        "emulator.host": os.uname().nodename,
+    }
+    name = own("stranger")
+    container = api.create_container(tiny_image, ["true"], name=name, labels=labels)
+    try:
+        for options in (["--dry-run"], []):
+            done = emulate("clean", "--engine", "docker", "--out", emulate.out, *options)
+            assert f"is no run id: container {name}" in done.stderr
+            assert "\x1b" not in done.stderr
+        assert hostile not in emulate("ps", "--out", emulate.out).stderr
+        assert api.inspect_container(container)["State"]["Status"] == "created"
+    finally:
+        api.remove_container(container)
+
+
+def test_a_process_with_a_name_that_commands_a_terminal_is_shown_in_letters(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    run_id = own("title")
+    folder = tmp_path / run_id
+    folder.mkdir()
+    labels = {"EMULATOR_RUN": run_id, "EMULATOR_FOLDER": str(folder)}
+    with subprocess.Popen(
+        ["sleep", "1000"], env={**os.environ, **labels, "EMULATOR_TASK": "\x1b]0;title\x07"}
+    ) as process:
+        try:
+            done = emulate("clean", "--engine", "process", "--dry-run", "--out", emulate.out)
+            assert rf"found process \x1b]0;title\x07 (pid {process.pid})" in done.stderr
+            assert "\x1b" not in done.stderr
+        finally:
+            process.kill()

@@ -1,0 +1,199 @@
+"""Where Ctrl-C and SIGTERM go in the life of a command, and in a program that is not ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+from emulator import signals
+from emulator.signals import check, held
+
+OWN = "import os, signal, sys, threading, time\nfrom emulator import signals\nsignals.own()\n"
+BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+
+def said(program: str, *numbers: signal.Signals) -> tuple[int, str, str]:
+    """Run a program, send it each signal once it has printed a line; return how it ended."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", OWN + program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for number in numbers:
+        assert process.stdout.readline() == "now\n"
+        process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+    return process.returncode, stdout, stderr
+
+
+@BOTH
+def test_a_command_that_has_made_nothing_ends_with_a_line(number: signal.Signals) -> None:
+    """Whatever it waits for: nothing would ever wake this one."""
+    ended = said("print('now')\nwaits = threading.Lock()\nwaits.acquire()\nwaits.acquire()", number)
+    assert ended == (130, "", f"emulate: interrupted by {number.name}\n")
+
+
+def test_a_signal_during_imports_is_no_traceback() -> None:
+    program = "print('now')\nwhile True:\n    import json\n    del sys.modules['json']"
+    ended = said(program, signal.SIGINT)
+    assert ended == (130, "", "emulate: interrupted by SIGINT\n")
+
+
+def test_what_is_held_ends_where_it_may() -> None:
+    program = """
+try:
+    with signals.held("removing"):
+        print("now")
+        while True:  # what can't be interrupted, and then a place where it may end
+            time.sleep(0.001)
+            signals.check()
+except signals.Interruption as interruption:
+    print(interruption)
+"""
+    ended = said(program, signal.SIGTERM)
+    assert ended == (0, "interrupted by SIGTERM\n", "emulate: removing\n")
+
+
+def test_what_was_held_ends_the_block_and_nothing_after_it_begins() -> None:
+    program = """
+try:
+    with signals.held():
+        print("now")
+        while not signals._owner.pending:
+            time.sleep(0.001)
+        print("all of the block")
+    print("never")
+except signals.Interruption:
+    pass
+try:
+    with signals.held():
+        print("never")
+except signals.Interruption:
+    print("once more")
+"""
+    assert said(program, signal.SIGINT) == (0, "all of the block\nonce more\n", "")
+
+
+def test_somebody_is_told_what_has_come_before_and_what_comes_then() -> None:
+    program = """
+from queue import SimpleQueue
+told = SimpleQueue()
+with signals.held() as held:
+    print("now")
+    while not signals._owner.pending:
+        time.sleep(0.001)
+    held.hand_to(told.put)
+    first = told.get().name
+    print("now")
+    print(first, told.get().name)
+print("its own end")
+"""
+    ended = said(program, signal.SIGINT, signal.SIGTERM)
+    assert ended == (0, "SIGINT SIGTERM\nits own end\n", "")
+
+
+def test_once_all_is_settled_a_signal_changes_nothing_until_the_end() -> None:
+    program = """
+import atexit
+said = threading.Event()
+def say(text):
+    print(text)
+    said.set()
+with signals.held() as held:
+    held.settle(say, "settled")
+print("now")
+said.wait()
+signals.ignore()
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+atexit.register(os.kill, os.getpid(), signal.SIGTERM)
+sys.exit(7)
+"""
+    assert said(program, signal.SIGINT) == (7, "settled\n", "")
+
+
+def test_one_who_reads_nothing_is_not_waited_for() -> None:
+    """The pipe is full, and so is the terminal of somebody who pressed Ctrl-S."""
+    program = """
+os.set_blocking(2, False)
+try:
+    while os.write(2, b"x" * 4096):
+        pass
+except BlockingIOError:
+    os.set_blocking(2, True)
+print("now", flush=True)
+threading.Event().wait()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWN + program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "now\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    process.communicate()
+
+
+# --- In a program that is not ours ----------------------------------------------------------------
+
+
+@pytest.fixture
+def handled() -> Iterator[list[int]]:
+    """What a handler of somebody else's is given."""
+    found: list[int] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        found.append(number)
+
+    before = {one: signal.signal(one, handler) for one in (signal.SIGINT, signal.SIGTERM)}
+    yield found
+    for one, old in before.items():
+        signal.signal(one, old)
+
+
+def test_signals_of_others_are_taken_only_between_hand_to_and_the_end(handled: list[int]) -> None:
+    taken: list[int] = []
+    with held("nobody says this") as one:
+        os.kill(os.getpid(), signal.SIGINT)
+        check()
+        assert handled == [signal.SIGINT]
+        one.hand_to(taken.append)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert taken == [signal.SIGTERM]
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert handled == [signal.SIGINT, signal.SIGTERM]
+
+
+def test_a_signal_that_comes_too_late_for_us_is_not_lost_for_others(handled: list[int]) -> None:
+    texts: list[str] = []
+    taken: list[int] = []
+    with held() as one:
+        one.hand_to(taken.append)
+        one.settle(texts.append, "removing")
+        os.kill(os.getpid(), signal.SIGINT)
+        assert (texts, taken, handled) == (["removing"], [], [])
+    assert handled == [signal.SIGINT]
+
+
+def test_who_was_told_before_is_not_told_again(handled: list[int]) -> None:
+    taken: list[int] = []
+    with held() as one:
+        one.hand_to(taken.append)
+        os.kill(os.getpid(), signal.SIGINT)
+        one.settle(lambda text: None, "removing")
+        os.kill(os.getpid(), signal.SIGINT)
+    assert (taken, handled) == ([signal.SIGINT], [])
+
+
+def test_nothing_is_owned_here() -> None:
+    assert signals._owner is None

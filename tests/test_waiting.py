@@ -1,0 +1,310 @@
+"""Waits of the main thread that a signal surely ends.
+
+A signal that comes between Python's last look for one and the blocking call does not wake that
+call. A signal that another thread is given does the same at will, so that is how it is shown here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from emulator.broker.book import own, sender, until_one_closes, visit
+from emulator.clock import RealClock
+from emulator.engines.base import Inbox
+from emulator.record.lock import acquire, lock_of, wait_until_over
+from emulator.results import Listener, Result
+from emulator.testing.running import Running
+from emulator.waiting import AHEAD, Event, each, for_event, for_lock, result_of
+
+
+class Told(Exception):
+    """What the handler of a signal raises."""
+
+
+def stands_still(frames: Callable[[], FrameType]) -> None:
+    """Return once a thread has been at the same instruction for a while."""
+    same, last = 0, (0, 0)
+    while same < 20:
+        frame = frames()
+        here = (id(frame.f_code), frame.f_lasti)
+        same, last = (same + 1 if here == last else 0), here
+        time.sleep(0.001)
+
+
+@contextlib.contextmanager
+def a_signal_that_wakes_nobody() -> Iterator[None]:
+    """Let another thread be given a signal once this one, the main thread, stands still."""
+    waits_here = threading.get_ident()
+    over = threading.Event()
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise Told
+
+    def take() -> None:
+        stands_still(lambda: sys._current_frames()[waits_here])
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        over.wait()
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    thread = threading.Thread(target=take)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def endless() -> Iterator[int]:
+    threading.Event().wait()
+    yield 0
+
+
+def runs_until_asked() -> Running:
+    """Return a run that ends when it is asked to."""
+    asked = threading.Event()
+
+    def perform(listener: Listener) -> Result:
+        listener.stoppable(asked.set)
+        asked.wait()
+        raise AssertionError("nobody asks what came of it")
+
+    return Running(perform, Listener())
+
+
+def waits(tmp_path: Path, closing: contextlib.ExitStack) -> dict[str, Callable[[], object]]:
+    """Return waits that nothing ends."""
+    taken = lock_of(tmp_path)
+    acquire(taken)
+    closing.callback(taken.release)
+    held = closing.enter_context((tmp_path / "held").open("w"))
+    fcntl.flock(held, fcntl.LOCK_EX)
+    other = closing.enter_context((tmp_path / "held").open("w"))
+    (tmp_path / "claims").mkdir()
+    mutex = closing.enter_context((tmp_path / "claims" / "mutex").open("w"))
+    fcntl.flock(mutex, fcntl.LOCK_EX)
+    pipe = closing.enter_context(own(tmp_path / "pipe"))
+    end = closing.enter_context(sender(tmp_path / "pipe"))
+    assert end is not None
+    assert not pipe.closed
+    return {
+        "an event": lambda: for_event(Event()),
+        "a call": lambda: result_of(threading.Event().wait),
+        "a lock": lambda: for_lock(other.fileno(), fcntl.LOCK_EX),
+        "a source": lambda: next(each(endless())),
+        "the next event of an inbox": lambda: RealClock().next_event(Inbox(), None),
+        "the end of a run": lambda: wait_until_over(tmp_path),
+        "the broker's mutex": lambda: visit(tmp_path / "claims", lambda book: None),
+        "another's share of the machine": lambda: until_one_closes([end]),
+        "a run that is to begin": lambda: runs_until_asked().begin(),
+        "a run's result": lambda: runs_until_asked().result(),
+    }
+
+
+NAMES = [
+    "an event",
+    "a call",
+    "a lock",
+    "a source",
+    "the next event of an inbox",
+    "the end of a run",
+    "the broker's mutex",
+    "another's share of the machine",
+    "a run that is to begin",
+    "a run's result",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_signal_that_wakes_nobody_ends_every_wait(name: str, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as closing:
+        wait = waits(tmp_path, closing)[name]
+        with pytest.raises(Told), a_signal_that_wakes_nobody():
+            wait()
+
+
+def test_a_run_is_over_before_its_stop_returns_whatever_interrupts_that() -> None:
+    """CPython 3.11 takes a thread whose join was interrupted for one that has ended."""
+    main = threading.main_thread().ident
+    assert main is not None
+    asked: list[str] = []
+    enough, returned = threading.Event(), threading.Event()
+    early: list[bool] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise Told
+
+    def stop() -> None:
+        asked.append("stop")
+        if len(asked) == 4:
+            enough.set()
+
+    def perform(listener: Listener) -> Result:
+        listener.stoppable(stop)
+        listener.reachable()
+        while not enough.is_set():  # three interrupts, each once the last has been dealt with
+            count = len(asked)
+            if count:
+                stands_still(lambda: sys._current_frames()[main])
+                signal.pthread_kill(main, signal.SIGUSR1)
+                while len(asked) == count:
+                    time.sleep(0.001)
+        early.append(returned.wait(0.5))  # what the run made is being removed
+        raise AssertionError("nobody asks what came of it")
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        running = Running(perform, Listener())
+        running.begin()
+        with pytest.raises(Told):
+            running.stop()
+        assert running.over
+        returned.set()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert early == [False]
+    assert len(asked) == 4
+
+
+def test_a_run_that_was_called_off_never_begins() -> None:
+    begun: list[str] = []
+
+    def perform(listener: Listener) -> Result:
+        begun.append("begun")
+        raise AssertionError("it was called off")
+
+    running = Running(perform, Listener())
+    running.stop()
+    running._run()  # as its thread does, once it comes to run
+    assert begun == []
+
+
+ROUNDS = 300
+ALARMS = """
+import random, signal, sys, threading
+from emulator.results import Listener
+from emulator.testing.running import Running
+
+class Told(Exception):
+    pass
+
+def handler(number, frame):
+    raise Told
+
+signal.signal(signal.SIGALRM, handler)
+chance = random.Random(7)
+for n in range(int(sys.argv[1])):
+    asked = threading.Event()
+
+    def perform(listener):
+        listener.stoppable(asked.set)
+        asked.wait()
+        raise KeyError("nobody asks what came of it")
+
+    running = Running(perform, Listener())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.002))
+        running.result()
+    except Told:
+        assert running.over or not running._begun
+print("done")
+"""
+
+
+def test_alarms_at_any_moment_end_the_wait_for_a_run() -> None:
+    """With `Thread.join` about one of a hundred was never seen."""
+    done = subprocess.run(
+        [sys.executable, "-c", ALARMS, str(ROUNDS)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_what_a_source_yields_and_raises_comes_through() -> None:
+    def source() -> Iterator[int]:
+        yield from range(3 * AHEAD)
+        raise KeyError("its end")
+
+    found: list[int] = []
+    with pytest.raises(KeyError, match="its end"):
+        found.extend(each(source()))
+    assert found == list(range(3 * AHEAD))
+
+
+def test_a_source_that_is_left_is_cancelled_and_ends() -> None:
+    left, ended = threading.Event(), threading.Event()
+
+    def source() -> Iterator[int]:
+        yield 1
+        left.wait()
+        ended.set()
+
+    with contextlib.closing(each(source(), cancel=left.set)) as found:
+        assert next(found) == 1
+    assert ended.is_set()
+
+
+def test_a_source_that_is_read_to_its_end_is_not_cancelled() -> None:
+    assert list(each([1, 2], cancel=pytest.fail)) == [1, 2]
+
+
+def test_what_is_checked_ends_the_wait_for_a_source_that_yields_without_end() -> None:
+    def source() -> Iterator[int]:
+        while not left.is_set():
+            yield 0
+
+    def check() -> None:
+        if next(checks) == 5:
+            raise Told
+
+    left, checks = threading.Event(), iter(range(10))
+    with pytest.raises(Told):
+        list(each(source(), cancel=left.set, check=check))
+
+
+def test_a_lock_that_somebody_stopped_waiting_for_is_not_taken_later(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+        def stop() -> None:
+            raise Told
+
+        with pytest.raises(Told), path.open("w") as waits:
+            for_lock(waits.fileno(), fcntl.LOCK_EX, stop)
+    with path.open("w") as free:
+        for_lock(free.fileno(), fcntl.LOCK_EX)  # whoever waited has it for a moment at most
+
+
+def test_a_lock_that_is_waited_for_is_held_then(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w") as first, path.open("w") as second, path.open("w") as third:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        threading.Timer(0.05, fcntl.flock, (first, fcntl.LOCK_UN)).start()
+        for_lock(second.fileno(), fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_an_inbox_that_is_waited_for_hands_out_at_once_and_ends_in_time() -> None:
+    inbox, clock = Inbox(), RealClock()
+    inbox.put("event")
+    assert clock.next_event(inbox, None) == "event"
+    until = clock.now() + 0.7  # more than a slice
+    assert clock.next_event(inbox, until) is None
+    assert clock.now() >= until

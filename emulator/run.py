@@ -27,6 +27,7 @@ from emulator.scenario.model import Scenario
 from emulator.signals import Held
 from emulator.supervisor.events import Interrupted, JobEnd
 from emulator.supervisor.loop import Supervisor
+from emulator.supervisor.settling import let_settle
 from emulator.supervisor.state import resumed
 from emulator.supervisor.successor import Successor
 from emulator.yardstick import Yardstick
@@ -141,6 +142,8 @@ def attach(
             f"`emulate down {record.run_id}` removes it.",
         )
     with signals.held() as held:
+        if not isinstance(clock, ManualClock) and not record.live:
+            let_settle([record], listener.say)
         folder = RunFolder.reopen(record, clock)
         try:
             _refuse_removed(engine, Record(record.path))

@@ -21,6 +21,7 @@ from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, check_run_id, make_plan, new_run_id
 from emulator.record.folder import Entry, Record, RunFolder
+from emulator.record.remains import remove_remains
 from emulator.results import Listener, Result, exit_code, judge
 from emulator.room import disk
 from emulator.scenario.model import Scenario
@@ -297,6 +298,9 @@ def _supervise(
                 engine.close()
                 if door is not None:
                     door.close()
+                if not keep:
+                    with contextlib.suppress(EmulatorError):
+                        remove_remains(record.path, plan.run_id)  # of an emulator that was killed
 
 
 def _tear_down(engine: Engine, run_id: str, record: RunFolder) -> None:

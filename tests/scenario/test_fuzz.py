@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from emulator.bundled import ROOT, scenarios
 from emulator.scenario.model import json_schema
+from emulator.scenario.strikes import STRIKES
 from tests.scenario.loader import Loader, loader
 
 TEXTS = [path.read_text(encoding="utf-8") for path in scenarios()]
@@ -266,11 +267,28 @@ def test_what_the_schema_allows_or_nearly(process: Loader, data: dict[str, Any])
     sound(process, written({**PLAIN, **data}))
 
 
-FAULT = of_schema({"$ref": "#/$defs/Fault"})
+OF_FAULT = {k: of_schema(v) for k, v in resolved({"$ref": "#/$defs/Fault"})["properties"].items()}
+OF_TRIGGER = {
+    k: of_schema(v) for k, v in resolved({"$ref": "#/$defs/Trigger"})["properties"].items()
+}
+NEEDED = {"throttle": ["for", "cpus"], "shape": ["for", "delay"], "partition": ["for"]}
+NEEDED |= {"pause": ["for"]}
+
+
+@st.composite
+def strikes(draw: st.DrawFn) -> dict[str, Any]:
+    """Return a fault of one kind with what that needs, and now and then another option."""
+    kind = draw(st.sampled_from(STRIKES))
+    more = draw(st.lists(st.sampled_from(sorted(OF_FAULT)), max_size=1))
+    made = {name: draw(OF_FAULT[name]) for name in [kind, *NEEDED.get(kind, []), *more]}
+    trigger = draw(st.sampled_from(sorted(OF_TRIGGER.keys() - {"delay", "task"})))
+    if draw(st.booleans()):
+        return {**made, "at": {trigger: draw(OF_TRIGGER[trigger])}}
+    return {"random": made, "every": draw(OF_TRIGGER["time"])}
 
 
 @fuzz
-@given(st.lists(FAULT, min_size=1, max_size=3))
+@given(st.lists(strikes(), min_size=1, max_size=3))
 def test_faults_that_the_schema_allows_or_nearly(process: Loader, faults: list[Any]) -> None:
     sound(process, written({**SOUND, "faults": faults}))
 

@@ -56,17 +56,30 @@ def make_ready(
 
     Of the engine's devices it gets only `gpus`, where these are given.
 
-    Raises Unsupported; UsageError where `run_id` can't be one.
+    Raises Unsupported; UsageError where `run_id` can't be one, or where the folder has a name that
+    no record can hold.
     """
     require(scenario, engine)
     run_id = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
-    folder = out.resolve() / run_id
+    folder = _as_text(out.resolve() / run_id)
     site = engine.site(run_id, folder)
     if gpus is not None:
         site = replace(site, gpus=lambda: gpus)
     disks = [*disk("the run folder", folder), *engine.disks(scenario)]
     plan = make_plan(scenario, run_id, site, variant=variant, yardstick=yardstick, disks=disks)
     return plan, folder
+
+
+def _as_text(folder: Path) -> Path:
+    """Return a folder whose path is text; a name may be any bytes, but a record is JSON."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"The run folder {folder} has bytes in its path that are no text.",
+            "Choose another one with --out.",
+        ) from None
+    return folder
 
 
 def up(

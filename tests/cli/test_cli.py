@@ -528,3 +528,16 @@ def test_more_memory_than_the_machine_has_is_a_mistake_with_its_line(
         assert f"{path}:8: cluster.worker.memory: 900.0 TiB is more than the" in done.stderr
     done = emulate("plan", path, "--engine", "docker", "--set", "cluster.worker.memory=901t")
     assert "--set cluster.worker.memory=901t: cluster.worker.memory: 901.0 TiB" in done.stderr
+
+
+def test_a_run_folder_whose_path_is_no_text_is_refused(emulate: Emulate, tmp_path: Path) -> None:
+    path = tmp_path / "plain.yaml"
+    path.write_text(
+        "name: plain\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+        "cluster: {worker: 1}\n"
+    )
+    out = os.fsdecode(os.fsencode(tmp_path / "runs") + b"\xff")
+    done = emulate("up", path, "--engine", "process", "--out", out)
+    assert done.returncode == 2
+    assert "has bytes in its path that are no text" in done.stderr
+    assert not Path(out).exists()

@@ -31,6 +31,7 @@ from emulator.record.folder import Record, is_live, runs_in, wait_until_over
 from emulator.record.lock import held
 from emulator.record.remains import never_began, remains, remove_never_began, remove_remains
 from emulator.record.scratch import is_run_folder
+from emulator.supervisor.settling import let_settle
 
 __all__ = ["abandoned", "clean", "find_all", "remove", "stop_or_remove"]
 
@@ -68,6 +69,8 @@ def clean(out: Path, *, engine_name: str, dry_run: bool, say: Callable[[str], No
     engines = _engines(engine_name)
     if engine_name == "auto" and not any(engine.name == "docker" for engine in engines):
         say("no Docker engine answers: what runs have left on one is not looked at")
+    if not dry_run:
+        let_settle((record for record in runs_in(out) if not record.live), say)
     for engine in engines:
         with contextlib.closing(engine):
             count += _clean_engine(engine, dry_run=dry_run, say=say)
@@ -131,7 +134,7 @@ def _left_alone(run_id: str) -> str:
     return f"{run_id} is left alone: another emulate is at work on it by now"
 
 
-def stop_or_remove(record: Record) -> str:
+def stop_or_remove(record: Record, say: Callable[[str], None] = lambda text: None) -> str:
     """End a run; return what was done. One that is under way is asked to stop, and waited for.
 
     Raises UsageError where the folder is not the run's own, or where somebody takes the run over
@@ -142,11 +145,13 @@ def stop_or_remove(record: Record) -> str:
         supervisor.send_signal(signal.SIGTERM)
         wait_until_over(record.path)
         return f"{record.run_id} was stopped"
-    removed = remove(record.run_id, record.plan.engine, record.path)
+    removed = remove(record.run_id, record.plan.engine, record.path, say)
     return f"removed {removed} things of {record.run_id}" if removed else "nothing was left"
 
 
-def remove(run_id: str, engine_name: str, folder: Path) -> int:
+def remove(
+    run_id: str, engine_name: str, folder: Path, say: Callable[[str], None] = lambda text: None
+) -> int:
     """Remove what a run has left, its folder be there or not; return how many things.
 
     Raises InUse where an emulator is at work on the run, UsageError where another run of that name
@@ -155,6 +160,8 @@ def remove(run_id: str, engine_name: str, folder: Path) -> int:
     check_run_id(run_id)
     with contextlib.closing(choose(engine_name)) as engine, _held(folder, run_id):
         _refuse_namesakes(engine, run_id, folder)
+        if is_run_folder(folder, run_id):
+            let_settle([Record(folder)], say)
         return engine.tear_down(run_id) + len(remove_remains(folder, run_id))
 
 

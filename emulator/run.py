@@ -21,12 +21,14 @@ from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, check_run_id, make_plan, new_run_id
 from emulator.record.folder import Entry, Record, RunFolder
+from emulator.record.remains import remove_remains
 from emulator.results import Listener, Result, exit_code, judge
 from emulator.room import disk
 from emulator.scenario.model import Scenario
 from emulator.signals import Held
 from emulator.supervisor.events import Interrupted, JobEnd
 from emulator.supervisor.loop import Supervisor
+from emulator.supervisor.settling import let_settle
 from emulator.supervisor.state import resumed
 from emulator.supervisor.successor import Successor
 from emulator.yardstick import Yardstick
@@ -141,6 +143,8 @@ def attach(
             f"`emulate down {record.run_id}` removes it.",
         )
     with signals.held() as held:
+        if not isinstance(clock, ManualClock) and not record.live:
+            let_settle([record], listener.say)
         folder = RunFolder.reopen(record, clock)
         try:
             _refuse_removed(engine, Record(record.path))
@@ -294,6 +298,9 @@ def _supervise(
                 engine.close()
                 if door is not None:
                     door.close()
+                if not keep:
+                    with contextlib.suppress(EmulatorError):
+                        remove_remains(record.path, plan.run_id)  # of an emulator that was killed
 
 
 def _tear_down(engine: Engine, run_id: str, record: RunFolder) -> None:

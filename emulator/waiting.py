@@ -18,11 +18,12 @@ import fcntl
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["SLICE", "Event", "each", "for_event", "for_lock", "result_of", "start"]
+__all__ = ["SLICE", "Event", "each", "for_event", "for_lock", "pause", "result_of", "start"]
 
 SLICE = 0.5
 """Seconds that a signal may go unseen where it did not wake the main thread."""
@@ -67,6 +68,14 @@ class Event:
             with contextlib.suppress(RuntimeError):  # it was set once more meanwhile
                 self._lock.release()
         return self._is_set
+
+
+def pause(seconds: float, check: Callable[[], None] = _nothing) -> None:
+    """Wait for so many seconds; whatever `check` raises meanwhile is passed on."""
+    until, never = time.monotonic() + seconds, Event()
+    while (left := until - time.monotonic()) > 0:
+        never.wait(min(left, SLICE))
+        check()
 
 
 def start(call: Callable[[], None]) -> None:

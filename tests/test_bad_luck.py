@@ -365,3 +365,23 @@ def test_out_of_memory_is_told_from_other_ends(
     assert done.returncode == 0, done.stderr
     assert done.json["tasks"]["worker-0"]["oom_killed"] is True
     assert done.json["tasks"]["worker-0"]["exit_code"] == 137
+
+
+@pytest.mark.docker
+def test_a_run_whose_emulator_was_killed_while_it_removed_it_is_seen_through(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    """Its job is over and its network is gone; what is missing is the verdict."""
+    path = write(tmp_path, tiny_image, command="true")
+    done = emulate("up", path, "--engine", "docker", "--out", emulate.out, "--run-id", RUN)
+    assert done.returncode == 0, done.stderr
+    folder = emulate.out / RUN
+    for name in ("summary.json", "verdicts.json"):
+        (folder / name).unlink()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(folder / "api.sock"))
+    attached = emulate("attach", RUN, "--out", emulate.out)
+    assert attached.returncode == 0, attached.stderr
+    assert (folder / "verdicts.json").exists()
+    assert not (folder / "api.sock").exists()
+    assert left("docker", RUN) == []

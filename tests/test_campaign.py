@@ -78,6 +78,7 @@ class Round:
         self.folder = out / self.run_id
         self.random = random.Random(f"{SEED} {engine} {name} {number}")
         self.seen = Seen(self.run_id, 0.0)
+        self.said = ""
         self.scenario = out / f"{self.run_id}.yaml"
         job = JOB.format(number=self.sleep).replace("\n", "\n    ")
         self.scenario.write_text(
@@ -114,6 +115,7 @@ class Round:
             _, said = process.communicate()
             self.seen.wrong.append(f"hung: {said[-1000:]}")
         self.seen.codes.append(process.returncode)
+        self.said = said
         if "Traceback" in said and not self.seen.before_our_code:
             self.seen.wrong.append(f"a traceback: {said[-3000:]}")
         return process.returncode
@@ -121,8 +123,8 @@ class Round:
     def finish(self, *arguments: str) -> None:
         """Run a command of ours to its end; its exit code has to be a documented one."""
         code = self.end_of(self.start(*arguments, f"--out={self.out}"))
-        if code not in DOCUMENTED:
-            self.seen.wrong.append(f"{arguments[0]} ended with {code}")
+        if code not in DOCUMENTED - {4}:  # nothing is wrong with the engine
+            self.seen.wrong.append(f"{arguments[0]} ended with {code}: {self.said[-1000:]}")
 
     def look(self) -> Seen:
         """Note what is left, and whether the record can be read."""

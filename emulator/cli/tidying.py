@@ -130,7 +130,7 @@ def down(run: RunArgument, out: Out = Path("runs")) -> None:
             wait_until_over(record.path)
             note(f"{record.run_id} was stopped")
             return
-        note(stop_or_remove(record))
+        note(stop_or_remove(record, note))
 
 
 def clean(

@@ -1,0 +1,104 @@
+"""What an engine is still making for a run whose emulator was just killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.clock import RealClock
+from emulator.engines.docker import DockerEngine
+from emulator.engines.docker_requests import FOLDER, HOST, RUN
+from emulator.plan import make_plan
+from emulator.record.folder import Record, RunFolder
+from emulator.scenario.reading import parse
+from emulator.supervisor.settling import SETTLES_WITHIN, settles_at
+from tests.conftest import Emulate, left, own
+from tests.histories import SITE
+
+ID = own("settling")
+TEXT = "name: settling\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
+Written = list[tuple[str, str, dict[str, Any]]]
+RAN: Written = [("run", "", {}), ("prepared", "", {}), ("start", "worker-0", {"fresh": False})]
+
+
+def killed(out: Path, written: Written) -> Record:
+    """Return the record of a run whose emulator was killed after these events."""
+    plan = make_plan(parse(TEXT), ID, SITE).model_copy(update={"engine": "docker"})
+    folder = RunFolder(out / ID, plan, TEXT, RealClock())
+    for event, task, data in written:
+        folder.write(event, task, **data)
+    folder.close()
+    return Record(folder.path)
+
+
+@pytest.mark.parametrize(
+    ("written", "making"),
+    [
+        ([], True),  # the network was asked for, or is about to be
+        (RAN[:1], True),
+        (RAN[:2], False),
+        (RAN, True),
+        ([*RAN, ("running", "worker-0", {"id": "x"})], False),
+    ],
+)
+def test_what_was_asked_for_and_not_answered_may_still_come(
+    tmp_path: Path, written: Written, making: bool
+) -> None:
+    record = killed(tmp_path, written)
+    assert bool(settles_at(record)) == making
+    long_ago = settles_at(record) - 2 * SETTLES_WITHIN if making else 0.0
+    for path in record.path.glob("*.json*"):
+        os.utime(path, (long_ago, long_ago))
+    assert settles_at(Record(record.path)) == 0.0
+
+
+def test_a_run_that_ended_by_itself_has_waited(tmp_path: Path) -> None:
+    record = killed(tmp_path, RAN)
+    (record.path / "summary.json").write_text("{}")
+    assert settles_at(record) == 0.0
+
+
+def see(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"{text!r} was never said; exit code {process.wait()}")
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("cleans_up")
+@pytest.mark.parametrize("command", [["clean", "--engine", "docker"], ["down", ID]])
+def test_a_container_that_comes_late_is_removed(
+    emulate: Emulate, docker_engine: DockerEngine, tiny_image: str, command: list[str]
+) -> None:
+    """The engine creates it when the emulator that had asked for it is dead already."""
+    record = killed(emulate.out, RAN)
+    process = emulate.start(*command, "--out", emulate.out)
+    see(process, "the engine may still be making")
+    labels = {RUN: ID, FOLDER: str(record.path), HOST: socket.gethostname()}
+    docker_engine.api.create_container(tiny_image, "true", name=f"{ID}-worker-0", labels=labels)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert left("docker", ID) == []
+
+
+def test_the_wait_is_ended_by_a_signal(emulate: Emulate) -> None:
+    killed(emulate.out, RAN)
+    process = emulate.start("clean", "--engine", "process", "--out", emulate.out)
+    see(process, "the engine may still be making")
+    process.terminate()
+    with contextlib.ExitStack() as stack:
+        watch = threading.Timer(60, process.kill)
+        stack.callback(watch.cancel)
+        watch.start()
+        _, said = process.communicate()
+    assert process.returncode == 130
+    assert "interrupted by SIGTERM" in said

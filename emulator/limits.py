@@ -15,6 +15,7 @@ __all__ = [
     "FAULTS",
     "GIVEN_BYTES",
     "GLOB",
+    "GLOBS",
     "LINKS",
     "PROGRAM_BYTES",
     "PROGRAM_FILES",
@@ -50,6 +51,8 @@ LINKS = 100_000
 """Pairs of tasks between which a network is changed, of all faults and `network` together."""
 GLOB = 200
 """Characters of a task's name or glob."""
+GLOBS = 1000
+"""Different globs of a scenario's faults, each of which is held against every task."""
 WORD = 100_000
 """Bytes of a word of a command and of a variable; the kernel takes 128 KiB."""
 

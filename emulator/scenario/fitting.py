@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from emulator import rendezvous
-from emulator.limits import GIVEN_BYTES, LINKS, STRIKES, TASKS
+from emulator.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
 from emulator.scenario import faults
 from emulator.scenario.document import KeyPath
 from emulator.scenario.model import ROLES, Scenario
-from emulator.scenario.targets import link_count, matches, strike_count
+from emulator.scenario.targets import is_glob, link_count, matches, strike_count
 from emulator.scenario.wording import closest
 from emulator.units import format_size
 
@@ -120,6 +120,10 @@ def _of_variables(scenario: Scenario) -> Iterator[Misfit]:
 
 def _of_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[Misfit]:
     """Yield targets and triggers of faults that name no task, and faults that are too many."""
+    named = {pattern for fault in scenario.faults for _, pattern in fault.named()}
+    if sum(map(is_glob, named)) > GLOBS:
+        yield Misfit(("faults",), f"name their tasks by more than {GLOBS:,} different globs")
+        return
     for number, fault in enumerate(scenario.faults):
         for keys, pattern in dict.fromkeys(fault.named()):
             if not matches(pattern, tasks):

@@ -8,21 +8,26 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from emulator.limits import VALUES
+from emulator.limits import GLOBS
 from emulator.scenario.strikes import Fault, Strike
 
-__all__ = ["link_count", "matches", "strike_count"]
+__all__ = ["is_glob", "link_count", "matches", "strike_count"]
 
 
-@functools.lru_cache(maxsize=VALUES)
+@functools.lru_cache(maxsize=GLOBS)
 def _glob(pattern: str) -> Callable[[str], object]:
     """Return what says whether a glob means a task; fnmatch would compile it again and again."""
     return re.compile(fnmatch.translate(pattern)).match
 
 
+def is_glob(pattern: str) -> bool:
+    """Say whether a text may mean several tasks."""
+    return any(char in pattern for char in "*?[")
+
+
 def matches(pattern: str, tasks: Sequence[str]) -> list[str]:
     """Return the tasks that a name or glob means."""
-    if not any(char in pattern for char in "*?["):
+    if not is_glob(pattern):
         return [pattern] if pattern in tasks else []
     means = _glob(pattern)
     return [task for task in tasks if means(task)]

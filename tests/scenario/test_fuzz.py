@@ -511,6 +511,9 @@ BOMBS = {
     "many globs": MUCH
     + f"faults: [{{partition: [[{times(chr(39) + 'worker-[#]*' + chr(39), 4500)}], [a]],"
     + " at: 1s, for: 1s}]\n",
+    "as many globs as may be": MUCH
+    + f"faults: [{{partition: [[{times(chr(39) + 'worker-[#]*' + chr(39), 1000)}], [a]],"
+    + " at: 1s, for: 1s}]\n",
     "many faults": MUCH + "faults:\n" + "  - {kill: '*', at: 1ms}\n" * 1500,
     "many random strikes": MUCH
     + "faults:\n"

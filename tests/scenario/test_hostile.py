@@ -453,8 +453,14 @@ def test_variants_of_a_large_scenario_are_fewer() -> None:
             "cluster: {worker: 1}\nfaults:\n" + "  - {kill: '*', at: 1s}\n" * 101,
             "4: faults: has more than 100 entries",
         ),
+        (
+            "cluster: {worker: 9}\nfaults: [{partition: [[worker-0], ["
+            + ", ".join(f"'worker-[1-9{n}]'" for n in range(1001))
+            + "]], at: 1s, for: 1s}]\n",
+            "4: faults: name their tasks by more than 1,000 different globs",
+        ),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_what_multiplies_is_counted_before_it_is_made(text: str, problem: str) -> None:
     text = "name: x\nprogram: {command: [a]}\n" + text

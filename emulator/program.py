@@ -20,9 +20,12 @@ from emulator.units import format_size
 
 __all__ = ["LEFT_OUT", "Part", "copy", "parts", "ready"]
 
-LEFT_OUT = ("__pycache__", ".git")
-"""Folders that no training needs, wherever they are. Run folders are left out as well."""
+LEFT_OUT = ("__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules")
+"""Folders that no training needs, wherever they are. So are run folders and virtual environments,
+which have links that lead out."""
 _OF_A_RUN = ("plan.json", "history.jsonl")
+_OF_AN_ENVIRONMENT = "pyvenv.cfg"
+"""PEP 405: the file that makes a folder a virtual environment."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def _inside(
             yield Part(here, inner), found.st_size
         elif kind != "a folder":
             raise ValueError(f"{inner} is {kind}; only files and folders can be copied")
-        elif each not in LEFT_OUT and not _is_run(here):
+        elif each not in LEFT_OUT and not _is_run(here) and not _is_environment(here):
             yield Part(here, inner, is_folder=True), 0
             yield from _inside(root, here, f"{inner}/", above)
 
@@ -111,6 +114,11 @@ def _target(root: Path, link: Path, name: str) -> Path:
 def _is_run(folder: Path) -> bool:
     """Say whether a folder is one of ours: it grows while it would be copied."""
     return all((folder / name).is_file() for name in _OF_A_RUN)
+
+
+def _is_environment(folder: Path) -> bool:
+    """Say whether a folder is a virtual environment: it is for this machine, not for a task."""
+    return (folder / _OF_AN_ENVIRONMENT).is_file()
 
 
 def copy(source: Path | None, home: Path) -> None:

@@ -304,29 +304,33 @@ def _supervise(
             if door is not None:
                 door.refuse()
         finally:
+            removed = False
             try:
-                if not keep:
-                    _tear_down(engine, plan.run_id, record)
+                removed = not keep and _tear_down(engine, plan.run_id, record)
             finally:
                 engine.close()
                 if door is not None:
                     door.close()
-                if not keep:
+                if removed:
                     with contextlib.suppress(EmulatorError):
                         remove_remains(record.path, plan.run_id)  # of an emulator that was killed
 
 
-def _tear_down(engine: Engine, run_id: str, record: RunFolder) -> None:
-    """Remove what the run made; an error on the way here is not hidden by one of removing."""
+def _tear_down(engine: Engine, run_id: str, record: RunFolder) -> bool:
+    """Remove what the run made; say whether that is done.
+
+    An error on the way here is not hidden by one of removing.
+    """
     under_way = sys.exc_info()[1]
     try:
         removed = engine.tear_down(run_id)
     except EmulatorError:
         if under_way is None:
             raise
-        return
+        return False
     with contextlib.suppress(EmulatorError):
         record.write("removed", count=removed)
+    return True
 
 
 def _aside(call: Callable[[], None]) -> None:

@@ -23,6 +23,9 @@ def folder(tmp_path: Path) -> Path:
     for name in ("train.py", "pkg/data.csv", "pkg/__pycache__/x.pyc", ".git/HEAD", "pkg/.git/HEAD"):
         (made / name).parent.mkdir(parents=True, exist_ok=True)
         (made / name).write_text(name)
+    (made / ".venv" / "bin").mkdir(parents=True)  # as Python makes one
+    (made / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (made / ".venv" / "bin" / "python").symlink_to("/usr/bin/env")
     (made / "empty").mkdir()
     (made / "tool").write_text("#!/bin/sh\n")
     (made / "tool").chmod(0o755)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import APIError
+from docker.errors import APIError, NotFound
 
 from emulator.broker import Capacity
 from emulator.engines.base import CAPABILITIES, Found, Inbox, Life
@@ -209,8 +209,11 @@ class DockerEngine:
         self._enter(plan, folder, inbox)
         chosen = {"label": f"{RUN}={plan.run_id}"}
         with saying(f"find what {plan.run_id} has made"):
-            self._addresses = found_addresses(self._api, plan)
-            self._has_ipv6 = closes_metadata(plan) and has_ipv6(self._api, plan)
+            try:
+                self._addresses = found_addresses(self._api, plan)
+                self._has_ipv6 = closes_metadata(plan) and has_ipv6(self._api, plan)
+            except NotFound:
+                return {}  # it was killed while it removed the run, whose containers go first
             for found in self._api.containers(all=True, filters=chosen):
                 if task := found["Labels"].get(TASK):
                     self._created[task] = found["Id"]

@@ -38,12 +38,6 @@ class Successor(Supervisor):
             self._engine.tear_down(self._plan.run_id)
             self._write("attached", pid=os.getpid(), gap=round(t - found.t, 6))
             return self._from_the_start()
-        if found.end is not None and all(
-            task.state not in ("starting", "running") for task in found.tasks.values()
-        ):
-            # It was killed while it removed what the run had made: what is left of that is unknown.
-            self._write("attached", pid=os.getpid(), gap=round(t - found.t, 6))
-            return found.end
         self._tasks, self._end = found.tasks, found.end
         self._job_restarts, self._all_running = found.job_restarts, found.all_running is not None
         held_back: dict[str, list[Observation]] = {}

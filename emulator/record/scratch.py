@@ -151,6 +151,9 @@ def remove_scratch(folder: Path, run: int, run_id: str) -> list[str]:
         with contextlib.suppress(OSError):  # something is in it: not ours
             os.rmdir(part, dir_fd=run)
             removed.append(part)
+    if _read(MARKER, run).get("run_id") == run_id and not any(kind_of(p, run) for p in PARTS):
+        with contextlib.suppress(OSError):
+            os.unlink(MARKER, dir_fd=run)  # there is nothing left to prove
     return removed
 
 

@@ -50,7 +50,7 @@ def test_what_a_run_made_is_deleted_with_all_that_is_in_it(folder: Path) -> None
     os.mkfifo(folder / "work" / "worker-0.out")
     assert remains(folder, RUN) == [folder / "work", folder / "shared"]
     assert scratch.remove() == 2
-    assert sorted(os.listdir(folder)) == ["plan.json", MARKER]
+    assert sorted(os.listdir(folder)) == ["plan.json"]
     assert remains(folder, RUN) == []
     assert scratch.remove() == 0
 

@@ -36,8 +36,8 @@ import psutil
 
 from emulator.bundled import scenario_path
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker_logs import seconds
-from emulator.engines.docker_requests import SHARED, WORKDIR, cpu_quota, program_archive
+from emulator.engines.docker.logs import seconds
+from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program_archive
 from emulator.plan import Plan, Task
 from emulator.record.folder import Record
 from emulator.run import make_ready

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from emulator.engines.docker.images import KINDS, BuildOptions, Images, recipe_tag
 from emulator.engines.keeper import adopts
 from emulator.errors import EmulatorError
-from emulator.images import KINDS, BuildOptions, Images, recipe_tag
 from emulator.metrics.gpu import Gpu
 from emulator.metrics.gpu_usage import GpuSampler
 from emulator.metrics.samples import GpuUsage
@@ -55,7 +55,7 @@ def examine() -> list[Finding]:
 
 def _docker() -> Iterator[Finding]:
     """Engine, API version, disk, memory, GPU runtime, images."""
-    from emulator.engines.docker_connection import ANSWERS_WITHIN, connect, saying
+    from emulator.engines.docker.connection import ANSWERS_WITHIN, connect, saying
 
     try:
         api = connect()

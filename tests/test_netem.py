@@ -1,4 +1,4 @@
-"""Scripts of tc and iptables, as text; tests/engines/test_docker.py runs them."""
+"""Scripts of tc and iptables, as text; tests/engines/docker/test_faults.py runs them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emulator import limits, program
-from emulator.engines.docker_requests import program_archive
+from emulator.engines.docker.requests import program_archive
 from emulator.errors import EngineError
 from emulator.program import parts
 

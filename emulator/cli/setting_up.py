@@ -48,8 +48,8 @@ def build(
     ] = None,
 ) -> None:
     """Build the images that scenarios run in; one that is up to date is left alone."""
-    from emulator.engines.docker_connection import connect
-    from emulator.images import KINDS, BuildOptions, Images
+    from emulator.engines.docker.connection import connect
+    from emulator.engines.docker.images import KINDS, BuildOptions, Images
     from emulator.report.terminal import LivePrinter
 
     if kind not in (*KINDS, "all"):

@@ -7,7 +7,9 @@ came: an engine that reads a line a second time, after `emulate attach`, reads t
 
 from __future__ import annotations
 
-__all__ = ["LONGEST_LINE", "UnfinishedLine"]
+from collections.abc import Sequence
+
+__all__ = ["LONGEST_LINE", "UnfinishedLine", "overlap"]
 
 LONGEST_LINE = 1024 * 1024
 """Bytes of a line that are kept."""
@@ -50,3 +52,19 @@ def _between_characters(line: bytearray, end: int) -> int:
         if line[place] & 0xC0 != 0x80:  # no continuation of the character before
             return place
     return end  # no UTF-8
+
+
+def overlap(read: Sequence[str], printed: Sequence[str]) -> int:
+    """Return how many of the lines that a container printed are the last that were read (pure).
+
+    What was read may hold earlier lives of the task as well; of a container that repeats itself
+    the most is taken. This is the prefix function of Knuth, Morris and Pratt.
+    """
+    text: list[str | None] = [*printed, None, *read[-len(printed) :]] if printed else []
+    borders = [0] * len(text)
+    for here in range(1, len(text)):
+        length = borders[here - 1]
+        while length and text[here] != text[length]:
+            length = borders[length - 1]
+        borders[here] = length + (text[here] == text[length])
+    return borders[-1] if borders and read else 0

@@ -16,7 +16,7 @@ from typing import Any
 from emulator.broker import Capacity
 from emulator.clock import ManualClock
 from emulator.engines.base import CAPABILITIES, Exited, Found, Inbox, Life, Line
-from emulator.engines.docker_logs import overlap
+from emulator.engines.lines import overlap
 from emulator.errors import EngineError
 from emulator.metrics.samples import Usage
 from emulator.netem import Link

@@ -48,7 +48,7 @@ def _looks(result: Result) -> Iterator[str]:
         yield shlex.join(["ls", *map(str, folders)])
         return
     from emulator.engines import choose
-    from emulator.engines.docker_requests import RUN
+    from emulator.engines.docker.requests import RUN
     from emulator.errors import EngineError
 
     yield f"docker ps -a --filter label={RUN}={result.run_id}"

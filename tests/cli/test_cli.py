@@ -16,7 +16,7 @@ from emulator.engines.docker import DockerEngine
 from emulator.task_limits import of_machine
 from emulator.yardstick import Stored
 from tests.conftest import Emulate, own
-from tests.engines.listeners import instead_of_docker
+from tests.engines.docker.listeners import instead_of_docker
 
 RUN = own("cli")
 NO_DOCKER = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}

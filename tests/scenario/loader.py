@@ -134,7 +134,7 @@ def over(number: int, frame: FrameType | None) -> None:
 def plan(path: Path, sets: Sequence[str]) -> str:
     """Read, plan, write and read again; return how large the plan is."""
     from emulator.clock import ManualClock
-    from emulator.engines.docker_requests import container_request
+    from emulator.engines.docker.requests import container_request
     from emulator.engines.memory import MemoryEngine
     from emulator.plan import Plan, make_plan
     from emulator.scenario.reading import load

@@ -14,7 +14,7 @@ import pytest
 
 from emulator.clock import RealClock
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker_requests import FOLDER, HOST, RUN
+from emulator.engines.docker.requests import FOLDER, HOST, RUN
 from emulator.plan import make_plan
 from emulator.record.folder import Record, RunFolder
 from emulator.scenario.reading import parse

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from emulator.engines import choose
-from tests.engines.listeners import instead_of_docker
+from tests.engines.docker.listeners import instead_of_docker
 
 Write = Callable[..., Path]
 

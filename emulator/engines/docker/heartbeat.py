@@ -14,7 +14,7 @@ from docker.errors import DockerException
 from urllib3.exceptions import HTTPError
 
 from emulator.engines.base import Inbox, Lost
-from emulator.engines.docker_connection import ANSWERS_WITHIN, lost
+from emulator.engines.docker.connection import ANSWERS_WITHIN, lost
 
 __all__ = ["Heartbeat"]
 

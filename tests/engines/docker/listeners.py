@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.docker_connection import _accepts
+from emulator.engines.docker.connection import _accepts
 
 DEFAULT_SOCKET = "/var/run/docker.sock"
 

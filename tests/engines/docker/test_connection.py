@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from emulator.engines import choose
-from emulator.engines.docker_connection import CALL_WITHIN
+from emulator.engines.docker.connection import CALL_WITHIN
 from emulator.errors import EngineMissing
 from tests.conftest import Emulate
-from tests.engines.listeners import ANSWERS, instead_of_docker, listening, run_python
+from tests.engines.docker.listeners import ANSWERS, instead_of_docker, listening, run_python
 
 BOUND = 5
 SLACK = 15
@@ -153,7 +153,7 @@ def test_who_is_named_must_answer(tmp_path: Path, variable: str, there: bool) ->
 
 @pytest.mark.docker
 def test_an_engine_that_answered_has_longer_for_its_calls(docker_engine: object) -> None:
-    from emulator.engines.docker_connection import connect
+    from emulator.engines.docker.connection import connect
 
     client = connect()
     assert client.timeout == CALL_WITHIN

@@ -17,13 +17,19 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from emulator import build_context, build_locks, images, limits
-from emulator.base_image import AptSource, apt_source
-from emulator.build_context import custom_context, packed
+from emulator import limits
 from emulator.bundled import ROOT
-from emulator.engines.docker import DockerEngine
+from emulator.engines.docker import DockerEngine, building, images
+from emulator.engines.docker.base_image import AptSource, apt_source
+from emulator.engines.docker.building import custom_context, packed
+from emulator.engines.docker.images import (
+    KINDS,
+    BuildOptions,
+    builder_lines,
+    recipe_context,
+    recipe_tag,
+)
 from emulator.errors import ImageError, UsageError
-from emulator.images import KINDS, BuildOptions, builder_lines, recipe_context, recipe_tag
 from emulator.scenario.model import Dockerfile
 from tests.conftest import own
 
@@ -150,7 +156,7 @@ def test_a_dockerfile_may_lie_outside_its_context(custom: Dockerfile, tmp_path: 
 def test_a_context_of_too_many_files_is_refused(
     custom: Dockerfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build_context, "CONTEXT_FILES", 100)
+    monkeypatch.setattr(building, "CONTEXT_FILES", 100)
     folder = custom.dockerfile.parent
     for number in range(100):
         (folder / f"f{number}").touch()
@@ -463,7 +469,7 @@ class Engine:
 @pytest.fixture
 def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else builds, as far as these tests are concerned."""
-    monkeypatch.setattr(build_locks, "user_cache_path", lambda name: tmp_path / name)
+    monkeypatch.setattr(building, "user_cache_path", lambda name: tmp_path / name)
 
 
 def a_dockerfile(folder: Path, name: str, text: str = "FROM scratch\n") -> Dockerfile:

@@ -1,8 +1,8 @@
 """The Docker engine: one container a task on a network of the run's own.
 
-Every request is made as data by a pure function in `docker_requests.py`; this sends them. Programs
+Every request is made as data by a pure function in `requests.py`; this sends them. Programs
 are copied in, never mounted: the daemon may be on another machine. One thread a task follows its
-output and then waits for its end (`docker_output.py`), which gives lines and exit in order and with
+output and then waits for its end (`logs.py`), which gives lines and exit in order and with
 the engine's timestamps.
 """
 
@@ -22,14 +22,15 @@ from docker.errors import APIError, NotFound
 
 from emulator.broker import Capacity
 from emulator.engines.base import CAPABILITIES, Found, Inbox, Life
-from emulator.engines.docker_addresses import Addresses, has_ipv6, make_network
-from emulator.engines.docker_addresses import found as found_addresses
-from emulator.engines.docker_connection import connect, saying, unless_gone
-from emulator.engines.docker_heartbeat import Heartbeat
-from emulator.engines.docker_memory import squeeze
-from emulator.engines.docker_network import Shaper, missing_parts
-from emulator.engines.docker_output import Output
-from emulator.engines.docker_requests import (
+from emulator.engines.docker.addresses import Addresses, has_ipv6, make_network
+from emulator.engines.docker.addresses import found as found_addresses
+from emulator.engines.docker.connection import connect, saying, unless_gone
+from emulator.engines.docker.heartbeat import Heartbeat
+from emulator.engines.docker.images import Images
+from emulator.engines.docker.logs import Output
+from emulator.engines.docker.network import Shaper, missing_parts
+from emulator.engines.docker.oom import squeeze
+from emulator.engines.docker.requests import (
     FOLDER,
     HOST,
     RUN,
@@ -44,9 +45,8 @@ from emulator.engines.docker_requests import (
     program_archive,
     volume_request,
 )
-from emulator.engines.docker_usage import ContainerUsage
+from emulator.engines.docker.usage import ContainerUsage
 from emulator.errors import EngineError, ImageError
-from emulator.images import Images
 from emulator.metrics import gpu
 from emulator.metrics.samples import Usage
 from emulator.netem import Link

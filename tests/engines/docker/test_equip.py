@@ -17,12 +17,12 @@ import pytest
 from docker.errors import ImageNotFound
 
 import emulator
-from emulator import bundled, images
+from emulator import bundled
 from emulator.api.client import Cluster
-from emulator.build_locks import one_at_a_time
-from emulator.engines.docker import DockerEngine
+from emulator.engines.docker import DockerEngine, images
+from emulator.engines.docker.building import one_at_a_time
+from emulator.engines.docker.images import BuildOptions, Images, recipe_tag
 from emulator.errors import EngineError, UsageError
-from emulator.images import BuildOptions, Images, recipe_tag
 from emulator.record.folder import Record
 from emulator.results import Listener, Result
 from emulator.run import up

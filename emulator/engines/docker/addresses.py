@@ -17,7 +17,7 @@ from typing import Any
 import docker
 from docker.errors import APIError
 
-from emulator.engines.docker_requests import network_request
+from emulator.engines.docker.requests import network_request
 from emulator.errors import EngineError
 from emulator.plan import Plan
 

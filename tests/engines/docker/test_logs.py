@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines.docker_logs import Printed, join_frames, overlap, seconds
-from emulator.engines.lines import LONGEST_LINE
+from emulator.engines.docker.logs import Printed, join_frames, seconds
+from emulator.engines.lines import LONGEST_LINE, overlap
 
 A, B, C = (f"2026-01-02T03:04:05.00000000{n}Z" for n in (1, 2, 3))
 

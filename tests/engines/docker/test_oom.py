@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import requests
 
-from emulator.engines.docker_memory import BALLOON, squeeze
+from emulator.engines.docker.oom import BALLOON, squeeze
 from emulator.errors import EngineError
 
 LIMIT = 2**28

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emulator.broker import need_of
-from emulator.engines.docker_requests import (
+from emulator.engines.docker.requests import (
     NO_IPV6,
     container_name,
     container_request,

@@ -24,13 +24,19 @@ import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from urllib3.exceptions import HTTPError
 
-from emulator import base_image, signals
-from emulator.build_context import custom_context, packed
-from emulator.build_locks import last_one_does, one_at_a_time
+from emulator import signals
 from emulator.bundled import ROOT
-from emulator.errors import EngineLost, ImageError, UsageError
+from emulator.engines.docker import base_image
+from emulator.engines.docker.building import (
+    custom_context,
+    last_one_does,
+    one_at_a_time,
+    packed,
+    progress,
+)
+from emulator.engines.docker.connection import lost
+from emulator.errors import ImageError, UsageError
 from emulator.scenario.model import Dockerfile
-from emulator.sockets import close_unconnected, progress
 
 __all__ = ["KINDS", "BuildOptions", "Images", "builder_lines", "recipe_tag"]
 
@@ -240,8 +246,7 @@ class Images:
                 "Check its name, or build it first.",
             ) from None
         except (DockerException, requests.RequestException, HTTPError) as error:
-            close_unconnected(error)
-            raise EngineLost(f"The Docker engine went away while pulling: {error}.") from None
+            raise lost(f"pull {reference}", error) from None
         return reference
 
     def _make_base(self, say: Say) -> str:
@@ -353,5 +358,4 @@ def _engine_errors(doing: str) -> Iterator[None]:
     except APIError as error:
         raise ImageError(f"The Docker engine would not {doing}: {error.explanation}.") from None
     except (DockerException, requests.RequestException, HTTPError) as error:
-        close_unconnected(error)
-        raise EngineLost(f"The Docker engine went away (trying to {doing}: {error}).") from None
+        raise lost(doing, error) from None

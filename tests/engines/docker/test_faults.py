@@ -12,7 +12,7 @@ import pytest
 from emulator.clock import RealClock
 from emulator.engines.base import Exited, Inbox, Line
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker_network import missing_parts
+from emulator.engines.docker.network import missing_parts
 from emulator.errors import EngineError, Unsupported
 from emulator.netem import Link
 from emulator.plan import make_plan, new_run_id

@@ -14,9 +14,8 @@ import pytest
 from docker.types import IPAMConfig, IPAMPool
 
 import emulator
-from emulator.engines import docker_heartbeat
-from emulator.engines.docker import DockerEngine
-from emulator.engines.docker_requests import METADATA, container_request
+from emulator.engines.docker import DockerEngine, heartbeat
+from emulator.engines.docker.requests import METADATA, container_request
 from emulator.errors import EngineError, EngineLost
 from emulator.plan import Site, make_plan
 from emulator.record.folder import Entry, runs_in
@@ -24,7 +23,7 @@ from emulator.results import Listener
 from emulator.run import up
 from emulator.scenario.reading import load, parse
 from tests.conftest import Emulate
-from tests.engines.own_engine import OwnEngine, own_engine
+from tests.engines.docker.own_engine import OwnEngine, own_engine
 
 pytestmark = pytest.mark.docker
 
@@ -178,7 +177,7 @@ def test_an_engine_that_hangs_in_the_middle_of_a_run_is_lost(
     tmp_path: Path, own: OwnEngine, tiny_image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tasks print nothing, and nothing is asked of it: without a heartbeat nobody notices."""
-    monkeypatch.setattr(docker_heartbeat, "EVERY", 0.2)
+    monkeypatch.setattr(heartbeat, "EVERY", 0.2)
     monkeypatch.setenv("DOCKER_HOST", own.host)
     engine = DockerEngine()
     path = scenario(tmp_path, tiny_image, "sleep 1000")

@@ -1,20 +1,62 @@
-"""What containers print and how they end, told to the supervisor: one thread for each start."""
+"""What containers print and how they end: one thread for each start reports it to the inbox.
+
+`join_frames` reads the engine's log stream (pure): frames with stamps in, lines out.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
 import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 
 import docker
 from docker.errors import APIError
 
 from emulator.engines.base import Exited, Inbox, Life, Line, Lost
-from emulator.engines.docker_connection import lost
-from emulator.engines.docker_logs import join_frames, overlap, seconds
-from emulator.engines.docker_usage import ContainerUsage
+from emulator.engines.docker.connection import lost
+from emulator.engines.docker.usage import ContainerUsage
+from emulator.engines.lines import UnfinishedLine, overlap
 
-__all__ = ["Output"]
+__all__ = ["Output", "Printed", "join_frames", "seconds"]
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One line, and the engine's stamps of its first and last piece."""
+
+    first_stamp: str
+    last_stamp: str
+    text: str
+
+
+def join_frames(frames: Iterable[bytes], after: str = "") -> Iterator[Printed]:
+    """Turn the frames of a log stream that came after a stamp into lines (pure).
+
+    Stamps have nine digits and one zone, so they compare as text. The engine cuts lines at 16 KiB
+    and puts a stamp before each piece; only the last piece of a line ends with a newline. Lines
+    that are too long are cut and marked, see `lines.py`.
+    """
+    first, last, line = "", "", UnfinishedLine()
+    for frame in frames:
+        head, _, text = frame.partition(b" ")
+        if (stamp := head.decode("utf-8", "surrogateescape")) <= after:
+            continue
+        last = stamp
+        first = first or last
+        line.add(text.removesuffix(b"\n"))
+        if text.endswith(b"\n"):
+            yield Printed(first, last, line.finish())
+            first = ""
+    if first:
+        yield Printed(first, last, line.finish())
+
+
+def seconds(stamp: str) -> float:
+    """Return seconds since 1970 of RFC 3339 with nanoseconds."""
+    return datetime.fromisoformat(stamp).timestamp()
 
 
 class Output:

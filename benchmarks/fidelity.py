@@ -9,6 +9,7 @@ SIGTERM, and 100 kills at fixed steps. Everything is read from the history.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import tempfile
 from collections.abc import Sequence
@@ -110,8 +111,8 @@ def _run(engine: str, faults: Sequence[dict[str, Any]], seconds: float) -> Seque
         "faults": faults,
     }
     text = json.dumps(scenario)
-    with tempfile.TemporaryDirectory() as out:
-        result = up(parse(text), choose(engine), text=text, out=Path(out))
+    with tempfile.TemporaryDirectory() as out, contextlib.closing(choose(engine)) as chosen:
+        result = up(parse(text), chosen, text=text, out=Path(out))
         return Record(result.folder).history
 
 

@@ -11,6 +11,7 @@ kernel, in the containers' own cgroups, and alternate.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import statistics
@@ -89,7 +90,7 @@ def _cpu_when(scenario: Scenario, words: str, times: int) -> float:
             taken[0] = sum(_cpu_seconds(container) for container in ids)
             os.kill(os.getpid(), signal.SIGTERM)  # as Ctrl-C would: the run ends and is removed
 
-    with tempfile.TemporaryDirectory() as out:
+    with tempfile.TemporaryDirectory() as out, contextlib.closing(engine):
         up(scenario, engine, text="", out=Path(out), listener=Listener(entry=entry, line=line))
     return taken[0]
 

@@ -150,7 +150,7 @@ def bare(scenario: str, sets: list[str]) -> Trained:
     engine = DockerEngine()
     try:
         parsed = load(scenario_path(Path(scenario)), sets)
-        engine.provide(parsed, lambda text: None)  # the image, if it is not there yet
+        engine.ensure_images(parsed, lambda text: None)  # the image, if it is not there yet
         plan, _ = make_ready(parsed, engine, out=Path())
     finally:
         engine.close()

@@ -55,12 +55,12 @@ def examine() -> list[Finding]:
 
 def _docker() -> Iterator[Finding]:
     """Engine, API version, disk, memory, GPU runtime, images."""
-    from emulator.engines.docker.connection import ANSWERS_WITHIN, connect, saying
+    from emulator.engines.docker.connection import ANSWERS_WITHIN, connect, translate_errors
 
     try:
         api = connect()
         api.timeout = ANSWERS_WITHIN
-        with saying("say what it has"):
+        with translate_errors("say what it has"):
             version, info = api.version(), api.info()
     except EmulatorError as error:
         yield Finding("Docker engine", "missing", error.message, error.hint)

@@ -13,7 +13,7 @@
     └── RecordError              exit 4   the run folder can't be written or read
 
 Foreign errors (Docker's, the operating system's) are turned into one of these where they enter:
-in `engines/`, `images.py`, `record/` and `broker/`. Whatever else reaches the top is a defect of
+in `engines/`, `record/` and `broker/`. Whatever else reaches the top is a defect of
 ours, except signals.Interruption (exit 130), which is no error: a signal asked the command to end.
 """
 
@@ -111,12 +111,11 @@ class ScenarioError(UsageError):
 class Unsupported(UsageError):
     """The scenario asks for something that the chosen engine can't do.
 
-    `lacks` says what another machine might have: `docker`, `gpu`, `network` (its kernel).
+    `lacks` says what another machine might have: an engine by its name, `gpu`, `network` (its
+    kernel).
     """
 
-    def __init__(
-        self, message: str, hint: str = "", *, lacks: Collection[str] = ("docker",)
-    ) -> None:
+    def __init__(self, message: str, hint: str = "", *, lacks: Collection[str] = ()) -> None:
         super().__init__(message, hint)
         self.lacks = frozenset(lacks)
 
@@ -126,11 +125,16 @@ class EngineError(EmulatorError):
 
 
 class EngineMissing(EngineError):
-    """No engine answers. `configured`: one was asked for, or something is there in its place."""
+    """An engine does not answer; `engine` is its name, set by `engines.choose`.
 
-    def __init__(self, message: str, hint: str = "", *, configured: bool = False) -> None:
+    `configured`: the user has named it, or something listens in its place.
+    """
+
+    def __init__(
+        self, message: str, hint: str = "", *, configured: bool = False, engine: str = ""
+    ) -> None:
         super().__init__(message, hint)
-        self.configured = configured
+        self.configured, self.engine = configured, engine
 
 
 class EngineLost(EngineError):

@@ -17,14 +17,13 @@ import os
 import signal
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 
-from emulator.engines import choose
-from emulator.engines.base import Engine, Found
-from emulator.engines.process import ProcessEngine
+from emulator.engines import AUTO, answering, choose
+from emulator.engines.base import Engine, Resource
 from emulator.errors import EngineMissing, InUse, RecordError, UsageError, printable
 from emulator.plan import check_run_id, is_run_id
 from emulator.record.folder import Record, is_live, runs_in, wait_until_over
@@ -36,7 +35,9 @@ from emulator.supervisor.settling import let_settle
 __all__ = ["abandoned", "clean", "find_all", "remove", "stop_or_remove"]
 
 
-def abandoned(found: Sequence[Found], *, host: str, live: Callable[[Path], bool]) -> list[Found]:
+def abandoned(
+    found: Sequence[Resource], *, host: str, live: Callable[[Path], bool]
+) -> list[Resource]:
     """Return what belongs to no run that is under way (pure, given `live`).
 
     What was started from another host is left alone: its run may well be under way there. So is
@@ -51,12 +52,11 @@ def abandoned(found: Sequence[Found], *, host: str, live: Callable[[Path], bool]
     return [thing for thing in found if is_run_id(thing.run_id) and thing.run_id not in going_on]
 
 
-def find_all(say: Callable[[str], None]) -> list[Found]:
+def find_all(say: Callable[[str], None]) -> list[Resource]:
     """Return what runs have made on every engine that answers; say which should and does not."""
     found = []
-    for engine in _engines("auto", say):
-        with contextlib.closing(engine):
-            found += [thing for thing in engine.find() if is_run_id(thing.run_id)]
+    for engine in answering(lambda error: _say_missing(error, say) if error.configured else None):
+        found += [thing for thing in engine.find() if is_run_id(thing.run_id)]
     return found
 
 
@@ -66,13 +66,15 @@ def clean(out: Path, *, engine_name: str, dry_run: bool, say: Callable[[str], No
     On disk only what lies in run folders in `out`. Raises EngineError.
     """
     count = 0
-    engines = _engines(engine_name)
-    if engine_name == "auto" and not any(engine.name == "docker" for engine in engines):
-        say("no Docker engine answers: what runs have left on one is not looked at")
-    if not dry_run:
-        let_settle((record for record in runs_in(out) if not record.live), say)
-    for engine in engines:
-        with contextlib.closing(engine):
+    with contextlib.ExitStack() as opened:
+        engines: Iterable[Engine]
+        if engine_name == AUTO:
+            engines = answering(lambda error: _say_missing(error, say))
+        else:
+            engines = [opened.enter_context(contextlib.closing(choose(engine_name)))]
+        if not dry_run:
+            let_settle((record for record in runs_in(out) if not record.live), say)
+        for engine in engines:
             count += _clean_engine(engine, dry_run=dry_run, say=say)
     return count + _clean_folders(out, dry_run=dry_run, say=say)
 
@@ -83,7 +85,7 @@ def _clean_engine(engine: Engine, *, dry_run: bool, say: Callable[[str], None]) 
     if strange := [thing for thing in found if not is_run_id(thing.run_id)]:
         names = ", ".join(f"{thing.kind} {thing.name}" for thing in strange)
         say(printable(f"not ours, for what they are labelled with is no run id: {names}"))
-    runs: defaultdict[str, list[Found]] = defaultdict(list)
+    runs: defaultdict[str, list[Resource]] = defaultdict(list)
     for thing in abandoned(found, host=socket.gethostname(), live=is_live):
         runs[thing.run_id].append(thing)
     for run_id, things in sorted(runs.items()):
@@ -184,27 +186,15 @@ def _held(folder: Path, run_id: str) -> Iterator[None]:
         yield
 
 
-def _folder(thing: Found) -> Path | None:
+def _folder(thing: Resource) -> Path | None:
     """Return the folder that a thing names; None where that is no path of a run's folder."""
     if "\0" in thing.folder or not os.path.isabs(thing.folder):
         return None
     return Path(thing.folder)
 
 
-def _engines(name: str, say: Callable[[str], None] = lambda text: None) -> list[Engine]:
-    """Return the engine of that name; for `auto` every one that answers.
-
-    An engine that is configured and does not answer is said.
-    """
-    if name != "auto":
-        return [choose(name)]
-    engines: list[Engine] = [ProcessEngine()]
-    try:
-        engines.append(choose("docker"))
-    except EngineMissing as error:
-        if error.configured:
-            say(f"{error.message} What runs have left on it is not looked at.")
-    return engines
+def _say_missing(error: EngineMissing, say: Callable[[str], None]) -> None:
+    say(f"{error.message} What runs have left on it is not looked at.")
 
 
 def _supervisor_of(record: Record) -> psutil.Process | None:

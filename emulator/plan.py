@@ -146,6 +146,8 @@ class Site:
     """Where the shared volume shows inside a task."""
     limits: Callable[[], Limits] = Limits
     """Limits of each task where the scenario sets none."""
+    disks: Callable[[Scenario], Sequence[Disk]] = lambda scenario: ()
+    """Disks of this machine that a run writes to, beside that of its folder."""
 
 
 def new_run_id(name: str) -> str:

@@ -16,7 +16,8 @@ from emulator import signals
 from emulator.api.door import Door
 from emulator.api.loopback import Loopback
 from emulator.clock import Clock, ManualClock, RealClock
-from emulator.engines.base import Engine, require
+from emulator.engines.base import Engine
+from emulator.engines.requirements import require
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, check_run_id, make_plan, new_run_id
@@ -62,10 +63,10 @@ def make_ready(
     require(scenario, engine)
     run_id = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
     folder = _as_text(out.resolve() / run_id)
-    site = engine.site(run_id, folder)
+    site = engine.plan_context(run_id, folder)
     if gpus is not None:
         site = replace(site, gpus=lambda: gpus)
-    disks = [*disk("the run folder", folder), *engine.disks(scenario)]
+    disks = [*disk("the run folder", folder), *site.disks(scenario)]
     plan = make_plan(scenario, run_id, site, variant=variant, yardstick=yardstick, disks=disks)
     return plan, folder
 
@@ -111,7 +112,7 @@ def up(
         scenario, engine, out=out, run_id=run_id, variant=variant, gpus=gpus, yardstick=yardstick
     )
     with signals.held() as held:
-        engine.provide(scenario, listener.say)
+        engine.ensure_images(scenario, listener.say)
         signals.check()  # from here on the supervisor is told, and the run has a record
         listener.planned(plan, folder)
         record = RunFolder(folder, plan, text, clock)
@@ -149,7 +150,7 @@ def attach(
     plan = record.plan
     if not record.live and record.result("summary.json") is not None:
         raise UsageError(f"{record.run_id} is over.", "`emulate check` judges it again.")
-    if "adopt" not in engine.capabilities:
+    if "reattach" not in engine.capabilities:
         raise Unsupported(
             f"The {engine.name} engine can't take over a run whose emulator is gone: how its tasks "
             "end is told to their parent alone.",
@@ -308,7 +309,6 @@ def _supervise(
             try:
                 removed = not keep and _tear_down(engine, plan.run_id, record)
             finally:
-                engine.close()
                 if door is not None:
                     door.close()
                 if removed:

@@ -127,7 +127,7 @@ def test_a_variable_of_a_scenario_is_no_path_to_write_or_delete(
         cluster={"worker": Role(command=["sleep", "1000"])},
     )
     engine, inbox = ProcessEngine(), Inbox()
-    plan = make_plan(scenario, RUN, engine.site(RUN, folder))
+    plan = make_plan(scenario, RUN, engine.plan_context(RUN, folder))
     lies = {
         "EMULATOR_SHARED": str(foreign / "shared"),
         "EMULATOR_FOLDER": str(foreign),

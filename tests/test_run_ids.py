@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 import emulator
 from emulator.clock import RealClock
-from emulator.engines.base import Found
+from emulator.engines.base import Resource
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.process_table import labels_in
@@ -145,7 +145,9 @@ def test_the_api_refuses_it(scenario: Path, tmp_path: Path, text: str) -> None:
 def a_plan(run_id: str) -> Plan:
     engine = ProcessEngine()
     try:
-        return make_plan(Scenario.model_validate(_PARSED), run_id, engine.site(run_id, Path("/r")))
+        return make_plan(
+            Scenario.model_validate(_PARSED), run_id, engine.plan_context(run_id, Path("/r"))
+        )
     finally:
         engine.close()
 
@@ -203,8 +205,8 @@ def test_a_link_can_not_be_a_run_folder(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
-def found(run_id: str, folder: str = "/runs/x", host: str = "here") -> Found:
-    return Found(run_id, "container", "c", "running", folder, host)
+def found(run_id: str, folder: str = "/runs/x", host: str = "here") -> Resource:
+    return Resource(run_id, "container", "c", "running", folder, host)
 
 
 @pytest.mark.parametrize("text", BAD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -174,9 +175,11 @@ def attach(
             LivePrinter().follow(record.plan, cluster.lines())
         wait(run, out)
     with view(plain=plain) as shown:
-        engine = choose(record.plan.engine)
         loopback = None if api_port is None else Loopback(api_port)
-        result = take_over(record, engine, keep=keep, loopback=loopback, listener=shown.listener())
+        with contextlib.closing(choose(record.plan.engine)) as engine:
+            result = take_over(
+                record, engine, keep=keep, loopback=loopback, listener=shown.listener()
+            )
     with perhaps_unread():
         print_result(result, console(), kept=keep)
     raise typer.Exit(result.exit_code)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emulator.bundled import scenario_path, scenarios
-from emulator.engines import NAMES
+from emulator.engines import AUTO, HELP, names
 from emulator.errors import printable
 from emulator.record.folder import Record, runs_in
 from emulator.scenario.model import Scenario
@@ -70,9 +70,8 @@ WhichEngine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="docker, process (on this machine, without Docker), or auto: Docker, and processes "
-        "only where no engine is configured.",
-        autocompletion=lambda: list(NAMES),
+        help=f"{HELP}.",
+        autocompletion=lambda: [AUTO, *names()],
         envvar="EMULATOR_ENGINE",
     ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -101,11 +102,9 @@ def up_variants(
 
     found = variants(varied, sets)
     scenarios = read_all(path, found, sets)
-    first = choose(engine, note)  # what auto means is settled once, for all variants
-    try:
+    # What auto means is decided once, for all variants.
+    with contextlib.closing(choose(engine, note)) as first:
         planned = plan_all(found, scenarios, first, out=out, run_id=run_id)
-    finally:
-        first.close()
     held = {
         one.number: yardstick_beside(path, one.scenario, first.name, " ".join([*sets, one.label]))
         for one in planned
@@ -115,17 +114,18 @@ def up_variants(
 
     def run(variant: Planned) -> Result:
         note(f"variant {variant.number} of {len(planned)}: {variant.label}")
-        result = up(
-            variant.scenario,
-            choose(first.name),
-            text=text,
-            out=out,
-            run_id=variant.run_id,
-            variant=variant.label,
-            yardstick=held[variant.number],
-            keep=keep,
-            listener=LivePrinter().listener(),
-        )
+        with contextlib.closing(choose(first.name)) as chosen:
+            result = up(
+                variant.scenario,
+                chosen,
+                text=text,
+                out=out,
+                run_id=variant.run_id,
+                variant=variant.label,
+                yardstick=held[variant.number],
+                keep=keep,
+                listener=LivePrinter().listener(),
+            )
         print_result(result, shown, kept=keep)
         return result
 

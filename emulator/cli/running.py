@@ -127,19 +127,19 @@ def up(
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
     with placed(text, str(found), overrides(sets, seed)), view(plain=plain) as shown:
         listener = telling(shown.listener())
-        chosen = choose(engine, listener.say)
-        variant = " ".join(overrides(sets, seed))
-        result = run_up(
-            parsed,
-            chosen,
-            text=text,
-            out=out,
-            run_id=run_id,
-            yardstick=yardstick_beside(found, parsed, chosen.name, variant),
-            keep=keep,
-            loopback=None if api_port is None else Loopback(api_port),
-            listener=listener,
-        )
+        with contextlib.closing(choose(engine, listener.say)) as chosen:
+            variant = " ".join(overrides(sets, seed))
+            result = run_up(
+                parsed,
+                chosen,
+                text=text,
+                out=out,
+                run_id=run_id,
+                yardstick=yardstick_beside(found, parsed, chosen.name, variant),
+                keep=keep,
+                loopback=None if api_port is None else Loopback(api_port),
+                listener=listener,
+            )
     with perhaps_unread():
         print_result(result, console(stderr=json), kept=keep)
         if json:
@@ -190,20 +190,18 @@ def plan(
 ) -> None:
     """Show what would run: tasks, TF_CONFIG, engine requests, rules, warnings. Starts nothing."""
     from emulator.baseline import yardstick_beside
+    from emulator.engines.base import Explaining
     from emulator.report.terminal import print_plan
     from emulator.run import make_ready
 
     parsed, text, found = read(scenario, sets, seed)
-    chosen = choose(engine, note)
-    try:
+    with contextlib.closing(choose(engine, note)) as chosen:
         held = yardstick_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
         with placed(text, str(found), overrides(sets, seed)):
             planned, folder = make_ready(
                 parsed, chosen, out=Path("runs"), run_id=run_id, yardstick=held
             )
-        requests = chosen.requests(planned, folder)
-    finally:
-        chosen.close()
+        requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
     if json:
         print_json({**planned.model_dump(mode="json"), "requests": requests})
     else:

@@ -1,45 +1,50 @@
-"""The seam: what every engine can do, and what it tells the supervisor.
+"""The seam between the emulator and the engines that run tasks.
 
-An engine starts tasks, signals them, removes them, and puts what happens into the supervisor's
-inbox. Its calls block and may be made from several threads at once. Everything it made is found
-again from outside by the run id it left on it; it keeps no state of its own on disk.
+`Engine` is what every engine can do. An engine starts tasks, signals and removes them, and puts
+their lines and exits into the supervisor's inbox. Its calls block and may come from several threads
+at once. Whatever it makes carries the run id, so that it is found again from outside; an engine
+keeps no state of its own on disk.
 
-What only some engines can do is a capability. `require` refuses a plan before anything starts.
+What only some engines can do is a capability: a name in `CAPABILITIES`, most with a protocol of
+their own. `requirements.py` refuses a scenario before anything starts; `capable` gives access to
+the methods of a capability.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from emulator.broker import Capacity
-from emulator.errors import EngineError, Misfit, Unsupported
+from emulator.errors import EngineError, Unsupported
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
-from emulator.room import Disk
-from emulator.scenario import faults
 from emulator.scenario.model import Scenario
-from emulator.units import format_size
 
 __all__ = [
     "CAPABILITIES",
+    "Addressing",
     "Engine",
+    "EngineDown",
+    "EngineEvent",
     "Exited",
-    "Found",
-    "Happening",
+    "Explaining",
     "Inbox",
-    "Incapable",
     "Life",
     "Line",
-    "Lost",
-    "fits",
-    "require",
-    "require_of",
+    "Measuring",
+    "OomKilling",
+    "Pausing",
+    "Reattaching",
+    "Resource",
+    "Shaping",
+    "Throttling",
+    "capable",
 ]
 
 
@@ -65,13 +70,13 @@ class Exited:
 
 
 @dataclass(frozen=True)
-class Lost:
-    """The engine went away; no more events will come."""
+class EngineDown:
+    """The engine no longer answers; no more events will come."""
 
     error: EngineError
 
 
-Happening = Line | Exited | Lost
+EngineEvent = Line | Exited | EngineDown
 
 
 @dataclass(frozen=True)
@@ -81,17 +86,17 @@ class Life:
     printed: Sequence[str]
     """Its lines as far as they were read, of earlier starts as well."""
     since: float
-    """The start that goes on was asked for at this time (seconds since 1970); infinite: none."""
+    """When the start that is still running was requested (seconds since 1970); infinite: none."""
 
 
 LINES_WAITING = 10_000
-"""Lines that may lie in an inbox; who prints faster than they are taken waits."""
+"""Lines in an inbox at most; a reader thread that has one more blocks until there is room."""
 CHARACTERS_WAITING = 32 * 2**20
 """Characters of all these lines: one line may have a million."""
 
 
 class Inbox:
-    """What an engine puts its happenings into; the supervisor's own events travel in it as well.
+    """The queue into which an engine puts its events; the supervisor's own events use it too.
 
     Only lines wait for room. Anything else may be put from anywhere, a signal handler included.
     """
@@ -129,7 +134,7 @@ class Inbox:
 
 
 @dataclass(frozen=True)
-class Found:
+class Resource:
     """Something that an engine made for a run: a container, a network, a volume, a process."""
 
     run_id: str
@@ -141,251 +146,192 @@ class Found:
     host: str
 
 
-CAPABILITIES = frozenset(
-    {
-        "limits",
-        "gpus",
-        "isolation",
-        "replace",
-        "new-address",
-        "same-address",
-        "pause",
-        "throttle",
-        "oom",
-        "adopt",
-        "network",
-        "usage",
-    }
-)
-"""Everything that only some engines can do."""
-
-
 class Engine(Protocol):
-    """Where tasks run."""
+    """Where tasks run: what every engine can do.
+
+    Whoever makes an engine closes it: `with contextlib.closing(choose(...)) as engine`.
+    """
 
     name: str
     capabilities: frozenset[str]
+    """Names from CAPABILITIES."""
+    machine_needs: Mapping[str, str]
+    """Capability -> what this machine must have for it beside the engine: `gpu`, `network`."""
 
-    @property
-    def keeps_addresses(self) -> bool:
-        """Whether a fault that nobody planned may say which address a task comes back to."""
-
-    def site(self, run_id: str, folder: Path) -> Site:
-        """Describe the engine to the plan."""
-
-    def disks(self, scenario: Scenario) -> Sequence[Disk]:
-        """Return disks of this machine that a run writes to, beside that of its folder."""
+    def plan_context(self, run_id: str, folder: Path) -> Site:
+        """Describe the engine to the plan of one run."""
 
     def capacity(self) -> Capacity:
-        """Return what the engine has: cores, memory, and the GPUs that it can hand out.
+        """Return what the engine has: cores, memory in bytes, and the GPUs that tasks can get.
 
         Raises EngineError.
         """
 
-    def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
-        """Have every image that the scenario names: find, build or pull it, saying so.
+    def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
+        """Find, build or pull every image that the scenario names; report progress to `say`.
 
         Raises ImageError.
         """
 
-    def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
-        """Return exactly what the engine will be asked for each task; nothing is done."""
-
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
-        """Make what the tasks share: the network and the volume.
+        """Make what the tasks share, the network and the volume; events go to `inbox`.
 
         Raises EngineError.
         """
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
-        """Start a task, on the disk it had where it ran before; return its container id or pid.
+        """Start a task, on the disk it had if it ran before; return its container id or pid.
 
         `same_address` gives a removed task its old one again (capability `same-address`). Raises
         EngineError.
         """
 
-    def adopt(
-        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
-    ) -> dict[str, str]:
-        """Take over the tasks of a run whose supervisor was killed. Capability `adopt`.
-
-        Returns the tasks whose start was made, with their ids; what they have printed since, and
-        their end, are told as of any other.
-        """
-
     def signal(self, task: str, number: int) -> None:
-        """Send a signal to a task; nothing happens where it has already ended."""
+        """Send a signal to a task; nothing happens where it has already ended.
 
-    def pause(self, task: str) -> None:
-        """Freeze a task: it keeps everything and does nothing. Capability `pause`.
-
-        Raises EngineError where it does not run.
-        """
-
-    def resume(self, task: str) -> None:
-        """Let a frozen task go on."""
-
-    def throttle(self, task: str, cpus: float | None) -> None:
-        """Limit a running task to so many cores; None: no limit. Capability `throttle`."""
-
-    def squeeze(self, task: str) -> None:
-        """Have the kernel kill a task for want of memory. Capability `oom`.
-
-        Returns once it is dead and has its limit again; raises EngineError where it survives.
-        """
-
-    @property
-    def can_shape(self) -> bool:
-        """Whether all is there that `shape` takes; if not, `equip` makes it. Costs nothing."""
-
-    def equip(self, say: Callable[[str], None]) -> None:
-        """Make what `shape` takes, and say what that is; it may take minutes.
-
-        Raises ImageError, EngineError. Capability `network`.
-        """
-
-    def shape(self, links: Sequence[Link]) -> None:
-        """Make packets between tasks meet `links` and nothing else, also after restarts.
-
-        Capability `network`.
-        """
-
-    def usage(self) -> Mapping[str, Usage]:
-        """Return what each running task has used since its start. Capability `usage`.
-
-        Asked again and again: it is to be cheap. Raises EngineError.
-        """
-
-    def pids(self) -> Mapping[str, Collection[int]]:
-        """Return each running task's processes as this machine numbers them; capability `usage`.
-
-        Empty where the tasks run on another.
+        Raises EngineError where the engine refuses.
         """
 
     def remove(self, task: str) -> None:
         """Remove a task and its disk, running or not."""
 
     def tear_down(self, run_id: str) -> int:
-        """Remove all that carries the run id, as far as it is there; return how many things."""
+        """Remove everything that carries the run id; return how many resources were removed."""
 
-    def find(self, run_id: str | None = None) -> list[Found]:
-        """Return what runs have made and not removed."""
+    def find(self, run_id: str | None = None) -> list[Resource]:
+        """Return what runs have made and not removed; of one run, or of all."""
 
     def close(self) -> None:
-        """Let go of connections and reservations; tasks go on."""
+        """Close connections and give reservations back; running tasks are left alone.
+
+        A second call does nothing.
+        """
 
 
-class Incapable:
-    """Says no to what only some engines can do; `require` has seen to it that nobody asks."""
+# --- Capabilities -------------------------------------------------------------------------------
 
-    name = ""
-    can_shape = False
 
-    def disks(self, scenario: Scenario) -> Sequence[Disk]:
-        """None."""
-        return ()
+@runtime_checkable
+class Pausing(Protocol):
+    """Capability `pause`."""
 
     def pause(self, task: str) -> None:
-        """Refused."""
-        raise self._refusal(f"pause {task}")
+        """Freeze a task: it keeps everything and does nothing.
+
+        Raises EngineError where it does not run.
+        """
 
     def resume(self, task: str) -> None:
-        """Refused."""
-        raise self._refusal(f"let {task} go on")
+        """Let a frozen task run again; nothing happens where it is not frozen."""
+
+
+@runtime_checkable
+class Throttling(Protocol):
+    """Capability `throttle`."""
 
     def throttle(self, task: str, cpus: float | None) -> None:
-        """Refused."""
-        raise self._refusal(f"limit the CPU of {task}")
+        """Limit a running task to so many cores; None: no limit."""
 
-    def squeeze(self, task: str) -> None:
-        """Refused."""
-        raise self._refusal(f"limit the memory of {task}")
+
+@runtime_checkable
+class OomKilling(Protocol):
+    """Capability `oom`."""
+
+    def oom_kill(self, task: str) -> None:
+        """Make the kernel kill a task for lack of memory.
+
+        Returns once it is dead and has its limit again; raises EngineError where it survives.
+        """
+
+
+@runtime_checkable
+class Shaping(Protocol):
+    """Capability `network`."""
+
+    @property
+    def can_shape(self) -> bool:
+        """Whether everything that `shape` needs is there; if not, `equip` makes it. Cheap."""
 
     def equip(self, say: Callable[[str], None]) -> None:
-        """Refused."""
-        raise self._refusal("change the network")
+        """Make what `shape` needs and report it to `say`; this may take minutes.
+
+        Raises ImageError, EngineError.
+        """
 
     def shape(self, links: Sequence[Link]) -> None:
-        """Refused."""
-        raise self._refusal("change the network")
+        """Apply `links` to the packets between tasks and nothing else, also after restarts."""
 
-    def adopt(
+
+@runtime_checkable
+class Measuring(Protocol):
+    """Capability `usage`. Called at every sampling interval: both must be cheap."""
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return what each running task has used since its start. Raises EngineError."""
+
+    def pids(self) -> Mapping[str, Collection[int]]:
+        """Return each running task's process ids on this machine; empty for another machine's."""
+
+
+@runtime_checkable
+class Reattaching(Protocol):
+    """Capability `reattach`."""
+
+    def reattach(
         self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
     ) -> dict[str, str]:
-        """Refused."""
-        raise self._refusal("take over a run whose emulator is gone")
+        """Take over the tasks of a run whose supervisor was killed.
 
-    def _refusal(self, what: str) -> Unsupported:
-        return Unsupported(f"The {self.name} engine can't {what}.")
+        Returns the tasks that were started, with their ids. What they printed since then, and their
+        exits, are reported as those of any other task.
+        """
 
 
-def require(scenario: Scenario, engine: Engine) -> None:
-    """Refuse a scenario that asks for what `engine` can't do, or more than its machine has.
+@runtime_checkable
+class Addressing(Protocol):
+    """Capabilities `new-address` and `same-address`."""
 
-    Raises Unsupported with every such thing, and the engine that can; Misfit for a task that
-    may take more memory than there is. The engine is asked for it only where a limit is set.
+    @property
+    def keeps_addresses(self) -> bool:
+        """Whether a fault injected by hand may choose the address of a restarted task."""
+
+
+@runtime_checkable
+class Explaining(Protocol):
+    """Shows users what the engine does. No scenario needs it, so it has no capability name."""
+
+    def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
+        """Return exactly what the engine will be asked for each task; nothing is done."""
+
+    def inspect_commands(self, run_id: str, folder: Path) -> Iterable[str]:
+        """Yield shell commands that show what a kept run has left."""
+
+
+CAPABILITIES: Mapping[str, type | None] = {
+    "limits": None,
+    "gpus": None,
+    "isolation": None,
+    "replace": None,
+    "new-address": Addressing,
+    "same-address": Addressing,
+    "pause": Pausing,
+    "throttle": Throttling,
+    "oom": OomKilling,
+    "network": Shaping,
+    "usage": Measuring,
+    "reattach": Reattaching,
+}
+"""Every capability; with the protocol of its methods, if it has some."""
+
+_Capability = TypeVar("_Capability")
+
+
+def capable(engine: Engine, protocol: type[_Capability]) -> _Capability:
+    """Return an engine as one that has the methods of a capability.
+
+    Raises Unsupported where it lacks the capability.
     """
-    require_of(engine, needs(scenario))
-    if any(spec.memory is not None for spec in scenario.cluster.values()):
-        fits(scenario, engine.capacity())
-
-
-def fits(scenario: Scenario, capacity: Capacity) -> None:
-    """Refuse limits on memory beyond what the machine has: they would limit nothing (pure).
-
-    Raises Misfit.
-    """
-    for role, spec in scenario.cluster.items():
-        if (spec.memory or 0) > capacity.memory:
-            raise Misfit(
-                ("cluster", role, "memory"),
-                f"{format_size(spec.memory or 0)} is more than the "
-                f"{format_size(capacity.memory)} that the engine's machine has",
-                "write less, or leave it out",
-            )
-
-
-def require_of(engine: Engine, asked: Iterable[tuple[str, str]]) -> None:
-    """Refuse what `engine` has no capability for; `asked` pairs things with what they take."""
-    lacking = [(what, needed) for what, needed in asked if needed not in engine.capabilities]
-    if lacking:
-        things = "; ".join(what for what, _ in lacking)
-        raise Unsupported(
-            f"The {engine.name} engine can't do this: {things}.",
-            _advice(engine),
-            lacks=machine_needs(lacking),
-        )
-
-
-def machine_needs(asked: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Return what a machine must have for such things: docker, and gpu or network (pure)."""
-    beside = {"gpus": "gpu", "network": "network"}
-    return frozenset({"docker"}) | {beside[needed] for _, needed in asked if needed in beside}
-
-
-def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """Yield what a scenario asks for beyond the mandatory, with the capability it takes (pure)."""
-    for role, spec in scenario.cluster.items():
-        if spec.cpus is not None:
-            yield f"a CPU limit for {role}", "limits"
-        if spec.memory is not None:
-            yield f"a memory limit for {role}", "limits"
-        if spec.processes is not None:
-            yield f"a limit of processes for {role}", "limits"
-        if spec.gpus.count:
-            yield f"GPUs for {role}", "gpus"
-    if not scenario.network.internet:
-        yield "a network without internet", "isolation"
-    if scenario.network.metadata == "closed":
-        yield "a closed metadata address", "isolation"
-    if scenario.network.delay:
-        yield "network delay", "network"
-    if scenario.network.bandwidth is not None:
-        yield "limited bandwidth", "network"
-    yield from faults.needs(scenario)
-
-
-def _advice(engine: Engine) -> str:
-    if engine.name == "process":
-        return "Use --engine docker, or leave these out."
-    return "Leave these out."
+    names = [name for name, methods in CAPABILITIES.items() if methods is protocol]
+    if isinstance(engine, protocol) and not engine.capabilities.isdisjoint(names):
+        return engine
+    raise Unsupported(f"The {engine.name} engine lacks the capability {' or '.join(names)}.")

@@ -11,17 +11,15 @@ import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from emulator.broker import Capacity
 from emulator.clock import ManualClock
-from emulator.engines.base import CAPABILITIES, Exited, Found, Inbox, Life, Line
+from emulator.engines.base import CAPABILITIES, Exited, Inbox, Life, Line, Resource
 from emulator.engines.lines import overlap
 from emulator.errors import EngineError
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
-from emulator.room import Disk
 from emulator.scenario.model import Dockerfile, Scenario
 
 __all__ = ["MemoryEngine", "Script"]
@@ -81,6 +79,7 @@ class MemoryEngine:
     """Runs scripts instead of programs; time is the clock's."""
 
     name = "memory"
+    machine_needs: Mapping[str, str] = {}
     keeps_addresses = True
 
     def __init__(
@@ -97,7 +96,7 @@ class MemoryEngine:
         self._scripts = dict(scripts or {})
         self._gpus = tuple(gpus)
         self._fails = frozenset(fails_to_start)
-        self.capabilities = CAPABILITIES if measured else CAPABILITIES - {"usage"}
+        self.capabilities = frozenset(CAPABILITIES) - (set() if measured else {"usage"})
         self._world = _World()
         self._run_id = ""
         self._inbox: Inbox | None = None
@@ -108,7 +107,7 @@ class MemoryEngine:
         self.signals: list[tuple[str, int]] = []
         """Every signal that was sent, for tests to look at."""
 
-    def site(self, run_id: str, folder: Path) -> Site:
+    def plan_context(self, run_id: str, folder: Path) -> Site:
         """Describe the engine to the plan."""
 
         def image(wanted: str | Dockerfile) -> str:
@@ -116,20 +115,12 @@ class MemoryEngine:
 
         return Site(self.name, lambda task: (task, TASK_PORT), image, lambda: self._gpus, "/shared")
 
-    def disks(self, scenario: Scenario) -> Sequence[Disk]:
-        """None: scripts write nothing."""
-        return ()
-
     def capacity(self) -> Capacity:
         """Return plenty: scripts take nothing."""
         return Capacity(cpus=1000, memory=2**50, gpus=self._gpus)
 
-    def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
+    def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Every image is there."""
-
-    def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
-        """Return each task as it is."""
-        return [task.model_dump(mode="json") for task in plan.tasks]
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the run known."""
@@ -157,7 +148,7 @@ class MemoryEngine:
             self._clock.call_at(begin + script.exits_at, lambda: self._end(life, end))
         return f"memory-{task.name}-{life}"
 
-    def adopt(
+    def reattach(
         self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
     ) -> dict[str, str]:
         """Tell the new inbox what happens, and what has happened meanwhile."""
@@ -205,7 +196,7 @@ class MemoryEngine:
         """Note the limit; scripts keep their time."""
         self.cpus.append((task, cpus))
 
-    def squeeze(self, task: str) -> None:
+    def oom_kill(self, task: str) -> None:
         """End the task as the kernel does."""
         running = self._tasks().get(task)
         if running is not None and running.alive:
@@ -252,10 +243,10 @@ class MemoryEngine:
         self._world.tasks.pop(run_id, None)
         return len(tasks)
 
-    def find(self, run_id: str | None = None) -> list[Found]:
+    def find(self, run_id: str | None = None) -> list[Resource]:
         """Return the tasks of runs that were not torn down."""
         return [
-            Found(run, "task", name, "running" if task.alive else "exited", folder, "memory")
+            Resource(run, "task", name, "running" if task.alive else "exited", folder, "memory")
             for run, tasks in self._world.tasks.items()
             if run_id in (None, run)
             for folder in [self._world.folders[run]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -25,7 +26,7 @@ from platformdirs import user_cache_path
 
 from emulator import program
 from emulator.broker import Capacity
-from emulator.engines.base import Exited, Found, Inbox, Incapable, Line, Lost
+from emulator.engines.base import EngineDown, Exited, Inbox, Line, Resource
 from emulator.engines.process_output import open_pipe, read_until, split_lines
 from emulator.engines.process_start import Started, spawn
 from emulator.engines.process_table import Owned, owned
@@ -45,11 +46,12 @@ GONE_WITHIN = 30.0
 """Seconds that killed processes get to be gone before we say that they are not."""
 
 
-class ProcessEngine(Incapable):
+class ProcessEngine:
     """Runs tasks as process groups on this machine."""
 
     name = "process"
     capabilities = frozenset({"replace", "same-address", "pause", "usage"})
+    machine_needs: Mapping[str, str] = {}
     keeps_addresses = True
 
     def __init__(self) -> None:
@@ -60,7 +62,7 @@ class ProcessEngine(Incapable):
         self._scratch: Scratch | None = None
         self._inbox: Inbox | None = None
 
-    def site(self, run_id: str, folder: Path) -> Site:
+    def plan_context(self, run_id: str, folder: Path) -> Site:
         """Describe the engine to the plan; ports are reserved as they are asked for."""
 
         def image(wanted: str | Dockerfile) -> str:
@@ -78,7 +80,7 @@ class ProcessEngine(Incapable):
         """Return what this machine lets us use; tasks get no GPUs of their own."""
         return Capacity(_cores(), psutil.virtual_memory().total)
 
-    def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
+    def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Nothing to provide: tasks run with what this machine has installed."""
 
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
@@ -88,13 +90,17 @@ class ProcessEngine(Incapable):
             for t in plan.tasks
         ]
 
+    def inspect_commands(self, run_id: str, folder: Path) -> Sequence[str]:
+        """Return the command that lists the folders of the tasks and their output."""
+        return [shlex.join(["ls", *(str(folder / name) for name in ("work", "shared", "logs"))])]
+
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the folders of the tasks.
 
         Raises UsageError where the run folder has such folders already, EngineError.
         """
         self._inbox = inbox
-        with _saying("make the shared folder"):
+        with _translate_errors("make the shared folder"):
             folder.mkdir(parents=True, exist_ok=True)
             self._scratch = Scratch.make(folder, plan.run_id)
 
@@ -102,7 +108,7 @@ class ProcessEngine(Incapable):
         """Start the task in a process group of its own; return its pid."""
         scratch = self._scratch
         assert scratch is not None, "prepare comes first"
-        with _saying(f"start {task.name}"):
+        with _translate_errors(f"start {task.name}"):
             home = scratch.home(task.name)
             if not home.exists():
                 program.copy(task.source, home)
@@ -183,11 +189,11 @@ class ProcessEngine(Incapable):
             removed += self._scratch.remove()
         return removed
 
-    def find(self, run_id: str | None = None) -> list[Found]:
+    def find(self, run_id: str | None = None) -> list[Resource]:
         """Return the processes of this machine that belong to a run, see `process_table.py`."""
         host = socket.gethostname()
         return [
-            Found(
+            Resource(
                 one.labels.run_id,
                 "process",
                 f"{one.labels.task} (pid {one.process.pid})",
@@ -243,7 +249,7 @@ class ProcessEngine(Incapable):
                 inbox.put(Line(task, time.time(), text))
             inbox.put(Exited(task, time.time(), exit_code(started.keeper.returncode)))
         except Exception as error:  # whatever it is, a task that nobody follows must end the run
-            inbox.put(Lost(EngineLost(f"Reading the output of {task} failed: {error}.")))
+            inbox.put(EngineDown(EngineLost(f"Reading the output of {task} failed: {error}.")))
         finally:
             os.close(pipe)
             os.close(ended)
@@ -337,7 +343,7 @@ def _is_free(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def _saying(doing: str) -> Iterator[None]:
+def _translate_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

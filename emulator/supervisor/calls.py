@@ -9,7 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from emulator.engines.base import Engine, Inbox
+from emulator.engines.base import (
+    Engine,
+    Inbox,
+    OomKilling,
+    Pausing,
+    Shaping,
+    Throttling,
+    capable,
+)
 from emulator.errors import EmulatorError, EngineLost
 from emulator.netem import Link
 from emulator.plan import Plan, Task
@@ -61,13 +69,15 @@ class Calls:
         def act() -> None:
             match fault.kind:
                 case "throttle":
-                    engine.throttle(name, fault.cpus if on else self._plan.task(name).cpus)
+                    capable(engine, Throttling).throttle(
+                        name, fault.cpus if on else self._plan.task(name).cpus
+                    )
                 case "pause" if on:
-                    engine.pause(name)
+                    capable(engine, Pausing).pause(name)
                 case "pause":
-                    engine.resume(name)
+                    capable(engine, Pausing).resume(name)
                 case "oom":
-                    engine.squeeze(name)
+                    capable(engine, OomKilling).oom_kill(name)
                 case _:
                     self.link()
 
@@ -77,7 +87,7 @@ class Calls:
         """Have the engine make what links take; that may take minutes, and nobody waits for it."""
 
         def equip() -> None:
-            self._engine.equip(lambda what: self._inbox.put(Preparing(what)))
+            capable(self._engine, Shaping).equip(lambda what: self._inbox.put(Preparing(what)))
 
         self._call("equip", "", equip, submit=self._aside)
 
@@ -85,7 +95,9 @@ class Calls:
         """Tell the engine every link that there is now; blocks."""
         with self._links_lock:
             if links := self._links:
-                self._engine.shape([link for of_fault in links.values() for link in of_fault])
+                capable(self._engine, Shaping).shape(
+                    [link for of_fault in links.values() for link in of_fault]
+                )
 
     def _call(
         self,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from emulator.engines.base import Engine, require_of
+from emulator.engines.base import Addressing, Engine, capable
+from emulator.engines.requirements import require_of
 from emulator.errors import UsageError
 from emulator.plan import Plan
 from emulator.scenario.faults import by_hand, strike_needs
@@ -63,7 +64,7 @@ class Desk:
     def strike(self, strike: Strike) -> list[str]:
         """Strike now; return the ids of the faults. Raises UsageError, Unsupported."""
         require_of(self._engine, strike_needs(strike))
-        if strike.address and not self._engine.keeps_addresses:
+        if strike.address and not capable(self._engine, Addressing).keeps_addresses:
             raise UsageError(
                 f"Nobody can say which address {strike.target} comes back to in this run.",
                 "Some fault of the scenario has to be a preemption from the start.",

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import cast
 
 from emulator.clock import Clock
-from emulator.engines.base import Engine, Exited, Inbox, Line, Lost
+from emulator.engines.base import Engine, EngineDown, Exited, Inbox, Line, Shaping, capable
 from emulator.errors import EngineLost
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
@@ -148,7 +148,7 @@ class Supervisor:
                 self._injector.prepared(event.error.message if event.error else "")
             case Preparing(what=what):
                 self._injector.preparing(what)
-            case Lost(error=error):
+            case EngineDown(error=error):
                 raise error
             case Interrupted():
                 self._interrupted(event.signal)
@@ -365,7 +365,7 @@ class Supervisor:
 
     def can_shape(self) -> bool:
         """Say whether the engine has what faults of the network take."""
-        return self._engine.can_shape
+        return capable(self._engine, Shaping).can_shape
 
     def equip(self) -> None:
         """Have the engine make that, in the background."""

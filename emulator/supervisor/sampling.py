@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.clock import Clock
-from emulator.engines.base import Engine, Inbox
+from emulator.engines.base import Engine, Inbox, Measuring, capable
 from emulator.errors import EmulatorError, RecordError
 from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.supervisor.events import Measured
@@ -109,7 +109,7 @@ class Sampling:
     def _answer(self) -> Measured:
         at, wall = self._clock.now(), self._clock.wall()
         try:
-            used, gpus = self._engine.usage(), self._of_gpus()
+            used, gpus = capable(self._engine, Measuring).usage(), self._of_gpus()
             return Measured(self._store(at, wall, used, gpus) if used or gpus else None)
         except RecordError as error:
             return Measured(unwritten=error)
@@ -123,7 +123,8 @@ class Sampling:
             from emulator.metrics.gpu_usage import GpuSampler  # loads the driver's library
 
             self._gpus = GpuSampler()
-        return tuple(self._gpus.sample(self._engine.pids())) if self._gpus.found.gpus else ()
+        pids = capable(self._engine, Measuring).pids
+        return tuple(self._gpus.sample(pids())) if self._gpus.found.gpus else ()
 
     def _devices(self) -> dict[str, object]:
         if self._gpus is None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import cast
 
-from emulator.engines.base import Exited, Life
+from emulator.engines.base import Exited, Life, Reattaching, capable
 from emulator.record.folder import Record
 from emulator.steps import Observation
 from emulator.supervisor import policy
@@ -42,7 +42,9 @@ class Successor(Supervisor):
         self._job_restarts, self._all_running = found.job_restarts, found.all_running is not None
         held_back: dict[str, list[Observation]] = {}
         lives = {n: self._life_of(state, found, held_back) for n, state in self._tasks.items()}
-        there = self._engine.adopt(self._plan, self._record.path, self.inbox, lives)
+        there = capable(self._engine, Reattaching).reattach(
+            self._plan, self._record.path, self.inbox, lives
+        )
         self._write("attached", pid=os.getpid(), gap=round(t - found.t, 6))
         self._injector.remember(history, t)
         for name, steps in held_back.items():

@@ -63,7 +63,7 @@ def settings_of(config: pytest.Config) -> Settings:
 
 @pytest.fixture(scope="session")
 def emulator_engine(pytestconfig: pytest.Config) -> str:
-    """The engine of scenarios: docker, process, or auto."""
+    """The name of the engine that scenarios run on, or `auto`."""
     return settings_of(pytestconfig).engine
 
 

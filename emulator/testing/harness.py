@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from emulator.broker import Broker, Capacity, Claim, Lease, Need, need_of
-from emulator.engines import choose
+from emulator.engines import AUTO, choose, names
 from emulator.errors import EmulatorError, EngineLost, EngineMissing
 from emulator.leftovers import remove
 from emulator.plan import new_run_id
@@ -213,14 +213,14 @@ class Emulator:
 
         Their images are built before.
         """
-        if name == "auto" and "docker" in self.settings.require:
-            name = "docker"
+        if name == AUTO:  # one that is required must answer
+            name = next((one for one in names() if one in self.settings.require), AUTO)
         scenarios = [variant.scenario for variant in variants]
         with contextlib.closing(choose(name, self.say)) as engine:
             for scenario in scenarios:  # what can't run is told before anything is built for it
                 make_ready(scenario, engine, out=self.out)
             for scenario in scenarios:
-                engine.provide(scenario, self.say)
+                engine.ensure_images(scenario, self.say)
             capacity = self._capacity(engine.capacity())
         each = [need_of(scenario) for scenario in scenarios]
         need = Need(*(max(getattr(one, what.name) for one in each) for what in fields(Need)))
@@ -255,19 +255,20 @@ class Emulator:
                 engine = choose(engine_name)
             except EngineMissing as error:  # it was there just before: no reason to skip anything
                 raise EngineLost(error.message, error.hint) from None
-            lease.began_run(run_id, engine.name, self.out / run_id)
-            result = up(
-                wanted.scenario,
-                engine,
-                text=wanted.text,
-                out=self.out,
-                run_id=run_id,
-                variant=wanted.variant,
-                keep=self.settings.keep,
-                gpus=lease.gpus if need_of(wanted.scenario).gpus else None,
-                yardstick=held_against,
-                listener=listener,
-            )
+            with contextlib.closing(engine):
+                lease.began_run(run_id, engine.name, self.out / run_id)
+                result = up(
+                    wanted.scenario,
+                    engine,
+                    text=wanted.text,
+                    out=self.out,
+                    run_id=run_id,
+                    variant=wanted.variant,
+                    keep=self.settings.keep,
+                    gpus=lease.gpus if need_of(wanted.scenario).gpus else None,
+                    yardstick=held_against,
+                    listener=listener,
+                )
             if held_against is not None:
                 store(result, wanted, held_against)
             if not (reference or self.settings.keep):

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from emulator.engines.base import machine_needs, needs
+from emulator.engines import engine_class
+from emulator.engines.requirements import machine_needs, needs
 from emulator.errors import EngineMissing, Unsupported
 from emulator.scenario.model import Scenario
 
@@ -24,8 +25,9 @@ def skipping(scenarios: Iterable[Scenario], required: frozenset[str]) -> Iterato
     try:
         yield
     except EngineMissing as error:
-        asked = [need for scenario in scenarios for need in needs(scenario)]
-        raise _lacking(str(error), machine_needs(asked) & required) from None
+        asked = {capability for scenario in scenarios for _, capability in needs(scenario)}
+        lacks = machine_needs(engine_class(error.engine), asked)
+        raise _lacking(str(error), lacks & required) from None
     except Unsupported as error:
         raise _lacking(str(error), error.lacks & required) from None
 

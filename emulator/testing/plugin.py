@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from emulator.engines import HELP
 from emulator.testing.fixtures import (
     CHECKED,
     FAILED,
@@ -59,7 +60,7 @@ MISPLACED = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options; `emulator_scenarios` and `emulator_engine` also stand in the ini file."""
     group = parser.getgroup("emulator", "training clusters")
-    group.addoption("--emulator-engine", metavar="NAME", help="docker, process or auto")
+    group.addoption("--emulator-engine", metavar="NAME", help=HELP)
     group.addoption(
         "--emulator-image",
         metavar="IMAGE",
@@ -76,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="WHAT,WHAT",
-        help="docker, gpu, network: fail where the machine lacks it, instead of skipping",
+        help="an engine, gpu, network: fail where the machine lacks it, instead of skipping",
     )
     group.addoption(
         "--emulator-set",
@@ -105,7 +106,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         "emulator_scenarios", "folders whose *.yaml are scenarios", type="paths", default=[]
     )
-    parser.addini("emulator_engine", "docker, process or auto", default="")
+    parser.addini("emulator_engine", HELP, default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:

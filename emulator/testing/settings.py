@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from emulator.engines import AUTO, BUILT_IN, names
 from emulator.errors import UsageError
 from emulator.units import parse_size
 
-__all__ = ["ENGINES", "REQUIRABLE", "Settings"]
+__all__ = ["Settings"]
 
-ENGINES = ("auto", "docker", "process")
-"""As in `emulator.engines`, which takes long to import."""
-
-REQUIRABLE = ("docker", "gpu", "network")
-"""What a test may lack on a machine: an engine, a device, netem in the kernel."""
+PARTS = ("gpu", "network")
+"""What a test may lack on a machine beside an engine: a device, netem in the kernel."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,10 @@ class Settings:
         """Read them; raises UsageError."""
         option = config.getoption
         required = [name for text in option("emulator_require") for name in text.split(",") if name]
-        if unknown := sorted(set(required) - set(REQUIRABLE)):
+        if required and (unknown := sorted(set(required) - {*names(), *PARTS})):
             raise UsageError(
                 f"--emulator-require {unknown[0]}: there is no such thing.",
-                f"It takes {', '.join(REQUIRABLE)}.",
+                f"It takes {', '.join((*names(), *PARTS))}.",
             )
         try:
             memory = option("emulator_memory")
@@ -88,10 +86,10 @@ def _engine(config: pytest.Config) -> str:
         "emulator_engine": config.getini("emulator_engine"),
         "EMULATOR_ENGINE": os.environ.get("EMULATOR_ENGINE"),
     }
-    where, name = next(((where, name) for where, name in told.items() if name), ("", "auto"))
-    if name not in ENGINES:
+    where, name = next(((where, name) for where, name in told.items() if name), ("", AUTO))
+    if name not in (AUTO, *BUILT_IN) and name not in names():
         raise UsageError(
-            f"{where} {name}: there is no such engine.", f"One of {', '.join(ENGINES)}."
+            f"{where} {name}: there is no such engine.", f"One of {', '.join((AUTO, *names()))}."
         )
     return str(name)
 

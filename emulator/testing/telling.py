@@ -35,27 +35,24 @@ def sections(made: Emulator) -> Iterator[tuple[str, str]]:
         folder = shlex.quote(str(ran.result.folder))
         more = [f"again   {ran.command}"] if ran.command else []
         if ran.kept:
-            first, *others = _looks(ran.result)
-            more += [f"look    {first}", *(f"        {other}" for other in others)]
+            looks = _looks(ran.result)
+            more += [f"{'' if n else 'look':<8}{command}" for n, command in enumerate(looks)]
             more += [f"kept    `emulate down {folder}` removes it"]
         yield f"emulator: {ran.result.run_id}", "\n".join([story(ran.result), *more])
 
 
 def _looks(result: Result) -> Iterator[str]:
-    """Yield the commands that show what is left of a run."""
-    if result.summary["engine"] != "docker":
-        folders = (result.folder / name for name in ("work", "shared", "logs"))
-        yield shlex.join(["ls", *map(str, folders)])
-        return
+    """Yield the commands that show what is left of a run, as far as its engine knows some."""
     from emulator.engines import choose
-    from emulator.engines.docker.requests import RUN
-    from emulator.errors import EngineError
+    from emulator.engines.base import Explaining
+    from emulator.errors import EmulatorError
 
-    yield f"docker ps -a --filter label={RUN}={result.run_id}"
-    with contextlib.suppress(EngineError), contextlib.closing(choose("docker")) as engine:
-        found = engine.find(result.run_id)
-        for name in sorted(thing.name for thing in found if thing.kind == "container"):
-            yield f"docker logs {name}"
+    with (
+        contextlib.suppress(EmulatorError),
+        contextlib.closing(choose(result.summary["engine"])) as engine,
+    ):
+        if isinstance(engine, Explaining):
+            yield from engine.inspect_commands(result.run_id, result.folder)
 
 
 def properties(results: Iterable[Result]) -> Iterator[tuple[str, object]]:

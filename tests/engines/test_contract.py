@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from emulator.clock import Clock, ManualClock, RealClock
-from emulator.engines.base import Engine, Exited, Inbox, Line
+from emulator.engines.base import Engine, Exited, Inbox, Line, Measuring, Pausing, capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
@@ -118,7 +118,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker
             return ProcessEngine(), RealClock()
         clock = ManualClock()
         scripts = {f"{role}-*": deed.script for role, deed in deeds.items()}
-        return MemoryEngine(clock, scripts), clock
+        return MemoryEngine(clock, scripts, measured=True), clock
 
     def make(**deeds: Deed) -> Stage:
         scenario = Scenario(
@@ -134,7 +134,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker
         folder.mkdir()
         live.enter_context(going_on(folder))
         made.append((engine, run_id))
-        plan = make_plan(scenario, run_id, engine.site(run_id, folder))
+        plan = make_plan(scenario, run_id, engine.plan_context(run_id, folder))
         (folder / "plan.json").write_text(plan.model_dump_json())  # as `RunFolder` does
         return Stage(engine, clock, plan, folder)
 
@@ -175,7 +175,7 @@ def test_a_line_without_end_is_cut_and_marked_and_the_next_is_read(tmp_path: Pat
         cluster={"worker": Role(command=["sh", "-c", script])},
     )
     engine = ProcessEngine()
-    plan = make_plan(scenario, run_id, engine.site(run_id, folder))
+    plan = make_plan(scenario, run_id, engine.plan_context(run_id, folder))
     (folder / "plan.json").write_text(plan.model_dump_json())
     with going_on(folder):
         s = Stage(engine, RealClock(), plan, folder)
@@ -258,15 +258,15 @@ def test_a_frozen_task_is_silent_until_it_is_let_go_on(stage: StageMaker) -> Non
     s = stage(worker=Deed(ticks=True))
     s.start("worker-0")
     s.until_line("worker-0", "tick 3")
-    s.engine.pause("worker-0")
-    s.engine.pause("worker-0")  # as a successor does, which does not know
+    capable(s.engine, Pausing).pause("worker-0")
+    capable(s.engine, Pausing).pause("worker-0")  # as a successor does, which does not know
     # What was under way when it froze; this would go on for ever if it did not.
     while event := s.clock.next_event(s.inbox, s.clock.now() + 0.3):
         assert isinstance(event, Line)
         s.lines["worker-0"].append(event.text)
-    s.engine.resume("worker-0")
+    capable(s.engine, Pausing).resume("worker-0")
     s.until_line("worker-0", f"tick {len(s.lines['worker-0']) + 10}")
-    s.engine.resume("worker-0")  # letting go what is not frozen does nothing
+    capable(s.engine, Pausing).resume("worker-0")  # letting go what is not frozen does nothing
     s.engine.signal("worker-0", signal.SIGTERM)
     assert s.until_exit("worker-0").exit_code == 143
 
@@ -276,14 +276,14 @@ def test_a_task_that_does_not_run_can_not_be_frozen(stage: StageMaker) -> None:
     s.start("worker-0")
     s.until_exit("worker-0")
     with pytest.raises(EngineError, match="worker-0"):
-        s.engine.pause("worker-0")
+        capable(s.engine, Pausing).pause("worker-0")
 
 
 def test_a_frozen_task_can_be_killed_and_removed(stage: StageMaker) -> None:
     s = stage(worker=Deed(says=["up"], forever=True))
     s.start("worker-0")
     s.until_line("worker-0", "up")
-    s.engine.pause("worker-0")
+    capable(s.engine, Pausing).pause("worker-0")
     s.engine.tear_down(s.plan.run_id)
     assert s.until_exit("worker-0").exit_code == 137
 
@@ -341,19 +341,19 @@ def test_two_runs_at_once_do_not_see_each_other(stage: StageMaker) -> None:
 
 def test_what_a_task_uses_is_told_while_it_runs(stage: StageMaker) -> None:
     s = stage(worker=Deed(says=["up"], forever=True))
-    assert dict(s.engine.usage()) == {}
+    assert dict(capable(s.engine, Measuring).usage()) == {}
     s.start("worker-0")
     s.until_line("worker-0", "up")
-    one = s.engine.usage()["worker-0"]
-    two = s.engine.usage()["worker-0"]
+    one = capable(s.engine, Measuring).usage()["worker-0"]
+    two = capable(s.engine, Measuring).usage()["worker-0"]
     assert two.cpu >= one.cpu >= 0
     assert one.memory is not None
     assert one.processes is not None
     assert one.processes >= 1
-    assert set(s.engine.pids()) <= {"worker-0"}
+    assert set(capable(s.engine, Measuring).pids()) <= {"worker-0"}
     s.engine.signal("worker-0", signal.SIGKILL)
     s.until_exit("worker-0")
-    assert dict(s.engine.usage()) == {}
+    assert dict(capable(s.engine, Measuring).usage()) == {}
 
 
 def test_what_an_engine_has_is_told_and_includes_what_the_plan_may_hand_out(
@@ -363,5 +363,5 @@ def test_what_an_engine_has_is_told_and_includes_what_the_plan_may_hand_out(
     has = s.engine.capacity()
     assert has.cpus >= 1
     assert has.memory >= 2**26  # no machine that runs this has less; a count of MB would be
-    assert has.gpus == tuple(s.engine.site(s.plan.run_id, s.folder).gpus())
+    assert has.gpus == tuple(s.engine.plan_context(s.plan.run_id, s.folder).gpus())
     assert s.engine.capacity() == has  # asked again and again

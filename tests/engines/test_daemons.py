@@ -41,7 +41,9 @@ class Stage:
             cluster={"worker": Role(command=["sh", "-c", script])},
         )
         self.engine, self.inbox = ProcessEngine(), Inbox()
-        self.plan: Plan = make_plan(scenario, folder.name, self.engine.site(folder.name, folder))
+        self.plan: Plan = make_plan(
+            scenario, folder.name, self.engine.plan_context(folder.name, folder)
+        )
         (folder / "plan.json").write_text(self.plan.model_dump_json())
         self.engine.prepare(self.plan, folder, self.inbox)
         self.pid = int(self.engine.start(self.plan.task("worker-0")))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.base import Engine, Inbox
+from emulator.engines.base import Engine, Inbox, Measuring, capable
 from emulator.engines.process import ProcessEngine
 from emulator.metrics.gpu_device import shares
 from emulator.metrics.samples import GpuShare
@@ -172,7 +172,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
         program=Program(command=command),
         cluster={"worker": Role(replicas=2)},
     )
-    plan = make_plan(scenario, run_id, engine.site(run_id, folder))
+    plan = make_plan(scenario, run_id, engine.plan_context(run_id, folder))
     engine.prepare(plan, folder, inbox)
     for task in plan.tasks:
         engine.start(task)
@@ -184,7 +184,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 
 
 def test_the_processes_of_real_tasks(machine: Machine, engine: Engine) -> None:
-    pids = engine.pids()
+    pids = capable(engine, Measuring).pids()
     # Docker's own init comes before the two.
     (one, child), (two, other) = (sorted(pids[f"worker-{index}"])[-2:] for index in range(2))
     used = f"{one}:1000 {child}:200 {two}:- {other}:30 {os.getpid()}:7"

@@ -140,7 +140,7 @@ def plan(path: Path, sets: Sequence[str]) -> str:
     from emulator.scenario.reading import load
 
     engine = MemoryEngine(ManualClock(), gpus=("0", "1"))
-    made = make_plan(load(path, sets), "run-1", engine.site("run-1", path.parent))
+    made = make_plan(load(path, sets), "run-1", engine.plan_context("run-1", path.parent))
     written = made.model_dump_json()
     assert Plan.model_validate_json(written, context={"stored": True}) == made
     for task in made.tasks:

@@ -11,8 +11,8 @@ import pytest
 
 from emulator import rendezvous
 from emulator.broker import Capacity
-from emulator.engines.base import fits
 from emulator.engines.docker import DockerEngine
+from emulator.engines.requirements import fits
 from emulator.errors import ScenarioError, UsageError
 from emulator.run import make_ready
 from emulator.scenario.model import Scenario

@@ -93,7 +93,7 @@ def test_without_a_restart_out_of_memory_ends_the_job(tmp_path: Path) -> None:
 
 
 def test_another_end_is_not_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryEngine, "squeeze", lambda self, task: self.signal(task, 9))
+    monkeypatch.setattr(MemoryEngine, "oom_kill", lambda self, task: self.signal(task, 9))
     history, _, result = run(tmp_path, "restart: on-failure\nfaults: [{oom: worker-1, at: 5s}]")
     assert stages(history) == [("triggered", 5), ("failed", 5)]
     assert reason(history) == "worker-1 ended otherwise, with 137"

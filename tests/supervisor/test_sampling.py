@@ -171,3 +171,4 @@ def test_a_measurement_that_hangs_does_not_keep_the_run_from_its_end(
         assert Record(result.folder).samples == ()
     finally:
         engine.released.set()
+        engine.close()

@@ -17,7 +17,7 @@ from emulator.supervisor.events import JobEnd
 from emulator.supervisor.state import Resumed, resumed
 
 TEXT = "name: t\nframework: none\nimage: none\nprogram: {command: [a]}\ncluster: {worker: 3}\n"
-PLAN = make_plan(parse(TEXT), "r", MemoryEngine(ManualClock()).site("r", Path()))
+PLAN = make_plan(parse(TEXT), "r", MemoryEngine(ManualClock()).plan_context("r", Path()))
 BEGIN = [("start", 0), ("start", 1), ("start", 2), ("running", 0), ("running", 1), ("running", 2)]
 
 

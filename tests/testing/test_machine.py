@@ -91,8 +91,8 @@ def test_each_run_has_devices_of_its_own(pytester: pytest.Pytester, scenario: Wr
             def capacity(self):
                 return replace(super().capacity(), gpus=TWO)
 
-            def site(self, run_id, folder):
-                return replace(super().site(run_id, folder), gpus=lambda: TWO)
+            def plan_context(self, run_id, folder):
+                return replace(super().plan_context(run_id, folder), gpus=lambda: TWO)
 
         def given(cluster):
             (task,) = json.loads((cluster.folder / "plan.json").read_text())["tasks"]
@@ -128,6 +128,52 @@ def test_a_cluster_without_a_block_is_asked_to_end_once(
 
 
 # --- What a machine lacks ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"cluster": {"worker": {"cpus": 1}}},
+        {
+            "reference": {"cluster.worker": {"cpus": 1}},
+            "expect": {"throughput": {"at_least": 0.5, "of": "reference"}},
+        },
+    ],
+    ids=["scenario", "reference"],
+)
+def test_what_an_engine_can_not_do_is_refused_before_an_image_is_built(
+    pytester: pytest.Pytester, scenario: Write, keys: dict[str, Any]
+) -> None:
+    """Also where the scenario itself could run, and only its reference could not."""
+    scenario("refused", **keys)
+    scenario("fine")
+    tests = pytester.makepyfile(
+        """
+        import pytest
+        from emulator.engines.process import ProcessEngine
+
+        built = []
+
+        class Building(ProcessEngine):
+            def ensure_images(self, scenario, say):
+                built.append(scenario.name)
+
+        @pytest.fixture(autouse=True)
+        def builds(monkeypatch):
+            monkeypatch.setattr("emulator.testing.harness.choose", lambda *name: Building())
+
+        def test_refused(emulator):
+            with pytest.raises(pytest.skip.Exception, match="a CPU limit for worker"):
+                emulator.run("refused")
+            assert built == []
+            assert not list(emulator.out.glob("*"))
+
+        def test_fine(emulator):
+            emulator.run("fine")
+            assert set(built) == {"fine"}
+        """
+    )
+    pytester.runpytest_subprocess(tests).assert_outcomes(passed=2)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.engines import NAMES
-from emulator.testing.settings import ENGINES
 from tests.testing.conftest import Write
 
 
@@ -78,7 +76,3 @@ def test_what_the_whole_session_is_told_wrongly_is_said_once(
         said = [line for line in done.stderr.lines if line.strip()]
         assert len(said) == 1, said
         done.stderr.fnmatch_lines([f"ERROR: {why}"])
-
-
-def test_the_engines_that_a_session_knows_are_those_that_there_are() -> None:
-    assert set(ENGINES) == set(NAMES)

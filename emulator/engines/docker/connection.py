@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError
 from emulator.errors import EngineError, EngineLost, EngineMissing
 from emulator.sockets import close_unconnected
 
-__all__ = ["ANSWERS_WITHIN", "CALL_WITHIN", "connect", "lost", "saying", "unless_gone"]
+__all__ = ["ANSWERS_WITHIN", "CALL_WITHIN", "connect", "ignore_missing", "lost", "translate_errors"]
 
 MINIMUM_API = (1, 41)
 ANSWERS_WITHIN = 5
@@ -159,7 +159,7 @@ def _within(seconds: float, call: Callable[[], docker.APIClient]) -> docker.APIC
 
 
 @contextmanager
-def saying(doing: str) -> Iterator[None]:
+def translate_errors(doing: str) -> Iterator[None]:
     """Turn what the engine says into one sentence."""
     try:
         yield
@@ -198,7 +198,7 @@ def why(error: BaseException) -> str:
     return str(getattr(error, "strerror", None) or error or type(error).__name__)
 
 
-def unless_gone(call: Callable[[], object]) -> None:
+def ignore_missing(call: Callable[[], object]) -> None:
     """Remove something; that somebody else is removing it as well is fine."""
     try:
         call()

@@ -21,15 +21,15 @@ import docker
 from docker.errors import APIError, NotFound
 
 from emulator.broker import Capacity
-from emulator.engines.base import CAPABILITIES, Found, Inbox, Life
+from emulator.engines.base import CAPABILITIES, Inbox, Life, Resource
 from emulator.engines.docker.addresses import Addresses, has_ipv6, make_network
 from emulator.engines.docker.addresses import found as found_addresses
-from emulator.engines.docker.connection import connect, saying, unless_gone
+from emulator.engines.docker.connection import connect, ignore_missing, translate_errors
 from emulator.engines.docker.heartbeat import Heartbeat
 from emulator.engines.docker.images import Images
 from emulator.engines.docker.logs import Output
 from emulator.engines.docker.network import Shaper, missing_parts
-from emulator.engines.docker.oom import squeeze
+from emulator.engines.docker.oom import oom_kill
 from emulator.engines.docker.requests import (
     FOLDER,
     HOST,
@@ -65,7 +65,8 @@ class DockerEngine:
     """Runs tasks as containers."""
 
     name = "docker"
-    capabilities = CAPABILITIES
+    capabilities = frozenset(CAPABILITIES)
+    machine_needs: Mapping[str, str] = {"gpus": "gpu", "network": "network"}
 
     def __init__(
         self, client: docker.APIClient | None = None, images: Images | None = None
@@ -102,7 +103,7 @@ class DockerEngine:
         """Builds and finds images on this engine."""
         return self._images
 
-    def site(self, run_id: str, folder: Path) -> Site:
+    def plan_context(self, run_id: str, folder: Path) -> Site:
         """Describe the engine to the plan."""
         return Site(
             engine=self.name,
@@ -111,9 +112,10 @@ class DockerEngine:
             gpus=self.gpus,
             shared=SHARED,
             limits=lambda: of_machine(self.capacity().memory),
+            disks=self._disks,
         )
 
-    def disks(self, scenario: Scenario) -> Sequence[Disk]:
+    def _disks(self, scenario: Scenario) -> Sequence[Disk]:
         """Return the engine's disk, where that is this machine's."""
         named = (scenario.image, *(role.image for role in scenario.cluster.values()))
         there = all(self._images.has(self._images.reference(image)) for image in named if image)
@@ -128,7 +130,7 @@ class DockerEngine:
     def _about(self) -> dict[str, Any]:
         """Return what the engine says of itself and its machine; asked of it once."""
         if self._info is None:
-            with saying("say what it has"):
+            with translate_errors("say what it has"):
                 self._info = dict(self._api.info())
         return self._info
 
@@ -144,7 +146,7 @@ class DockerEngine:
             self._gpus = list(gpu.devices().ids) if "nvidia" in runtimes else []
         return self._gpus
 
-    def provide(self, scenario: Scenario, say: Callable[[str], None]) -> None:
+    def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Find, build or pull each image; see what the kernel can do to a network."""
         named = [scenario.image, *(role.image for role in scenario.cluster.values())]
         for image in named:
@@ -156,7 +158,7 @@ class DockerEngine:
             self._images.ensure(image, say)
         if parts := faults.network_parts(scenario):
             helper = self._images.ensure("network", say)
-            with saying("try the network"):
+            with translate_errors("try the network"):
                 missing_parts(self._api, helper, parts)
             self._equipped = True
 
@@ -176,13 +178,19 @@ class DockerEngine:
             ),
         ]
 
+    def inspect_commands(self, run_id: str, folder: Path) -> Iterator[str]:
+        """Yield commands that list the run's containers and show their output."""
+        yield f"docker ps -a --filter label={RUN}={run_id}"
+        containers = [found.name for found in self.find(run_id) if found.kind == "container"]
+        yield from (f"docker logs {name}" for name in sorted(containers))
+
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the run's network and its shared volume."""
         self._enter(plan, folder, inbox)
-        with saying(f"make the network {plan.run_id}"):
+        with translate_errors(f"make the network {plan.run_id}"):
             self._addresses = make_network(self._api, plan, self._common)
             self._has_ipv6 = closes_metadata(plan) and has_ipv6(self._api, plan)
-        with saying(f"make the volume {plan.run_id}"):
+        with translate_errors(f"make the volume {plan.run_id}"):
             self._api.create_volume(**volume_request(plan, self._common))
 
     def _enter(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
@@ -193,7 +201,7 @@ class DockerEngine:
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
         """Start the task's container, made first where there is none yet; return its short id."""
-        with saying(f"start {task.name}"):
+        with translate_errors(f"start {task.name}"):
             container = self._created.get(task.name) or self._create(task, same_address)
             self._api.start(container)
             if self._shaper:
@@ -202,13 +210,13 @@ class DockerEngine:
         self._output.follow(task.name, container)
         return container[:12]
 
-    def adopt(
+    def reattach(
         self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
     ) -> dict[str, str]:
         """Find the run's containers, and read on where the last supervisor stopped."""
         self._enter(plan, folder, inbox)
         chosen = {"label": f"{RUN}={plan.run_id}"}
-        with saying(f"find what {plan.run_id} has made"):
+        with translate_errors(f"find what {plan.run_id} has made"):
             try:
                 self._addresses = found_addresses(self._api, plan)
                 self._has_ipv6 = closes_metadata(plan) and has_ipv6(self._api, plan)
@@ -235,7 +243,7 @@ class DockerEngine:
         container = self._created.get(task)
         if container is None:
             return
-        with saying(f"signal {task}"):
+        with translate_errors(f"signal {task}"):
             try:
                 self._api.kill(container, signal=signal.Signals(number).name)
             except APIError as error:
@@ -244,7 +252,7 @@ class DockerEngine:
 
     def pause(self, task: str) -> None:
         """Freeze the container's processes by its cgroup."""
-        with saying(f"pause {task}"):
+        with translate_errors(f"pause {task}"):
             try:
                 self._api.pause(self._created[task])
             except APIError as error:
@@ -253,7 +261,7 @@ class DockerEngine:
 
     def resume(self, task: str) -> None:
         """Thaw the container; one that is not frozen, or gone, is left as it is."""
-        with saying(f"let {task} go on"):
+        with translate_errors(f"let {task} go on"):
             try:
                 self._api.unpause(self._created[task])
             except APIError as error:
@@ -262,15 +270,15 @@ class DockerEngine:
 
     def throttle(self, task: str, cpus: float | None) -> None:
         """Change the container's CPU quota while it runs."""
-        with saying(f"limit the CPU of {task}"):
+        with translate_errors(f"limit the CPU of {task}"):
             self._api.update_container(self._created[task], cpu_quota=cpu_quota(cpus))
         self._usage.limited(self._created[task], cpus)
 
-    def squeeze(self, task: str) -> None:
+    def oom_kill(self, task: str) -> None:
         """Take memory away from the task until the kernel kills it."""
         spec = self._plan.task(task) if self._plan else None
-        with saying(f"squeeze the memory of {task}"):
-            squeeze(self._api, task, self._created[task], spec.memory_limit if spec else None)
+        with translate_errors(f"run {task} out of memory"):
+            oom_kill(self._api, task, self._created[task], spec.memory_limit if spec else None)
 
     @property
     def can_shape(self) -> bool:
@@ -302,7 +310,7 @@ class DockerEngine:
                 )
             assert self._plan is not None, "prepare comes first"
             self._shaper = Shaper(self._api, image, self._plan.run_id, self._common)
-        with saying("change the network"):
+        with translate_errors("change the network"):
             self._shaper.set(links, self._created)
 
     def usage(self) -> Mapping[str, Usage]:
@@ -318,28 +326,28 @@ class DockerEngine:
         container = self._created.pop(task, None)
         self._output.forget(task)
         if container is not None:
-            with saying(f"remove {task}"):
+            with translate_errors(f"remove {task}"):
                 self._remove_container(container)
 
     def tear_down(self, run_id: str) -> int:
         """Remove the run's containers, all at once, then its network and volume."""
         chosen = {"label": f"{RUN}={run_id}"}
-        with saying(f"remove what {run_id} made"):
+        with translate_errors(f"remove what {run_id} made"):
             containers = self._api.containers(all=True, filters=chosen)
             with ThreadPoolExecutor(PARALLEL) as pool:
                 list(pool.map(self._remove_container, [c["Id"] for c in containers]))
             networks = self._api.networks(filters=chosen)
             for network in networks:
-                unless_gone(partial(self._api.remove_network, network["Id"]))
+                ignore_missing(partial(self._api.remove_network, network["Id"]))
             volumes = self._api.volumes(filters=chosen)["Volumes"] or []
             for volume in volumes:
-                unless_gone(partial(self._api.remove_volume, volume["Name"]))
+                ignore_missing(partial(self._api.remove_volume, volume["Name"]))
         return len(containers) + len(networks) + len(volumes)
 
-    def find(self, run_id: str | None = None) -> list[Found]:
+    def find(self, run_id: str | None = None) -> list[Resource]:
         """Return every container, network and volume that carries our label."""
         chosen = {"label": RUN if run_id is None else f"{RUN}={run_id}"}
-        with saying("look for what runs have left"):
+        with translate_errors("look for what runs have left"):
             containers = self._api.containers(all=True, filters=chosen)
             networks = self._api.networks(filters=chosen)
             volumes = self._api.volumes(filters=chosen)["Volumes"] or []
@@ -379,8 +387,8 @@ class DockerEngine:
             return self._archives[source]
 
     def _remove_container(self, container: str) -> None:
-        unless_gone(lambda: self._api.remove_container(container, force=True, v=True))
+        ignore_missing(lambda: self._api.remove_container(container, force=True, v=True))
 
 
-def _found(kind: str, name: str, state: str, carried: Mapping[str, str]) -> Found:
-    return Found(carried[RUN], kind, name, state, carried.get(FOLDER, ""), carried.get(HOST, ""))
+def _found(kind: str, name: str, state: str, carried: Mapping[str, str]) -> Resource:
+    return Resource(carried[RUN], kind, name, state, carried.get(FOLDER, ""), carried.get(HOST, ""))

@@ -13,7 +13,7 @@ import requests
 from docker.errors import DockerException
 from urllib3.exceptions import HTTPError
 
-from emulator.engines.base import Inbox, Lost
+from emulator.engines.base import EngineDown, Inbox
 from emulator.engines.docker.connection import ANSWERS_WITHIN, lost
 
 __all__ = ["Heartbeat"]
@@ -42,5 +42,5 @@ class Heartbeat:
                 if not self._stopped.is_set():
                     # What is still asked of it, to remove the run, must not wait as long again.
                     self._api.timeout = ANSWERS_WITHIN
-                    self._inbox.put(Lost(lost("see whether it is there", error)))
+                    self._inbox.put(EngineDown(lost("see whether it is there", error)))
                 return

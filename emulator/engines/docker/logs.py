@@ -15,7 +15,7 @@ from datetime import datetime
 import docker
 from docker.errors import APIError
 
-from emulator.engines.base import Exited, Inbox, Life, Line, Lost
+from emulator.engines.base import EngineDown, Exited, Inbox, Life, Line
 from emulator.engines.docker.connection import lost
 from emulator.engines.docker.usage import ContainerUsage
 from emulator.engines.lines import UnfinishedLine, overlap
@@ -116,7 +116,7 @@ class Output:
                 # It was removed, or is being removed, while it ran.
                 inbox.put(Exited(task, time.time(), 128 + signal.SIGKILL))
             else:
-                inbox.put(Lost(lost(f"follow {task}", error)))
+                inbox.put(EngineDown(lost(f"follow {task}", error)))
 
     def _read_lines(self, task: str, container: str, inbox: Inbox, *, follow: bool) -> None:
         """Report what the container has printed since the last line that was reported."""

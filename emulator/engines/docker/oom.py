@@ -11,7 +11,7 @@ import requests
 
 from emulator.errors import EngineError
 
-__all__ = ["squeeze"]
+__all__ = ["oom_kill"]
 
 OVER_WITHIN = 30
 """Seconds that the engine gets to tell of a container's end; a busy one needs some."""
@@ -31,7 +31,7 @@ tail /dev/zero
 """
 
 
-def squeeze(api: docker.APIClient, task: str, container: str, limit: int | None) -> None:
+def oom_kill(api: docker.APIClient, task: str, container: str, limit: int | None) -> None:
     """Squeeze until the container is dead, then give it its limit (in bytes) again.
 
     Raises EngineError where the task survives.

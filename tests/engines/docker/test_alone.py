@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import threading
@@ -202,8 +203,10 @@ def test_an_engine_that_hangs_in_the_middle_of_a_run_is_lost(
         assert running.is_set()
     finally:
         own.thaw()
+        engine.close()
     for record in runs_in(tmp_path / "runs"):
-        DockerEngine().tear_down(record.run_id)
+        with contextlib.closing(DockerEngine()) as again:
+            again.tear_down(record.run_id)
     for thread in threading.enumerate():
         if thread.name == "follow-worker-0":
             thread.join(60)

@@ -87,9 +87,10 @@ class Run:
 
         def perform() -> None:
             listener = Listener(planned=planned, reachable=up_now.set)
-            self.result = up(
-                parse(text), engine, text=text, out=folder, reports=False, listener=listener
-            )
+            with contextlib.closing(engine):
+                self.result = up(
+                    parse(text), engine, text=text, out=folder, reports=False, listener=listener
+                )
 
         self._thread = threading.Thread(target=perform)
         self._thread.start()

@@ -87,7 +87,7 @@ class Cluster:
                 "faults": [{"preempt": "worker-1", "at": "1h", "address": "new"}],
             }
         )
-        self.plan = make_plan(scenario, self.run_id, self.engine.site(self.run_id, folder))
+        self.plan = make_plan(scenario, self.run_id, self.engine.plan_context(self.run_id, folder))
         self._inbox, self._clock, self._sent = Inbox(), RealClock(), 0
         self._live = going_on(folder)
         self._live.acquire()
@@ -305,7 +305,7 @@ def test_a_squeezed_task_is_killed_by_the_kernel_and_runs_again_with_its_limit(
     cluster = Cluster(tmp_path, tiny_image, memory=memory)
     try:
         cluster.start("worker-0")
-        cluster.engine.squeeze("worker-0")
+        cluster.engine.oom_kill("worker-0")
         ended = cluster.until(lambda event: isinstance(event, Exited))
         assert isinstance(ended, Exited)
         assert (ended.exit_code, ended.oom_killed) == (137, True)
@@ -323,8 +323,8 @@ def test_a_task_that_has_ended_can_not_be_squeezed(tmp_path: Path, tiny_image: s
     try:
         cluster.start("worker-0")
         cluster.kill("worker-0")
-        with pytest.raises(EngineError, match="squeeze the memory of worker-0"):
-            cluster.engine.squeeze("worker-0")
+        with pytest.raises(EngineError, match="run worker-0 out of memory"):
+            cluster.engine.oom_kill("worker-0")
     finally:
         cluster.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import requests
 
-from emulator.engines.docker.oom import BALLOON, squeeze
+from emulator.engines.docker.oom import BALLOON, oom_kill
 from emulator.errors import EngineError
 
 LIMIT = 2**28
@@ -46,12 +46,12 @@ class Engine:
     ids=["at once", "a busy engine", "it runs again already"],
 )
 def test_a_task_that_the_kernel_has_killed_is_known_to_be_dead(engine: Any) -> None:
-    squeeze(engine, "worker-0", "c", LIMIT)
+    oom_kill(engine, "worker-0", "c", LIMIT)
     assert engine.limits[-1] == LIMIT
 
 
 def test_a_task_that_survives_is_told_and_has_its_limit_back() -> None:
     engine: Any = Engine(late=1e9)
     with pytest.raises(EngineError, match="did not kill worker-0"):
-        squeeze(engine, "worker-0", "c", LIMIT)
+        oom_kill(engine, "worker-0", "c", LIMIT)
     assert engine.limits[-1] == LIMIT

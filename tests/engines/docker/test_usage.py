@@ -124,7 +124,7 @@ def started(docker_engine: DockerEngine, tiny_image: str, tmp_path: Path) -> Any
         },
     )
     run_id = new_run_id("usage")
-    plan = make_plan(scenario, run_id, docker_engine.site(run_id, tmp_path))
+    plan = make_plan(scenario, run_id, docker_engine.plan_context(run_id, tmp_path))
     with going_on(tmp_path):
         yield Started(docker_engine, plan, tmp_path)
         docker_engine.tear_down(run_id)

@@ -1,0 +1,168 @@
+"""Engines by name: ours, and one that another package brings."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator import engines
+from emulator.clock import ManualClock
+from emulator.engines.base import CAPABILITIES, Measuring, Pausing, Throttling, capable
+from emulator.engines.docker import DockerEngine
+from emulator.engines.memory import MemoryEngine
+from emulator.engines.process import ProcessEngine
+from emulator.engines.requirements import require_of
+from emulator.errors import EngineMissing, Unsupported, UsageError
+from emulator.leftovers import find_all
+from tests.conftest import Emulate, own
+
+MODULE = """
+from emulator.engines.process import ProcessEngine
+
+
+class CloudEngine(ProcessEngine):
+    name = "cloud"
+    capabilities = ProcessEngine.capabilities | {"oom"}
+"""
+
+Install = Callable[..., Path]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Return what installs a distribution with an engine: into a folder on the path."""
+    folder = tmp_path / "site"
+
+    def write(place: str = "cloud_engine:CloudEngine", name: str = "cloud") -> Path:
+        info = folder / "cloud_engine-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: cloud-engine\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[emulator.engines]\n{name} = {place}\n")
+        (folder / "cloud_engine.py").write_text(MODULE)
+        monkeypatch.syspath_prepend(folder)
+        path = os.environ.get("PYTHONPATH", "")
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), path])))
+        return folder
+
+    yield write
+    with contextlib.suppress(ImportError):
+        import sys
+
+        sys.modules.pop("cloud_engine", None)
+
+
+def test_our_engines_are_known_without_an_entry_point() -> None:
+    assert engines.names()[:2] == ("docker", "process")
+    assert engines.engine_class("docker") is DockerEngine
+    assert engines.engine_class("process") is ProcessEngine
+
+
+@pytest.mark.parametrize("kind", [DockerEngine, ProcessEngine, MemoryEngine(ManualClock())])
+def test_an_engine_has_the_methods_of_each_capability_that_it_names(
+    kind: type[ProcessEngine],
+) -> None:
+    assert kind.capabilities <= set(CAPABILITIES)
+    assert set(kind.machine_needs) <= kind.capabilities
+    for name in kind.capabilities:
+        if protocol := CAPABILITIES[name]:
+            methods = {one for one in vars(protocol) if not one.startswith("_")}
+            assert methods, protocol
+            assert all(hasattr(kind, method) for method in methods), name
+
+
+def test_the_methods_of_a_capability_are_for_engines_that_name_it() -> None:
+    engine = MemoryEngine(ManualClock(), measured=False)
+    assert capable(engine, Pausing) is engine
+    with pytest.raises(Unsupported, match="memory engine lacks the capability usage"):
+        capable(engine, Measuring)
+    with pytest.raises(Unsupported, match="process engine lacks the capability throttle"):
+        capable(ProcessEngine(), Throttling)
+
+
+def test_an_engine_of_another_package_is_chosen_by_its_name(install: Install) -> None:
+    install()
+    assert engines.names() == ("docker", "process", "cloud")
+    with contextlib.closing(engines.choose("cloud")) as engine:
+        assert engine.name == "cloud"
+    with pytest.raises(UsageError, match=r"no engine 'clout'\. Engines: .*process, cloud"):
+        engines.choose("clout")
+
+
+def test_no_other_package_takes_the_place_of_an_engine_of_ours(install: Install) -> None:
+    install(name="process")
+    assert engines.engine_class("process") is ProcessEngine
+
+
+@pytest.mark.parametrize("name", ["process", "memory"])
+def test_what_an_engine_refuses_names_one_that_can(install: Install, name: str) -> None:
+    engine = ProcessEngine() if name == "process" else MemoryEngine(ManualClock())
+    engine.capabilities -= {"oom"}
+    with pytest.raises(Unsupported, match="Use --engine docker, or leave these out") as refused:
+        require_of(engine, [("running worker-0 out of memory", "oom")])
+    assert refused.value.lacks == {"docker"}
+    with pytest.raises(Unsupported, match=r"Leave these out\.") as refused:
+        require_of(engine, [("travel in time", "time-travel")])
+    assert refused.value.lacks == set()
+
+
+def test_what_only_another_package_s_engine_can_do_names_that(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install()
+    monkeypatch.setattr(DockerEngine, "capabilities", DockerEngine.capabilities - {"oom"})
+    with pytest.raises(Unsupported, match="Use --engine cloud") as refused:
+        require_of(ProcessEngine(), [("running worker-0 out of memory", "oom")])
+    assert refused.value.lacks == {"cloud"}
+
+
+def test_a_machine_needs_more_than_docker_for_some_of_it() -> None:
+    with pytest.raises(Unsupported) as refused:
+        require_of(ProcessEngine(), [("GPUs for worker", "gpus"), ("network delay", "network")])
+    assert refused.value.lacks == {"docker", "gpu", "network"}
+
+
+def test_an_engine_that_can_not_be_imported_breaks_nothing_else(install: Install) -> None:
+    install("no_such_module:Engine")
+    with pytest.raises(EngineMissing, match="engine cloud can't be loaded from no_such_module"):
+        engines.choose("cloud")
+    assert {one.name for one in engines.engine_classes()} >= {"docker", "process"}
+    said: list[str] = []
+    find_all(said.append)
+    assert any("no_such_module" in text and "not looked at" in text for text in said)
+
+
+def test_the_commands_know_an_engine_of_another_package(
+    install: Install, emulate: Emulate, tmp_path: Path
+) -> None:
+    install()
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        "name: far\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+        "cluster: {worker: 1}\n"
+    )
+    run_id = own("far")
+    done = emulate("up", path, "--engine", "cloud", "--run-id", run_id, "--out", emulate.out)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((emulate.out / run_id / "plan.json").read_text())["engine"] == "cloud"
+    again = emulate("up", path, "--engine", "clout", "--out", emulate.out)
+    assert again.returncode == 2
+    assert "Engines: auto, docker, process, cloud." in again.stderr
+
+
+def test_a_session_of_pytest_knows_an_engine_of_another_package(
+    install: Install, pytester: pytest.Pytester
+) -> None:
+    install()
+    (pytester.path / "far.yaml").write_text(
+        "name: far\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+        "cluster: {worker: 1}\n"
+    )
+    done = pytester.runpytest_subprocess("far.yaml", "--emulator-engine", "cloud")
+    done.assert_outcomes(passed=1)
+    (plan,) = pytester.path.rglob("plan.json")
+    assert json.loads(plan.read_text())["engine"] == "cloud"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from emulator import doctor
+from emulator.engines.process import doctor
 from emulator.exports import export
 from emulator.installation import Checkout, requirement, requirement_here
 

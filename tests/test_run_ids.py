@@ -17,7 +17,7 @@ from emulator.clock import RealClock
 from emulator.engines.base import Resource
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
-from emulator.engines.process_table import labels_in
+from emulator.engines.process.table import labels_in
 from emulator.errors import UsageError
 from emulator.leftovers import abandoned, remove
 from emulator.plan import Plan, check_run_id, is_run_id, make_plan, new_run_id

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from emulator.broker import Capacity
 from emulator.errors import EngineError, Unsupported
@@ -34,6 +34,7 @@ __all__ = [
     "EngineEvent",
     "Exited",
     "Explaining",
+    "Finding",
     "Inbox",
     "Life",
     "Line",
@@ -43,6 +44,7 @@ __all__ = [
     "Reattaching",
     "Resource",
     "Shaping",
+    "Status",
     "Throttling",
     "capable",
 ]
@@ -144,6 +146,19 @@ class Resource:
     folder: str
     """The run folder on the machine that started it."""
     host: str
+
+
+Status = Literal["ok", "missing", "warning", "fatal"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that `emulate doctor` looked at."""
+
+    what: str
+    status: Status
+    found: str
+    advice: str = ""
 
 
 class Engine(Protocol):
@@ -305,6 +320,10 @@ class Explaining(Protocol):
 
     def inspect_commands(self, run_id: str, folder: Path) -> Iterable[str]:
         """Yield shell commands that show what a kept run has left."""
+
+    @staticmethod
+    def examine() -> Iterable[Finding]:
+        """Look at what this machine has for the engine; the first finding: can it run tasks?"""
 
 
 CAPABILITIES: Mapping[str, type | None] = {

@@ -7,9 +7,9 @@ came: an engine that reads a line a second time, after `emulate attach`, reads t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["LONGEST_LINE", "UnfinishedLine", "overlap"]
+__all__ = ["LONGEST_LINE", "UnfinishedLine", "overlap", "split_lines"]
 
 LONGEST_LINE = 1024 * 1024
 """Bytes of a line that are kept."""
@@ -52,6 +52,23 @@ def _between_characters(line: bytearray, end: int) -> int:
         if line[place] & 0xC0 != 0x80:  # no continuation of the character before
             return place
     return end  # no UTF-8
+
+
+def split_lines(chunks: Iterable[bytes], longest: int = LONGEST_LINE) -> Iterator[str]:
+    """Turn chunks of output into lines of `longest` bytes; the last may lack its newline (pure).
+
+    A longer line is cut and marked. The work grows with the number of bytes, and
+    the memory does not.
+    """
+    line = UnfinishedLine(longest)
+    for chunk in chunks:
+        *finished, rest = chunk.split(b"\n")
+        for piece in finished:
+            line.add(piece)
+            yield line.finish()
+        line.add(rest)
+    if line:
+        yield line.finish()
 
 
 def overlap(read: Sequence[str], printed: Sequence[str]) -> int:

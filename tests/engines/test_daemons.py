@@ -11,9 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emulator.engines import keeper
 from emulator.engines.base import Exited, Inbox, Line
-from emulator.engines.process import ProcessEngine
+from emulator.engines.process import ProcessEngine, keeper
 from emulator.errors import EngineError
 from emulator.plan import Plan, make_plan
 from emulator.scenario.model import Program, Role, Scenario

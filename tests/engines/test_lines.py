@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines.lines import LONGEST_LINE, UnfinishedLine
-from emulator.engines.process_output import split_lines
+from emulator.engines.lines import LONGEST_LINE, UnfinishedLine, split_lines
 
 
 def text_of(*pieces: bytes, longest: int = 8) -> str:

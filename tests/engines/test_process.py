@@ -11,9 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emulator.engines import process
-from emulator.engines.process import ProcessEngine
-from emulator.engines.process_table import Owned, owned
+from emulator.engines.process import ProcessEngine, engine
+from emulator.engines.process.table import Owned, owned
 from emulator.errors import EngineError
 from tests.conftest import going_on, own
 
@@ -73,7 +72,7 @@ def test_what_is_forked_between_a_look_and_its_kill_is_killed_as_well(
             forked.append(int(told.readline()))
         return found
 
-    monkeypatch.setattr(process, "owned", look_and_fork)
+    monkeypatch.setattr(engine, "owned", look_and_fork)
     assert ProcessEngine().tear_down(run_id) == 2
     assert forked
     assert ProcessEngine().find(run_id) == []
@@ -92,7 +91,7 @@ def test_a_shell_that_keeps_forking_is_removed_with_all_that_it_forks(
 def test_what_nobody_asks_how_it_ended_does_not_count_as_alive(
     start: Start, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "GONE_WITHIN", 1.0)
+    monkeypatch.setattr(engine, "GONE_WITHIN", 1.0)
     # The shell becomes a sleep, which never asks after the child that the shell has started.
     parent = start(
         "EMULATOR_RUN=$RUN EMULATOR_FOLDER=$FOLDER sleep 1000 > /dev/null & echo $!; "
@@ -112,7 +111,7 @@ def test_what_nobody_asks_how_it_ended_does_not_count_as_alive(
 def test_what_does_not_die_is_told(
     start: Start, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "GONE_WITHIN", 0.0)
+    monkeypatch.setattr(engine, "GONE_WITHIN", 0.0)
     monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
     shell = start("echo up; read line")
     assert shell.stdout is not None

@@ -19,7 +19,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.utils import kwargs_from_env
 from urllib3.exceptions import HTTPError
 
-from emulator.errors import EngineError, EngineLost, EngineMissing
+from emulator.errors import EmulatorError, EngineError, EngineLost, EngineMissing
 from emulator.sockets import close_unconnected
 
 __all__ = ["ANSWERS_WITHIN", "CALL_WITHIN", "connect", "ignore_missing", "lost", "translate_errors"]
@@ -159,12 +159,12 @@ def _within(seconds: float, call: Callable[[], docker.APIClient]) -> docker.APIC
 
 
 @contextmanager
-def translate_errors(doing: str) -> Iterator[None]:
-    """Turn what the engine says into one sentence."""
+def translate_errors(doing: str, kind: type[EmulatorError] = EngineError) -> Iterator[None]:
+    """Turn what the engine refuses into an error of this kind; raises EngineLost if it is gone."""
     try:
         yield
     except APIError as error:
-        raise EngineError(
+        raise kind(
             f"The Docker engine would not {doing}: {error.explanation or error}.", _advice(error)
         ) from None
     except (DockerException, requests.RequestException, HTTPError, OSError) as error:

@@ -21,7 +21,8 @@ import docker
 from docker.errors import APIError, NotFound
 
 from emulator.broker import Capacity
-from emulator.engines.base import CAPABILITIES, Inbox, Life, Resource
+from emulator.engines.base import CAPABILITIES, Finding, Inbox, Life, Resource
+from emulator.engines.docker import doctor
 from emulator.engines.docker.addresses import Addresses, has_ipv6, make_network
 from emulator.engines.docker.addresses import found as found_addresses
 from emulator.engines.docker.connection import connect, ignore_missing, translate_errors
@@ -183,6 +184,11 @@ class DockerEngine:
         yield f"docker ps -a --filter label={RUN}={run_id}"
         containers = [found.name for found in self.find(run_id) if found.kind == "container"]
         yield from (f"docker logs {name}" for name in sorted(containers))
+
+    @staticmethod
+    def examine() -> Iterator[Finding]:
+        """Look at the engine, its machine, the kernel and the images."""
+        return doctor.examine()
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the run's network and its shared volume."""

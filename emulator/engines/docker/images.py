@@ -13,16 +13,13 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import docker
-import requests
-from docker.errors import APIError, DockerException, ImageNotFound
-from urllib3.exceptions import HTTPError
+from docker.errors import APIError, ImageNotFound
 
 from emulator import signals
 from emulator.bundled import ROOT
@@ -34,7 +31,7 @@ from emulator.engines.docker.building import (
     packed,
     progress,
 )
-from emulator.engines.docker.connection import lost
+from emulator.engines.docker.connection import translate_errors
 from emulator.errors import ImageError, UsageError
 from emulator.scenario.model import Dockerfile
 
@@ -182,7 +179,7 @@ class Images:
         step, last = "", deque[str](maxlen=LAST_LINES)
         with (
             signals.held(f"stopping the build of {tag}"),
-            _engine_errors(f"build {tag}"),
+            translate_errors(f"build {tag}", ImageError),
             last_one_does(self._remove_stages),
         ):
             output = self._api.build(
@@ -233,20 +230,19 @@ class Images:
     def _pull(self, reference: str, say: Say) -> str:
         say(f"pulling {reference}")
         name, tag = _split_reference(reference)
-        try:
-            output = self._api.pull(name, tag=tag, stream=True, decode=True)
+        with translate_errors(f"pull {reference}"):
+            try:
+                output = self._api.pull(name, tag=tag, stream=True, decode=True)
+            except APIError as error:
+                why = str(error.explanation).rpartition(": ")[2]
+                raise ImageError(
+                    f"The engine has no image {reference} and can't pull it ({why}).",
+                    "Check its name, or build it first.",
+                ) from None
             with signals.held(), progress(output) as messages:
                 for message in messages:
                     if "error" in message:
                         raise ImageError(f"Can't pull {reference}: {message['error']}.")
-        except APIError as error:
-            why = str(error.explanation).rpartition(": ")[2]
-            raise ImageError(
-                f"The engine has no image {reference} and can't pull it ({why}).",
-                "Check its name, or build it first.",
-            ) from None
-        except (DockerException, requests.RequestException, HTTPError) as error:
-            raise lost(f"pull {reference}", error) from None
         return reference
 
     def _make_base(self, say: Say) -> str:
@@ -256,7 +252,10 @@ class Images:
         with signals.held("stopping; no base image is made"), one_at_a_time(tag):
             if self.has(tag):
                 return tag
-            with base_image.packed(source, say) as stream, _engine_errors(f"import {tag}"):
+            with (
+                base_image.packed(source, say) as stream,
+                translate_errors(f"import {tag}", ImageError),
+            ):
                 self._api.import_image_from_stream(
                     stream,
                     repository=base_image.NAME,
@@ -266,7 +265,7 @@ class Images:
         return tag
 
     def _inspect(self, reference: str) -> dict[str, Any] | None:
-        with _engine_errors(f"look for {reference}"):
+        with translate_errors(f"look for {reference}", ImageError):
             try:
                 found: dict[str, Any] = self._api.inspect_image(reference)
                 return found
@@ -349,13 +348,3 @@ def _split_reference(reference: str) -> tuple[str, str]:
         return reference, ""
     name, colon, tag = reference.rpartition(":")
     return (name, tag) if colon and "/" not in tag else (reference, "latest")
-
-
-@contextmanager
-def _engine_errors(doing: str) -> Iterator[None]:
-    try:
-        yield
-    except APIError as error:
-        raise ImageError(f"The Docker engine would not {doing}: {error.explanation}.") from None
-    except (DockerException, requests.RequestException, HTTPError) as error:
-        raise lost(doing, error) from None

@@ -3,20 +3,26 @@
 One process group a task, and a keeper beside it that has whatever the task starts (`keeper.py`).
 Its output goes through a named pipe that the task itself keeps open, so that a task outlives a
 supervisor that was killed; the keeper's environment carries the run id, and by that all is found
-again (`process_table.py`). A port belongs to a run as long as the run holds the port's lock.
+again (`table.py`). A port belongs to a run as long as the run holds the port's lock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import selectors
 import shlex
+import shutil
 import signal
 import socket
+import stat
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +32,10 @@ from platformdirs import user_cache_path
 
 from emulator import program
 from emulator.broker import Capacity
-from emulator.engines.base import EngineDown, Exited, Inbox, Line, Resource
-from emulator.engines.process_output import open_pipe, read_until, split_lines
-from emulator.engines.process_start import Started, spawn
-from emulator.engines.process_table import Owned, owned
+from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource
+from emulator.engines.lines import split_lines
+from emulator.engines.process import doctor, keeper
+from emulator.engines.process.table import KEEPER, Owned, labelled, owned
 from emulator.errors import EngineError, EngineLost
 from emulator.metrics.processes import Sessions
 from emulator.metrics.samples import Usage
@@ -44,6 +50,18 @@ PORTS = range(20000, 29000)
 """Below the range from which Linux and macOS take ports for outgoing connections."""
 GONE_WITHIN = 30.0
 """Seconds that killed processes get to be gone before we say that they are not."""
+SECRET = "EMULATOR_API_TOKEN"
+"""The token of every run's API, if the user has set one: nothing that a task should have."""
+
+
+@dataclass(frozen=True)
+class _Started:
+    """A task that was started."""
+
+    keeper: subprocess.Popen[bytes]
+    """Its parent; the exit code is the task's."""
+    pid: int
+    """The task: the leader of its process group and session."""
 
 
 class ProcessEngine:
@@ -55,7 +73,7 @@ class ProcessEngine:
     keeps_addresses = True
 
     def __init__(self) -> None:
-        self._started: dict[str, Started] = {}
+        self._started: dict[str, _Started] = {}
         self._sessions = Sessions()
         self._locks: list[FileLock] = []
         self._ports: dict[str, int] = {}
@@ -94,6 +112,11 @@ class ProcessEngine:
         """Return the command that lists the folders of the tasks and their output."""
         return [shlex.join(["ls", *(str(folder / name) for name in ("work", "shared", "logs"))])]
 
+    @staticmethod
+    def examine() -> Iterator[Finding]:
+        """Look at this machine's Python and TensorFlow."""
+        return doctor.examine()
+
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the folders of the tasks.
 
@@ -112,9 +135,9 @@ class ProcessEngine:
             home = scratch.home(task.name)
             if not home.exists():
                 program.copy(task.source, home)
-            pipe = open_pipe(home.with_suffix(".out"))
+            pipe = _open_pipe(home.with_suffix(".out"))
             try:
-                started = spawn(task, scratch.run_id, scratch.folder, home, pipe)
+                started = _spawn(task, scratch.run_id, scratch.folder, home, pipe)
             except BaseException:
                 os.close(pipe)
                 raise
@@ -190,7 +213,7 @@ class ProcessEngine:
         return removed
 
     def find(self, run_id: str | None = None) -> list[Resource]:
-        """Return the processes of this machine that belong to a run, see `process_table.py`."""
+        """Return the processes of this machine that belong to a run, see `table.py`."""
         host = socket.gethostname()
         return [
             Resource(
@@ -231,7 +254,7 @@ class ProcessEngine:
             lock.release()
         raise EngineError("No port is free between 20000 and 29000.", "Try `emulate clean`.")
 
-    def _follow(self, task: str, started: Started, pipe: int) -> None:
+    def _follow(self, task: str, started: _Started, pipe: int) -> None:
         """Report each line, then the end; the pipe never ends by itself, since we hold it open."""
         inbox = self._inbox
         assert inbox is not None
@@ -245,7 +268,7 @@ class ProcessEngine:
 
         threading.Thread(target=wait, name=f"wait-{task}", daemon=True).start()
         try:
-            for text in split_lines(read_until(pipe, ended)):
+            for text in split_lines(_read_until(pipe, ended)):
                 inbox.put(Line(task, time.time(), text))
             inbox.put(Exited(task, time.time(), exit_code(started.keeper.returncode)))
         except Exception as error:  # whatever it is, a task that nobody follows must end the run
@@ -260,6 +283,85 @@ def _cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> _Started:
+    """Start a task in its working directory; what it prints goes to the descriptor `output`.
+
+    Returns once its program runs. Raises EngineError where it can't be run, OSError.
+    """
+    labels = labelled(run_id, task.name, folder)
+    shared = {"EMULATOR_SHARED": str(folder / "shared")}
+    ours = {name: value for name, value in os.environ.items() if name != SECRET}
+    path = os.pathsep.join([str(Path(sys.executable).parent), ours.get("PATH", os.defpath)])
+    # Ours come last: by what a scenario sets in them, nothing would be found again.
+    environment = {**ours, "PATH": path, **task.env, **shared, **labels}
+    order = keeper.order(_resolve(task, environment["PATH"]), environment)
+    reading, writing = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", keeper.__file__, str(writing), run_id, task.name],
+            cwd=home,
+            env={**ours, **labels, KEEPER: "1"},
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            pass_fds=[writing],
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    with os.fdopen(reading, "rb") as report:
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), process.stdin as orders:
+            orders.write(order)
+        pid, error = keeper.pid_or_error(report.read())
+    if pid is None or error is not None:
+        code = process.wait()
+        why = f"its keeper ended with exit code {code}" if error is None else os.strerror(error)
+        raise EngineError(
+            f"{task.name} can't run {task.command[0]!r}: {why}.",
+            "The process engine runs what is installed on this machine.",
+        )
+    return _Started(process, pid)
+
+
+def _resolve(task: Task, path: str) -> list[str]:
+    program = task.command[0]
+    if "/" not in program:
+        program = shutil.which(program, path=path) or program
+    return [program, *task.command[1:]]
+
+
+def _read_until(pipe: int, ended: int) -> Iterator[bytes]:
+    """Yield what comes out of the pipe until `ended` is closed, and then what is still in it."""
+    with selectors.DefaultSelector() as ready:
+        ready.register(pipe, selectors.EVENT_READ)
+        ready.register(ended, selectors.EVENT_READ)
+        while True:
+            descriptors = {key.fd for key, _ in ready.select()}
+            if pipe in descriptors:
+                yield os.read(pipe, 65536)
+            elif ended in descriptors:
+                return
+
+
+def _open_pipe(path: Path) -> int:
+    """Open a named pipe for reading and writing: who writes to it never finds it broken.
+
+    Raises OSError, also where something else has been put in its place.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(path, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
+    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileExistsError(errno.EEXIST, "its output pipe was replaced")
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _members(run_id: str | None) -> list[Owned]:

@@ -1,0 +1,121 @@
+"""What this machine has for the Docker engine, for `emulate doctor`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from emulator.engines.base import Finding, Status
+from emulator.engines.docker.connection import ANSWERS_WITHIN, connect, translate_errors
+from emulator.engines.docker.images import KINDS, BuildOptions, Images, recipe_tag
+from emulator.errors import EmulatorError
+from emulator.room import FOR_IMAGES
+from emulator.units import format_size
+
+__all__ = ["examine"]
+
+MEMORY_PER_TASK = 300 * 2**20
+"""Bytes: what an idle TensorFlow task uses, measured."""
+
+
+def examine() -> Iterator[Finding]:
+    """Yield findings on the engine itself, which comes first, its machine and its images."""
+    yield from _engine()
+    yield from _kernel()
+    yield from _builds()
+
+
+def _engine() -> Iterator[Finding]:
+    """API version, disk, memory, GPU runtime, images."""
+    try:
+        api = connect()
+        api.timeout = ANSWERS_WITHIN
+        with translate_errors("say what it has"):
+            version, info = api.version(), api.info()
+    except EmulatorError as error:
+        yield Finding("Docker engine", "missing", error.message, error.hint)
+        return
+    yield Finding("Docker engine", "ok", f"{version['Version']}, API {api.api_version}")
+    yield _memory(int(info["MemTotal"]))
+    yield _disk(info)
+    yield _toolkit(info)
+    images = Images(api)
+    for kind in KINDS:
+        there = images.has(recipe_tag(kind))
+        advice = "" if there else f"`emulate build {kind}` builds it; `up` does it when needed."
+        yield Finding(f"image {kind}", "ok" if there else "missing", recipe_tag(kind), advice)
+    api.close()
+
+
+def _memory(total: int) -> Finding:
+    tasks = total // MEMORY_PER_TASK
+    found = f"{format_size(total)}, room for about {tasks} TensorFlow tasks"
+    if tasks >= 4:
+        return Finding("memory", "ok", found)
+    return Finding(
+        "memory", "warning", found, "Give Docker more memory (Docker Desktop: Resources)."
+    )
+
+
+def _disk(info: dict[str, Any]) -> Finding:
+    root = Path(info["DockerRootDir"])
+    if not root.exists():
+        return Finding("disk", "warning", "the engine is on another machine; not looked at")
+    free = shutil.disk_usage(root).free
+    found = f"{format_size(free)} free in {root}"
+    if free >= FOR_IMAGES:
+        return Finding("disk", "ok", found)
+    return Finding(
+        "disk", "warning", found, "`docker system prune` makes room; images take 2 to 10 GiB."
+    )
+
+
+def _toolkit(info: dict[str, Any]) -> Finding:
+    if "nvidia" in info.get("Runtimes", {}):
+        return Finding("container toolkit", "ok", "the engine has the nvidia runtime")
+    advice = "Only for GPUs: install the NVIDIA Container Toolkit and restart Docker."
+    return Finding("container toolkit", "missing", "the engine has no nvidia runtime", advice)
+
+
+def _kernel() -> Iterator[Finding]:
+    """The queueing disciplines that network faults need."""
+    if sys.platform != "linux":
+        yield Finding("kernel", "warning", "tasks run in Docker's own Linux; not looked at")
+        return
+    for module, use in (("netem", "delay and loss"), ("tbf", "limited bandwidth")):
+        status = _try_discipline(module)
+        advice = "" if status == "ok" else f"Needed for {use} only; try `modprobe sch_{module}`."
+        found = {"ok": "works", "missing": "the kernel lacks it", "warning": "could not be tried"}
+        yield Finding(f"kernel: {module}", status, found[status], advice)
+
+
+def _try_discipline(module: str) -> Status:
+    """Add the discipline to the loopback of a network namespace that lives for this moment."""
+    arguments = {
+        "netem": ["netem", "delay", "1ms"],
+        "tbf": ["tbf", "rate", "1mbit", "burst", "32kbit", "latency", "400ms"],
+    }
+    tools = [shutil.which("unshare"), shutil.which("tc")]
+    if None in tools or os.geteuid() != 0:
+        loaded = Path(f"/sys/module/sch_{module}").exists()
+        return "ok" if loaded else "warning"
+    command = ["unshare", "-n", "tc", "qdisc", "add", "dev", "lo", "root", *arguments[module]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return "ok"
+    return "missing" if "qdisc" in done.stderr or "No such" in done.stderr else "warning"
+
+
+def _builds() -> Iterator[Finding]:
+    """What building an image will use."""
+    options = BuildOptions.from_environment()
+    bundle = str(options.ca_bundle) if options.ca_bundle else "none"
+    advice = "" if options.ca_bundle else "Behind a proxy that intercepts TLS, set SSL_CERT_FILE."
+    yield Finding("CA bundle", "ok", bundle, advice)
+    wheels = str(options.wheels) if options.wheels else "none; pip uses its index"
+    yield Finding("wheelhouse", "ok", wheels)

@@ -31,7 +31,6 @@ __all__ = [
     "Addressing",
     "Engine",
     "EngineDown",
-    "EngineEvent",
     "Exited",
     "Explaining",
     "Finding",
@@ -76,9 +75,6 @@ class EngineDown:
     """The engine no longer answers; no more events will come."""
 
     error: EngineError
-
-
-EngineEvent = Line | Exited | EngineDown
 
 
 @dataclass(frozen=True)

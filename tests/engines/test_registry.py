@@ -19,6 +19,8 @@ from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require_of
 from emulator.errors import EngineMissing, Unsupported, UsageError
 from emulator.leftovers import find_all
+from emulator.run import up
+from emulator.scenario.reading import parse
 from tests.conftest import Emulate, own
 
 MODULE = """
@@ -134,6 +136,34 @@ def test_an_engine_that_can_not_be_imported_breaks_nothing_else(install: Install
     said: list[str] = []
     find_all(said.append)
     assert any("no_such_module" in text and "not looked at" in text for text in said)
+
+
+def test_a_run_leaves_its_engine_open_for_whoever_opened_it(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    class Watched(MemoryEngine):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    engine = Watched(clock)
+    text = (
+        "name: open\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+        "cluster: {worker: 1}\n"
+    )
+    assert up(parse(text), engine, text=text, out=tmp_path, clock=clock).exit_code == 0
+    assert engine.closed == 0
+
+
+def test_whoever_asks_all_engines_finds_each_open_and_leaves_it_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(ProcessEngine, "close", lambda engine: closed.append(engine.name))
+    for engine in engines.answering(lambda error: None):
+        assert engine.name not in closed
+    assert "process" in closed
 
 
 def test_the_commands_know_an_engine_of_another_package(

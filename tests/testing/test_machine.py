@@ -109,6 +109,42 @@ def test_each_run_has_devices_of_its_own(pytester: pytest.Pytester, scenario: Wr
     pytester.runpytest_subprocess(tests).assert_outcomes(passed=1)
 
 
+def test_every_engine_that_is_opened_is_closed(pytester: pytest.Pytester, scenario: Write) -> None:
+    scenario("quick")
+    scenario("broken", program={"command": ["no-such-program"]})
+    scenario("refused", cluster={"worker": {"cpus": 1}})
+    tests = pytester.makepyfile(
+        """
+        import pytest
+        from emulator.engines.process import ProcessEngine
+        from emulator.errors import EngineError
+
+        opened = []
+
+        class Watched(ProcessEngine):
+            closed = 0
+
+            def close(self):
+                super().close()
+                self.closed += 1
+
+        def open_one(*name):
+            opened.append(Watched())
+            return opened[-1]
+
+        def test_it(emulator, monkeypatch):
+            monkeypatch.setattr("emulator.testing.harness.choose", open_one)
+            emulator.run("quick")
+            with pytest.raises(EngineError, match="no-such-program"):
+                emulator.run("broken")
+            with pytest.raises(pytest.skip.Exception):
+                emulator.run("refused")
+            assert [one.closed for one in opened] == [1] * 5
+        """
+    )
+    pytester.runpytest_subprocess(tests).assert_outcomes(passed=1)
+
+
 def test_a_cluster_without_a_block_is_asked_to_end_once(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:

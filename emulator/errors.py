@@ -130,11 +130,11 @@ class EngineMissing(EngineError):
     `configured`: the user has named it, or something listens in its place.
     """
 
-    def __init__(
-        self, message: str, hint: str = "", *, configured: bool = False, engine: str = ""
-    ) -> None:
+    engine = ""
+
+    def __init__(self, message: str, hint: str = "", *, configured: bool = False) -> None:
         super().__init__(message, hint)
-        self.configured, self.engine = configured, engine
+        self.configured = configured
 
 
 class EngineLost(EngineError):

@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -54,8 +54,13 @@ def abandoned(
 
 def find_all(say: Callable[[str], None]) -> list[Resource]:
     """Return what runs have made on every engine that answers; say which should and does not."""
+
+    def missing(error: EngineMissing) -> None:
+        if error.configured:
+            _say_missing(error, say)
+
     found = []
-    for engine in answering(lambda error: _say_missing(error, say) if error.configured else None):
+    for engine in answering(AUTO, missing):
         found += [thing for thing in engine.find() if is_run_id(thing.run_id)]
     return found
 
@@ -66,16 +71,10 @@ def clean(out: Path, *, engine_name: str, dry_run: bool, say: Callable[[str], No
     On disk only what lies in run folders in `out`. Raises EngineError.
     """
     count = 0
-    with contextlib.ExitStack() as opened:
-        engines: Iterable[Engine]
-        if engine_name == AUTO:
-            engines = answering(lambda error: _say_missing(error, say))
-        else:
-            engines = [opened.enter_context(contextlib.closing(choose(engine_name)))]
-        if not dry_run:
-            let_settle((record for record in runs_in(out) if not record.live), say)
-        for engine in engines:
-            count += _clean_engine(engine, dry_run=dry_run, say=say)
+    if not dry_run:
+        let_settle((record for record in runs_in(out) if not record.live), say)
+    for engine in answering(engine_name, lambda error: _say_missing(error, say)):
+        count += _clean_engine(engine, dry_run=dry_run, say=say)
     return count + _clean_folders(out, dry_run=dry_run, say=say)
 
 

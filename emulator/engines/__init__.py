@@ -1,7 +1,7 @@
 """The engines by name, and how one is chosen.
 
-Another package adds an engine with an entry point in the group `emulator.engines`: its name, and a
-class that can be called without arguments and follows `emulator.engines.base.Engine`. This module
+Another package adds an engine with an entry point in the group `emulator.engines`: a name, and a
+class that follows `emulator.engines.base.Engine` and is called without arguments. This module
 imports no engine before it is asked for.
 """
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["AUTO", "HELP", "answering", "choose", "engine_class", "engine_classes", "names"]
 
-GROUP = "emulator.engines"
 AUTO = "auto"
+GROUP = "emulator.engines"
 BUILT_IN = {
-    "docker": "emulator.engines.docker:DockerEngine",
-    "process": "emulator.engines.process:ProcessEngine",
+    "docker": EntryPoint("docker", "emulator.engines.docker:DockerEngine", GROUP),
+    "process": EntryPoint("process", "emulator.engines.process:ProcessEngine", GROUP),
 }
+"""Found without a look at installed packages; none of these can replace one of ours."""
 HELP = (
     f"{' or '.join(BUILT_IN)} (on this machine, without Docker), one of another package, or "
     f"{AUTO}: Docker, and processes only where no engine is configured"
@@ -34,17 +35,10 @@ HELP = (
 log = logging.getLogger("emulator")
 
 
-def _known() -> dict[str, EntryPoint]:
-    """Return all engines; no other package can replace one of ours."""
-    others = {one.name: one for one in entry_points(group=GROUP)}
-    return {name: EntryPoint(name, place, GROUP) for name, place in BUILT_IN.items()} | {
-        name: one for name, one in others.items() if name not in (AUTO, *BUILT_IN)
-    }
-
-
 def names() -> tuple[str, ...]:
     """Return the names of all engines, ours first."""
-    return tuple(_known())
+    others = (one.name for one in entry_points(group=GROUP) if one.name != AUTO)
+    return tuple(dict.fromkeys((*BUILT_IN, *others)))
 
 
 def engine_class(name: str) -> type[Engine]:
@@ -53,17 +47,18 @@ def engine_class(name: str) -> type[Engine]:
     Raises UsageError for a name that is not known, EngineMissing where the package of an engine
     can't be imported.
     """
-    known = _known()
-    if name not in known:
-        raise UsageError(f"There is no engine {name!r}.", f"Engines: {', '.join((AUTO, *known))}.")
+    place = BUILT_IN.get(name) or next(iter(entry_points(group=GROUP, name=name)), None)
+    if place is None or name == AUTO:
+        raise UsageError(
+            f"There is no engine {name!r}.", f"Engines: {', '.join((AUTO, *names()))}."
+        )
     try:
-        found: type[Engine] = known[name].load()
+        found: type[Engine] = place.load()
     except Exception as error:  # another package's defect; `emulate clean` must survive it
         raise EngineMissing(
-            f"The engine {name} can't be loaded from {known[name].value} ({error!r}).",
+            f"The engine {name} can't be loaded from {place.value} ({error!r}).",
             "Update or remove the package that it comes from.",
             configured=True,
-            engine=name,
         ) from None
     return found
 
@@ -93,12 +88,17 @@ def choose(name: str = AUTO, say: Callable[[str], None] = log.warning) -> Engine
         return _open("process")
 
 
-def answering(missing: Callable[[EngineMissing], None]) -> Iterator[Engine]:
-    """Yield every engine that answers, opened; it is closed after its turn."""
-    for name in names():
+def answering(name: str, missing: Callable[[EngineMissing], None]) -> Iterator[Engine]:
+    """Yield the engine of that name, for `auto` every one that answers; close each after its turn.
+
+    With `auto` one that does not answer is reported to `missing`. Raises EngineMissing, UsageError.
+    """
+    for one in names() if name == AUTO else (name,):
         try:
-            engine = _open(name)
+            engine = _open(one)
         except EngineMissing as error:
+            if name != AUTO:
+                raise
             missing(error)
             continue
         with contextlib.closing(engine):

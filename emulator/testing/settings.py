@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines import AUTO, BUILT_IN, names
+from emulator.engines import AUTO, names
 from emulator.errors import UsageError
 from emulator.units import parse_size
 
@@ -87,7 +87,7 @@ def _engine(config: pytest.Config) -> str:
         "EMULATOR_ENGINE": os.environ.get("EMULATOR_ENGINE"),
     }
     where, name = next(((where, name) for where, name in told.items() if name), ("", AUTO))
-    if name not in (AUTO, *BUILT_IN) and name not in names():
+    if name not in (AUTO, *names()):
         raise UsageError(
             f"{where} {name}: there is no such engine.", f"One of {', '.join((AUTO, *names()))}."
         )

@@ -161,7 +161,7 @@ def test_whoever_asks_all_engines_finds_each_open_and_leaves_it_closed(
 ) -> None:
     closed: list[str] = []
     monkeypatch.setattr(ProcessEngine, "close", lambda engine: closed.append(engine.name))
-    for engine in engines.answering(lambda error: None):
+    for engine in engines.answering(engines.AUTO, lambda error: None):
         assert engine.name not in closed
     assert "process" in closed
 

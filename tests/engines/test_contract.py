@@ -144,6 +144,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker
             engine.tear_down(run_id)
             assert engine.find(run_id) == []
             engine.close()
+            engine.close()  # a second time does nothing
 
 
 def test_lines_come_in_order_and_before_the_end(stage: StageMaker) -> None:

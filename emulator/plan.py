@@ -20,8 +20,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from emulator import rendezvous
 from emulator.errors import Unsupported, UsageError
+from emulator.files import Disk, shortages
 from emulator.netem import Link, between_all
-from emulator.room import Disk, shortages
 from emulator.scenario.faults import PlannedFault, timeline
 from emulator.scenario.model import Dockerfile, Role, Scenario
 from emulator.task_limits import Limits

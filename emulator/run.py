@@ -18,12 +18,12 @@ from emulator.api.loopback import Loopback
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
+from emulator.files import disk
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, check_run_id, make_plan, new_run_id
 from emulator.record.folder import Entry, Record, RunFolder
 from emulator.record.remains import remove_remains
 from emulator.results import Listener, Result, exit_code, judge
-from emulator.room import disk
 from emulator.scenario.model import Scenario
 from emulator.signals import Held
 from emulator.supervisor.events import Interrupted, JobEnd

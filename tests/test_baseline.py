@@ -29,7 +29,7 @@ from emulator.baseline import (
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import UsageError
-from emulator.metrics.gpu import Gpu, Gpus
+from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.record.folder import Record
 from emulator.results import Result, judge
 from emulator.run import up
@@ -222,7 +222,7 @@ def test_of_a_scenario_with_gpus_a_machine_is_its_gpus_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = ("NVIDIA H200", "NVIDIA A100", "NVIDIA H200", "")
-    found = Gpus(tuple(Gpu(n, f"GPU-{n}", name, 1 << 30) for n, name in enumerate(names)))
+    found = GpuInventory(tuple(Gpu(n, f"GPU-{n}", name, 1 << 30) for n, name in enumerate(names)))
     monkeypatch.setattr("emulator.metrics.gpu.devices", lambda: found)
     with_gpus = parse(TEXT.replace("worker: 1", "worker: {gpus: 1}"))
     assert machine_of(with_gpus) == (f"{machine()}, 1 x GPU, 1 x NVIDIA A100, 2 x NVIDIA H200")

@@ -32,7 +32,7 @@ LAYERS = [
         "signals",
         "task_limits",
     },
-    {"steps", "inputs", "metrics", "sockets", "room"},
+    {"steps", "inputs", "metrics", "sockets", "files"},
     {"program"},
     {"rendezvous", "scenario", "yardstick"},
     {"plan"},

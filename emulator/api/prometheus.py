@@ -23,8 +23,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
 from emulator.analysis.live import Live, LiveTask
-from emulator.metrics import sample_file
-from emulator.metrics.samples import GpuUsage, Usage, from_json
+from emulator.metrics import catalog, sample_file
+from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
+from emulator.metrics.samples import from_json
 from emulator.plan import Plan
 from emulator.record.history import entry_of
 from emulator.record.tail import whole_lines
@@ -35,7 +36,6 @@ STATES = ("pending", "starting", "running", "backoff", "down", "ended")
 PHASES = ("starting", "running", "ending")
 STAGES = ("waiting", "preparing", "triggered", "applied", "healed", "skipped", "failed")
 OUTCOMES = ("succeeded", "failed", "timeout", "interrupted", "error")
-MEGA = 1e6
 
 
 class Page:
@@ -76,10 +76,10 @@ def collect(live: Live) -> Iterator[Metric]:
     yield from _of_faults(live, run)
     tasks = [({**run, "task": t.name, "role": t.task.role}, t) for t in live.tasks.values()]
     yield from _of_tasks(tasks)
-    yield from _of_usage([(labels, t.usage) for labels, t in tasks if t.usage is not None])
+    yield from _measured(USAGE, "task", [(la, t.usage) for la, t in tasks if t.usage is not None])
     gpus = [({**run, "gpu": str(g.index), "uuid": g.uuid, "name": g.name}, g) for g in live.gpus]
-    yield from _of_gpus(gpus)
-    yield from _of_gpu_shares(live, tasks)
+    yield from _measured(GPU, "gpu", gpus)
+    yield from _measured(GPU_SHARE, "task", _gpu_shares(live, tasks))
 
 
 Labels = Mapping[str, str]
@@ -213,64 +213,25 @@ def _of_tasks(tasks: Sequence[tuple[Labels, LiveTask]]) -> Iterator[Metric]:
         yield from _gauge(f"task_{name}", text, [(la, getattr(t, value)) for la, t in tasks])
 
 
-USAGE = (
-    ("cpu_seconds_total", "Core-seconds since it was started.", "cpu"),
-    ("cpu_throttled_seconds_total", "Held back for its CPU limit since its start.", "throttled"),
-    ("network_receive_bytes_total", "Without loopback, since its start.", "received"),
-    ("network_transmit_bytes_total", "Without loopback, since its start.", "sent"),
-    ("disk_read_bytes_total", "From disks, since its start.", "read"),
-    ("disk_written_bytes_total", "To disks, since its start.", "written"),
-    ("cpu_limit_cores", "The limit in force.", "cpus"),
-    ("memory_bytes", "In use now.", "memory"),
-    ("memory_limit_bytes", "The limit in force.", "memory_limit"),
-    ("processes", "Processes; with threads where the kernel counts those.", "processes"),
-)
-"""Name, help, and what it is in `Usage`."""
+def _measured(
+    metrics: Iterable[catalog.Metric], of: str, found: Sequence[tuple[Labels, object]]
+) -> Iterator[Metric]:
+    """Yield what the catalogue has a name in Prometheus for."""
+    for metric in metrics:
+        if metric.prometheus:
+            kind = CounterMetricFamily if metric.counter else GaugeMetricFamily
+            values = [(labels, getattr(one, metric.key)) for labels, one in found]
+            scaled = [(la, None if v is None else float(v) * metric.base) for la, v in values]
+            about = f"{metric.about[0].upper()}{metric.about[1:]}."
+            yield from _family(kind, f"{of}_{metric.prometheus}", about, scaled)
 
 
-def _of_usage(usages: Sequence[tuple[Labels, Usage]]) -> Iterator[Metric]:
-    for name, text, key in USAGE:
-        make = _counter if name.endswith("_total") else _gauge
-        yield from make(f"task_{name}", text, [(la, getattr(usage, key)) for la, usage in usages])
-
-
-GPU = (
-    ("utilization_ratio", "Share of the time in which a kernel ran.", "utilisation", 1.0),
-    ("memory_used_bytes", "In use now.", "memory", 1.0),
-    ("memory_total_bytes", "All of it.", "memory_total", 1.0),
-    ("power_watts", "What it draws.", "power", 1.0),
-    ("temperature_celsius", "Of the chip.", "temperature", 1.0),
-    ("sm_clock_hertz", "Of its multiprocessors.", "sm_clock", MEGA),
-    ("memory_clock_hertz", "Of its memory.", "memory_clock", MEGA),
-    ("ecc_errors_total", "Uncorrected, since the driver was loaded.", "ecc_errors", 1.0),
-    ("last_xid", "The last critical error that the driver told of (NVIDIA's Xid).", "xid", 1.0),
-    ("lost", "1 where the device no longer answers.", "lost", 1.0),
-)
-"""Name, help, what it is in `GpuUsage`, and its unit in base units."""
-
-
-def _of_gpus(gpus: Sequence[tuple[Labels, GpuUsage]]) -> Iterator[Metric]:
-    for name, text, key, unit in GPU:
-        make = _counter if name.endswith("_total") else _gauge
-        found = [(labels, getattr(gpu, key)) for labels, gpu in gpus]
-        values = [(labels, None if v is None else float(v) * unit) for labels, v in found]
-        yield from make(f"gpu_{name}", text, values)
-
-
-def _of_gpu_shares(live: Live, tasks: Sequence[tuple[Labels, LiveTask]]) -> Iterator[Metric]:
+def _gpu_shares(
+    live: Live, tasks: Sequence[tuple[Labels, LiveTask]]
+) -> Sequence[tuple[Labels, object]]:
     indexes = {gpu.uuid: str(gpu.index) for gpu in live.gpus}
-    shares = [
+    return [
         ({**labels, "gpu": indexes[uuid], "uuid": uuid}, share)
         for labels, task in tasks
         for uuid, share in task.gpus.items()
     ]
-    yield from _gauge(
-        "task_gpu_utilization_ratio",
-        "Share of the time in which the task's kernels ran on a device.",
-        [(labels, share.utilisation) for labels, share in shares],
-    )
-    yield from _gauge(
-        "task_gpu_memory_bytes",
-        "Of a device, in use by the task.",
-        [(labels, share.memory) for labels, share in shares],
-    )

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 from emulator.broker import Capacity
 from emulator.errors import EngineError, Misfit, Unsupported
+from emulator.files import Disk
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
-from emulator.room import Disk
 from emulator.scenario import faults
 from emulator.scenario.model import Scenario
 from emulator.units import format_size

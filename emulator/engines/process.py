@@ -21,7 +21,6 @@ from typing import Any
 
 import psutil
 from filelock import FileLock, Timeout
-from platformdirs import user_cache_path
 
 from emulator import program
 from emulator.broker import Capacity
@@ -30,6 +29,7 @@ from emulator.engines.process_output import open_pipe, read_until, split_lines
 from emulator.engines.process_start import Started, spawn
 from emulator.engines.process_table import Owned, owned
 from emulator.errors import EngineError, EngineLost
+from emulator.files import cache_dir
 from emulator.metrics.processes import Sessions
 from emulator.metrics.samples import Usage
 from emulator.plan import Plan, Site, Task
@@ -210,7 +210,7 @@ class ProcessEngine(Incapable):
         """Reserve a port that no other run holds and no other program listens on."""
         if task in self._ports:
             return self._ports[task]
-        folder = user_cache_path("emulator") / "ports"
+        folder = cache_dir("ports")
         folder.mkdir(parents=True, exist_ok=True)
         for port in PORTS:
             lock = FileLock(folder / f"{port}.lock", thread_local=False)

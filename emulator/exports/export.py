@@ -12,7 +12,7 @@ from emulator.analysis.analyse import Analysis, analyse
 from emulator.errors import UsageError
 from emulator.exports.event_files import moments, write_event_file
 from emulator.exports.files import described, write_csv, write_parquet
-from emulator.exports.places import claim, claim_file, saying
+from emulator.exports.places import claim, claim_file, writing
 from emulator.exports.tables import Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace
 from emulator.record.folder import Record
@@ -109,7 +109,7 @@ def _export_csv(record: Record, found: Sequence[Table], folder: Path, say: Say) 
     columns = {table.name: described(table.columns) for table in found}
     names = [f"{table.name}.csv" for table in found]
     before = claim(folder, "csv", names, {**_about(record), "columns": columns})
-    with saying(folder):
+    with writing(folder):
         for name, table in zip(names, found, strict=True):
             write_csv(table, folder / name)
     say(f"{_listed(found)} as CSV in {folder}{_replacing(before, record)}")
@@ -119,7 +119,7 @@ def _export_parquet(record: Record, found: Sequence[Table], folder: Path, say: S
     about = _about(record)
     names = [f"{table.name}.parquet" for table in found]
     before = claim(folder, "parquet", names, about)
-    with saying(folder):
+    with writing(folder):
         for name, table in zip(names, found, strict=True):
             write_parquet(table, folder / name, about)
     say(f"{_listed(found)} as Parquet in {folder}{_replacing(before, record)}")
@@ -136,7 +136,7 @@ def _export_event_files(record: Record, analysis: Analysis, folder: Path, say: S
     file = f"events.out.tfevents.{time.time():.6f}.emulate"
     before = claim(folder, "tensorboard", [f"{run}/{file}" for run in found], _about(record))
     began = history[0].wall if history else 0.0
-    with saying(folder):
+    with writing(folder):
         for run, of_run in found.items():
             write_event_file(folder / run / file, of_run, began)
     runs = ", ".join(found) or "nothing"
@@ -147,7 +147,7 @@ def _export_trace(record: Record, analysis: Analysis, path: Path, say: Say) -> N
     before = claim_file(path, HEAD)
     events = trace(record.plan, record.happened, record.samples, analysis.faults, analysis.duration)
     about = {**_about(record), "outcome": analysis.outcome}
-    with saying(path), path.open("w", encoding="utf-8") as file:
+    with writing(path), path.open("w", encoding="utf-8") as file:
         file.writelines(as_json(events, about))
     steps = sum(entry.event == "step" for entry in record.history)
     left_out = f"; {steps} steps are too many to show each" if steps > MOST_STEPS else ""

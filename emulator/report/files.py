@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from uuid import uuid4
 
 from emulator.analysis.comparison import Row
 from emulator.errors import RecordError
+from emulator.files import MAKE_ROOM, atomic_write, os_errors
 from emulator.record.folder import Record
 from emulator.report import HTML, junit, markdown, overlay, page
 from emulator.report.facts import read
@@ -46,19 +45,10 @@ def put(path: Path, text: str) -> Path:
     Several may write it at a time, one of them wins. A link or a device (`/dev/stdout`) stays what
     it is, and is written to.
     """
-    partial = path.with_name(f"{path.name}.{uuid4().hex[:8]}.partial")
-    try:
+    with os_errors(RecordError, f"Can't write {path}", MAKE_ROOM):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink() or (path.exists() and not path.is_file()):
             path.write_text(text, encoding="utf-8")
-            return path
-        try:
-            partial.write_text(text, encoding="utf-8")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)  # half of it on a full disk is of no use
-    except OSError as error:
-        raise RecordError(
-            f"Can't write {path}: {error.strerror or error}.", "Make room, or choose another place."
-        ) from None
+        else:
+            atomic_write(path, text, many_writers=True)
     return path

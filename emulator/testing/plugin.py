@@ -211,6 +211,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def _is_any_claim() -> bool:
     """Say whether the broker has any claim, without the imports that reading one takes."""
-    from platformdirs import user_cache_path
+    from emulator.files import cache_dir
 
-    return any((user_cache_path("emulator") / "broker").glob("*/*.json"))
+    return any(cache_dir("broker").glob("*/*.json"))

@@ -17,7 +17,8 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from emulator.analysis.live import Live
-from emulator.api.prometheus import GPU, STATES, USAGE, Page, collect
+from emulator.api.prometheus import STATES, Page, collect
+from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage, to_json
 from emulator.plan import make_plan
 from emulator.record.folder import Entry
@@ -156,10 +157,13 @@ def test_counters_of_usage_begin_anew_and_others_go_on() -> None:
 
 def test_every_state_and_all_of_a_sample_are_there() -> None:
     assert set(STATES) == set(get_args(state.State))
-    limits = {key for _, _, key in USAGE}
-    assert limits == {field.name for field in fields(Usage)}
-    about = {"index", "uuid", "name", "tasks"}
-    assert {key for _, _, key, _ in GPU} | about == {field.name for field in fields(GpuUsage)}
+    for kind, metrics, not_measured in (
+        (Usage, USAGE, set()),
+        (GpuUsage, GPU, {"index", "uuid", "name", "tasks"}),
+        (GpuShare, GPU_SHARE, set()),
+    ):
+        exported = {metric.key for metric in metrics if metric.prometheus}
+        assert exported | not_measured == {field.name for field in fields(kind)}
 
 
 def test_names_follow_the_rules() -> None:

@@ -212,7 +212,7 @@ def test_tensorboard_shows_every_number(logdir: Path, found: dict[str, list[Mome
     with a_tensorboard(logdir, *once) as tensorboard:
         assert shown(tensorboard) == approximately(expected(found))
         about = tensorboard.get("/tags").json()["worker-0"]["usage/cpu_cores"]["description"]
-        assert about == "<p>cores, since the sample before</p>"
+        assert about == "<p>cores, used since the sample before</p>"
 
 
 def test_so_does_its_fast_data_server(logdir: Path, found: dict[str, list[Moment]]) -> None:

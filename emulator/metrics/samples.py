@@ -42,6 +42,8 @@ class Sample:
 
 
 _COUNTERS = {metric.key for metric in USAGE if metric.counter}
+_MADE_OF = [(metric.of, metric.of in _COUNTERS, metric.limit) for metric in RATES]
+"""In the order of the fields of Rates; `rates` is called for each task of each sample."""
 
 
 def rates(earlier: Usage | None, later: Usage, seconds: float) -> Rates:
@@ -51,23 +53,20 @@ def rates(earlier: Usage | None, later: Usage, seconds: float) -> Rates:
     Prometheus' `rate()`. Without an earlier sample only what needs none is known.
     """
     restarted = earlier is not None and later.cpu < earlier.cpu
-
-    def per_second(counter: str) -> float | None:
-        now = getattr(later, counter)
-        before = 0 if restarted else getattr(earlier, counter, None)
-        if now is None or before is None or seconds <= 0:
-            return None
-        return float(now - before if now >= before else now) / seconds
-
-    def value(metric: Metric) -> float | None:
-        of = metric.of
-        used: float | None = per_second(of) if of in _COUNTERS else getattr(later, of)
-        if not metric.limit or used is None:
-            return used
-        limit = getattr(later, metric.limit)
-        return used / limit if limit else None
-
-    return Rates(**{metric.key: value(metric) for metric in RATES})  # type: ignore[arg-type]
+    found: list[Any] = []
+    for of, counter, limit in _MADE_OF:
+        value = getattr(later, of)
+        if counter and value is not None:
+            before = 0 if restarted else getattr(earlier, of, None)
+            if before is None or seconds <= 0:
+                value = None
+            else:
+                value = float(value - before if value >= before else value) / seconds
+        if limit and value is not None:
+            most = getattr(later, limit)
+            value = value / most if most else None
+        found.append(value)
+    return Rates(*found)
 
 
 def series(samples: Iterable[Sample], task: str) -> list[tuple[float, Rates]]:

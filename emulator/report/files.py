@@ -11,18 +11,19 @@ from emulator.files import MAKE_ROOM, atomic_write, os_errors
 from emulator.record.folder import Record
 from emulator.report import HTML, junit, markdown, overlay, page
 from emulator.report.facts import read
+from emulator.results import Judged
 
 __all__ = ["put", "write", "write_comparison", "write_page"]
 
 MARKDOWN, JUNIT = "report.md", "junit.xml"
 
 
-def write(record: Record) -> Path:
-    """Write all reports of a run, finished or not; return the page.
+def write(record: Record, judged: Judged | None = None) -> Path:
+    """Write all reports of a run, finished or not, judged before or not; return the page.
 
     Raises RecordError where its plan can't be read or the disk takes no more.
     """
-    facts = read(record)
+    facts = read(record, judged)
     put(record.path / MARKDOWN, markdown.render(facts))
     put(record.path / JUNIT, junit.render([facts]))
     return put(record.path / HTML, page.render(facts))
@@ -33,9 +34,11 @@ def write_page(record: Record, path: Path) -> Path:
     return put(path, page.render(read(record), place=path.resolve().parent))
 
 
-def write_comparison(rows: Sequence[Row], records: Sequence[Record], path: Path) -> Path:
+def write_comparison(
+    rows: Sequence[Row], runs: Sequence[tuple[Record, Judged]], path: Path
+) -> Path:
     """Write a page with several runs over each other; raises RecordError."""
-    facts = [read(record) for record in records]
+    facts = [read(*run) for run in runs]
     return put(path, overlay.render(rows, facts, place=path.resolve().parent))
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from emulator.analysis import checks
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.analysis.checks import Status, Verdict
-from emulator.analysis.gate import against
+from emulator.analysis.regression import comparison_of
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record.folder import Entry, Record, uncollected
@@ -154,7 +154,7 @@ def _judge(record: Record) -> Judged:
     plan = record.plan
     history = record.happened
     analysis = analyse(plan, history)
-    verdicts = checks.judge(plan.scenario.expect, analysis, history, against(plan))
+    verdicts = checks.judge(plan.scenario.expect, analysis, history, comparison_of(plan))
     summary = checks.summary(
         run_id=plan.run_id,
         scenario=plan.scenario.name,

@@ -15,6 +15,7 @@ from typing import Any
 from emulator import signals
 from emulator.api.door import Door
 from emulator.api.loopback import Loopback
+from emulator.baseline import ThroughputReference
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
@@ -31,7 +32,6 @@ from emulator.supervisor.loop import Supervisor
 from emulator.supervisor.settling import let_settle
 from emulator.supervisor.state import resumed
 from emulator.supervisor.successor import Successor
-from emulator.yardstick import Yardstick
 
 CALLS_AT_ONCE = 32
 """Engine calls that are under way at the same time."""
@@ -50,7 +50,7 @@ def make_ready(
     run_id: str | None = None,
     variant: str = "",
     gpus: Sequence[str] | None = None,
-    yardstick: Yardstick | None = None,
+    yardstick: ThroughputReference | None = None,
 ) -> tuple[Plan, Path]:
     """Check that the engine can do it, and plan it; return the plan and its run folder.
 
@@ -91,7 +91,7 @@ def up(
     run_id: str | None = None,
     variant: str = "",
     gpus: Sequence[str] | None = None,
-    yardstick: Yardstick | None = None,
+    yardstick: ThroughputReference | None = None,
     keep: bool = False,
     reports: bool = True,
     loopback: Loopback | None = None,

@@ -59,7 +59,7 @@ def compare(
     Exit codes: 0, whatever the verdicts are; 2 where a run is not known.
     """
     from emulator.analysis.comparison import as_data
-    from emulator.report.comparison import print_comparison
+    from emulator.report.run_tables import print_comparison
     from emulator.whatif import compare as compare_runs
     from emulator.whatif import judge_all
 
@@ -90,8 +90,8 @@ def up_variants(
     json: bool,
 ) -> int:
     """Run every variant, print each result and the comparison; return the exit code of all."""
-    from emulator.baseline import yardstick_beside
-    from emulator.report.comparison import print_comparison
+    from emulator.baseline import reference_beside
+    from emulator.report.run_tables import print_comparison
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.results import Result
     from emulator.run import up
@@ -108,7 +108,7 @@ def up_variants(
     finally:
         first.close()
     held = {
-        one.number: yardstick_beside(path, one.scenario, first.name, " ".join([*sets, one.label]))
+        one.number: reference_beside(path, one.scenario, first.name, " ".join([*sets, one.label]))
         for one in planned
     }
     text = scenario_text(path)

@@ -76,7 +76,7 @@ def runs(
 ) -> None:
     """List runs with what they came to, the latest last. `emulate ps` has those that go on."""
     from emulator.analysis.listing import as_data, chosen, listed
-    from emulator.report.listing import print_listing
+    from emulator.report.run_tables import print_listing
 
     rows = chosen(
         map(listed, runs_in(out)),

@@ -21,10 +21,11 @@ from emulator.testing.fixtures import (
     emulator_image,
     emulator_out,
     memory_cluster,
+    pytest_timeout_cancel_timer,
+    pytest_timeout_set_timer,
     run,
     settings_of,
 )
-from emulator.testing.timer import pytest_timeout_cancel_timer, pytest_timeout_set_timer
 
 if TYPE_CHECKING:
     from emulator.testing.collect import ScenarioFile
@@ -204,7 +205,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove what tests have left whose run went wrong, or whose xdist worker was killed."""
     if not hasattr(session.config, "workerinput") and _is_any_claim():
-        from emulator.testing.recovering import sweep
+        from emulator.testing.harness import sweep
 
         sweep()
 

@@ -16,7 +16,7 @@ from emulator.analysis.checks import Verdict
 from emulator.analysis.comparison import Row, as_data, differences, rows
 from emulator.analysis.throughput import Rate, Throughput
 from emulator.plan import Plan, Site, make_plan
-from emulator.report.comparison import print_comparison
+from emulator.report.run_tables import print_comparison
 from emulator.scenario.reading import parse
 
 TEXT = """\

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.exports.files import write_csv, write_parquet
+from emulator.exports.export import write_csv, write_parquet
 from emulator.exports.tables import Cell, Column, Table, tables
 from tests.exports.runs import some_samples
 from tests.histories import history, step

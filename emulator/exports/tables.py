@@ -223,6 +223,8 @@ def _cell(type_: Type, value: object) -> Cell:
         return _text(value if isinstance(value, str) else json.dumps(value))
     if type_ == "float":
         return float(value)  # type: ignore[arg-type]  # `_type` has seen that it is a number
+    if type_ == "int" and not -(2**63) <= value < 2**63:  # type: ignore[operator]
+        return None  # of a column that is measured; elsewhere `_type` has made it text
     return value  # type: ignore[return-value]
 
 

@@ -37,6 +37,7 @@ from tests.histories import (
     history,
     job,
     restart,
+    step,
 )
 
 DASHBOARD = ROOT / "emulator" / "report" / "grafana.json"
@@ -179,6 +180,18 @@ def test_names_follow_the_rules() -> None:
         for sample in family.samples:
             assert "run" in sample.labels
             assert ("task" in sample.labels) == family.name.startswith("emulator_task_")
+
+
+def test_large_whole_numbers_are_the_nearest_floats() -> None:
+    run = live([*UP, step(3, "worker-0", 2**63 - 1), step(4, "worker-0", 2**63)])
+    used = Usage(1.0, memory=2**63 - 1, received=2**63, memory_limit=2**64)
+    run.sample(Sample(5.0, BEGAN + 5, {"worker-0": used}))
+    found = values(page(run))
+    assert found["emulator_task_step"] == {"task=worker-0": 2.0**63}
+    assert found["emulator_job_step"] == {"": 2.0**63}
+    assert found["emulator_task_memory_bytes"] == {"task=worker-0": 2.0**63}
+    assert found["emulator_task_network_receive_bytes_total"] == {"task=worker-0": 2.0**63}
+    assert found["emulator_task_memory_limit_bytes"] == {"task=worker-0": 2.0**64}
 
 
 # --- From a record --------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """`GET /metrics`: a run as it is now, in Prometheus' formats.
 
-It is read from the record, like all that is said of a run: what has been written since the last
-time is fed to a model of the run (see `live.py`). So the supervisor has nothing to do with it, and
-a run that nobody asks pays nothing. A first question to a run of a day reads its history, which
-takes some seconds of another thread.
+Everything is read from the record: each request feeds what was written since the last one to a
+model of the run (see `live.py`). So the supervisor is not involved, and a run without requests has
+no cost. The first request to a run of a day reads its history, some seconds of another thread.
 
-Names follow Prometheus' rules: base units, `_total` for what only grows. Counters of a task's usage
-begin at 0 when the task is started again, as those of any process; `rate()` and `increase()` know
-that. What counts starts, restarts and steps goes on.
+Names follow Prometheus' rules: base units, `_total` for counters. Counters of a task's usage start
+at 0 when the task is started again, like those of any process; `rate()` and `increase()` handle
+that. Those of starts, restarts and steps do not start again. What is measured of tasks and devices
+has its names in `metrics/catalog.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OUTCOMES = ("succeeded", "failed", "timeout", "interrupted", "error")
 
 
 class Page:
-    """The page of one run; may be asked on any thread."""
+    """The page of one run; may be called on any thread."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self._folder = folder
@@ -50,14 +50,14 @@ class Page:
         self._registry.register(self)
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the page and its type: OpenMetrics where it is asked for, else the older text."""
+        """Return the page and its type: OpenMetrics if `accept` asks for it, else the text one."""
         encode, kind = choose_encoder(accept)
         with self._one_at_a_time:
             self._read_on()
             return encode(self._registry), kind
 
     def collect(self) -> Iterable[Metric]:
-        """Yield every metric, as the registry wants it."""
+        """Yield every metric; called by the registry."""
         return collect(self._live)
 
     def _read_on(self) -> None:
@@ -70,7 +70,7 @@ class Page:
 
 
 def collect(live: Live) -> Iterator[Metric]:
-    """Yield a run as metrics; what is not known is left out."""
+    """Yield a run as metrics; unknown values are left out."""
     run = {"run": live.plan.run_id}
     yield from _of_run(live, run)
     yield from _of_faults(live, run)
@@ -89,7 +89,7 @@ Values = Iterable[tuple[Labels, float | None]]
 def _family(
     kind: type[GaugeMetricFamily] | type[CounterMetricFamily], name: str, text: str, values: Values
 ) -> Iterator[Metric]:
-    """Yield a metric with the values that are known; nothing where none is."""
+    """Yield a metric with its known values, nothing if there are none."""
     known = [(labels, value) for labels, value in values if value is not None]
     if known:
         family = kind(f"emulator_{name}", text, labels=list(known[0][0]))
@@ -103,12 +103,12 @@ def _gauge(name: str, text: str, values: Values) -> Iterator[Metric]:
 
 
 def _counter(name: str, text: str, values: Values) -> Iterator[Metric]:
-    """`name` has its `_total`, as it is asked for."""
+    """`name` ends with `_total`."""
     return _family(CounterMetricFamily, name, text, values)
 
 
 def _one_of(labels: Labels, key: str, kinds: Sequence[str], now: str | None) -> Values:
-    """Yield 1 for what is the case, and 0 for everything else that could be."""
+    """Return 1 for the current kind, 0 for the others."""
     return [({**labels, key: kind}, float(kind == now)) for kind in kinds]
 
 
@@ -216,7 +216,7 @@ def _of_tasks(tasks: Sequence[tuple[Labels, LiveTask]]) -> Iterator[Metric]:
 def _measured(
     metrics: Iterable[catalog.Metric], of: str, found: Sequence[tuple[Labels, object]]
 ) -> Iterator[Metric]:
-    """Yield what the catalogue has a name in Prometheus for."""
+    """Yield the metrics of the catalogue that have a name in Prometheus."""
     for metric in metrics:
         if metric.prometheus:
             kind = CounterMetricFamily if metric.counter else GaugeMetricFamily

@@ -138,7 +138,7 @@ def _of_gpus(gpus: Iterable[GpuUsage], numbers: Mapping[str, str]) -> dict[str, 
 
 
 def _tagged(group: str, metrics: Sequence[Metric], found: object) -> dict[str, float]:
-    """Return the values that the catalogue has a tag for."""
+    """Return the known values that have a tag in the catalogue."""
     return _known(
         {f"{group}/{m.tensorboard}": getattr(found, m.key) for m in metrics if m.tensorboard}
     )

@@ -1,8 +1,8 @@
-"""Where an export goes: our own earlier one is replaced, a file of somebody else never.
+"""Where an export goes: an earlier export is replaced, any other file never.
 
-A folder that was exported into holds `emulate-<format>.json`, which lists our files and says what
-they are. Exporting again removes those and no others: TensorBoard, for one, would show what an
-earlier export has left beside the new one.
+A folder with an export holds `emulate-<format>.json`, which lists its files. Exporting again
+removes those and no others: TensorBoard, for example, would show files of an earlier export beside
+the new ones.
 """
 
 from __future__ import annotations

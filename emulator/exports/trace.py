@@ -145,7 +145,7 @@ class _Process:
     def counts(
         self, head: str, metrics: Sequence[Metric], found: object, when: float
     ) -> Iterator[Event]:
-        """Yield the known values that the catalogue has a counter for."""
+        """Yield the known values that have a counter in the catalogue."""
         for metric in metrics:
             value, scale = getattr(found, metric.key), metric.trace
             if scale is not None and value is not None:

@@ -122,44 +122,21 @@ def _of_run(live: Live, run: Labels) -> Iterator[Metric]:
         "variant": plan.variant,
     }
     yield InfoMetricFamily("emulator_run", "What is run, and where.", value=about)
-    yield from _gauge(
-        "run_start_time_seconds", "When the run began, since 1970.", [(run, live.began)]
-    )
-    yield from _gauge(
-        "run_phase",
-        "1 for how far the run is: not all tasks run yet, they do, or it is being ended.",
-        _one_of(run, "phase", PHASES, live.state),
-    )
-    yield from _gauge(
-        "run_outcome",
-        "1 for how the job ended, once that is settled.",
-        _one_of(run, "outcome", OUTCOMES, live.outcome),
-    )
+    phases = _one_of(run, "phase", PHASES, live.state)
+    outcomes = _one_of(run, "outcome", OUTCOMES, live.outcome)
+    yield from _gauge("run_phase", "1 for the phase: tasks start, all run, the run ends.", phases)
+    yield from _gauge("run_outcome", "1 for how the job ended, once that is settled.", outcomes)
     estimate = live.eta()
-    yield from _gauge("job_step", "The furthest step that any task told of.", [(run, live.step)])
-    yield from _gauge(
-        "job_final_step", "The step that the scenario expects.", [(run, estimate.target)]
-    )
-    yield from _gauge(
-        "job_steps_per_second",
-        "By how many steps the job came further, over the last 10 seconds.",
-        [(run, live.steps_per_second)],
-    )
-    yield from _gauge(
-        "job_examples_per_second",
-        "The same in examples, where the scenario says how many a step has.",
-        [(run, live.examples_per_second)],
-    )
-    yield from _gauge(
-        "job_remaining_seconds",
-        "Estimate until the final step; absent while nobody can say.",
-        [(run, estimate.seconds)],
-    )
-    yield from _gauge(
-        "job_recovering",
-        "1 from a failure until the job is further than ever before.",
-        [(run, float(live.recovering))],
-    )
+    for name, text, value in (
+        ("run_start_time_seconds", "When the run began, since 1970.", live.began),
+        ("job_step", "The furthest step that any task reported.", live.step),
+        ("job_final_step", "The step that the scenario expects.", estimate.target),
+        ("job_steps_per_second", "Of the job, over the last 10 s.", live.steps_per_second),
+        ("job_examples_per_second", "Of the job, over the last 10 s.", live.examples_per_second),
+        ("job_remaining_seconds", "Until the final step, if it is known.", estimate.seconds),
+        ("job_recovering", "1 from a failure until its loss is made up.", float(live.recovering)),
+    ):
+        yield from _gauge(name, text, [(run, value)])
     yield from _counter(
         "job_restarts_total", "Restarts by the policy, of a task or of all.", [(run, live.restarts)]
     )
@@ -196,17 +173,17 @@ def _of_tasks(tasks: Sequence[tuple[Labels, LiveTask]]) -> Iterator[Metric]:
         ("restarts", "Restarts by the policy, with those of the whole job.", "restarts"),
         ("starts", "All starts: the first, restarts, replacements after a preemption.", "starts"),
         ("oom_kills", "How often the kernel killed it for its memory.", "oom_kills"),
-        ("steps", "Steps that it told of beyond the first of each life, redone ones too.", "steps"),
+        ("steps", "Steps reported after the first of each start, redone ones too.", "steps"),
     ):
         values = [(labels, float(getattr(task, value))) for labels, task in tasks]
         yield from _counter(f"task_{name}_total", text, values)
     yield from _counter(
         "task_examples_total",
-        "Examples that it told of, or steps times those of a step.",
+        "Examples that it reported, or steps times the examples of a step.",
         [(labels, task.examples or None) for labels, task in tasks],
     )
     for name, text, value in (
-        ("step", "The last step that it told of.", "step"),
+        ("step", "The last step that it reported.", "step"),
         ("steps_per_second", "Steps over the last 10 seconds.", "steps_per_second"),
         ("exit_code", "Of its last end; 128 + N is signal N.", "exit_code"),
     ):

@@ -58,7 +58,7 @@ def compare(
 
     Exit codes: 0, whatever the verdicts are; 2 where a run is not known.
     """
-    from emulator.analysis.comparison import as_data
+    from emulator.analysis.figures import as_data
     from emulator.report.run_tables import print_comparison
     from emulator.whatif import compare as compare_runs
     from emulator.whatif import judge_all

@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # also where emulate is not installed
 
-from emulator.metrics.gpu_usage import GpuSampler
+from emulator.metrics.gpu.sampler import GpuSampler
 from emulator.metrics.samples import GpuShare, GpuUsage
 
 HOLDS = {"heavy": 4 * 2**30, "light": 2 * 2**30}
@@ -54,10 +54,10 @@ def main() -> None:
     parser.add_argument("--interval", type=float, default=1.0)
     options = parser.parse_args()
     with GpuSampler() as sampler:
-        print(f"driver: {sampler.found.driver or sampler.why_none}")
+        print(f"driver: {sampler.found.driver or sampler.found.why_none}")
         for gpu in sampler.found.gpus:
             print(f"found:  {gpu}")
-        print(f"never told: {dict(sampler.lacking) or 'nothing'}")
+        print(f"never told: {dict(sampler.unavailable) or 'nothing'}")
         if not sampler.found.gpus:
             sys.exit("no GPU, nothing to check")
         print(f"idle:   {as_json(sampler.sample({}))}")
@@ -67,7 +67,7 @@ def main() -> None:
             samples = sampled(sampler, pids, options.seconds, options.interval)
             nvidia_smi()
         after = sampled_after(sampler, pids)
-        print(f"never told: {dict(sampler.lacking) or 'nothing'}")
+        print(f"never told: {dict(sampler.unavailable) or 'nothing'}")
     sys.exit(0 if judged(samples, after) else 1)
 
 

@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 from emulator import signals
 from emulator.errors import RecordError
+from emulator.files import os_errors
 from emulator.record.lock import in_use
 from emulator.record.remains import LOG, header
 from emulator.results import Listener
@@ -70,10 +71,8 @@ def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) ->
 
 def _start(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[bytes], int]:
     """Start it in a session of its own; return it, and the pipe on which it tells its progress."""
-    try:
+    with os_errors(RecordError, f"Can't write the run folder {folder}"):
         log = _log_in(folder)
-    except OSError as error:
-        raise RecordError(f"Can't write the run folder {folder}: {error.strerror}.") from None
     reading, writing = os.pipe()
     with log:
         process = subprocess.Popen(

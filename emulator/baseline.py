@@ -1,7 +1,7 @@
-"""The baselines that are stored beside a scenario, for rates to be held against.
+"""What the rate of a run is compared with: a reference run, or a baseline stored beside a scenario.
 
-A rate says something of the machine too. So a baseline keeps the machine it was measured on, and
-where the scenario has a reference, the share of its rate, which says as much on any other machine.
+A rate depends on the machine too. So a baseline keeps the machine it was measured on, and where the
+scenario has a reference, the share of its rate, which can be compared on any other machine.
 """
 
 from __future__ import annotations
@@ -17,46 +17,80 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from filelock import FileLock
-from platformdirs import user_cache_path
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from emulator.errors import UsageError
+from emulator.files import atomic_write, cache_dir, os_errors
 from emulator.inputs import text_of
 from emulator.limits import BASELINES_BYTES
 from emulator.metrics import gpu
 from emulator.scenario.model import Scenario
-from emulator.yardstick import Stored, Yardstick
 
 __all__ = [
     "FILE",
-    "Baselines",
+    "Baseline",
+    "BaselineFile",
+    "ThroughputReference",
     "baseline_key",
     "machine",
     "machine_of",
     "measured",
-    "yardstick_beside",
+    "reference_beside",
 ]
 
 FILE = "baselines.json"
 """Its name, beside the scenarios that it is of."""
 
 
-class Baselines:
+class Baseline(BaseModel):
+    """The stored rate of a scenario, which later runs are compared with."""
+
+    model_config = ConfigDict(frozen=True)
+
+    steps_per_second: float = Field(gt=0, allow_inf_nan=False)
+    of_reference: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Its rate as a share of that of its reference, run in the same session."""
+    engine: str
+    machine: str
+    """Rates are compared on such a machine only; shares of a reference on any."""
+    measured: str
+    """The day, as 2026-11-20."""
+
+
+class ThroughputReference(BaseModel):
+    """What the rate of one run is compared with; in its plan, so that a verdict needs no more."""
+
+    model_config = ConfigDict(frozen=True)
+
+    baseline: Baseline | None = None
+    reference: float | None = None
+    """Steps per second of the reference variant, run in the same session."""
+    reference_run: str = ""
+    """Its run id."""
+    reference_came: str = ""
+    """Why it gave no rate."""
+    machine: str
+    """Where this run is."""
+    storing: bool = False
+    """The run's own rate becomes the baseline."""
+
+
+class BaselineFile:
     """A file of baselines by their keys; it need not be there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()  # what a link leads to is replaced, not the link
 
     @classmethod
-    def beside(cls, scenario: Path) -> Baselines:
+    def beside(cls, scenario: Path) -> BaselineFile:
         """Return those of the scenarios in a scenario's folder."""
         return cls(scenario.resolve().parent / FILE)
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> Baseline | None:
         """Return what is stored under a key. Raises UsageError where the file can't be read."""
         return self._read().get(key)
 
-    def put(self, key: str, stored: Stored) -> None:
+    def put(self, key: str, stored: Baseline) -> None:
         """Store something under a key, in the order of keys; other processes may do so too.
 
         The file is written whole or not at all. Raises UsageError.
@@ -68,11 +102,9 @@ class Baselines:
                 indent=2,
                 ensure_ascii=False,
             )
-            partial = self.path.with_suffix(".partial")
-            partial.write_text(text + "\n", encoding="utf-8")
-            os.replace(partial, self.path)
+            atomic_write(self.path, text + "\n")
 
-    def _read(self) -> Mapping[str, Stored]:
+    def _read(self) -> Mapping[str, Baseline]:
         if not self.path.exists():
             return {}
         try:
@@ -92,19 +124,15 @@ class Baselines:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep other processes from writing meanwhile, without a lock beside people's files."""
-        try:
-            folder = user_cache_path("emulator") / "locks"
+        with os_errors(UsageError, f"Can't write the baselines to {self.path}"):
+            folder = cache_dir("locks")
             folder.mkdir(parents=True, exist_ok=True)
             name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
             with FileLock(folder / f"baselines-{name}.lock"):
                 yield
-        except OSError as error:
-            raise UsageError(
-                f"Can't write the baselines to {self.path}: {error.strerror}."
-            ) from None
 
 
-_FILE = TypeAdapter(dict[str, Stored])
+_FILE = TypeAdapter(dict[str, Baseline])
 
 
 def baseline_key(path: Path, variant: str, engine: str) -> str:
@@ -115,17 +143,18 @@ def baseline_key(path: Path, variant: str, engine: str) -> str:
     return f"{path.stem}[{variant}] {engine}" if variant else f"{path.stem} {engine}"
 
 
-def measured(rate: float, held: Yardstick, engine: str, *, on: date | None = None) -> Stored:
-    """Return what is to be stored of a run.
+def measured(
+    rate: float, reference: ThroughputReference, engine: str, *, on: date | None = None
+) -> Baseline:
+    """Return the baseline to store of a run with this rate, in steps per second.
 
-    `rate` is in steps per second; `held` knows its machine and the rate of its reference; `on` is
-    today where nothing is said.
+    `reference` has the run's machine and the rate of its reference; `on` is today by default.
     """
-    return Stored(
+    return Baseline(
         steps_per_second=_digits(rate),
-        of_reference=_digits(rate / held.reference) if held.reference else None,
+        of_reference=_digits(rate / reference.reference) if reference.reference else None,
         engine=engine,
-        machine=held.machine,
+        machine=reference.machine,
         measured=(on or datetime.now(UTC).date()).isoformat(),
     )
 
@@ -162,9 +191,9 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()  # macOS, Linux on ARM
 
 
-def yardstick_beside(
+def reference_beside(
     path: Path, scenario: Scenario, engine: str, variant: str = ""
-) -> Yardstick | None:
+) -> ThroughputReference | None:
     """Return the baseline that is stored beside a scenario's file, where it expects one.
 
     Raises UsageError where it can't be read.
@@ -172,5 +201,5 @@ def yardstick_beside(
     throughput = scenario.expect.throughput
     if throughput is None or throughput.of != "baseline":
         return None
-    stored = Baselines.beside(path).get(baseline_key(path, variant, engine))
-    return Yardstick(baseline=stored, machine=machine_of(scenario))
+    stored = BaselineFile.beside(path).get(baseline_key(path, variant, engine))
+    return ThroughputReference(baseline=stored, machine=machine_of(scenario))

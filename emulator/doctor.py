@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from emulator.engines import engine_classes
 from emulator.engines.base import Explaining, Finding
+from emulator.metrics.catalog import GpuUsage, in_words
 from emulator.metrics.gpu import Gpu
-from emulator.metrics.gpu_usage import GpuSampler
-from emulator.metrics.samples import GpuUsage
+from emulator.metrics.gpu.sampler import GpuSampler
 from emulator.units import format_size
 
 __all__ = ["Finding", "examine"]
@@ -28,7 +28,7 @@ def examine() -> list[Finding]:
 def _gpus() -> Iterator[Finding]:
     """Each device with a sample of it, as a run would take them."""
     with GpuSampler() as sampler:
-        used, found, lacking = sampler.sample({}), sampler.found, sampler.lacking
+        used, found, lacking = sampler.sample({}), sampler.found, sampler.unavailable
     if not found.gpus:
         yield Finding(
             "GPU", "missing", found.why_none, "Not needed: `image: auto` takes the CPU image."
@@ -51,13 +51,6 @@ def _gpu(gpu: Gpu, usage: GpuUsage, driver: str) -> Finding:
         advice = "`dmesg | grep -i xid` says why; a reboot often brings it back."
         lost = f"{gpu.name or 'the device'} is lost: it no longer answers the driver"
         return Finding(what, "warning", lost, advice)
-    now = [
-        "in MIG mode" if gpu.divided else "",
-        f"{usage.utilisation:.0%} busy" if usage.utilisation is not None else "",
-        f"{format_size(usage.memory)} used" if usage.memory is not None else "",
-        f"{usage.power:.0f} W" if usage.power is not None else "",
-        f"{usage.temperature:.0f} degrees" if usage.temperature is not None else "",
-    ]
     size = format_size(gpu.memory) if gpu.memory else "shares the machine's memory"
-    state = ", ".join(filter(None, now))
+    state = ", ".join(["in MIG mode"] * gpu.divided + in_words(usage))
     return Finding(what, "ok", f"{gpu.name}, {size}, driver {driver}" + (state and f"; {state}"))

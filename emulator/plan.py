@@ -19,13 +19,13 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from emulator import rendezvous
+from emulator.baseline import ThroughputReference
 from emulator.errors import Unsupported, UsageError
+from emulator.files import Disk, shortages
 from emulator.netem import Link, between_all
-from emulator.room import Disk, shortages
 from emulator.scenario.faults import PlannedFault, timeline
 from emulator.scenario.model import Dockerfile, Role, Scenario
 from emulator.task_limits import Limits
-from emulator.yardstick import Yardstick
 
 __all__ = ["Plan", "RunId", "Site", "Task", "check_run_id", "is_run_id", "make_plan", "new_run_id"]
 
@@ -120,7 +120,7 @@ class Plan(BaseModel):
     warnings: tuple[str, ...] = ()
     variant: str = ""
     """Which variant of the scenario it is, as `--vary` set it."""
-    yardstick: Yardstick | None = None
+    yardstick: ThroughputReference | None = None
     """What `expect.throughput.at_least` holds it against."""
 
     def task(self, name: str) -> Task:
@@ -162,7 +162,7 @@ def make_plan(
     site: Site,
     *,
     variant: str = "",
-    yardstick: Yardstick | None = None,
+    yardstick: ThroughputReference | None = None,
     disks: Sequence[Disk] = (),
 ) -> Plan:
     """Lay out every task of `scenario` for the engine that `site` describes.

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from emulator.analysis import checks
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.analysis.checks import Status, Verdict
-from emulator.analysis.gate import against
+from emulator.analysis.regression import comparison_of
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record.folder import Entry, Record, uncollected
 from emulator.supervisor.events import JobEnd, Outcome
 from emulator.supervisor.state import LAST_WORDS
 
-__all__ = ["ExpectationFailed", "Listener", "Result", "exit_code", "finished", "judge"]
+__all__ = ["ExpectationFailed", "Judged", "Listener", "Result", "exit_code", "finished", "judge"]
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,16 @@ def exit_code(outcome: str, verdicts: Sequence[Verdict]) -> int:
     return 130 if outcome == "interrupted" else checks.EXIT_CODES[checks.overall(verdicts)]
 
 
-def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
-    """Judge a run from its folder alone; return numbers, verdicts and summary."""
+class Judged(NamedTuple):
+    """What a run came to: made once by `judge`, and handed to whatever reports it."""
+
+    analysis: Analysis
+    verdicts: Sequence[Verdict]
+    summary: dict[str, Any]
+
+
+def judge(record: Record) -> Judged:
+    """Judge a run from its folder alone."""
     with uncollected():
         return _judge(record)
 
@@ -135,18 +143,18 @@ def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
 def finished(record: Record) -> Result:
     """Return a run that is over, judged from its folder alone. Raises RecordError."""
     job = next((e for e in reversed(record.history) if e.event == "job"), None)
-    analysis, verdicts, summary = judge(record)
+    judged = judge(record)
     task = job.task if job else ""
     words = tuple(line for line in record.last_words(task, LAST_WORDS) if line.strip())
-    end = JobEnd(cast("Outcome", analysis.outcome), analysis.reason, task, words)
-    return Result(record.path, end, analysis, verdicts, summary)
+    outcome = cast("Outcome", judged.analysis.outcome)
+    return Result(record.path, JobEnd(outcome, judged.analysis.reason, task, words), *judged)
 
 
-def _judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
+def _judge(record: Record) -> Judged:
     plan = record.plan
     history = record.happened
     analysis = analyse(plan, history)
-    verdicts = checks.judge(plan.scenario.expect, analysis, history, against(plan))
+    verdicts = checks.judge(plan.scenario.expect, analysis, history, comparison_of(plan))
     summary = checks.summary(
         run_id=plan.run_id,
         scenario=plan.scenario.name,
@@ -156,4 +164,4 @@ def _judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
         verdicts=verdicts,
         samples=record.samples,
     )
-    return analysis, verdicts, summary
+    return Judged(analysis, verdicts, summary)

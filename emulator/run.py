@@ -15,16 +15,17 @@ from typing import Any
 from emulator import signals
 from emulator.api.door import Door
 from emulator.api.loopback import Loopback
+from emulator.baseline import ThroughputReference
 from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine
 from emulator.engines.requirements import require
 from emulator.errors import EmulatorError, Unsupported, UsageError
+from emulator.files import disk
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, check_run_id, make_plan, new_run_id
 from emulator.record.folder import Entry, Record, RunFolder
 from emulator.record.remains import remove_remains
-from emulator.results import Listener, Result, exit_code, judge
-from emulator.room import disk
+from emulator.results import Judged, Listener, Result, exit_code, judge
 from emulator.scenario.model import Scenario
 from emulator.signals import Held
 from emulator.supervisor.events import Interrupted, JobEnd
@@ -32,7 +33,6 @@ from emulator.supervisor.loop import Supervisor
 from emulator.supervisor.settling import let_settle
 from emulator.supervisor.state import resumed
 from emulator.supervisor.successor import Successor
-from emulator.yardstick import Yardstick
 
 CALLS_AT_ONCE = 32
 """Engine calls that are under way at the same time."""
@@ -51,7 +51,7 @@ def make_ready(
     run_id: str | None = None,
     variant: str = "",
     gpus: Sequence[str] | None = None,
-    yardstick: Yardstick | None = None,
+    yardstick: ThroughputReference | None = None,
 ) -> tuple[Plan, Path]:
     """Check that the engine can do it, and plan it; return the plan and its run folder.
 
@@ -92,7 +92,7 @@ def up(
     run_id: str | None = None,
     variant: str = "",
     gpus: Sequence[str] | None = None,
-    yardstick: Yardstick | None = None,
+    yardstick: ThroughputReference | None = None,
     keep: bool = False,
     reports: bool = True,
     loopback: Loopback | None = None,
@@ -204,28 +204,30 @@ def _see_through(
     listener: Listener,
 ) -> Result:
     """Supervise a run to its end, judge it, and close its folder whatever happens."""
+    reader = Record(record.path)
+    judged: Judged | None = None
     try:
         end = _supervise(
             kind, plan, engine, record, clock, held, keep=keep, loopback=loopback, listener=listener
         )
-        analysis, verdicts, summary = judge(Record(record.path))
-        record.finish("summary.json", summary)
-        record.finish("verdicts.json", [asdict(verdict) for verdict in verdicts])
+        judged = judge(reader)
+        record.finish("summary.json", judged.summary)
+        record.finish("verdicts.json", [asdict(verdict) for verdict in judged.verdicts])
     finally:
         try:
             if reports:
-                _write_reports(record.path, listener)
+                _write_reports(reader, judged, listener)
         finally:
             record.close()
-    return Result(record.path, end, analysis, verdicts, summary)
+    return Result(record.path, end, *judged)
 
 
-def _write_reports(folder: Path, listener: Listener) -> None:
+def _write_reports(record: Record, judged: Judged | None, listener: Listener) -> None:
     """Write what people look at; where that fails, say so: verdict and exit code stand without."""
     try:
         from emulator.report.files import write  # only now: a run need not wait for it to load
 
-        write(Record(folder))
+        write(record, judged)
     except Exception as error:
         listener.say(f"the report is missing: {error}")
 

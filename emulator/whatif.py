@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from emulator.analysis.comparison import Judged, Row, rows
+from emulator.analysis.comparison import Row, rows
 from emulator.engines.base import Engine
 from emulator.errors import EmulatorError, ScenarioError, UsageError
 from emulator.plan import check_run_id, new_run_id
 from emulator.record.folder import Record
-from emulator.results import Result, judge
+from emulator.results import Judged, Result, judge
 from emulator.run import make_ready
 from emulator.scenario.model import Scenario
 from emulator.scenario.reading import load
 from emulator.scenario.variants import Variant
 from emulator.signals import Interruption
 
-__all__ = ["Planned", "Sweep", "compare", "plan_all", "read_all", "up_all"]
+__all__ = ["Planned", "Sweep", "compare", "judge_all", "plan_all", "read_all", "up_all"]
 
 INTERRUPTED = 130
 _WORST_FIRST = (INTERRUPTED, EmulatorError.exit_code, 1, 3, 0)
@@ -52,15 +52,15 @@ class Sweep:
         return min(self.exit_codes, key=_WORST_FIRST.index)
 
 
-def compare(records: Sequence[Record], baseline: Record | None = None) -> list[Row]:
-    """Judge runs from their folders; return a row for each. Raises RecordError."""
-    judged = [_judged(record) for record in records]
-    return rows(judged, None if baseline is None else _judged(baseline))
+def compare(runs: Sequence[tuple[Record, Judged]], baseline: Record | None = None) -> list[Row]:
+    """Return a row for each of some judged runs. Raises RecordError."""
+    reference = None if baseline is None else (baseline.plan, *judge(baseline)[:2])
+    return rows([(record.plan, *judged[:2]) for record, judged in runs], reference)
 
 
-def _judged(record: Record) -> Judged:
-    analysis, verdicts, _ = judge(record)
-    return record.plan, analysis, verdicts
+def judge_all(records: Sequence[Record]) -> list[tuple[Record, Judged]]:
+    """Judge runs from their folders. Raises RecordError."""
+    return [(record, judge(record)) for record in records]
 
 
 def read_all(path: Path, found: Sequence[Variant], sets: Sequence[str] = ()) -> list[Scenario]:

@@ -19,31 +19,32 @@ from pydantic import ValidationError
 
 from emulator.analysis.checks import Verdict
 from emulator.baseline import (
-    Baselines,
+    Baseline,
+    BaselineFile,
+    ThroughputReference,
     baseline_key,
     machine,
     machine_of,
     measured,
-    yardstick_beside,
+    reference_beside,
 )
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import UsageError
-from emulator.metrics.gpu import Gpu, Gpus
+from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.record.folder import Record
 from emulator.results import Result, judge
 from emulator.run import up
 from emulator.scenario.reading import parse
-from emulator.yardstick import Stored, Yardstick
 
-STORED = Stored(steps_per_second=66.3, engine="docker", machine="8 x A", measured="2026-11-20")
+STORED = Baseline(steps_per_second=66.3, engine="docker", machine="8 x A", measured="2026-11-20")
 
 
 # --- The file -----------------------------------------------------------------------------------
 
 
 def test_what_is_put_is_got_and_the_file_is_for_people(tmp_path: Path) -> None:
-    baselines = Baselines(tmp_path / "baselines.json")
+    baselines = BaselineFile(tmp_path / "baselines.json")
     assert baselines.get("a docker") is None
     baselines.put("b docker", STORED)
     baselines.put("a docker", STORED.model_copy(update={"of_reference": 0.5}))
@@ -64,9 +65,9 @@ def test_what_is_put_is_got_and_the_file_is_for_people(tmp_path: Path) -> None:
 def test_a_file_that_is_a_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "baselines.json").symlink_to(tmp_path / "there" / "b.json")
-    Baselines(tmp_path / "baselines.json").put("a docker", STORED)
+    BaselineFile(tmp_path / "baselines.json").put("a docker", STORED)
     assert (tmp_path / "baselines.json").is_symlink()
-    assert Baselines(tmp_path / "there" / "b.json").get("a docker") == STORED
+    assert BaselineFile(tmp_path / "there" / "b.json").get("a docker") == STORED
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_a_file_that_holds_no_baselines_is_told_and_left_alone(
     path.write_bytes(content)
     for put in (False, True):
         with pytest.raises(UsageError) as refused:
-            Baselines(path).put("x", STORED) if put else Baselines(path).get("x")
+            BaselineFile(path).put("x", STORED) if put else BaselineFile(path).get("x")
         assert refused.value.message.startswith(f"{path} holds no baselines: {why}")
         assert "\n" not in str(refused.value)
     assert path.read_bytes() == content
@@ -95,18 +96,18 @@ def test_a_file_that_holds_no_baselines_is_told_and_left_alone(
 
 def test_a_place_that_can_not_be_written_or_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Can't write the baselines to .*: No such file"):
-        Baselines(tmp_path / "nowhere" / "baselines.json").put("a docker", STORED)
+        BaselineFile(tmp_path / "nowhere" / "baselines.json").put("a docker", STORED)
     (tmp_path / "baselines.json").mkdir()
     with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is a folder"):
-        Baselines(tmp_path / "baselines.json").get("a docker")
+        BaselineFile(tmp_path / "baselines.json").get("a docker")
     (tmp_path / "baselines.json").rmdir()
     (tmp_path / "baselines.json").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is no text"):
-        Baselines(tmp_path / "baselines.json").get("a docker")
+        BaselineFile(tmp_path / "baselines.json").get("a docker")
     (tmp_path / "baselines.json").unlink()
     os.mkfifo(tmp_path / "baselines.json")
     with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is a named pipe"):
-        Baselines(tmp_path / "baselines.json").get("a docker")
+        BaselineFile(tmp_path / "baselines.json").get("a docker")
 
 
 @given(
@@ -119,9 +120,9 @@ def test_a_place_that_can_not_be_written_or_read_is_told(tmp_path: Path) -> None
 def test_whatever_is_put_is_got(
     tmp_path_factory: pytest.TempPathFactory, wanted: dict[str, tuple[float, float | None, str]]
 ) -> None:
-    baselines = Baselines(tmp_path_factory.mktemp("b") / "baselines.json")
+    baselines = BaselineFile(tmp_path_factory.mktemp("b") / "baselines.json")
     made = {
-        key: Stored(
+        key: Baseline(
             steps_per_second=rate, of_reference=share, engine="e", machine=text, measured="m"
         )
         for key, (rate, share, text) in wanted.items()
@@ -134,10 +135,9 @@ def test_whatever_is_put_is_got(
 PUTS = """
 import sys
 from pathlib import Path
-from emulator.baseline import Baselines
-from emulator.yardstick import Stored
-baselines = Baselines(Path(sys.argv[1]))
-stored = Stored(steps_per_second=1, engine="e", machine="m" * 10_000, measured="d")
+from emulator.baseline import Baseline, BaselineFile
+baselines = BaselineFile(Path(sys.argv[1]))
+stored = Baseline(steps_per_second=1, engine="e", machine="m" * 10_000, measured="d")
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(int(sys.argv[3])):
@@ -194,12 +194,12 @@ def test_a_killed_process_leaves_a_whole_file_and_no_lock(
     assert process.stdout is not None
     for told in process.stdout:
         # Whoever reads meanwhile sees a whole file with all that was put before.
-        assert Baselines(path).get(f"a-{told.strip()}") is not None
+        assert BaselineFile(path).get(f"a-{told.strip()}") is not None
         if told == "20\n":
             break
     process.send_signal(signal.SIGKILL)
     process.wait()
-    Baselines(path).put("after docker", STORED)
+    BaselineFile(path).put("after docker", STORED)
     assert len(json.loads(path.read_text())) >= 22
 
 
@@ -222,22 +222,22 @@ def test_of_a_scenario_with_gpus_a_machine_is_its_gpus_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = ("NVIDIA H200", "NVIDIA A100", "NVIDIA H200", "")
-    found = Gpus(tuple(Gpu(n, f"GPU-{n}", name, 1 << 30) for n, name in enumerate(names)))
+    found = GpuInventory(tuple(Gpu(n, f"GPU-{n}", name, 1 << 30) for n, name in enumerate(names)))
     monkeypatch.setattr("emulator.metrics.gpu.devices", lambda: found)
     with_gpus = parse(TEXT.replace("worker: 1", "worker: {gpus: 1}"))
     assert machine_of(with_gpus) == (f"{machine()}, 1 x GPU, 1 x NVIDIA A100, 2 x NVIDIA H200")
 
 
 def test_what_was_measured_has_few_digits_its_machine_and_its_day() -> None:
-    held = Yardstick(machine="8 x A", reference=3.0)
-    assert measured(66.3123456789, held, "docker", on=date(2026, 11, 20)) == Stored(
+    held = ThroughputReference(machine="8 x A", reference=3.0)
+    assert measured(66.3123456789, held, "docker", on=date(2026, 11, 20)) == Baseline(
         steps_per_second=66.3123,
         of_reference=22.1041,
         engine="docker",
         machine="8 x A",
         measured="2026-11-20",
     )
-    alone = measured(1e-7, Yardstick(machine="8 x A"), "docker")
+    alone = measured(1e-7, ThroughputReference(machine="8 x A"), "docker")
     assert alone.of_reference is None
     assert alone.steps_per_second == 1e-7
     assert date.fromisoformat(alone.measured)
@@ -246,7 +246,7 @@ def test_what_was_measured_has_few_digits_its_machine_and_its_day() -> None:
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
 def test_what_is_no_rate_is_not_stored(rate: float) -> None:
     with pytest.raises(ValidationError):
-        measured(rate, Yardstick(machine="8 x A"), "docker")
+        measured(rate, ThroughputReference(machine="8 x A"), "docker")
 
 
 # --- The verdict of a run -----------------------------------------------------------------------
@@ -255,7 +255,7 @@ TEXT = "name: b\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\
 BASELINE = "expect:\n  throughput: {at_least: 0.9, of: baseline}\n"
 
 
-def run(tmp_path: Path, yardstick: Yardstick | None, extra: str = "") -> Result:
+def run(tmp_path: Path, yardstick: ThroughputReference | None, extra: str = "") -> Result:
     """Run a job of 10 steps a second on a manual clock."""
     clock = ManualClock()
     lines = [(n / 10, json.dumps({"emulate": "step", "step": n})) for n in range(1, 51)]
@@ -270,9 +270,9 @@ def run(tmp_path: Path, yardstick: Yardstick | None, extra: str = "") -> Result:
     )
 
 
-def stored_at(rate: float, **more: Any) -> Yardstick:
-    stored = Stored(steps_per_second=rate, engine="memory", machine="m", measured="2026-11-20")
-    return Yardstick(baseline=stored, machine="m", **more)
+def stored_at(rate: float, **more: Any) -> ThroughputReference:
+    stored = Baseline(steps_per_second=rate, engine="memory", machine="m", measured="2026-11-20")
+    return ThroughputReference(baseline=stored, machine="m", **more)
 
 
 FINAL_STEP = "  final_step: 51\n"
@@ -300,7 +300,7 @@ def test_only_what_passes_otherwise_is_stored(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_is_judged_again_from_its_folder_alone(
-    tmp_path: Path, yardstick: Yardstick | None, status: str, exit_code: int
+    tmp_path: Path, yardstick: ThroughputReference | None, status: str, exit_code: int
 ) -> None:
     result = run(tmp_path, yardstick)
     (verdict,) = (v for v in result.verdicts if v.expectation == "throughput.at_least")
@@ -335,13 +335,13 @@ def test_a_plan_of_before_there_were_baselines_is_read(tmp_path: Path) -> None:
 def test_a_yardstick_is_what_is_stored_beside_the_scenario(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     scenario = parse(TEXT + BASELINE)
-    Baselines.beside(path).put(baseline_key(path, "seed=1", "docker"), STORED)
+    BaselineFile.beside(path).put(baseline_key(path, "seed=1", "docker"), STORED)
     assert (tmp_path / "baselines.json").is_file()
-    found = yardstick_beside(path, scenario, "docker", "seed=1")
-    assert found == Yardstick(baseline=STORED, machine=machine())
+    found = reference_beside(path, scenario, "docker", "seed=1")
+    assert found == ThroughputReference(baseline=STORED, machine=machine())
     for engine, variant in [("process", "seed=1"), ("docker", ""), ("docker", "seed=2")]:
-        found = yardstick_beside(path, scenario, engine, variant)
-        assert found == Yardstick(baseline=None, machine=machine())
+        found = reference_beside(path, scenario, engine, variant)
+        assert found == ThroughputReference(baseline=None, machine=machine())
 
 
 @pytest.mark.parametrize(
@@ -354,4 +354,4 @@ def test_a_yardstick_is_what_is_stored_beside_the_scenario(tmp_path: Path) -> No
 )
 def test_no_file_is_looked_at_where_no_baseline_is_expected(tmp_path: Path, extra: str) -> None:
     (tmp_path / "baselines.json").write_text("no baselines")
-    assert yardstick_beside(tmp_path / "s.yaml", parse(TEXT + extra), "docker") is None
+    assert reference_beside(tmp_path / "s.yaml", parse(TEXT + extra), "docker") is None

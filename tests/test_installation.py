@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,91 +14,59 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from emulator.cli.setting_up import requirement_here
 from emulator.engines.process import doctor
 from emulator.exports import export
-from emulator.installation import Checkout, requirement, requirement_here
 
 ROOT = Path(__file__).parent.parent
 COMMIT = "2f0c1d"
 VCS = {"vcs_info": {"vcs": "git", "commit_id": COMMIT, "requested_revision": "main"}}
-FOLDER = {"url": "file:///home/me/emulator", "dir_info": {"editable": True}}
+FOLDER = {"dir_info": {"editable": True}}
 FROM_GIT = f"emulator[test] @ git+https://host/o/emulator.git@{COMMIT}"
 
 
 @pytest.mark.parametrize(
-    ("direct", "origin", "line"),
+    ("direct", "line"),
     [
-        ({"url": "https://host/o/emulator.git", **VCS}, None, FROM_GIT),
+        ({"url": "https://host/o/emulator.git", **VCS}, FROM_GIT),
         (
-            {"url": "https://host/o/all.git", "subdirectory": "tools/emulator", **VCS},
-            None,
-            f"emulator[test] @ git+https://host/o/all.git@{COMMIT}#subdirectory=tools/emulator",
-        ),
-        (
-            {"url": "https://host/emulator.whl", "archive_info": {"hashes": {"sha256": "ab"}}},
-            None,
-            "emulator[test] @ https://host/emulator.whl#sha256=ab",
-        ),
-        (
-            {"url": "https://host/emulator.whl", "archive_info": {}},
-            None,
-            "emulator[test] @ https://host/emulator.whl",
-        ),
-        (FOLDER, "https://host/o/emulator.git", FROM_GIT),
-        (FOLDER, "https://me:secret@host/o/emulator.git", FROM_GIT),
-        (FOLDER, "https://token@host/o/emulator.git", FROM_GIT),
-        (
-            FOLDER,
-            "git@host:o/emulator.git",
-            f"emulator[test] @ git+ssh://git@host/o/emulator.git@{COMMIT}",
-        ),
-        (
-            FOLDER,
-            "ssh://git:secret@host:22/o/emulator.git",
+            {"url": "ssh://git@host:22/o/emulator.git", **VCS},
             f"emulator[test] @ git+ssh://git@host:22/o/emulator.git@{COMMIT}",
         ),
+        (
+            {"url": "https://host/emulator.whl", "archive_info": {"hash": "sha256=ab"}},
+            "emulator[test] @ https://host/emulator.whl",
+        ),
         # What only this machine has:
-        (FOLDER, None, None),
-        (FOLDER, "/work/emulator", None),
-        (FOLDER, "../emulator", None),
-        (FOLDER, "file:///work/emulator", None),
-        ({"url": "file:///work/emulator", **VCS}, None, None),
-        ({"url": "file:///work/emulator.whl", "archive_info": {"hash": "sha256=ab"}}, None, None),
-        ({}, None, None),
+        ({"url": "file:///home/me/emulator", **FOLDER}, None),
+        ({"url": "https://host/o/emulator.git", **FOLDER}, None),
+        ({"url": "file:///work/emulator", **VCS}, None),
+        ({"url": "file:///work/emulator.whl", "archive_info": {"hash": "sha256=ab"}}, None),
+        ({}, None),
     ],
 )
 def test_where_it_came_from_is_where_others_get_it(
-    direct: dict[str, Any], origin: str | None, line: str | None
+    direct: dict[str, Any], line: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkout = None if origin is None else Checkout(origin, COMMIT)
-    assert requirement(direct, checkout) == line
-    assert line is None or Requirement(line).extras == {"test"}  # as pip reads it
-
-
-def test_a_clone_is_asked_for_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clone = tmp_path / "a clone"
-
-    def git(*arguments: str) -> str:
-        settings = ("-c", "user.name=x", "-c", "user.email=x@x")
-        command = ["git", "-C", str(clone), *settings, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
     class Distribution:
         def read_text(self, name: str) -> str:
             assert name == "direct_url.json"
-            return json.dumps({"url": clone.as_uri(), "dir_info": {}})
+            return json.dumps(direct)
 
     monkeypatch.setattr("importlib.metadata.distribution", lambda _: Distribution())
-    clone.mkdir()
+    assert requirement_here() == line
+    assert line is None or Requirement(line).extras == {"test"}  # as pip reads it
+
+
+def test_an_emulator_that_was_not_installed_has_no_requirement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.metadata.distribution", missing)
     assert requirement_here() is None
-    git("init", "-q")
-    git("commit", "-q", "--allow-empty", "-m", "x")
-    assert requirement_here() is None
-    git("remote", "add", "origin", "https://host/o/emulator.git")
-    assert requirement_here() is None  # nobody else has this commit
-    git("update-ref", "refs/remotes/origin/main", "HEAD")  # as a push does
-    commit = git("rev-parse", "HEAD")
-    assert requirement_here() == f"emulator[test] @ git+https://host/o/emulator.git@{commit}"
+
+
+def missing(name: str) -> None:
+    raise PackageNotFoundError(name)
 
 
 # --- What people are told -------------------------------------------------------------------------

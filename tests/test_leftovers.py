@@ -28,7 +28,7 @@ from emulator.record.lock import LOCK, held, is_live
 from emulator.record.remains import LOG, SOCKET
 from emulator.run import attach
 from emulator.scenario.model import Program, Role, Scenario
-from emulator.testing.recovering import recover
+from emulator.testing.harness import recover
 from tests.conftest import Emulate, end, going_on, left, own, wait_for_line
 
 RUN = own("left")

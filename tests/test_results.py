@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from emulator.analysis.analyse import Analysis, analyse
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.record.folder import Record
+from emulator.plan import Plan
+from emulator.record.folder import Entry, Record
 from emulator.results import ExpectationFailed, Result, finished
 from emulator.run import up
 from emulator.scenario.reading import parse
@@ -37,6 +40,23 @@ def result(tmp_path: Path) -> Result:
     clock = ManualClock()
     engine = MemoryEngine(clock, {"*": worker})
     return up(parse(TEXT), engine, text=TEXT, out=tmp_path, run_id="r", clock=clock)
+
+
+def test_a_run_is_judged_once_for_its_result_its_files_and_its_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[str] = []
+
+    def counted(plan: Plan, history: Sequence[Entry]) -> Analysis:
+        judged.append(plan.run_id)
+        return analyse(plan, history)
+
+    monkeypatch.setattr("emulator.results.analyse", counted)
+    clock = ManualClock()
+    engine = MemoryEngine(clock, {"*": worker})
+    ran = up(parse(TEXT), engine, text=TEXT, out=tmp_path, run_id="r", clock=clock)
+    assert (ran.folder / "report.html").is_file()
+    assert judged == ["r"]
 
 
 def test_numbers_have_names(result: Result) -> None:

@@ -19,8 +19,7 @@ from emulator.broker import Need
 from emulator.engines.docker import DockerEngine
 from emulator.record.folder import Record
 from emulator.results import Result
-from emulator.testing.harness import Emulator
-from emulator.testing.recovering import recover
+from emulator.testing.harness import Emulator, recover
 from tests.conftest import Emulate
 
 ROOT = Path(__file__).parent.parent

@@ -16,7 +16,7 @@ from emulator.report.terminal import print_runs
 from emulator.results import Result
 from emulator.run import up
 from emulator.scenario.variants import variants
-from emulator.whatif import Planned, Sweep, compare, plan_all, read_all, up_all
+from emulator.whatif import Planned, Sweep, compare, judge_all, plan_all, read_all, up_all
 
 TEXT = "name: s\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
 
@@ -110,7 +110,7 @@ def test_a_taken_folder_is_told_before_anything_runs(path: Path, tmp_path: Path)
 def test_all_are_run_and_keep_their_labels(path: Path, tmp_path: Path) -> None:
     sweep = up_all(planned(path, "seed=1,2"), ended(tmp_path), out=tmp_path / "runs")
     assert [record.plan.variant for record in sweep.records] == ["seed=1", "seed=2"]
-    assert [row.differs for row in compare(sweep.records)] == [{"seed": 1}, {"seed": 2}]
+    assert [row.differs for row in compare(judge_all(sweep.records))] == [{"seed": 1}, {"seed": 2}]
     summary = sweep.records[1].result("summary.json")
     assert summary is not None
     assert summary["variant"] == "seed=2"

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from emulator.analysis import regression
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.figures import FIGURES, put_in_summary, rounded
-from emulator.analysis.gate import GATE, NOTHING, Against, compared
 from emulator.analysis.invariants import INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
 from emulator.metrics.samples import Sample
@@ -45,7 +45,7 @@ REACHED = (
     "accuracy",
     "min_goodput",
     "throughput.min",
-    GATE,
+    regression.EXPECTATION,
     "recovers_within",
 )
 """Expectations that a job meets in the course of time, by the beginning of their names."""
@@ -65,16 +65,17 @@ def judge(
     expect: Expectations,
     analysis: Analysis,
     history: Sequence[Entry] = (),
-    held: Against = NOTHING,
+    comparison: regression.Comparison = regression.NOTHING,
 ) -> list[Verdict]:
     """Judge every expectation that was written down, and the outcome always.
 
-    `held` is what the rate is held against where a share of another is expected.
+    `comparison` is what the rate is compared with, where a share of another rate is expected.
     """
     promises = {name: partial(_promise, name, history) for name in INVARIANTS}
     verdicts = _judged({**_CHECKS, **promises}, expect, analysis)
     passed = overall(verdicts) == "ok"
-    return verdicts + _judged({GATE: partial(_gate, held, passed)}, expect, analysis)
+    check = partial(_regression, comparison, passed)
+    return verdicts + _judged({regression.EXPECTATION: check}, expect, analysis)
 
 
 def _judged(checks: Mapping[str, Check], expect: Expectations, analysis: Analysis) -> list[Verdict]:
@@ -227,15 +228,18 @@ def _throughput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
         yield from _shares("after", expect.throughput.after, found)
 
 
-def _gate(held: Against, passed: bool, expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+def _regression(
+    comparison: regression.Comparison, passed: bool, expect: Expectations, found: Analysis
+) -> Iterator[Verdict]:
     """Judge the rate as a share of another; `passed`: all other expectations hold."""
     wanted = expect.throughput
     if wanted is None or wanted.at_least is None or wanted.of is None:
         return
-    came = compared(wanted.at_least, wanted.of, found.steps_per_second, held, passed=passed)
-    status: Status = "unknown" if came.holds is None else "ok" if came.holds else "failed"
+    rate = found.steps_per_second
+    holds, got = regression.evaluate(wanted.at_least, wanted.of, rate, comparison, passed=passed)
+    status: Status = "unknown" if holds is None else "ok" if holds else "failed"
     least = f"at least {wanted.at_least:g} of the {wanted.of}"
-    yield Verdict(GATE, status, least, came.said)
+    yield Verdict(regression.EXPECTATION, status, least, got)
 
 
 def _shares(when: str, share: Share, found: Analysis) -> Iterator[Verdict]:

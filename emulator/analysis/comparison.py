@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from emulator.analysis.analyse import Analysis
@@ -22,7 +22,6 @@ __all__ = [
     "MEASURED",
     "Judged",
     "Row",
-    "as_data",
     "called",
     "cell",
     "differences",
@@ -160,13 +159,6 @@ def cell(row: Row, reference: Row, key: str) -> str:
     if not compared or value is None or not first or math.inf in (value, first):
         return text
     return f"{text} x{format_number(value / first, 2)}"
-
-
-def as_data(row: Row) -> dict[str, Any]:
-    """Return a row as JSON has it: its figures by key beside the rest."""
-    data = {field.name: getattr(row, field.name) for field in fields(row)}
-    figures = data.pop("figures")
-    return data | {key: None if value == math.inf else value for key, value in figures.items()}
 
 
 def written(value: object) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from emulator.analysis.analyse import Analysis
 from emulator.units import format_duration, format_number
 
-__all__ = ["FIGURES", "UNKNOWN", "Figure", "in_summary", "put_in_summary", "rounded"]
+__all__ = ["FIGURES", "UNKNOWN", "Figure", "as_data", "in_summary", "put_in_summary", "rounded"]
 
 UNKNOWN = "—"
 """Shown where the record does not say."""
@@ -116,6 +116,16 @@ def in_summary(summary: Mapping[str, Any], key: str) -> float | None:
     for name in FIGURES[key].path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value if isinstance(value, int | float) else None
+
+
+def as_data(row: Any) -> dict[str, Any]:  # noqa: ANN401  of a comparison or a listing
+    """Return a dataclass with `figures` as JSON has it: its figures by key beside its other fields.
+
+    JSON has no infinite number: a recovery that never came is None.
+    """
+    data = dict(vars(row))
+    figures = data.pop("figures")
+    return data | {key: None if value == math.inf else value for key, value in figures.items()}
 
 
 def rounded(value: float | None) -> float | None:

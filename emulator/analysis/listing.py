@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from emulator.analysis.checks import Status
@@ -13,7 +13,7 @@ from emulator.analysis.figures import in_summary
 from emulator.errors import RecordError
 from emulator.record.folder import Record
 
-__all__ = ["LISTED", "Listed", "as_data", "chosen", "listed"]
+__all__ = ["LISTED", "Listed", "chosen", "listed"]
 
 
 LISTED = ("steps_per_second", "goodput", "lost_steps", "duration")
@@ -36,12 +36,6 @@ class Listed:
     """A run that goes on has none yet; what crashed can't be judged."""
     figures: Mapping[str, float | None] = field(default_factory=dict)
     """LISTED, by key."""
-
-
-def as_data(row: Listed) -> dict[str, Any]:
-    """Return a row as JSON has it: its figures by key beside the rest."""
-    data = {one.name: getattr(row, one.name) for one in fields(row)}
-    return data | dict(data.pop("figures"))
 
 
 def listed(record: Record) -> Listed:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import RecordError, UsageError
+from emulator.files import os_errors
 from emulator.record.remains import PORT, TOKEN
 
 __all__ = ["PORT", "TOKEN", "VARIABLE", "Loopback", "guarded"]
@@ -77,15 +78,13 @@ class Loopback:
         files = [folder / PORT, *([] if self._given else [folder / TOKEN])]
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self.socket.close)
-            try:
-                for path, text in zip(files, (str(self.port), self.token), strict=False):
+            for path, text in zip(files, (str(self.port), self.token), strict=False):
+                with os_errors(RecordError, f"Can't write {path}"):
                     path.unlink(missing_ok=True)  # of a supervisor that was killed
                     cleanup.callback(path.unlink, missing_ok=True)
                     mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL
                     with os.fdopen(os.open(path, mode, 0o600), "w") as file:
                         file.write(f"{text}\n")
-            except OSError as error:
-                raise RecordError(f"Can't write {path}: {error.strerror}.") from None
             yield
 
 

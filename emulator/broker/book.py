@@ -17,11 +17,15 @@ from typing import TypeVar
 
 from emulator.broker.claims import Capacity, Claim, Need, Run, grant
 from emulator.errors import RecordError
+from emulator.files import atomic_write, os_errors
 from emulator.waiting import SLICE, for_lock
 
 __all__ = ["Book", "is_any", "own", "sender", "until_one_closes", "visit"]
 
 Result = TypeVar("Result")
+
+_FAILED = "Can't keep account of what this machine lends in {}"
+_HINT = "Make room, or set XDG_CACHE_HOME to a folder that can be written."
 
 
 def visit(folder: Path, do: Callable[[Book], Result]) -> Result:
@@ -29,7 +33,7 @@ def visit(folder: Path, do: Callable[[Book], Result]) -> Result:
 
     Raises RecordError.
     """
-    with _saying(folder):
+    with os_errors(RecordError, _FAILED.format(folder), _HINT):
         folder.mkdir(parents=True, exist_ok=True)
         # What gives the mutex back is not written in Python, where an interrupt can come between
         # any two calls. Nor is it a FileLock: that one asks again and again where it has to wait.
@@ -92,9 +96,7 @@ class Book:
 
     def write(self, key: str, claim: Claim) -> None:
         """Store a claim, whole or not at all."""
-        partial = self._folder / f"{key}.partial"
-        partial.write_text(json.dumps(asdict(claim), default=str), encoding="utf-8")
-        os.replace(partial, self._folder / f"{key}.json")
+        atomic_write(self._folder / f"{key}.json", json.dumps(asdict(claim), default=str))
         self.claims[key] = claim
 
     def remove(self, key: str) -> None:
@@ -187,16 +189,3 @@ def _claim_in(path: Path) -> Claim | None:
 
 def _unlink(path: Path) -> None:
     path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _saying(folder: Path) -> Iterator[None]:
-    """Turn what the disk says into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise RecordError(
-            f"Can't keep account of what this machine lends in {folder}: "
-            f"{error.strerror or error}.",
-            "Make room, or set XDG_CACHE_HOME to a folder that can be written.",
-        ) from None

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from platformdirs import user_cache_path
-
 from emulator.broker.book import Book, is_any, own, sender, until_one_closes, visit
 from emulator.broker.claims import (
     Capacity,
@@ -27,6 +25,7 @@ from emulator.broker.claims import (
     with_devices,
 )
 from emulator.errors import EmulatorError, UsageError
+from emulator.files import cache_dir
 
 __all__ = ["Broker", "Lease", "default_folder"]
 
@@ -41,7 +40,7 @@ def default_folder() -> Path:
     Each host has its own: homes are often shared over a network, and who lives on another host
     seems dead from here.
     """
-    return user_cache_path("emulator") / "broker" / socket.gethostname()
+    return cache_dir("broker", socket.gethostname())
 
 
 def _nobody_told(claims: Sequence[Claim]) -> None:

@@ -59,19 +59,20 @@ def compare(
 
     Exit codes: 0, whatever the verdicts are; 2 where a run is not known.
     """
-    from emulator.analysis.comparison import as_data
-    from emulator.report.comparison import print_comparison
-    from emulator.whatif import compare as compare_records
+    from emulator.analysis.figures import as_data
+    from emulator.report.run_tables import print_comparison
+    from emulator.whatif import compare as compare_runs
+    from emulator.whatif import judge_all
 
     if len(runs) + (baseline is not None) < 2:
         raise UsageError("A comparison takes two runs or more.", "`emulate ps --all` lists them.")
     reference = None if baseline is None else find_run(baseline, out)
-    records = [find_run(name, out) for name in runs]
-    rows = compare_records(records, reference)
+    judged = judge_all([find_run(name, out) for name in runs])
+    rows = compare_runs(judged, reference)
     if html is not None:
         from emulator.report.files import write_comparison
 
-        note(f"wrote {write_comparison(rows, records, html)}")
+        note(f"wrote {write_comparison(rows, judged, html)}")
     if json:
         print_json([as_data(row) for row in rows])
     else:
@@ -90,15 +91,15 @@ def up_variants(
     json: bool,
 ) -> int:
     """Run every variant, print each result and the comparison; return the exit code of all."""
-    from emulator.baseline import yardstick_beside
-    from emulator.report.comparison import print_comparison
+    from emulator.baseline import reference_beside
+    from emulator.report.run_tables import print_comparison
     from emulator.report.terminal import LivePrinter, print_result
-    from emulator.results import Result, judge
+    from emulator.results import Result
     from emulator.run import up
     from emulator.scenario.reading import scenario_text
     from emulator.scenario.variants import variants
-    from emulator.whatif import Planned, plan_all, read_all, up_all
-    from emulator.whatif import compare as compare_records
+    from emulator.whatif import Planned, judge_all, plan_all, read_all, up_all
+    from emulator.whatif import compare as compare_runs
 
     found = variants(varied, sets)
     scenarios = read_all(path, found, sets)
@@ -106,7 +107,7 @@ def up_variants(
     with contextlib.closing(choose(engine, note)) as first:
         planned = plan_all(found, scenarios, first, out=out, run_id=run_id)
     held = {
-        one.number: yardstick_beside(path, one.scenario, first.name, " ".join([*sets, one.label]))
+        one.number: reference_beside(path, one.scenario, first.name, " ".join([*sets, one.label]))
         for one in planned
     }
     text = scenario_text(path)
@@ -130,10 +131,11 @@ def up_variants(
         return result
 
     sweep = up_all(planned, run, out=out)
-    if sweep.records:
-        print_comparison(compare_records(sweep.records), shown)
+    judged = judge_all(sweep.records)
+    if judged:
+        print_comparison(compare_runs(judged), shown)
     if json:
-        print_json([judge(record)[2] for record in sweep.records])
+        print_json([one.summary for _, one in judged])
     if sweep.failure:
         note(str(sweep.failure))
     return sweep.exit_code

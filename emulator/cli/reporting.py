@@ -75,8 +75,9 @@ def runs(
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
     """List runs with what they came to, the latest last. `emulate ps` has those that go on."""
-    from emulator.analysis.listing import as_data, chosen, listed
-    from emulator.report.listing import print_listing
+    from emulator.analysis.figures import as_data
+    from emulator.analysis.listing import chosen, listed
+    from emulator.report.run_tables import print_listing
 
     rows = chosen(
         map(listed, runs_in(out)),

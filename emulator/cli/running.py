@@ -112,7 +112,7 @@ def up(
         raise typer.Exit(code)
     from emulator.api.loopback import Loopback
     from emulator.background import telling
-    from emulator.baseline import yardstick_beside
+    from emulator.baseline import reference_beside
     from emulator.plan import new_run_id
     from emulator.report.live import view
     from emulator.report.terminal import print_result
@@ -135,7 +135,7 @@ def up(
                 text=text,
                 out=out,
                 run_id=run_id,
-                yardstick=yardstick_beside(found, parsed, chosen.name, variant),
+                yardstick=reference_beside(found, parsed, chosen.name, variant),
                 keep=keep,
                 loopback=None if api_port is None else Loopback(api_port),
                 listener=listener,
@@ -189,14 +189,14 @@ def plan(
     ] = False,
 ) -> None:
     """Show what would run: tasks, TF_CONFIG, engine requests, rules, warnings. Starts nothing."""
-    from emulator.baseline import yardstick_beside
+    from emulator.baseline import reference_beside
     from emulator.engines.base import Explaining
     from emulator.report.terminal import print_plan
     from emulator.run import make_ready
 
     parsed, text, found = read(scenario, sets, seed)
     with contextlib.closing(choose(engine, note)) as chosen:
-        held = yardstick_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
+        held = reference_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
         with placed(text, str(found), overrides(sets, seed)):
             planned, folder = make_ready(
                 parsed, chosen, out=Path("runs"), run_id=run_id, yardstick=held

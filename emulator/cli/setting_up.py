@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from emulator.bundled import ROOT
 from emulator.cli.common import console, note, print_json
 from emulator.errors import UsageError
-from emulator.installation import requirement_here
 from emulator.units import format_duration
 
-__all__ = ["add_to"]
+__all__ = ["add_to", "requirement", "requirement_here"]
 
 REQUIREMENTS = "requirements-emulator.txt"
 
@@ -116,12 +117,36 @@ def _suite() -> dict[Path, Path]:
 
 
 def _say_where_from(requirements: Path) -> None:
-    """Add where CI gets this emulator from, or say that somebody else has to."""
+    """Add where CI gets this emulator from, or ask the user to do so."""
     if line := requirement_here():
         with requirements.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
     else:
         note(f"write into {requirements} where CI gets the emulator from; only this machine has it")
+
+
+def requirement_here() -> str | None:
+    """Return the line of a requirements file that installs this emulator elsewhere.
+
+    None where pip did not get it from a repository or a URL that other machines can reach.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        direct = distribution("emulator").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return None
+    return requirement(json.loads(direct or "{}"))
+
+
+def requirement(direct: Mapping[str, Any]) -> str | None:
+    """Return the same from the contents of a direct_url.json (PEP 610)."""
+    url, vcs = str(direct.get("url")), direct.get("vcs_info")
+    if "dir_info" in direct or not url.startswith(("https:", "http:", "ssh:", "git:")):
+        return None
+    source = f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
+    # Never the bare name: in public registries it is another project's.
+    return f"emulator[test] @ {source}"
 
 
 def _files(folder: Path) -> dict[Path, Path]:

@@ -17,7 +17,8 @@ from math import isfinite
 from pathlib import Path
 
 from emulator.analysis.throughput import Curve, curve
-from emulator.metrics.samples import GpuUsage, Sample, device_numbers, series
+from emulator.metrics.catalog import GPU, GPU_SHARE, RATES, GpuUsage, Metric
+from emulator.metrics.samples import Sample, device_numbers, series
 from emulator.plan import Plan
 from emulator.record.folder import Entry
 
@@ -29,30 +30,8 @@ JOB = "job"
 MOST = 2**63
 """Steps that an event file can't hold."""
 
-_USAGE = {
-    "cpu": ("usage/cpu_cores", "cores, since the sample before"),
-    "cpu_share": ("usage/cpu_share", "of the limit, 0 to 1"),
-    "throttled": ("usage/throttled_share", "of the time, held back for the CPU limit, 0 to 1"),
-    "memory": ("usage/memory_bytes", "in use"),
-    "memory_share": ("usage/memory_share", "of the limit, 0 to 1"),
-    "received": ("usage/received_bytes_per_second", "over the network"),
-    "sent": ("usage/sent_bytes_per_second", "over the network"),
-    "read": ("usage/read_bytes_per_second", "from disks"),
-    "written": ("usage/written_bytes_per_second", "to disks"),
-    "processes": ("usage/processes", "processes and threads"),
-}
-"""Field of Rates -> tag, and what it says."""
-_GPU = {
-    "utilisation": ("utilisation", "share of the time in which a kernel ran, 0 to 1"),
-    "memory": ("memory_bytes", "in use"),
-    "power": ("power_watts", ""),
-    "temperature": ("temperature_celsius", ""),
-    "sm_clock": ("sm_clock_mhz", ""),
-    "memory_clock": ("memory_clock_mhz", ""),
-    "ecc_errors": ("ecc_errors", "uncorrected, since the driver was loaded"),
-}
 _ABOUT = {
-    **dict(_USAGE.values()),
+    **{f"usage/{m.tensorboard}": f"{m.unit}, {m.about}".removeprefix(", ") for m in RATES},
     "throughput/steps_per_second": "over the run; x is milliseconds since it began",
     "throughput/examples_per_second": "over the run; x is milliseconds since it began",
 }
@@ -83,8 +62,8 @@ def moments(
     walls = {sample.t: sample.wall for sample in samples}
     for task in plan.tasks:
         for t, used in series(samples, task.name):
-            scalars = {tag: getattr(used, name) for name, (tag, _) in _USAGE.items()}
-            found[task.name].append(Moment(_milliseconds(t), walls[t], _known(scalars)))
+            scalars = _tagged("usage", RATES, used)
+            found[task.name].append(Moment(_milliseconds(t), walls[t], scalars))
     for entry in history:
         step = int(entry.data["step"]) if entry.event == "step" else MOST
         if abs(step) < MOST and (scalars := _told(entry)):
@@ -152,13 +131,17 @@ def _of_gpus(gpus: Iterable[GpuUsage], numbers: Mapping[str, str]) -> dict[str, 
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for gpu in gpus:
         group = f"gpu/{numbers[gpu.uuid]}"
-        tags = {f"{group}/{tag}": getattr(gpu, name) for name, (tag, _) in _GPU.items()}
-        found[JOB].update(_known(tags))
+        found[JOB].update(_tagged(group, GPU, gpu))
         for task, share in gpu.tasks.items():
-            of_task = {"memory_bytes": share.memory, "utilisation": share.utilisation}
-            tags = {f"{group}/{tag}": value for tag, value in of_task.items()}
-            found[task].update(_known(tags))
+            found[task].update(_tagged(group, GPU_SHARE, share))
     return found
+
+
+def _tagged(group: str, metrics: Sequence[Metric], found: object) -> dict[str, float]:
+    """Return the known values that have a tag in the catalogue."""
+    return _known(
+        {f"{group}/{m.tensorboard}": getattr(found, m.key) for m in metrics if m.tensorboard}
+    )
 
 
 def _known(scalars: Mapping[str, float | None]) -> dict[str, float]:

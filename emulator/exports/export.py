@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.errors import UsageError
 from emulator.exports.event_files import moments, write_event_file
-from emulator.exports.files import described, write_csv, write_parquet
-from emulator.exports.places import claim, claim_file, saying
-from emulator.exports.tables import Table, tables
+from emulator.exports.places import claim, claim_file, writing
+from emulator.exports.tables import Cell, Column, Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace
 from emulator.record.folder import Record
 
-__all__ = ["Wanted", "export"]
+__all__ = ["Wanted", "described", "export", "write_csv", "write_parquet"]
 
 Say = Callable[[str], None]
 
@@ -109,7 +110,7 @@ def _export_csv(record: Record, found: Sequence[Table], folder: Path, say: Say) 
     columns = {table.name: described(table.columns) for table in found}
     names = [f"{table.name}.csv" for table in found]
     before = claim(folder, "csv", names, {**_about(record), "columns": columns})
-    with saying(folder):
+    with writing(folder):
         for name, table in zip(names, found, strict=True):
             write_csv(table, folder / name)
     say(f"{_listed(found)} as CSV in {folder}{_replacing(before, record)}")
@@ -119,7 +120,7 @@ def _export_parquet(record: Record, found: Sequence[Table], folder: Path, say: S
     about = _about(record)
     names = [f"{table.name}.parquet" for table in found]
     before = claim(folder, "parquet", names, about)
-    with saying(folder):
+    with writing(folder):
         for name, table in zip(names, found, strict=True):
             write_parquet(table, folder / name, about)
     say(f"{_listed(found)} as Parquet in {folder}{_replacing(before, record)}")
@@ -136,7 +137,7 @@ def _export_event_files(record: Record, analysis: Analysis, folder: Path, say: S
     file = f"events.out.tfevents.{time.time():.6f}.emulate"
     before = claim(folder, "tensorboard", [f"{run}/{file}" for run in found], _about(record))
     began = history[0].wall if history else 0.0
-    with saying(folder):
+    with writing(folder):
         for run, of_run in found.items():
             write_event_file(folder / run / file, of_run, began)
     runs = ", ".join(found) or "nothing"
@@ -147,9 +148,58 @@ def _export_trace(record: Record, analysis: Analysis, path: Path, say: Say) -> N
     before = claim_file(path, HEAD)
     events = trace(record.plan, record.happened, record.samples, analysis.faults, analysis.duration)
     about = {**_about(record), "outcome": analysis.outcome}
-    with saying(path), path.open("w", encoding="utf-8") as file:
+    with writing(path), path.open("w", encoding="utf-8") as file:
         file.writelines(as_json(events, about))
     steps = sum(entry.event == "step" for entry in record.history)
     left_out = f"; {steps} steps are too many to show each" if steps > MOST_STEPS else ""
     replaced = ", in place of an earlier export" if before else ""
     say(f"{len(events)} events for https://ui.perfetto.dev in {path}{replaced}{left_out}")
+
+
+# --- Tables as files ------------------------------------------------------------------------------
+
+# CSV is what Python's csv module writes (RFC 4180): a header, nothing where a value is not known,
+# floats with the digits that read back as the same float. Parquet has the columns' types, and their
+# units in its metadata.
+
+
+def described(columns: Sequence[Column]) -> list[dict[str, str]]:
+    """Return what columns hold, as data: name, type, unit, about."""
+    return [{key: value for key, value in vars(column).items() if value} for column in columns]
+
+
+def write_csv(table: Table, path: Path) -> None:
+    """Write a table as CSV in UTF-8."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([column.name for column in table.columns])
+        writer.writerows(_as_text(row) for row in table.rows)
+
+
+def _as_text(row: Sequence[Cell]) -> list[Cell]:
+    """Write truth as JSON does; the csv module does the rest."""
+    return [str(cell).lower() if isinstance(cell, bool) else cell for cell in row]
+
+
+def write_parquet(table: Table, path: Path, about: Mapping[str, str]) -> None:
+    """Write a table as Parquet; `about` and the columns' units go into the file's metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    types = {"text": pa.string(), "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
+    fields = [
+        pa.field(
+            column.name,
+            types[column.type],
+            metadata={"unit": column.unit, "about": column.about},
+        )
+        for column in table.columns
+    ]
+    # Arrow's own field metadata is seen by Arrow alone; the file's by every reader.
+    metadata = {**about, "columns": json.dumps(described(table.columns))}
+    arrays = [
+        pa.array([row[number] for row in table.rows], type=types[column.type])
+        for number, column in enumerate(table.columns)
+    ]
+    schema = pa.schema(fields, metadata=metadata)
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path)

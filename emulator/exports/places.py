@@ -1,21 +1,22 @@
-"""Where an export goes: our own earlier one is replaced, a file of somebody else never.
+"""Where an export goes: an earlier export is replaced, any other file never.
 
-A folder that was exported into holds `emulate-<format>.json`, which lists our files and says what
-they are. Exporting again removes those and no others: TensorBoard, for one, would show what an
-earlier export has left beside the new one.
+A folder with an export holds `emulate-<format>.json`, which lists its files. Exporting again
+removes those and no others: TensorBoard, for example, would show files of an earlier export beside
+the new ones.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from emulator.errors import UsageError
+from emulator.files import MAKE_ROOM, os_errors
 
-__all__ = ["claim", "claim_file", "saying"]
+__all__ = ["claim", "claim_file", "writing"]
 
 
 def claim(folder: Path, kind: str, files: Sequence[str], about: Mapping[str, Any]) -> str:
@@ -27,14 +28,14 @@ def claim(folder: Path, kind: str, files: Sequence[str], about: Mapping[str, Any
     marker = folder / f"emulate-{kind}.json"
     before = _read(marker)
     ours = [name for name in before.get("files", ()) if _is_inside(folder, name)]
-    with saying(folder):
+    with writing(folder):
         foreign = [name for name in files if (folder / name).exists() and name not in ours]
     if foreign:
         raise UsageError(
             f"{folder / foreign[0]} is there already, and no export of ours.",
             "Choose another folder, or move it away.",
         )
-    with saying(folder):
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # What is to come is noted first: an export that breaks off can be replaced as well.
         _note(marker, about, [*ours, *files])
@@ -51,7 +52,7 @@ def claim_file(path: Path, head: str) -> bool:
 
     Raises UsageError where something else is there.
     """
-    with saying(path):
+    with writing(path):
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             return False
@@ -64,15 +65,9 @@ def claim_file(path: Path, head: str) -> bool:
     )
 
 
-@contextmanager
-def saying(path: Path) -> Iterator[None]:
-    """Turn what the disk says into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(
-            f"Can't write {path}: {error.strerror or error}.", "Make room, or choose another place."
-        ) from None
+def writing(path: Path) -> AbstractContextManager[None]:
+    """Raise UsageError instead of OSError."""
+    return os_errors(UsageError, f"Can't write {path}", MAKE_ROOM)
 
 
 def _read(marker: Path) -> dict[str, Any]:

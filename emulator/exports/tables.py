@@ -13,7 +13,8 @@ from dataclasses import astuple, dataclass
 from typing import Literal
 
 from emulator.analysis.analyse import FaultResult
-from emulator.metrics.samples import Rates, Sample, series
+from emulator.metrics.catalog import GPU, GPU_SHARE, RATES, USAGE, Metric
+from emulator.metrics.samples import Sample, series
 from emulator.record.folder import Entry
 
 __all__ = ["Cell", "Column", "Table", "tables"]
@@ -54,50 +55,18 @@ _STEP = {
 }
 """What steps have columns for even where no task tells it; the type is the values' own."""
 
-_USED = (
-    Column("cpu", "float", "core-seconds", "used since the task was started"),
-    Column("memory", "int", "bytes", "in use"),
-    Column("throttled", "float", "s", "held back for its CPU limit since the task was started"),
-    Column("received", "int", "bytes", "over the network since the task was started"),
-    Column("sent", "int", "bytes", "likewise"),
-    Column("read", "int", "bytes", "from disks since the task was started"),
-    Column("written", "int", "bytes", "likewise"),
-    Column("processes", "int"),
-    Column("cpus", "float", "cores", "the limit in force"),
-    Column("memory_limit", "int", "bytes", "the limit in force"),
-)
-_RATES = (
-    Column("cpu_cores", "float", "cores", "used since the sample before"),
-    Column("cpu_share", "float", "0..1", "of the limit"),
-    Column("throttled_share", "float", "0..1", "of the time since the sample before"),
-    Column("memory_share", "float", "0..1", "of the limit"),
-    Column("received_per_second", "float", "bytes/s"),
-    Column("sent_per_second", "float", "bytes/s"),
-    Column("read_per_second", "float", "bytes/s"),
-    Column("written_per_second", "float", "bytes/s"),
-)
-_GPU = (
-    Column("index", "int", "", "of the device"),
-    Column("uuid", "text"),
-    Column("name", "text"),
-)
-_DEVICE = (
-    Column("utilisation", "float", "0..1", "share of the time in which a kernel ran"),
-    Column("memory", "int", "bytes", "in use"),
-    Column("memory_total", "int", "bytes"),
-    Column("power", "float", "W"),
-    Column("temperature", "float", "°C"),
-    Column("sm_clock", "float", "MHz"),
-    Column("memory_clock", "float", "MHz"),
-    Column("ecc_errors", "int", "", "uncorrected, since the driver was loaded"),
-    Column("xid", "int", "", "the last critical error that the driver told of"),
-    Column("lost", "bool", "", "the device no longer answers"),
-)
-_OF_TASK = (
-    _TASK,
-    Column("memory", "int", "bytes", "of the device, in use by the task"),
-    Column("utilisation", "float", "0..1", "share of the time in which the task's kernels ran"),
-)
+
+def _columns(metrics: Iterable[Metric]) -> tuple[Column, ...]:
+    """Return the columns of what is measured, by its keys."""
+    return tuple(Column(m.key, m.type, m.unit, m.about) for m in metrics)
+
+
+_USED = _columns(USAGE)
+_RATES = [metric for metric in RATES if metric.column]
+_DEVICE = _columns(GPU)
+_WHICH = _DEVICE[:3]
+"""Index, uuid and name."""
+_SHARE = _columns(GPU_SHARE)
 _FAULT = (
     Column("id", "text"),
     Column("kind", "text"),
@@ -173,26 +142,23 @@ def _samples(samples: Sequence[Sample]) -> Table:
         (
             *(sample.t, sample.wall, task),
             *(getattr(usage, column.name) for column in _USED),
-            *_rates(next(rates[task])[1]),
+            *(getattr(now, metric.key) for metric in _RATES),
         )
         for sample in samples
         for task, usage in sample.tasks.items()
+        for _, now in [next(rates[task])]
     )
-    return _table("samples", (_T, _WALL, _TASK, *_USED, *_RATES), rows)
-
-
-def _rates(now: Rates) -> tuple[float | None, ...]:
-    shares = (now.cpu, now.cpu_share, now.throttled, now.memory_share)
-    return (*shares, now.received, now.sent, now.read, now.written)
+    made = [Column(m.column, m.type, m.unit, m.about) for m in _RATES]
+    return _table("samples", (_T, _WALL, _TASK, *_USED, *made), rows)
 
 
 def _gpus(samples: Sequence[Sample]) -> Table:
     rows = (
-        (sample.t, sample.wall, *(getattr(gpu, column.name) for column in (*_GPU, *_DEVICE)))
+        (sample.t, sample.wall, *(getattr(gpu, column.name) for column in _DEVICE))
         for sample in samples
         for gpu in sample.gpus
     )
-    return _table("gpus", (_T, _WALL, *_GPU, *_DEVICE), rows)
+    return _table("gpus", (_T, _WALL, *_DEVICE), rows)
 
 
 def _gpu_tasks(samples: Sequence[Sample]) -> Table:
@@ -202,7 +168,7 @@ def _gpu_tasks(samples: Sequence[Sample]) -> Table:
         for gpu in sample.gpus
         for task, share in gpu.tasks.items()
     )
-    return _table("gpu_tasks", (_T, _WALL, *_GPU, *_OF_TASK), rows)
+    return _table("gpu_tasks", (_T, _WALL, *_WHICH, _TASK, *_SHARE), rows)
 
 
 def _faults(faults: Sequence[FaultResult]) -> Table:
@@ -257,6 +223,8 @@ def _cell(type_: Type, value: object) -> Cell:
         return _text(value if isinstance(value, str) else json.dumps(value))
     if type_ == "float":
         return float(value)  # type: ignore[arg-type]  # `_type` has seen that it is a number
+    if type_ == "int" and not -(2**63) <= value < 2**63:  # type: ignore[operator]
+        return None  # of a column that is measured; elsewhere `_type` has made it text
     return value  # type: ignore[return-value]
 
 

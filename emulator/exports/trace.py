@@ -17,6 +17,7 @@ from typing import Any
 from emulator.analysis.analyse import FaultResult
 from emulator.analysis.spans import Span, lanes, phases, states, steps
 from emulator.analysis.throughput import curve
+from emulator.metrics.catalog import GPU, GPU_SHARE, RATES, Metric
 from emulator.metrics.samples import Sample, device_numbers, series
 from emulator.plan import Plan, Task
 from emulator.record.folder import Entry
@@ -141,6 +142,15 @@ class _Process:
         ts = _micros(when)
         return {"ph": "C", "name": name, "pid": self.pid, "ts": ts, "args": {unit: value}}
 
+    def counts(
+        self, head: str, metrics: Sequence[Metric], found: object, when: float
+    ) -> Iterator[Event]:
+        """Yield the known values that have a counter in the catalogue."""
+        for metric in metrics:
+            value, scale = getattr(found, metric.key), metric.trace
+            if scale is not None and value is not None:
+                yield self.count(f"{head}{scale.title}", scale.unit, when, value / scale.size)
+
 
 def _micros(seconds: float) -> int:
     return max(0, round(seconds * 1_000_000))
@@ -187,13 +197,7 @@ def _job_gpus(samples: Sequence[Sample]) -> Iterator[Event]:
     process, numbers = _Process(JOB, "job", []), device_numbers(samples)
     for sample in samples:
         for gpu in sample.gpus:
-            name, t = f"GPU {numbers[gpu.uuid]}", sample.t
-            if gpu.utilisation is not None:
-                yield process.count(f"{name} utilisation", "%", t, 100 * gpu.utilisation)
-            if gpu.memory is not None:
-                yield process.count(f"{name} memory", "MiB", t, gpu.memory / _MIB)
-            if gpu.power is not None:
-                yield process.count(f"{name} power", "W", t, gpu.power)
+            yield from process.counts(f"GPU {numbers[gpu.uuid]} ", GPU, gpu, sample.t)
 
 
 def _rates(plan: Plan, history: Sequence[Entry], duration: float) -> Iterator[Event]:
@@ -281,17 +285,14 @@ def _usage(
     """Yield what a task used, from each sample on; nothing, once it has ended."""
     of_samples = [sample for sample in samples if process.name in sample.tasks]
     for sample, (_, now) in zip(of_samples, series(samples, process.name), strict=True):
-        if now.cpu is not None:
-            yield process.count("CPU", "cores", sample.t, now.cpu)
-        if now.memory is not None:
-            yield process.count("memory", "MiB", sample.t, now.memory / _MIB)
+        yield from process.counts("", RATES, now, sample.t)
     numbers = device_numbers(samples)
     for sample in samples:
         for gpu in sample.gpus:
-            if (share := gpu.tasks.get(process.name)) and share.memory is not None:
-                name = f"GPU {numbers[gpu.uuid]} memory"
-                yield process.count(name, "MiB", sample.t, share.memory / _MIB)
+            if share := gpu.tasks.get(process.name):
+                yield from process.counts(f"GPU {numbers[gpu.uuid]} ", GPU_SHARE, share, sample.t)
     ends = [entry.t for entry in of_task if entry.event == "exit" and of_samples]
+    shown = [metric.trace for metric in RATES if metric.trace]
     for when in ends:
-        yield process.count("CPU", "cores", when, 0.0)
-        yield process.count("memory", "MiB", when, 0.0)
+        for scale in shown:
+            yield process.count(scale.title, scale.unit, when, 0.0)

@@ -2,20 +2,19 @@
 
 Once there are MOMENTS lines, each two become one and so do all later ones: 1 s apart at first, then
 2, then 4. With 25 tasks a line has about 5 kB, so the file never has more than 50 MB; a day at 1 s
-ends with about 5400 moments, 16 s apart. Counters lose nothing by it: the end of a life and the
-beginning of the next stay moments of their own (see `samples.thinned`), unless so many tasks were
-started again that they would fill the file.
+ends with about 5400 moments, 16 s apart. It is then what sampling at the longer interval would have
+written, with the peaks of memory and the means of GPUs in between (see `samples.halved`).
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from emulator.metrics.samples import Sample, from_json, halved, thinned, to_json
+from emulator.files import atomic_write
+from emulator.metrics.samples import Sample, from_json, halved, to_json
 
 __all__ = ["NAME", "SampleFile", "read"]
 
@@ -32,8 +31,6 @@ class SampleFile:
         self._every = 1
         """So many moments become one line; a power of two."""
         self._waiting: list[Sample] = []
-        self._before: Sample | None = None
-        """The last that was written."""
         self._file: IO[bytes] | None = None
         self._count = 0
 
@@ -46,49 +43,35 @@ class SampleFile:
             self._thin()
 
     def close(self) -> None:
-        """Store what waits."""
+        """Store the samples that wait for a line."""
         try:
             if self._waiting:
                 self._write_waiting()
-            if self._count > self._moments:
-                self._thin()
         finally:
             if self._file is not None:
                 self._file.close()
 
     def _write_waiting(self) -> None:
-        kept, before = self._waiting, [] if self._before is None else [self._before]
-        for _ in range(self._every.bit_length()):
-            # Who begins anew is known by what was before; that was written already.
-            kept = thinned([*before, *before, *kept])[len(before) :]
-        while len(kept) > max(1, self._moments // 100):
-            kept = halved(kept)
-        self._waiting, self._before = [], kept[-1]
+        """Write the waiting samples as one line."""
+        while len(self._waiting) > 1:
+            self._waiting = halved(self._waiting)
         if self._file is None:
-            self._open()
-        assert self._file is not None
-        for sample in kept:
-            self._file.write(_line(sample))
-        self._count += len(kept)
+            self._file = self._opened()
+            self._count = sum(1 for _ in read(self._path))
+        self._file.write(_line(self._waiting.pop()))
+        self._count += 1
 
-    def _open(self) -> None:
+    def _opened(self) -> IO[bytes]:
         # Unbuffered: what was written before a kill -9 is there after it.
-        self._file = self._path.open("ab", buffering=0)
-        self._count = sum(1 for _ in read(self._path))
+        return self._path.open("ab", buffering=0)
 
     def _thin(self) -> None:
         """Replace the file by one of half as many lines: whole or not at all."""
-        every = list(read(self._path))
-        kept = thinned(every)
-        if len(kept) > self._moments * 3 // 4:
-            kept = halved(every)
-        partial = self._path.with_suffix(".partial")
-        with partial.open("wb") as file:
-            file.writelines(map(_line, kept))
-        os.replace(partial, self._path)
+        kept = halved(list(read(self._path)))
+        atomic_write(self._path, b"".join(map(_line, kept)))
         if self._file is not None:
             self._file.close()
-        self._file = self._path.open("ab", buffering=0)
+        self._file = self._opened()
         self._count, self._every = len(kept), self._every * 2
 
 

@@ -1,7 +1,7 @@
 """What a run used in all, from its samples (pure).
 
 A total is what the counters had reached at the last sample before each end of a task, and so lacks
-at most one sampling interval of each life.
+at most one interval between samples of each time the task ran.
 """
 
 from __future__ import annotations

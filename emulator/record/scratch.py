@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import RecordError, UsageError
+from emulator.files import atomic_write
 
 __all__ = [
     "Scratch",
@@ -64,9 +65,7 @@ class Scratch:
         for part in PARTS:
             (folder / part).mkdir()
             inodes[part] = os.lstat(folder / part).st_ino
-        partial = folder / f"{MARKER}.partial"
-        partial.write_text(json.dumps({"run_id": run_id, "inodes": inodes}) + "\n")
-        os.replace(partial, folder / MARKER)
+        atomic_write(folder / MARKER, json.dumps({"run_id": run_id, "inodes": inodes}) + "\n")
         return cls(folder, run_id)
 
     def home(self, task: str) -> Path:

@@ -18,7 +18,7 @@ from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record.folder import Entry, Record
 from emulator.report.text import printable
-from emulator.results import judge
+from emulator.results import Judged, judge
 
 __all__ = ["Facts", "Shown", "key_figures", "read"]
 
@@ -99,9 +99,12 @@ class Shown:
     note: str
 
 
-def read(record: Record) -> Facts:
-    """Read a run, finished or not; raises RecordError where its plan can't be read."""
-    analysis, verdicts, summary = judge(record)
+def read(record: Record, judged: Judged | None = None) -> Facts:
+    """Read a run, finished or not; it is judged here unless it was before.
+
+    Raises RecordError where its plan can't be read.
+    """
+    analysis, verdicts, summary = judged or judge(record)
     plan = record.plan
     failed = {end.task for end in endings(record.happened) if end.state == "failed"}
     try:

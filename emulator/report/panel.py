@@ -6,7 +6,7 @@ second beside a training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -14,7 +14,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from emulator.analysis.live import Estimate, Live, LiveFault, LiveTask
-from emulator.metrics.samples import GpuShare, GpuUsage
+from emulator.metrics import catalog
+from emulator.metrics.catalog import GpuShare, GpuUsage
 from emulator.scenario.strikes import Trigger
 from emulator.units import format_duration, format_number, format_size
 
@@ -320,20 +321,4 @@ def _device(gpu: GpuUsage) -> Text:
     text = Text(f"GPU {gpu.index} {gpu.name}".rstrip() + "  ")
     if gpu.lost:
         return text.append("lost: it no longer answers", "red")
-    return text.append("  ".join(_of_device(gpu)))
-
-
-def _of_device(gpu: GpuUsage) -> Iterator[str]:
-    if gpu.utilisation is not None:
-        yield f"{gpu.utilisation:.0%}"
-    if gpu.memory is not None:
-        total = f" of {format_size(gpu.memory_total)}" if gpu.memory_total else ""
-        yield format_size(gpu.memory) + total
-    if gpu.power is not None:
-        yield f"{gpu.power:.0f} W"
-    if gpu.temperature is not None:
-        yield f"{gpu.temperature:.0f} °C"
-    if gpu.ecc_errors:
-        yield f"{gpu.ecc_errors} ECC errors"
-    if gpu.xid is not None:
-        yield f"Xid {gpu.xid}"
+    return text.append("  ".join(catalog.in_words(gpu)))

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
 from emulator.analysis.throughput import Curve
-from emulator.metrics.samples import GpuUsage, Rates, Sample, Usage, device_numbers, series
-from emulator.report.charts import POINTS, Chart, axis, layout, line, short, thinned
+from emulator.metrics.catalog import (
+    CHARTS,
+    GPU,
+    GPU_SHARE,
+    Chart,
+    Metric,
+    Rates,
+    Scale,
+    Usage,
+)
+from emulator.metrics.samples import Sample, device_numbers, series
+from emulator.report import charts
+from emulator.report.charts import POINTS, axis, layout, line, short, thinned
 from emulator.report.facts import Facts
 
 __all__ = ["Panel", "devices", "gpu_panels", "no_gpus", "task_panels"]
 
 HEIGHT = 190
 """Pixels of one chart."""
-_MIB, _GIB = 2.0**20, 2.0**30
 
 Value = float | None
 Line = tuple[str, Sequence[tuple[float, Value]]]
@@ -31,62 +41,20 @@ class Panel:
     title: str
     note: str
     lines: Sequence[str]
-    chart: Chart
+    chart: charts.Chart
     quiet: bool = False
     """All of it is zero."""
 
 
-@dataclass(frozen=True)
-class _Measure:
-    title: str
-    note: str
-    unit: str
-    value: Callable[[Rates], Value]
-    of: Callable[[Usage], bool] = lambda usage: True
-    """Of whom, by the first sample: a throttle's limit comes and goes."""
-
-    def scaled(self, lines: Sequence[Line]) -> tuple[_Measure, Sequence[Line]]:
-        """Return bytes a second in the unit that fits the most of them."""
-        if self.unit != "B/s":
-            return self, lines
-        most = max((value or 0.0 for _, points in lines for _, value in points), default=0.0)
-        power = min(3, int(math.log(max(most, 1.0), 1024)))
-        unit = f"{('B', 'KiB', 'MiB', 'GiB')[power]}/s"
-        fitting = [(name, [(t, _over(v, 1024.0**power)) for t, v in ps]) for name, ps in lines]
-        return replace(self, unit=unit, note=f"{unit} {self.note}"), fitting
-
-
-_MEASURES = (
-    _Measure(
-        "CPU", "% of the limit", "%", lambda r: _percent(r.cpu_share), lambda u: u.cpus is not None
-    ),
-    _Measure("CPU", "cores", "cores", lambda r: r.cpu, lambda u: u.cpus is None),
-    _Measure("Held back", "% of the time, for its limit", "%", lambda r: _percent(r.throttled)),
-    _Measure(
-        "Memory",
-        "% of the limit",
-        "%",
-        lambda r: _percent(r.memory_share),
-        lambda u: u.memory_limit is not None,
-    ),
-    _Measure(
-        "Memory",
-        "MiB in use",
-        "MiB",
-        lambda r: _over(r.memory, _MIB),
-        lambda u: u.memory_limit is None,
-    ),
-    _Measure("Network", "received and sent", "B/s", lambda r: _both(r.received, r.sent)),
-    _Measure("Disk", "read and written", "B/s", lambda r: _both(r.read, r.written)),
-    _Measure("Processes", "threads, where cgroups count", "", lambda r: r.processes),
-)
-_DEVICES: tuple[tuple[str, str, str, Callable[[GpuUsage], Value]], ...] = (
-    ("GPU utilisation", "% of the time a kernel ran", "%", lambda g: _percent(g.utilisation)),
-    ("GPU memory", "GiB in use", "GiB", lambda g: _over(g.memory, _GIB)),
-    ("GPU power", "watts", "W", lambda g: g.power),
-    ("GPU temperature", "°C", "°C", lambda g: g.temperature),
-    ("GPU clock", "MHz of the multiprocessors", "MHz", lambda g: g.sm_clock),
-)
+def _fitting(scale: Scale, lines: Sequence[Line]) -> tuple[Scale, Sequence[Line]]:
+    """Return bytes a second in the unit that fits the most of them."""
+    if scale.unit != "B/s":
+        return scale, lines
+    most = max((value or 0.0 for _, points in lines for _, value in points), default=0.0)
+    power = min(3, int(math.log(max(most, 1.0), 1024)))
+    unit = f"{('B', 'KiB', 'MiB', 'GiB')[power]}/s"
+    fitting = [(name, [(t, _over(v, 1024.0**power)) for t, v in ps]) for name, ps in lines]
+    return replace(scale, unit=unit, note=f"{unit} {scale.note}"), fitting
 
 
 def task_panels(facts: Facts) -> Iterator[Panel]:
@@ -98,20 +66,32 @@ def task_panels(facts: Facts) -> Iterator[Panel]:
     end = facts.end
     told = list(_steps(facts.speed))
     if len(told) > 1:  # of one alone, the timeline shows it
-        yield _panel("Steps per second", "as each task tells of them", "steps/s", told, names, end)
+        scale = Scale("Steps per second", "steps/s", note="as each task reports them")
+        yield _panel(scale, told, names, end)
     used = {name: dict(series(facts.samples, name)) for name in names}
     times = [sample.t for sample in facts.samples]
     first = {name: use for sample in reversed(facts.samples) for name, use in sample.tasks.items()}
-    for measure in _MEASURES:
-        # Where a task was not there its line has a gap.
+    for chart in CHARTS:
+        # Where a task was not running its line has a gap.
         lines = [
-            (name, [(t, measure.value(rates) if (rates := at.get(t)) else None) for t in times])
+            (name, [(t, _value(chart, at.get(t))) for t in times])
             for name, at in used.items()
-            if name in first and measure.of(first[name])
+            if name in first and _is_of(chart, first[name])
         ]
         if known := _known(lines):
-            shown, fitting = measure.scaled(known)
-            yield _panel(shown.title, shown.note, shown.unit, fitting, names, end)
+            yield _panel(*_fitting(chart.scale, known), names, end)
+
+
+def _value(chart: Chart, rates: Rates | None) -> Value:
+    values = [getattr(rates, key, None) for key in chart.of]
+    known = [value for value in values if value is not None]
+    return sum(known) / chart.scale.size if len(known) == len(values) else None
+
+
+def _is_of(chart: Chart, first: Usage) -> bool:
+    """Say whether a chart is for a task, by the limits in its first sample."""
+    limited = not chart.limit or getattr(first, chart.limit) is not None
+    return limited and (not chart.unlimited or getattr(first, chart.unlimited) is None)
 
 
 def _steps(speed: Curve) -> Iterator[Line]:
@@ -125,14 +105,19 @@ def gpu_panels(facts: Facts) -> Iterator[Panel]:
     """Yield what every device did, and what of it each task had."""
     end = facts.end
     names = devices(facts)
-    for title, note, unit, value in _DEVICES:
-        lines = [(n, list(_of_device(facts.samples, uuid, value))) for uuid, n in names.items()]
+    for key, scale in _charts(GPU):
+        lines = [(n, _of_device(facts.samples, uuid, key, scale)) for uuid, n in names.items()]
         if known := _known(lines):
-            yield _panel(title, note, unit, known, list(names.values()), end)
+            yield _panel(scale, known, list(names.values()), end)
     tasks = [task.name for task in facts.plan.tasks]
-    shares = [(name, list(_of_task(facts.samples, name))) for name in tasks]
-    if known := _known(shares):
-        yield _panel("GPU memory by task", "GiB on all devices", "GiB", known, tasks, end)
+    for key, scale in _charts(GPU_SHARE):
+        shares = [(name, list(_of_task(facts.samples, name, key, scale))) for name in tasks]
+        if known := _known(shares):
+            yield _panel(scale, known, tasks, end)
+
+
+def _charts(metrics: Sequence[Metric]) -> list[tuple[str, Scale]]:
+    return [(metric.key, metric.chart) for metric in metrics if metric.chart]
 
 
 def no_gpus(facts: Facts) -> str:
@@ -151,20 +136,25 @@ def devices(facts: Facts) -> dict[str, str]:
 
 
 def _of_device(
-    samples: Sequence[Sample], uuid: str, value: Callable[[GpuUsage], Value]
+    samples: Sequence[Sample], uuid: str, key: str, scale: Scale
+) -> Sequence[tuple[float, Value]]:
+    return [
+        (sample.t, _over(getattr(gpu, key), scale.size))
+        for sample in samples
+        for gpu in sample.gpus
+        if gpu.uuid == uuid
+    ]
+
+
+def _of_task(
+    samples: Sequence[Sample], task: str, key: str, scale: Scale
 ) -> Iterator[tuple[float, Value]]:
+    """Yield the sum over all devices."""
     for sample in samples:
-        for gpu in sample.gpus:
-            if gpu.uuid == uuid:
-                yield sample.t, value(gpu)
-
-
-def _of_task(samples: Sequence[Sample], task: str) -> Iterator[tuple[float, Value]]:
-    for sample in samples:
-        held = [g.tasks[task].memory for g in sample.gpus if task in g.tasks]
-        known = [memory for memory in held if memory is not None]
+        shares = [getattr(g.tasks[task], key) for g in sample.gpus if task in g.tasks]
+        known = [share for share in shares if share is not None]
         if known:
-            yield sample.t, sum(known) / _GIB
+            yield sample.t, sum(known) / scale.size
 
 
 def _known(lines: Sequence[Line]) -> list[Line]:
@@ -172,9 +162,7 @@ def _known(lines: Sequence[Line]) -> list[Line]:
     return [(name, points) for name, points in lines if any(y is not None for _, y in points)]
 
 
-def _panel(
-    title: str, note: str, unit: str, lines: Sequence[Line], order: Sequence[str], end: float
-) -> Panel:
+def _panel(scale: Scale, lines: Sequence[Line], order: Sequence[str], end: float) -> Panel:
     place: Mapping[str, int] = {name: number for number, name in enumerate(order)}
     limit = min(POINTS, max(60, 6 * POINTS // len(lines)))
     data: list[dict[str, Any]] = []
@@ -189,11 +177,11 @@ def _panel(
                 "y": [short(value) for _, value in few],
                 "line": line(place[name]),
                 "connectgaps": False,
-                "hovertemplate": f"{escape(name)}: %{{y:.3~g}} {unit} at %{{x:.0f}} s"
+                "hovertemplate": f"{escape(name)}: %{{y:.3~g}} {scale.unit} at %{{x:.0f}} s"
                 "<extra></extra>",
             }
         )
-    suffix = " %" if unit == "%" else ""
+    suffix = " %" if scale.unit == "%" else ""
     shape = layout(
         HEIGHT,
         margin={"l": 8, "r": 10, "t": 8, "b": 28},
@@ -202,16 +190,10 @@ def _panel(
     )
     drawn = [name for name, _ in lines]
     quiet = not any(value for _, points in lines for _, value in points)
-    return Panel(title, note, drawn, {"height": HEIGHT, "data": data, "layout": shape}, quiet)
-
-
-def _percent(share: float | None) -> Value:
-    return None if share is None else 100 * share
+    return Panel(
+        scale.title, scale.note, drawn, {"height": HEIGHT, "data": data, "layout": shape}, quiet
+    )
 
 
 def _over(value: float | None, unit: float) -> Value:
     return None if value is None else value / unit
-
-
-def _both(one: float | None, two: float | None) -> Value:
-    return None if one is None or two is None else one + two

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import product
 from typing import Any
 
 import yaml
@@ -17,9 +17,7 @@ from emulator.wording import shown
 
 __all__ = ["Variant", "assignments", "parametrized", "unsettled", "variants", "written"]
 
-_CLOSES = {"[": "]", "{": "}", "(": ")"}
 _EXAMPLE = "For example: --vary restart.policy=never,on-failure"
-_QUOTE_IT = "Put a value with brackets, quotes or commas of its own in quotes."
 
 
 @dataclass(frozen=True)
@@ -116,49 +114,34 @@ def written(key: str, value: Any) -> str:  # noqa: ANN401  YAML
 
 
 def _values(text: str, what: str) -> list[str]:
+    """Split at the commas between values: a part that is not a whole value goes with the next."""
     values: list[str] = []
-    start = 0
-    for comma in chain(_commas(text, what), [len(text)]):
+    begun = ""
+    for part in text.split(","):
+        value = f"{begun}{part}".strip()
+        if value and not _is_whole(value):
+            begun = f"{begun}{part},"
+            continue
+        begun = ""
         if len(values) >= VARIANTS:
             raise UsageError(f"{what} has more than {VARIANTS:,} values.")
-        value = text[start:comma].strip()
         if not value:
             raise UsageError(f"{what} has an empty value.", "`null` means nothing, '\"\"' no text.")
         if value in values:
             raise UsageError(f"{what} has {value} twice.", "Each value is run once.")
         values.append(value)
-        start = comma + 1
+    if begun:
+        raise UsageError(
+            f"{what}: {shown(begun.removesuffix(',').strip())} is not a whole value.",
+            "Close its brackets and quotes; put a value with others of its own in quotes.",
+        )
     return values
 
 
-def _commas(text: str, what: str) -> Iterator[int]:
-    """Yield where the commas are that stand in no brackets and no quotes.
-
-    A quote opens only where a value begins, as in YAML: the one in `it's` is a letter.
-    """
-    closing: list[str] = []
-    quote = ""
-    begins = True
-    skip = False
-    for place, char in enumerate(text):
-        if skip:
-            skip = False
-        elif quote:
-            if char == "\\" and quote == '"':
-                skip = True
-            elif char == quote == "'" and text[place + 1 : place + 2] == "'":
-                skip = True  # '' is how YAML writes a quote in single quotes
-            elif char == quote:
-                quote = ""
-        elif char in "'\"" and begins:
-            quote = char
-        elif char in _CLOSES:
-            closing.append(_CLOSES[char])
-        elif char in _CLOSES.values():
-            if not closing or char != closing.pop():
-                raise UsageError(f"{what}: the {char} closes nothing.", _QUOTE_IT)
-        elif char == "," and not closing:
-            yield place
-        begins = not quote and (char in ",:[{" or (begins and char.isspace()))
-    if quote or closing:
-        raise UsageError(f"{what}: there is no closing {quote or closing[-1]}.", _QUOTE_IT)
+def _is_whole(value: str) -> bool:
+    try:
+        list(yaml.parse(value, Loader=yaml.SafeLoader))
+    except yaml.YAMLError:
+        return False
+    # YAML has no round brackets; a pattern may, and commas in them are its own.
+    return value[0] in "'\"" or value.count("(") == value.count(")")

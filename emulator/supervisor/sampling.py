@@ -18,7 +18,7 @@ from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.supervisor.events import Measured
 
 if TYPE_CHECKING:
-    from emulator.metrics.gpu_usage import GpuSampler
+    from emulator.metrics.gpu.sampler import GpuSampler
 
 __all__ = ["Sampling"]
 
@@ -120,7 +120,7 @@ class Sampling:
 
     def _of_gpus(self) -> Sequence[GpuUsage]:
         if self._gpus is None:
-            from emulator.metrics.gpu_usage import GpuSampler  # loads the driver's library
+            from emulator.metrics.gpu.sampler import GpuSampler  # loads the driver's library
 
             self._gpus = GpuSampler()
         pids = capable(self._engine, Measuring).pids
@@ -135,4 +135,4 @@ class Sampling:
             "driver": found.driver,
             "why_no_gpus": found.why_none,
         }
-        return {**told, "lacking": dict(self._gpus.lacking)} if found.gpus else told
+        return {**told, "lacking": dict(self._gpus.unavailable)} if found.gpus else told

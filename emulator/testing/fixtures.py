@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emulator.testing.timer import untimed
-
 if TYPE_CHECKING:
     from emulator.results import Result
     from emulator.testing.harness import Emulator
@@ -29,6 +27,8 @@ __all__ = [
     "emulator_image",
     "emulator_out",
     "memory_cluster",
+    "pytest_timeout_cancel_timer",
+    "pytest_timeout_set_timer",
     "run",
 ]
 
@@ -201,3 +201,35 @@ def memory_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryClus
     from emulator.testing.memory import MemoryCluster
 
     return MemoryCluster(request.node, settings_of(request.config), tmp_path / "runs")
+
+
+# --- A test's timeout stands still while it waits for its turn (hooks of pytest-timeout) ----------
+
+TIMER = pytest.StashKey[Any]()
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:  # noqa: ANN401  its own type
+    """Note how the timer was set, so that it can be set again."""
+    item.stash[TIMER] = settings
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
+    """Forget it: another try of the test sets its own."""
+    if TIMER in item.stash:
+        del item.stash[TIMER]
+
+
+@contextlib.contextmanager
+def untimed(item: pytest.Item) -> Iterator[None]:
+    """Stop the test's timer meanwhile; it starts anew afterwards."""
+    settings = item.stash.get(TIMER, None)
+    if settings is None:
+        yield
+        return
+    item.ihook.pytest_timeout_cancel_timer(item=item)
+    try:
+        yield
+    finally:
+        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from emulator.analysis.gate import GATE
-from emulator.baseline import machine_of, measured
+from emulator.analysis.regression import EXPECTATION
+from emulator.baseline import ThroughputReference, machine_of, measured
 from emulator.results import Result
 from emulator.scenario.variants import assignments
 from emulator.testing.wanted import Wanted
-from emulator.yardstick import Yardstick
 
 __all__ = ["reference_of", "store", "yardstick"]
 
@@ -29,7 +28,7 @@ def reference_of(wanted: Wanted) -> Wanted | None:
 
 def yardstick(
     wanted: Wanted, reference: Result | None, engine: str, *, storing: bool
-) -> Yardstick | None:
+) -> ThroughputReference | None:
     """Return what a run is held against; its reference is over by now.
 
     `storing`: the session stores baselines. Raises UsageError.
@@ -40,7 +39,7 @@ def yardstick(
     of_baseline = gate.of == "baseline"
     if of_baseline and storing:
         wanted.file()  # where there is none, that is said before it runs
-    held = Yardstick(
+    held = ThroughputReference(
         baseline=wanted.baseline(engine) if of_baseline else None,
         machine=machine_of(wanted.scenario),
         storing=storing and of_baseline,
@@ -48,7 +47,7 @@ def yardstick(
     return held if reference is None else _with_reference(held, reference)
 
 
-def _with_reference(held: Yardstick, reference: Result) -> Yardstick:
+def _with_reference(held: ThroughputReference, reference: Result) -> ThroughputReference:
     """Add the rate of a reference, unless it says nothing: then why."""
     rate, came = reference.steps_per_second, ""
     (outcome,) = (v for v in reference.verdicts if v.expectation == "outcome")
@@ -61,8 +60,8 @@ def _with_reference(held: Yardstick, reference: Result) -> Yardstick:
     )
 
 
-def store(result: Result, wanted: Wanted, held: Yardstick) -> None:
+def store(result: Result, wanted: Wanted, held: ThroughputReference) -> None:
     """Store what a run came to as the baseline, where its verdict says that it is."""
-    stored = any(v.expectation == GATE and v.status == "ok" for v in result.verdicts)
+    stored = any(v.expectation == EXPECTATION and v.status == "ok" for v in result.verdicts)
     if stored and held.storing and result.steps_per_second:
         wanted.store(measured(result.steps_per_second, held, result.summary["engine"]))

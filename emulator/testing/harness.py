@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -12,25 +12,25 @@ from typing import Any
 
 import pytest
 
+from emulator.baseline import ThroughputReference
 from emulator.broker import Broker, Capacity, Claim, Lease, Need, need_of
-from emulator.engines import AUTO, choose, names
-from emulator.errors import EmulatorError, EngineLost, EngineMissing
+from emulator.engines import AUTO, choose, engine_class, names
+from emulator.engines.requirements import machine_needs, needs
+from emulator.errors import EmulatorError, EngineLost, EngineMissing, InUse, Unsupported
 from emulator.leftovers import remove
 from emulator.plan import new_run_id
 from emulator.record.folder import Entry, Record
 from emulator.report.words import describe
 from emulator.results import Listener, Result, finished
 from emulator.run import make_ready, up
+from emulator.scenario.model import Scenario
 from emulator.scenario.variants import assignments
 from emulator.testing.gates import reference_of, store, yardstick
-from emulator.testing.lacking import skipping
-from emulator.testing.recovering import recover
 from emulator.testing.running import Running, RunningCluster
 from emulator.testing.settings import Settings
 from emulator.testing.wanted import Given, Sets, Wanted, assigned, read
-from emulator.yardstick import Yardstick
 
-__all__ = ["Emulator", "Ran"]
+__all__ = ["Emulator", "Ran", "recover", "skipping", "sweep"]
 
 log = logging.getLogger("emulator")
 
@@ -134,7 +134,7 @@ class Emulator:
         """Return this test's runs as their folders have them by now."""
         return [
             Ran(
-                finished(Record(told.folder)),
+                told.running.finished or finished(Record(told.folder)),
                 told.wanted.command(told.engine),
                 kept=self.settings.keep and not told.removed,
             )
@@ -243,7 +243,7 @@ class Emulator:
         wanted: Wanted,
         lease: Lease,
         engine_name: str,
-        held_against: Yardstick | None,
+        held_against: ThroughputReference | None,
         *,
         reference: bool = False,
     ) -> _Told:
@@ -292,3 +292,49 @@ class Emulator:
 
 def _seeded(seed: int | None) -> list[str]:
     return [] if seed is None else [f"seed={seed}"]
+
+
+@contextlib.contextmanager
+def skipping(scenarios: Iterable[Scenario], required: frozenset[str]) -> Iterator[None]:
+    """Skip the test where the engine, or something else that its scenarios take, is not there.
+
+    It fails where any of that is `required`.
+    """
+    __tracebackhide__ = True
+    try:
+        yield
+    except EngineMissing as error:
+        asked = {capability for scenario in scenarios for _, capability in needs(scenario)}
+        lacks = machine_needs(engine_class(error.engine), asked)
+        raise _lacking(str(error), lacks & required) from None
+    except Unsupported as error:
+        raise _lacking(str(error), error.lacks & required) from None
+
+
+def _lacking(said: str, required: frozenset[str]) -> BaseException:
+    if required:
+        what = ",".join(sorted(required))
+        return pytest.fail.Exception(f"--emulator-require {what}, but: {said}", pytrace=False)
+    return pytest.skip.Exception(said)
+
+
+# --- What killed tests have left ----------------------------------------------------------------
+
+
+def sweep() -> None:
+    """Remove what every test has left whose process was killed."""
+    try:
+        Broker().recover_dead(recover)
+    except EmulatorError as error:
+        log.warning("what killed tests have left is not removed: %s", error)
+
+
+def recover(claim: Claim) -> None:
+    """Remove what is left of the runs of a claim, unless somebody took them over."""
+    for run in claim.runs:
+        try:
+            remove(run.run_id, run.engine, run.folder)
+        except InUse:
+            log.info("%s is left alone: an emulator is at work on it", run.run_id)
+        except EmulatorError as error:  # to be found by `emulate clean`, once its engine is well
+            log.warning("what %s has left is not removed: %s", run.run_id, error)

@@ -22,10 +22,11 @@ from emulator.testing.fixtures import (
     emulator_image,
     emulator_out,
     memory_cluster,
+    pytest_timeout_cancel_timer,
+    pytest_timeout_set_timer,
     run,
     settings_of,
 )
-from emulator.testing.timer import pytest_timeout_cancel_timer, pytest_timeout_set_timer
 
 if TYPE_CHECKING:
     from emulator.testing.collect import ScenarioFile
@@ -205,13 +206,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove what tests have left whose run went wrong, or whose xdist worker was killed."""
     if not hasattr(session.config, "workerinput") and _is_any_claim():
-        from emulator.testing.recovering import sweep
+        from emulator.testing.harness import sweep
 
         sweep()
 
 
 def _is_any_claim() -> bool:
     """Say whether the broker has any claim, without the imports that reading one takes."""
-    from platformdirs import user_cache_path
+    from emulator.files import cache_dir
 
-    return any((user_cache_path("emulator") / "broker").glob("*/*.json"))
+    return any(cache_dir("broker").glob("*/*.json"))

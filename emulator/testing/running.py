@@ -41,6 +41,11 @@ class Running:
         self._started = False
 
     @property
+    def finished(self) -> Result | None:
+        """What came of it; None while it runs, and where it could not be run to its end."""
+        return self._result
+
+    @property
     def over(self) -> bool:
         """Whether it has ended, and all that it made is removed."""
         return self._over.is_set()

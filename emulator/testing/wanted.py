@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.baseline import Baselines, baseline_key
+from emulator.baseline import Baseline, BaselineFile, baseline_key
 from emulator.bundled import scenario_path
 from emulator.errors import UsageError
 from emulator.scenario.model import Scenario
 from emulator.scenario.reading import parse, scenario_text
 from emulator.scenario.variants import assignments
-from emulator.yardstick import Stored
 
 __all__ = ["Given", "Sets", "Wanted", "assigned", "read"]
 
@@ -56,16 +55,16 @@ class Wanted:
         """Its name in tables."""
         return " ".join(self.chosen)
 
-    def baseline(self, engine: str) -> Stored | None:
+    def baseline(self, engine: str) -> Baseline | None:
         """Return what is stored of it, if anything is. Raises UsageError."""
         if self.path is None:
             return None
-        return Baselines.beside(self.path).get(self._key(self.path, engine))
+        return BaselineFile.beside(self.path).get(self._key(self.path, engine))
 
-    def store(self, came: Stored) -> None:
+    def store(self, came: Baseline) -> None:
         """Store what it came to, beside its file. Raises UsageError."""
         path = self.file()
-        Baselines.beside(path).put(self._key(path, came.engine), came)
+        BaselineFile.beside(path).put(self._key(path, came.engine), came)
 
     def file(self) -> Path:
         """Return where it stands; raises UsageError where that is a test."""

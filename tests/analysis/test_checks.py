@@ -12,11 +12,11 @@ import pytest
 from emulator.analysis import checks
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
 from emulator.analysis.checks import EXIT_CODES, Status, Verdict, judge, overall, summary
-from emulator.analysis.gate import Against
+from emulator.analysis.regression import Comparison
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
+from emulator.baseline import ThroughputReference
 from emulator.metrics.samples import Sample, Usage
 from emulator.scenario.model import Expectations
-from emulator.yardstick import Yardstick
 from tests.histories import began_again, ended, history, phase, step
 
 RAN = Analysis(
@@ -177,7 +177,7 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         "steps_exactly_once": True,
     }
     assert everything.keys() == Expectations.model_fields.keys()
-    held = Against(Yardstick(machine="m", reference=10.0, reference_run="r"))
+    held = Comparison(ThroughputReference(machine="m", reference=10.0, reference_run="r"))
     found = judge(Expectations.model_validate(everything), RAN, HISTORY, held)
     judged = {verdict.expectation.partition(".")[0] for verdict in found}
     assert judged == everything.keys() | {"faults"}
@@ -204,7 +204,7 @@ def test_a_share_of_another_rate_is_judged(
     reference: float, outcome: str, verdict: tuple[Status, str]
 ) -> None:
     expect = Expectations.model_validate({"throughput": {"at_least": 0.9, "of": "reference"}})
-    held = Against(Yardstick(machine="m", reference=reference))
+    held = Comparison(ThroughputReference(machine="m", reference=reference))
     *_, found = judge(expect, replace(RAN, outcome=outcome), HISTORY, held)
     assert (found.expectation, found.wanted) == (
         "throughput.at_least",

@@ -13,10 +13,11 @@ from rich.console import Console
 
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.checks import Verdict
-from emulator.analysis.comparison import Row, as_data, differences, rows
+from emulator.analysis.comparison import Row, differences, rows
+from emulator.analysis.figures import as_data
 from emulator.analysis.throughput import Rate, Throughput
 from emulator.plan import Plan, Site, make_plan
-from emulator.report.comparison import print_comparison
+from emulator.report.run_tables import print_comparison
 from emulator.scenario.reading import parse
 
 TEXT = """\

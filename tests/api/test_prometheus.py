@@ -17,7 +17,8 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from emulator.analysis.live import Live
-from emulator.api.prometheus import GPU, STATES, USAGE, Page, collect
+from emulator.api.prometheus import STATES, Page, collect
+from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage, to_json
 from emulator.plan import make_plan
 from emulator.record.folder import Entry
@@ -36,6 +37,7 @@ from tests.histories import (
     history,
     job,
     restart,
+    step,
 )
 
 DASHBOARD = ROOT / "emulator" / "report" / "grafana.json"
@@ -156,10 +158,13 @@ def test_counters_of_usage_begin_anew_and_others_go_on() -> None:
 
 def test_every_state_and_all_of_a_sample_are_there() -> None:
     assert set(STATES) == set(get_args(state.State))
-    limits = {key for _, _, key in USAGE}
-    assert limits == {field.name for field in fields(Usage)}
-    about = {"index", "uuid", "name", "tasks"}
-    assert {key for _, _, key, _ in GPU} | about == {field.name for field in fields(GpuUsage)}
+    for kind, metrics, not_measured in (
+        (Usage, USAGE, set()),
+        (GpuUsage, GPU, {"index", "uuid", "name", "tasks"}),
+        (GpuShare, GPU_SHARE, set()),
+    ):
+        exported = {metric.key for metric in metrics if metric.prometheus}
+        assert exported | not_measured == {field.name for field in fields(kind)}
 
 
 def test_names_follow_the_rules() -> None:
@@ -175,6 +180,18 @@ def test_names_follow_the_rules() -> None:
         for sample in family.samples:
             assert "run" in sample.labels
             assert ("task" in sample.labels) == family.name.startswith("emulator_task_")
+
+
+def test_large_whole_numbers_are_the_nearest_floats() -> None:
+    run = live([*UP, step(3, "worker-0", 2**63 - 1), step(4, "worker-0", 2**63)])
+    used = Usage(1.0, memory=2**63 - 1, received=2**63, memory_limit=2**64)
+    run.sample(Sample(5.0, BEGAN + 5, {"worker-0": used}))
+    found = values(page(run))
+    assert found["emulator_task_step"] == {"task=worker-0": 2.0**63}
+    assert found["emulator_job_step"] == {"": 2.0**63}
+    assert found["emulator_task_memory_bytes"] == {"task=worker-0": 2.0**63}
+    assert found["emulator_task_network_receive_bytes_total"] == {"task=worker-0": 2.0**63}
+    assert found["emulator_task_memory_limit_bytes"] == {"task=worker-0": 2.0**64}
 
 
 # --- From a record --------------------------------------------------------------------------------

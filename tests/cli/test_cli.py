@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emulator.baseline import Baselines, machine
+from emulator.baseline import Baseline, BaselineFile, machine
 from emulator.cli import setting_up
 from emulator.engines.docker import DockerEngine
 from emulator.task_limits import of_machine
-from emulator.yardstick import Stored
 from tests.conftest import Emulate, own
 from tests.engines.docker.listeners import instead_of_docker
 
@@ -295,10 +294,10 @@ GATE = "expect: {throughput: {at_least: 0.9, of: baseline}}\n"
 
 def store(tmp_path: Path, key: str, rate: float) -> Path:
     path = tmp_path / "baselines.json"
-    stored = Stored(
+    stored = Baseline(
         steps_per_second=rate, engine="process", machine=machine(), measured="2026-11-20"
     )
-    Baselines(path).put(key, stored)
+    BaselineFile(path).put(key, stored)
     return path
 
 

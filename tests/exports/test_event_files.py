@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from emulator.exports.event_files import JOB, Moment, moments, write_event_file
-from emulator.metrics.samples import GpuShare, GpuUsage, Sample
+from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from tests.exports.runs import DURATION, a_history, a_plan, some_samples
 from tests.histories import BEGAN, history, step
 
@@ -128,6 +128,33 @@ def test_no_value_that_a_program_prints_can_break_it(told: object, tmp_path: Pat
         write_event_file(tmp_path / f"{run}.tfevents", of_run, BEGAN)
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, 1 - 2**63, 2**63, -(2**63)])
+def test_a_step_that_64_bits_hold_is_stored_whole_and_a_larger_one_left_out(
+    number: int, tmp_path: Path
+) -> None:
+    path, told = tmp_path / "w.tfevents", [step(1, "worker-0", number, loss=1.0)]
+    usage = Sample(1.0, 2.0, {"worker-0": Usage(1.0, memory=2**63)})
+    found = moments(a_plan(), history(told), [usage], 1)["worker-0"]
+    write_event_file(path, found, BEGAN)
+    stored = [event for event in events(path) if event.HasField("summary")]
+    losses = [e.step for e in stored if e.summary.value[0].tag == "training/loss"]
+    assert losses == ([number] if abs(number) < 2**63 else [])
+    (memory,) = [v for e in stored for v in e.summary.value if v.tag == "usage/memory_bytes"]
+    assert memory.tensor.float_val[0] == 2.0**63
+
+
+def events(path: Path) -> list[Any]:
+    """Read an event file without TensorBoard's loaders, which may drop what they read."""
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    found, content = [], path.read_bytes()
+    while content:  # TFRecord: the length, its checksum, the record, its checksum
+        length = int.from_bytes(content[:8], "little")
+        found.append(Event.FromString(content[12 : 12 + length]))
+        content = content[16 + length :]
+    return found
+
+
 def test_no_name_that_a_program_gives_a_number_can_break_it(tmp_path: Path) -> None:
     told = history([step(1, "worker-0", 1, **{"a\ud800": 1.5, "": 2})])
     found = moments(a_plan(), told, [], 1)["worker-0"]
@@ -212,7 +239,7 @@ def test_tensorboard_shows_every_number(logdir: Path, found: dict[str, list[Mome
     with a_tensorboard(logdir, *once) as tensorboard:
         assert shown(tensorboard) == approximately(expected(found))
         about = tensorboard.get("/tags").json()["worker-0"]["usage/cpu_cores"]["description"]
-        assert about == "<p>cores, since the sample before</p>"
+        assert about == "<p>cores, used since the sample before</p>"
 
 
 def test_so_does_its_fast_data_server(logdir: Path, found: dict[str, list[Moment]]) -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.exports.files import write_csv, write_parquet
+from emulator.exports.export import write_csv, write_parquet
 from emulator.exports.tables import Cell, Column, Table, tables
+from emulator.metrics.samples import Sample, Usage
 from tests.exports.runs import some_samples
 from tests.histories import history, step
 
@@ -92,3 +94,24 @@ def test_parquet_says_types_units_and_which_run(tmp_path: Path) -> None:
     assert (stored[b"run_id"], stored[b"scenario"]) == (b"run-1", b"test")
     units = {column["name"]: column.get("unit") for column in json.loads(stored[b"columns"])}
     assert units["received_per_second"] == "bytes/s"
+
+
+@pytest.mark.parametrize(("received", "cell"), [(2**63 - 1, 2**63 - 1), (2**63, None)])
+def test_of_what_is_measured_a_whole_number_that_64_bits_do_not_hold_is_left_out(
+    received: int, cell: int | None
+) -> None:
+    sample = Sample(1.0, 2.0, {"worker-0": Usage(1.0, received=received)})
+    table = next(t for t in tables([], [sample], []) if t.name == "samples")
+    place = [column.name for column in table.columns].index("received")
+    assert table.rows[0][place] == cell
+    check(table)
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, -(2**63), -(2**63) - 1])
+def test_the_step_of_a_program_is_whole_in_both_files(number: int) -> None:
+    table = tables(history([step(1, "worker-0", number)]), [], [])[0]
+    fits = -(2**63) <= number < 2**63
+    place = [column.name for column in table.columns].index("step")
+    assert table.columns[place].type == ("int" if fits else "text")
+    assert table.rows[0][place] == (number if fits else str(number))
+    check(table)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import UsageError
-from emulator.exports.places import claim, claim_file, saying
+from emulator.exports.places import claim, claim_file, writing
 
 ABOUT = {"run_id": "run-1"}
 
@@ -94,5 +94,5 @@ def test_what_the_disk_says_is_a_sentence(tmp_path: Path) -> None:
         claim(tmp_path / "file", "csv", ["a.csv"], ABOUT)
     with pytest.raises(UsageError, match=r"Can't write .*: File name too long"):
         claim(tmp_path / ("x" * 300), "csv", ["a.csv"], ABOUT)
-    with pytest.raises(UsageError, match=r"Can't write .*: Is a directory"), saying(tmp_path):
+    with pytest.raises(UsageError, match=r"Can't write .*: Is a directory"), writing(tmp_path):
         tmp_path.open("w")

@@ -143,7 +143,7 @@ def test_faults_are_what_the_analysis_says(found: dict[str, Table]) -> None:
 
 
 def test_every_column_that_has_a_unit_says_it(found: dict[str, Table]) -> None:
-    assert Column("power", "float", "W") in found["gpus"].columns
+    assert Column("power", "float", "W", "what it draws") in found["gpus"].columns
     plain = {"count", "processes", "exit_code", "loss", "index", "n", "step", "xid", "ecc_errors"}
     for name in ("samples", "gpus", "gpu_tasks", "faults"):
         numbers = [c for c in found[name].columns if c.type in ("int", "float")]

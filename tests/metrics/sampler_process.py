@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from emulator.metrics.gpu import devices
-from emulator.metrics.gpu_usage import GpuSampler
+from emulator.metrics.gpu.sampler import GpuSampler
 
 
 def main() -> None:
@@ -25,11 +25,11 @@ def main() -> None:
         match asked["do"]:
             case "open":
                 sampler = GpuSampler(now=lambda: clock["now"])
-                answer = {"why_none": sampler.why_none, "lacking": sampler.lacking}
+                answer = {"why_none": sampler.found.why_none, "lacking": sampler.unavailable}
             case "sample":
                 assert sampler is not None
                 used = [asdict(gpu) for gpu in sampler.sample(asked["pids"])]
-                answer = {"gpus": used, "lacking": sampler.lacking}
+                answer = {"gpus": used, "lacking": sampler.unavailable}
             case "devices":
                 found = devices()
                 answer = {**asdict(found), "ids": found.ids}

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.engines.base import Engine, Inbox, Measuring, capable
 from emulator.engines.process import ProcessEngine
-from emulator.metrics.gpu_device import shares
+from emulator.metrics.gpu.device import shares
 from emulator.metrics.samples import GpuShare
 from emulator.plan import make_plan, new_run_id
 from emulator.scenario.model import Program, Role, Scenario
@@ -207,14 +207,22 @@ def test_doctor_shows_a_sample_of_each_device(
     done = emulate("doctor", "--json", env=environment(library, state))
     findings = [(f["what"], f["status"], f["found"]) for f in done.json if f["what"][:3] == "GPU"]
     assert findings == [
-        ("GPU 0", "ok", "NVIDIA A100, 40.0 GiB, driver 580.65.06; in MIG mode, 100 W, 40 degrees"),
-        ("GPU 0: MIG-a", "ok", "NVIDIA A100 MIG 3g.20gb, 20.0 GiB, driver 580.65.06; 4.0 GiB used"),
-        ("GPU 0: MIG-b", "ok", "NVIDIA A100 MIG 2g.10gb, 10.0 GiB, driver 580.65.06; 3.0 GiB used"),
+        ("GPU 0", "ok", "NVIDIA A100, 40.0 GiB, driver 580.65.06; in MIG mode, 100 W, 40 °C"),
+        (
+            "GPU 0: MIG-a",
+            "ok",
+            "NVIDIA A100 MIG 3g.20gb, 20.0 GiB, driver 580.65.06; 4.0 GiB of 20.0 GiB",
+        ),
+        (
+            "GPU 0: MIG-b",
+            "ok",
+            "NVIDIA A100 MIG 2g.10gb, 10.0 GiB, driver 580.65.06; 3.0 GiB of 10.0 GiB",
+        ),
         ("GPU 1", "warning", "the device is lost: it no longer answers the driver"),
         (
             "GPU 2",
             "ok",
-            "NVIDIA H100, 80.0 GiB, driver 580.65.06; 93% busy, 10.0 GiB used, 212 W, 61 degrees",
+            "NVIDIA H100, 80.0 GiB, driver 580.65.06; 93% busy, 10.0 GiB of 80.0 GiB, 212 W, 61 °C",
         ),
         ("GPU 3", "warning", "the driver can't open it (GPU is lost)"),
         ("GPU columns", "warning", "never told: ecc_errors, Not Supported (GPU 2)"),

@@ -16,9 +16,9 @@ from emulator.metrics.samples import (
     Sample,
     Usage,
     from_json,
+    halved,
     rates,
     series,
-    thinned,
     to_json,
 )
 
@@ -93,7 +93,7 @@ def test_thinning_keeps_totals_peaks_and_order(steps: list[int], times: int) -> 
         )
     kept = samples
     for _ in range(times):
-        kept = thinned(kept)
+        kept = halved(kept)
     assert kept[-1].tasks["w"].cpu == samples[-1].tasks["w"].cpu
     assert max(s.tasks["w"].memory or 0 for s in kept) == max(steps)
     assert all(one.t < two.t for one, two in pairwise(kept))
@@ -108,7 +108,7 @@ def test_thinning_keeps_totals_peaks_and_order(steps: list[int], times: int) -> 
 def test_thinning_averages_a_gpu_and_keeps_its_errors() -> None:
     one = GpuUsage(0, "GPU-a", utilisation=0.2, memory=5, power=100.0, xid=79)
     two = GpuUsage(0, "GPU-a", utilisation=0.6, memory=3, power=None, tasks={"w": GpuShare(1)})
-    (kept,) = thinned([Sample(1, 1, {}, [one]), Sample(2, 2, {}, [two])])
+    (kept,) = halved([Sample(1, 1, {}, [one]), Sample(2, 2, {}, [two])])
     (gpu,) = kept.gpus
     assert gpu.utilisation == pytest.approx(0.4)
     assert (gpu.memory, gpu.xid, gpu.tasks) == (5, 79, {"w": GpuShare(1)})
@@ -119,7 +119,7 @@ def test_thinning_keeps_the_peak_of_a_gpu_that_was_left_and_that_it_was_lost() -
     empty, lost = GpuUsage(0, "GPU-a", memory=0), GpuUsage(0, "GPU-a", lost=True)
 
     def kept(one: GpuUsage, two: GpuUsage) -> GpuUsage:
-        ((gpu,),) = (s.gpus for s in thinned([Sample(1, 1, {}, [one]), Sample(2, 2, {}, [two])]))
+        ((gpu,),) = (s.gpus for s in halved([Sample(1, 1, {}, [one]), Sample(2, 2, {}, [two])]))
         return gpu
 
     assert (kept(full, empty).memory, kept(full, empty).utilisation) == (5, 0.5)
@@ -130,7 +130,7 @@ def test_thinning_keeps_the_peak_of_a_gpu_that_was_left_and_that_it_was_lost() -
 
 
 def test_a_task_that_left_between_two_moments_is_kept() -> None:
-    (kept,) = thinned([Sample(1, 1, {"w": Usage(3.0)}), Sample(2, 2, {})])
+    (kept,) = halved([Sample(1, 1, {"w": Usage(3.0)}), Sample(2, 2, {})])
     assert kept.tasks == {"w": Usage(3.0)}
 
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 from emulator.engines.memory import Script
 from emulator.record.folder import Record
 from emulator.report.files import write, write_comparison
-from emulator.whatif import compare
+from emulator.whatif import compare, judge_all
 from tests.conftest import BROWSER_PATIENCE, Emulate
 from tests.report.runs import a_run, told_step
 
@@ -348,8 +348,8 @@ def test_failed_and_crashed_runs_have_pages_too(tmp_path: Path, open_: Open) -> 
 def test_runs_over_each_other(finished: Record, tmp_path: Path, open_: Open, look: str) -> None:
     steps = Script(lines=[(n, told_step(n)) for n in range(1, 20)], exits_at=25.0)
     other = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": steps})
-    records = [finished, other]
-    path = write_comparison(compare(records), records, tmp_path / "compared.html")
+    judged = judge_all([finished, other])
+    path = write_comparison(compare(judged), judged, tmp_path / "compared.html")
     page = open_(path, **LOOKS[look])
     assert page.locator("[data-chart=curves] .scatterlayer .trace").count() == 2
     assert page.locator("#runs tbody tr").count() == 2

@@ -97,7 +97,7 @@ def test_gpus_have_a_column_and_a_line_each() -> None:
     lines = shown(usage(of(started(2)), [one, two, bad]))
     assert lines[1].split()[-1] == "GPU"
     assert lines[2].endswith("2: 40% 2.0 GiB")
-    assert lines[-3] == "GPU 0 H200  93%  100 MiB of 200 MiB  212 W  61 °C"
+    assert lines[-3] == "GPU 0 H200  93% busy  100 MiB of 200 MiB  212 W  61 °C"
     assert lines[-2] == "GPU 1 H200  lost: it no longer answers"
     assert lines[-1] == "GPU 2 H200  3 ECC errors  Xid 79"
 

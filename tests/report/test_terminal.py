@@ -14,7 +14,7 @@ from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
 from emulator.analysis.checks import summary
 from emulator.analysis.listing import Listed
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
-from emulator.report.listing import print_listing
+from emulator.report.run_tables import print_listing
 from emulator.report.terminal import print_plan, print_result, print_summary
 from emulator.results import Result
 from emulator.supervisor.events import JobEnd

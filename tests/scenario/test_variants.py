@@ -43,6 +43,8 @@ def test_the_label_is_what_was_set() -> None:
         ("a=b,c=d", ["a=b", "c=d"]),
         ("repo:1,repo:2", ["repo:1", "repo:2"]),
         ("worker-[01],worker-*", ["worker-[01]", "worker-*"]),
+        (r"step (\d+,\d),x", [r"step (\d+,\d)", "x"]),
+        ("'a)',b", ["'a)'", "b"]),
     ],
 )
 def test_values_are_split_at_commas_outside_brackets_and_quotes(
@@ -62,10 +64,13 @@ def test_values_are_split_at_commas_outside_brackets_and_quotes(
         (["a=1, "], "--vary a=1,  has an empty value."),
         (["a=1,2, 1"], "--vary a=1,2, 1 has 1 twice."),
         (["a=1,2", "b=3", "a=4"], "--vary a=4: a is varied twice."),
-        (["a={step: 1,{step: 2}"], "--vary a={step: 1,{step: 2}: there is no closing }."),
-        (["a={step: 1]"], "--vary a={step: 1]: the ] closes nothing."),
-        (["a=1),2"], "--vary a=1),2: the ) closes nothing."),
-        (["a='1,2"], "--vary a='1,2: there is no closing '."),
+        (
+            ["a={step: 1,{step: 2}"],
+            "--vary a={step: 1,{step: 2}: {step: 1,{step: 2} is not a whole value.",
+        ),
+        (["a={step: 1]"], "--vary a={step: 1]: {step: 1] is not a whole value."),
+        (["a=1),2"], "--vary a=1),2: 1),2 is not a whole value."),
+        (["a='1,2"], "--vary a='1,2: '1,2 is not a whole value."),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(varied: list[str], why: str) -> None:

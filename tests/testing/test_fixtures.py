@@ -357,7 +357,7 @@ def test_a_session_of_xdist_without_a_claim_imports_nothing_heavy_at_its_end(
 
         def pytest_unconfigure(config):
             if not hasattr(config, "workerinput"):
-                print("swept" if "emulator.testing.recovering" in sys.modules else "did not sweep")
+                print("swept" if "emulator.testing.harness" in sys.modules else "did not sweep")
         """
     )
     tests = pytester.makepyfile("def test_it():\n    pass\n")

@@ -15,9 +15,9 @@ from typing import IO, Any
 
 from docker.utils.build import PatternMatcher
 from filelock import FileLock, Timeout
-from platformdirs import user_cache_path
 
 from emulator import signals
+from emulator.files import cache_dir
 from emulator.errors import UsageError
 from emulator.inputs import text_of
 from emulator.limits import CONTEXT_BYTES, CONTEXT_FILES, DOCKERFILE_BYTES
@@ -136,7 +136,7 @@ def _tidy_if_last(lock: IO[str], tidy: Callable[[], None]) -> None:
 
 
 def _folder() -> Path:
-    folder = user_cache_path("emulator") / "locks"
+    folder = cache_dir("locks")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

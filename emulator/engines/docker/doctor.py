@@ -14,7 +14,7 @@ from emulator.engines.base import Finding, Status
 from emulator.engines.docker.connection import ANSWERS_WITHIN, connect, translate_errors
 from emulator.engines.docker.images import KINDS, BuildOptions, Images, recipe_tag
 from emulator.errors import EmulatorError
-from emulator.room import FOR_IMAGES
+from emulator.files import FOR_IMAGES
 from emulator.units import format_size
 
 __all__ = ["examine"]

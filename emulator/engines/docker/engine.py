@@ -48,11 +48,11 @@ from emulator.engines.docker.requests import (
 )
 from emulator.engines.docker.usage import ContainerUsage
 from emulator.errors import EngineError, ImageError
+from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
-from emulator.room import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.scenario import faults
 from emulator.scenario.model import Scenario
 from emulator.task_limits import of_machine

@@ -28,7 +28,6 @@ from typing import Any
 
 import psutil
 from filelock import FileLock, Timeout
-from platformdirs import user_cache_path
 
 from emulator import program
 from emulator.broker import Capacity
@@ -37,6 +36,7 @@ from emulator.engines.lines import split_lines
 from emulator.engines.process import doctor, keeper
 from emulator.engines.process.table import KEEPER, Owned, labelled, owned
 from emulator.errors import EngineError, EngineLost
+from emulator.files import cache_dir
 from emulator.metrics.processes import Sessions
 from emulator.metrics.samples import Usage
 from emulator.plan import Plan, Site, Task
@@ -239,7 +239,7 @@ class ProcessEngine:
         """Reserve a port that no other run holds and no other program listens on."""
         if task in self._ports:
             return self._ports[task]
-        folder = user_cache_path("emulator") / "ports"
+        folder = cache_dir("ports")
         folder.mkdir(parents=True, exist_ok=True)
         for port in PORTS:
             lock = FileLock(folder / f"{port}.lock", thread_local=False)

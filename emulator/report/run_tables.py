@@ -1,8 +1,9 @@
-"""Runs side by side on the terminal."""
+"""Many runs on the terminal: side by side with their differences, or one a line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,9 +12,10 @@ from rich.table import Table
 
 from emulator.analysis.comparison import COMPARED, COUNTED, MEASURED, Row, called, cell, written
 from emulator.analysis.figures import FIGURES
+from emulator.analysis.listing import LISTED, Listed
 from emulator.report.terminal import STATUS_COLOURS
 
-__all__ = ["print_comparison"]
+__all__ = ["print_comparison", "print_listing"]
 
 _NUMBERS = 88
 """Characters that the numbers take at least; a name for which too few are left goes above."""
@@ -66,3 +68,27 @@ def _cells(row: Row, reference: Row) -> Iterator[str]:
     yield f"[{colour}]{row.verdict}[/{colour}]"
     for key in COMPARED:
         yield cell(row, reference, key)
+
+
+# --- One a line ---
+
+_OF_A_RUN = ("run", "scenario", "when", "outcome", "verdict")
+_LISTED = (*_OF_A_RUN, *(FIGURES[key].column for key in LISTED))
+
+
+def print_listing(rows: Sequence[Listed], console: Console) -> None:
+    """Print runs, in the order given; times are the machine's own."""
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in _LISTED:
+        shown.add_column(name, overflow="fold", no_wrap=name != "scenario")
+    for row in rows:
+        colour = STATUS_COLOURS.get(row.verdict or "", "default")
+        shown.add_row(
+            escape(row.run_id),
+            escape(f"{row.scenario} {row.variant}".strip()),
+            "" if row.began is None else f"{datetime.fromtimestamp(row.began):%m-%d %H:%M}",
+            row.outcome,
+            f"[{colour}]{row.verdict}[/{colour}]" if row.verdict else "",
+            *(FIGURES[key].text(row.figures.get(key), "") for key in LISTED),
+        )
+    console.print(shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emulator.room import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
+from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 
 GIB = 2**30
 RUNS, DOCKER = Path("/runs/r"), Path("/var/lib/docker")

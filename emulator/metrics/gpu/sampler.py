@@ -1,7 +1,6 @@
 """What each GPU does, and which part of it each task has.
 
-NVML knows processes by their pid on this machine. The engine says which pids are whose; the rest
-is a join.
+NVML knows processes by their pid on this machine; the engine knows which pids belong to which task.
 """
 
 from __future__ import annotations
@@ -10,30 +9,30 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Self
 
-from emulator.metrics.gpu import Gpus, survey
-from emulator.metrics.gpu_device import Device
-from emulator.metrics.nvml import Nvml, Refused
-from emulator.metrics.samples import GpuUsage
+from emulator.metrics.catalog import GpuUsage
+from emulator.metrics.gpu.device import Device
+from emulator.metrics.gpu.inventory import GpuInventory, survey
+from emulator.metrics.gpu.nvml import Nvml, NvmlError
 
 __all__ = ["GpuSampler"]
 
 
 class GpuSampler:
-    """Samples every GPU of this machine; without a driver it gives nothing and says why.
+    """Samples every GPU of this machine; without a driver, `found.why_none` says why there is none.
 
-    Open one for a run: opening it takes a first sample, because a driver averages over the time
-    since it was last asked. To be used from one thread at a time.
+    Open one for a run: opening takes a first sample, because a driver averages over the time since
+    the last call. Use it from one thread at a time.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.found = Gpus()
+        self.found = GpuInventory()
         """The GPUs as they were at the start."""
         self._nvml: Nvml | None = None
         self._devices: list[Device] = []
         try:
             self._nvml = Nvml()
-        except Refused as refused:
-            self.found = Gpus(why_none=refused.why)
+        except NvmlError as error:
+            self.found = GpuInventory(why_none=error.why)
             return
         self.found, handles = survey(self._nvml)
         whole: dict[str, Device] = {}
@@ -46,16 +45,11 @@ class GpuSampler:
             device.forget()
 
     @property
-    def why_none(self) -> str:
-        """Why there are no GPUs to sample; empty where there are."""
-        return self.found.why_none
-
-    @property
-    def lacking(self) -> Mapping[str, str]:
-        """The columns that no sample has had so far, each with the reason and the devices."""
+    def unavailable(self) -> Mapping[str, str]:
+        """The columns that no sample has had yet, each with the reason and the devices."""
         reasons: dict[str, dict[str, list[str]]] = {}
         for device in self._devices:
-            for column, why in device.lacking.items() if not device.lost else ():
+            for column, why in device.unavailable.items() if not device.lost else ():
                 where = reasons.setdefault(column, {}).setdefault(why, [])
                 if str(device.gpu.index) not in where:
                     where.append(str(device.gpu.index))
@@ -74,7 +68,7 @@ class GpuSampler:
         return [device.sample(owners) for device in self._devices]
 
     def close(self) -> None:
-        """Let go of the driver; what is sampled afterwards is nothing."""
+        """Release the driver; later samples are empty."""
         for device in self._devices:
             device.close()
         self._devices.clear()

@@ -1,0 +1,100 @@
+"""Files on this machine: written whole or not at all, errors as sentences, room on disks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from platformdirs import user_cache_path
+
+from emulator.errors import EmulatorError
+from emulator.units import format_size
+
+__all__ = [
+    "FOR_IMAGES",
+    "FOR_RUNS",
+    "MAKE_ROOM",
+    "Disk",
+    "atomic_write",
+    "cache_dir",
+    "disk",
+    "os_errors",
+    "shortages",
+]
+
+MAKE_ROOM = "Make room, or choose another place."
+
+FOR_RUNS = 2 * 2**30
+"""Bytes that should be free for a run: logs, samples, checkpoints, what containers write."""
+FOR_IMAGES = 10 * 2**30
+"""Bytes for the CPU image, its base and the builder's stages, with some to spare."""
+
+
+def cache_dir(*parts: str) -> Path:
+    """Return a folder in this user's cache (`~/.cache/emulator` on Linux); it may not exist yet."""
+    return user_cache_path("emulator").joinpath(*parts)
+
+
+def atomic_write(path: Path, content: str | bytes, *, many_writers: bool = False) -> None:
+    """Write a file whole or not at all; text in UTF-8. Raises OSError.
+
+    The new file is beside it, as `<stem>.partial`, until it is complete. With `many_writers` it has
+    a unique name: several processes may write at the same time, and the last one replaces the file.
+    """
+    unique = path.with_name(f"{path.name}.{uuid4().hex[:8]}.partial")
+    partial = unique if many_writers else path.with_suffix(".partial")
+    try:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def os_errors(kind: type[EmulatorError], what: str, hint: str = "") -> Iterator[None]:
+    """Turn an OSError into an error of `kind` that reads `<what>: <reason>.`."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}.", hint) from None
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A folder that a run writes to, and what its disk has left."""
+
+    what: str
+    folder: Path
+    free: int
+    """Bytes."""
+    wanted: int = FOR_RUNS
+    """Bytes."""
+    device: int = -1
+    """Two folders with the same one share a disk; negative: not known."""
+
+
+def disk(what: str, folder: Path, wanted: int = FOR_RUNS) -> Iterator[Disk]:
+    """Yield the disk below a folder, or below its nearest parent that exists; none if unknown."""
+    with contextlib.suppress(OSError, ValueError):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        yield Disk(what, folder, shutil.disk_usage(there).free, wanted, os.stat(there).st_dev)
+
+
+def shortages(disks: Iterable[Disk]) -> Iterator[str]:
+    """Yield a sentence for each disk that has less left than is wanted of it (pure)."""
+    reported: set[int] = set()
+    for one in sorted(disks, key=lambda one: -one.wanted):
+        if one.free >= one.wanted or one.device in reported:
+            continue
+        reported |= {one.device} if one.device >= 0 else set()
+        yield (
+            f"the disk of {one.what} ({one.folder}) has {format_size(one.free)} left; "
+            f"{format_size(one.wanted)} or more should be free"
+        )

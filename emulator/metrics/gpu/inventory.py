@@ -1,0 +1,105 @@
+"""Which NVIDIA GPUs this machine has.
+
+A device in MIG mode is divided: its instances follow it in the list, each with a uuid of its own,
+and tasks are given the instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from emulator.metrics.gpu.nvml import Nvml, NvmlError
+
+__all__ = ["Gpu", "GpuInventory", "devices", "survey"]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device, or one MIG instance of a device."""
+
+    index: int
+    """NVML's number; an instance has that of its device."""
+    uuid: str
+    """The id for Docker; the index where the driver reports no uuid, which Docker takes as well."""
+    name: str
+    memory: int
+    """Bytes; 0: not reported (chips that share the machine's memory)."""
+    parent: str = ""
+    """The uuid of the device that this is an instance of."""
+    divided: bool = False
+    """It is in MIG mode, and is used only through its instances."""
+
+
+@dataclass(frozen=True)
+class GpuInventory:
+    """The devices, or why there are none."""
+
+    gpus: tuple[Gpu, ...] = ()
+    driver: str = ""
+    why_none: str = ""
+    silent: Mapping[int, str] = field(default_factory=dict)
+    """Devices that the driver counts but can't open, and why."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids that tasks can be given: whole devices, and instances of divided ones."""
+        return tuple(gpu.uuid for gpu in self.gpus if not gpu.divided)
+
+
+def devices() -> GpuInventory:
+    """Ask NVML; a machine without driver or GPU is not an error, `why_none` has the reason."""
+    try:
+        nvml = Nvml()
+    except NvmlError as error:
+        return GpuInventory(why_none=error.why)
+    with closing(nvml):
+        return survey(nvml)[0]
+
+
+def survey(nvml: Nvml) -> tuple[GpuInventory, tuple[Any, ...]]:
+    """Return the devices, and NVML's handle of each in the same order."""
+    try:
+        count = nvml.ask("nvmlDeviceGetCount")
+    except NvmlError as error:
+        return GpuInventory(why_none=f"the NVIDIA driver does not answer ({error.why})"), ()
+    found: list[tuple[Gpu, Any]] = []
+    silent: dict[int, str] = {}
+    for index in range(count):
+        try:
+            handle = nvml.ask("nvmlDeviceGetHandleByIndex", index)
+        except NvmlError as error:
+            silent[index] = error.why
+        else:
+            found += _with_instances(nvml, index, handle)
+    why_none = ""
+    if not found:
+        reasons = ", ".join(f"GPU {index}: {why}" for index, why in silent.items())
+        why_none = f"no GPU can be opened ({reasons})" if silent else "the driver reports no GPU"
+    driver = nvml.text("nvmlSystemGetDriverVersion")
+    inventory = GpuInventory(tuple(gpu for gpu, _ in found), driver, why_none, silent)
+    return inventory, tuple(handle for _, handle in found)
+
+
+def _with_instances(nvml: Nvml, index: int, handle: object) -> Iterator[tuple[Gpu, Any]]:
+    """Yield a device, and its MIG instances where it is divided."""
+    current, _pending = nvml.get("nvmlDeviceGetMigMode", handle) or (None, None)
+    divided = current == nvml.api.NVML_DEVICE_MIG_ENABLE
+    uuid = nvml.text("nvmlDeviceGetUUID", handle) or str(index)
+    name = nvml.text("nvmlDeviceGetName", handle)
+    yield Gpu(index, uuid, name, _memory(nvml, handle), divided=divided), handle
+    most = nvml.get("nvmlDeviceGetMaxMigDeviceCount", handle) if divided else None
+    for number in range(most or 0):
+        # The numbers of those that were made may have gaps.
+        part = nvml.get("nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
+        if part is not None:
+            own = nvml.text("nvmlDeviceGetUUID", part) or f"{index}:{number}"
+            title = nvml.text("nvmlDeviceGetName", part) or f"{name} MIG {number}"
+            yield Gpu(index, own, title, _memory(nvml, part), parent=uuid), part
+
+
+def _memory(nvml: Nvml, handle: object) -> int:
+    info = nvml.get("nvmlDeviceGetMemoryInfo", handle)
+    return 0 if info is None else int(info.total)

@@ -1,0 +1,85 @@
+"""NVIDIA's management library: every call returns an answer or raises NvmlError.
+
+The bindings raise an exception class for each error code, lack functions that are younger than they
+are, and only a call shows whether the driver's library has one. All that becomes `NvmlError` here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Nvml", "NvmlError"]
+
+START_ERRORS = {
+    "NVML_ERROR_LIBRARY_NOT_FOUND": "no NVIDIA driver",
+    "NVML_ERROR_DRIVER_NOT_LOADED": "the NVIDIA driver is installed but not loaded",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the NVIDIA driver was updated: reboot",
+    "NVML_ERROR_NO_PERMISSION": "this user may not use the NVIDIA driver",
+    "NVML_ERROR_FUNCTION_NOT_FOUND": "the NVIDIA driver is too old",
+}
+"""What an error code means when the library does not start."""
+
+
+class NvmlError(Exception):
+    """NVML did not answer: its error code, and why."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+        self.why = why
+
+
+class Nvml:
+    """The driver's library, open from creation until `close`; raises NvmlError if it can't open."""
+
+    def __init__(self) -> None:
+        import pynvml  # loads the driver's library, so only when it is used
+
+        self.api: Any = pynvml
+        """The bindings: their constants."""
+        self.absent = {
+            pynvml.NVML_ERROR_NOT_SUPPORTED,
+            pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+            pynvml.NVML_ERROR_DEPRECATED,
+        }
+        """Codes that mean: not with this driver and device, try another function."""
+        try:
+            self.ask("nvmlInit")
+        except NvmlError as error:
+            meanings = {getattr(pynvml, name): why for name, why in START_ERRORS.items()}
+            meaning = meanings.get(error.code, "the NVIDIA driver does not answer")
+            raise NvmlError(error.code, f"{meaning} ({error.why})") from None
+
+    def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  as the bindings
+        """Return what a function of the bindings returns.
+
+        Raises NvmlError.
+        """
+        try:
+            return getattr(self.api, function)(*arguments)
+        except self.api.NVMLError as error:
+            raise NvmlError(error.value, str(error)) from None
+        except AttributeError:  # bindings that are older than the function
+            why = f"nvidia-ml-py has no {function}"
+            raise NvmlError(self.api.NVML_ERROR_FUNCTION_NOT_FOUND, why) from None
+        except Exception as error:  # a name that is not UTF-8, versions that don't fit, ...
+            raise NvmlError(self.api.NVML_ERROR_UNKNOWN, str(error)) from None
+
+    def get(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  as the bindings
+        """Return what a function returns, None where it does not answer."""
+        try:
+            return self.ask(function, *arguments)
+        except NvmlError:
+            return None
+
+    def text(self, function: str, *arguments: object) -> str:
+        """Return an answer that is text, empty where there is none."""
+        answer = self.get(function, *arguments)
+        if answer is None:
+            return ""
+        return answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)
+
+    def close(self) -> None:
+        """Release the library, which counts its users."""
+        self.get("nvmlShutdown")

@@ -19,7 +19,12 @@ from types import FrameType
 
 import pytest
 
-from emulator.broker.book import own, sender, until_one_closes, visit
+from emulator.broker.store import (
+    open_liveness_pipe,
+    open_writer,
+    transaction,
+    wait_until_one_closes,
+)
 from emulator.clock import RealClock
 from emulator.engines.base import Inbox
 from emulator.record.lock import acquire, lock_of, wait_until_over
@@ -95,8 +100,8 @@ def waits(tmp_path: Path, closing: contextlib.ExitStack) -> dict[str, Callable[[
     (tmp_path / "claims").mkdir()
     mutex = closing.enter_context((tmp_path / "claims" / "mutex").open("w"))
     fcntl.flock(mutex, fcntl.LOCK_EX)
-    pipe = closing.enter_context(own(tmp_path / "pipe"))
-    end = closing.enter_context(sender(tmp_path / "pipe"))
+    pipe = closing.enter_context(open_liveness_pipe(tmp_path / "pipe"))
+    end = closing.enter_context(open_writer(tmp_path / "pipe"))
     assert end is not None
     assert not pipe.closed
     return {
@@ -106,8 +111,8 @@ def waits(tmp_path: Path, closing: contextlib.ExitStack) -> dict[str, Callable[[
         "a source": lambda: next(each(endless())),
         "the next event of an inbox": lambda: RealClock().next_event(Inbox(), None),
         "the end of a run": lambda: wait_until_over(tmp_path),
-        "the broker's mutex": lambda: visit(tmp_path / "claims", lambda book: None),
-        "another's share of the machine": lambda: until_one_closes([end]),
+        "the broker's mutex": lambda: transaction(tmp_path / "claims", lambda store: None),
+        "another's share of the machine": lambda: wait_until_one_closes([end]),
         "a run that is to begin": lambda: runs_until_asked().begin(),
         "a run's result": lambda: runs_until_asked().result(),
     }

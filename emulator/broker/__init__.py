@@ -1,16 +1,16 @@
-"""Who may use how much of this machine: leases of cores, memory and GPUs among all processes.
+"""Leases of this machine's cores, memory and GPUs, shared by all processes.
 
-Whoever wants to run something claims what it needs, and waits until that is free; strictly in order
-of arrival, so that a large claim is not starved by small ones.
+A process claims what it needs and waits until that is free. Claims are granted strictly in order
+of arrival, so that small claims cannot starve a large one.
 
-A claim is a file and a named pipe that its owner keeps open for reading. Nobody ever writes into
-it: to open it for writing fails where the owner is gone, and whoever has it open for writing is
-told by `poll` once the owner goes, whether it releases the claim or is killed. So waiting is to
-watch the pipes of all that hold something or came before, and to look again when one closes. The
-files are changed under a mutex that dies with its holder.
+A claim is a file and a named pipe that its owner keeps open for reading. Nothing is ever written to
+the pipe: opening it for writing fails if the owner is gone, and `poll` reports an open writing end
+once the owner releases the claim or is killed. To wait, a process polls the pipes of all granted
+and earlier claims, and checks again when one closes. The files are changed under a mutex that the
+kernel releases when its holder dies.
 
-What a killed holder ran is removed before its claim is: the one who finds it opens its pipe, so
-that nobody else does the same, and that its own death is found in turn.
+The runs of a killed owner are removed before its claim is. The process that finds the claim opens
+its pipe first: so no other process removes the same runs, and its own death is detected as well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is claimed of a machine, and what can be granted (pure)."""
+"""Claims on a machine's resources, and which of them can be granted (pure)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 ]
 
 ROUNDING = 1e-6
-"""Cores; that three times a third is one shall not fail for the last digit."""
+"""Cores; tolerates rounding, such as three claims of a third of a core."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """What something that is run takes of a machine."""
+    """Resources that a claim asks for."""
 
     cpus: float = 0
     """Cores."""
@@ -39,7 +39,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What there is to hand out."""
+    """Resources that a machine can grant."""
 
     cpus: float
     """Cores."""
@@ -51,7 +51,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that was begun under a claim, and what it takes to remove it."""
+    """A run started under a claim, with what is needed to remove it."""
 
     run_id: str
     engine: str
@@ -60,83 +60,85 @@ class Run:
 
 @dataclass(frozen=True)
 class Claim:
-    """What somebody wants of the machine, or holds."""
+    """A request for resources of the machine, waiting or granted."""
 
     number: int
     """The order of arrival."""
     name: str
-    """What for: a test's id."""
+    """What it is for: a test's id."""
     pid: int
-    """Whose it is; who recovers what a killed one has left becomes its owner."""
+    """The owner; while the runs of a killed owner are removed, the process that removes them."""
     need: Need
-    of: Capacity
-    """What there is, as the one who claims sees it; never more than all of it is handed out."""
+    capacity: Capacity
+    """The machine's resources as the claim's engine sees them; an upper limit of all grants."""
     granted: bool = False
     gpus: tuple[str, ...] = ()
-    """The devices that were handed out."""
+    """Ids of the granted devices."""
     runs: tuple[Run, ...] = ()
 
 
 def need_of(scenario: Scenario) -> Need:
-    """Return what a scenario takes: what it reserves, else the limits of its tasks (pure).
+    """Return what a scenario needs: its `reserve`, else the sum of its tasks' limits (pure).
 
-    Tasks that share GPUs share what the one asks for that wants most.
+    Tasks that share GPUs need as many together as the largest of them asks for.
     """
     roles = scenario.cluster.values()
     cpus = sum(role.replicas * (role.cpus or 0) for role in roles)
     memory = sum(role.replicas * (role.memory or 0) for role in roles)
-    own = sum(role.replicas * role.gpus.count for role in roles if not role.gpus.shared)
-    common = max((role.gpus.count for role in roles if role.gpus.shared), default=0)
+    exclusive = sum(role.replicas * role.gpus.count for role in roles if not role.gpus.shared)
+    shared = max((role.gpus.count for role in roles if role.gpus.shared), default=0)
     reserve = scenario.reserve
     if reserve is not None and reserve.cpus is not None:
         cpus = reserve.cpus
     if reserve is not None and reserve.memory is not None:
         memory = reserve.memory
-    return Need(cpus, memory, own + common)
+    return Need(cpus, memory, exclusive + shared)
 
 
 def grant(claims: Iterable[Claim]) -> list[Claim]:
-    """Return all claims in order of arrival, with those granted that can be by now (pure).
+    """Return all claims in order of arrival, with those granted that can be now (pure).
 
-    Nobody overtakes one that waits, but who takes nothing: that delays nobody. Who wants more than
-    there is gets all of it, alone.
+    No claim overtakes a waiting one, except a claim of nothing, which delays no other. A claim of
+    more than the capacity gets all of it, alone.
     """
     ordered = sorted(claims, key=lambda claim: claim.number)
-    settled = {claim.number: claim for claim in ordered}
+    result = {claim.number: claim for claim in ordered}
     one_waits = False
     for claim in ordered:
         if claim.granted:
             continue
-        held = [other for other in settled.values() if other.granted]
-        if claim.need == Need() or (not one_waits and _fits(claim, held)):
-            settled[claim.number] = with_devices(claim, held)
+        granted = [other for other in result.values() if other.granted]
+        if claim.need == Need() or (not one_waits and _fits(claim, granted)):
+            result[claim.number] = with_devices(claim, granted)
         else:
             one_waits = True
-    return list(settled.values())
+    return list(result.values())
 
 
-def _fits(claim: Claim, held: Sequence[Claim]) -> bool:
-    need, used = clamped(claim), [clamped(other) for other in held]
+def _fits(claim: Claim, granted: Sequence[Claim]) -> bool:
+    need, used = clamped(claim), [clamped(other) for other in granted]
     return (
-        need.cpus + sum(other.cpus for other in used) <= claim.of.cpus + ROUNDING
-        and need.memory + sum(other.memory for other in used) <= claim.of.memory
-        and need.gpus <= len(free_devices(claim, held))
+        need.cpus + sum(other.cpus for other in used) <= claim.capacity.cpus + ROUNDING
+        and need.memory + sum(other.memory for other in used) <= claim.capacity.memory
+        and need.gpus <= len(free_devices(claim, granted))
     )
 
 
 def clamped(claim: Claim) -> Need:
-    """Return what a claim takes: not more than there is (pure)."""
-    need, of = claim.need, claim.of
-    return Need(min(need.cpus, of.cpus), min(need.memory, of.memory), min(need.gpus, len(of.gpus)))
+    """Return what a claim needs, limited to the capacity (pure)."""
+    need, most = claim.need, claim.capacity
+    return Need(
+        min(need.cpus, most.cpus), min(need.memory, most.memory), min(need.gpus, len(most.gpus))
+    )
 
 
-def free_devices(claim: Claim, held: Sequence[Claim]) -> list[str]:
-    """Return the devices that a claim could be given beside those that are held (pure)."""
-    taken = {device for other in held for device in other.gpus}
-    return [device for device in claim.of.gpus if device not in taken]
+def free_devices(claim: Claim, granted: Sequence[Claim]) -> list[str]:
+    """Return the devices that no granted claim has (pure)."""
+    taken = {device for other in granted for device in other.gpus}
+    return [device for device in claim.capacity.gpus if device not in taken]
 
 
-def with_devices(claim: Claim, held: Sequence[Claim]) -> Claim:
-    """Return a claim granted, with devices that are free (pure)."""
-    devices = free_devices(claim, held)[: clamped(claim).gpus]
+def with_devices(claim: Claim, granted: Sequence[Claim]) -> Claim:
+    """Return the claim as granted, with free devices (pure)."""
+    devices = free_devices(claim, granted)[: clamped(claim).gpus]
     return replace(claim, granted=True, gpus=tuple(devices))

@@ -1,4 +1,4 @@
-"""Claiming, waiting, and giving back."""
+"""Acquiring, waiting for, and releasing leases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from emulator.broker.book import Book, is_any, own, sender, until_one_closes, visit
 from emulator.broker.claims import (
     Capacity,
     Claim,
@@ -24,6 +23,14 @@ from emulator.broker.claims import (
     free_devices,
     with_devices,
 )
+from emulator.broker.store import (
+    ClaimStore,
+    has_claims,
+    open_liveness_pipe,
+    open_writer,
+    transaction,
+    wait_until_one_closes,
+)
 from emulator.errors import EmulatorError, UsageError
 from emulator.files import cache_dir
 
@@ -31,27 +38,27 @@ __all__ = ["Broker", "Lease", "default_folder"]
 
 
 _Watched = list[tuple[Claim, int | None]]
-"""Claims, each with an end of its pipe; None where its owner is gone."""
+"""Claims, each with the writing end of its pipe; None if its owner is gone."""
 
 
 def default_folder() -> Path:
-    """Return where the claims on this machine lie.
+    """Return the folder of this machine's claims.
 
-    Each host has its own: homes are often shared over a network, and who lives on another host
-    seems dead from here.
+    There is one per host: homes are often shared over a network, and a process on another host
+    would look dead from here.
     """
     return cache_dir("broker", socket.gethostname())
 
 
-def _nobody_told(claims: Sequence[Claim]) -> None:
+def _ignore(claims: Sequence[Claim]) -> None:
     pass
 
 
 class Broker:
-    """Hands out the machine; all brokers on one folder know of each other."""
+    """Grants leases; all brokers that use one folder coordinate."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """`folder` is where claims lie; in the user's cache where nothing is said."""
+        """`folder` has the claims; the default is in the user's cache."""
         self.folder = (folder or default_folder()).resolve()
 
     def acquire(
@@ -61,20 +68,20 @@ class Broker:
         capacity: Capacity,
         *,
         recover: Callable[[Claim], None],
-        waiting: Callable[[Sequence[Claim]], None] = _nobody_told,
+        waiting: Callable[[Sequence[Claim]], None] = _ignore,
     ) -> Lease:
-        """Wait until `need` is free of `capacity`, and take it.
+        """Wait until `need` of `capacity` is free, and return a lease of it.
 
-        `recover` removes the runs of a claim whose holder died, before what it held is free.
-        `waiting` is told once, and only if there is something to wait for, who holds something or
-        came before. Whatever these raise, or a signal's handler, ends the waiting and leaves no
+        `recover` removes the runs of a claim whose owner died, before its resources are free.
+        `waiting` is called at most once, and only if it has to wait, with the granted and earlier
+        claims. An exception from either, or from a signal's handler, ends the wait and removes the
         claim.
 
-        A process that holds a share does not wait for another, which could be for ever: it gets it
-        at once, beyond the capacity if need be; only devices are never handed out twice. A lease of
-        nothing is no share.
+        A process that already has a lease gets another at once, beyond the capacity if necessary:
+        waiting could be a deadlock. Only devices are never granted twice. A lease of nothing does
+        not count.
 
-        Raises UsageError where such a one asks for more GPUs than are free; RecordError.
+        Raises UsageError if such a process asks for more GPUs than are free; RecordError.
         """
         began = time.monotonic()
         lease = Lease(self.folder, need)
@@ -84,55 +91,55 @@ class Broker:
             lease.waited = time.monotonic() - began
             _leases[lease.key] = weakref.ref(lease)
         except BaseException:
-            with contextlib.suppress(EmulatorError):  # its pipe is closed: others will remove it
+            with contextlib.suppress(EmulatorError):  # others remove it: its pipe is closed
                 lease.release()
             raise
         return lease
 
     def recover_dead(self, recover: Callable[[Claim], None]) -> int:
-        """Recover and remove the claims of all holders that died; return how many.
+        """Recover and remove the claims of all owners that died; return how many.
 
-        What `recover` raises is passed on; the claim is then dead again, for the next to find.
+        An exception from `recover` propagates; another process then finds the claim again.
         """
-        if not is_any(self.folder):
+        if not has_claims(self.folder):
             return 0
         found: list[tuple[str, Claim, io.FileIO]] = []
 
-        def adopt(book: Book) -> None:
-            for key, claim in book.dead().items():
-                found.append((key, claim, own(book.path(key))))
-                book.write(key, replace(claim, pid=os.getpid()))
+        def adopt(store: ClaimStore) -> None:
+            for key, claim in store.dead().items():
+                found.append((key, claim, open_liveness_pipe(store.path(key))))
+                store.write(key, replace(claim, pid=os.getpid()))
 
         try:
-            visit(self.folder, adopt)
+            transaction(self.folder, adopt)
             for key, claim, pipe in found:
                 recover(claim)
-                visit(self.folder, lambda book, key=key: book.remove(key))  # type: ignore[misc]
-                pipe.close()  # who watches it looks again
+                transaction(self.folder, lambda store, key=key: store.remove(key))  # type: ignore[misc]
+                pipe.close()  # wakes the processes that wait for it
         finally:
             for _, _, pipe in found:
                 pipe.close()
         return len(found)
 
     def _enter(self, lease: Lease, claim: Claim, recover: Callable[[Claim], None]) -> None:
-        """Put a claim at the end of the line; grant it where this process has a share."""
+        """Append a claim to the queue; grant it at once if this process has a lease."""
 
-        def enter(book: Book) -> bool:
-            mine = replace(claim, number=book.next_number)
-            if _holds_any(self.folder):
-                held = [other for other in book.claims.values() if other.granted]
-                if len(free_devices(mine, held)) < clamped(mine).gpus:
-                    if book.dead():
+        def enter(store: ClaimStore) -> bool:
+            mine = replace(claim, number=store.next_number)
+            if _has_lease(self.folder):
+                granted = [other for other in store.claims.values() if other.granted]
+                if len(free_devices(mine, granted)) < clamped(mine).gpus:
+                    if store.dead():
                         return False  # one of them died just now
-                    raise _too_few(mine, held)
-                mine = with_devices(mine, held)
+                    raise _too_few(mine, granted)
+                mine = with_devices(mine, granted)
             lease.key = f"{mine.number:08}-{secrets.token_hex(4)}"
-            lease.pipe = own(book.path(lease.key))
-            book.write(lease.key, mine)
+            lease.pipe = open_liveness_pipe(store.path(lease.key))
+            store.write(lease.key, mine)
             return True
 
         self.recover_dead(recover)
-        while not visit(self.folder, enter):
+        while not transaction(self.folder, enter):
             self.recover_dead(recover)
 
     def _wait(
@@ -142,40 +149,40 @@ class Broker:
         waiting: Callable[[Sequence[Claim]], None],
     ) -> None:
         """Return once the claim is granted."""
-        told = False
+        reported = False
         while True:
             self.recover_dead(recover)
             with contextlib.ExitStack() as closing:
-                watched = self._look(lease, closing)
+                watched = self._blocking(lease, closing)
                 if watched is None:
                     return
                 ends = [end for _, end in watched if end is not None]
                 if len(ends) < len(watched):
                     continue  # one of them died just now
-                if not told:
-                    told = True
+                if not reported:
+                    reported = True
                     waiting([claim for claim, _ in watched])
-                until_one_closes(ends)
+                wait_until_one_closes(ends)
 
-    def _look(self, lease: Lease, closing: contextlib.ExitStack) -> _Watched | None:
-        """Return what a claim waits for; None: it is granted."""
+    def _blocking(self, lease: Lease, closing: contextlib.ExitStack) -> _Watched | None:
+        """Return the claims that a claim waits for; None once it is granted."""
 
-        def look(book: Book) -> _Watched | None:
-            book.settle()
-            mine = book[lease.key]
+        def look(store: ClaimStore) -> _Watched | None:
+            store.grant_waiting()
+            mine = store[lease.key]
             if mine.granted:
                 lease.gpus = mine.gpus
                 return None
             return [
-                (claim, closing.enter_context(sender(book.path(key))))
-                for key, claim in _before(mine, book)
+                (claim, closing.enter_context(open_writer(store.path(key))))
+                for key, claim in _before(mine, store)
             ]
 
-        return visit(self.folder, look)
+        return transaction(self.folder, look)
 
 
 class Lease:
-    """What was granted, as a context manager that gives it back; so does the process' death."""
+    """Granted resources; released by the context manager, or when the process dies."""
 
     def __init__(self, folder: Path, need: Need) -> None:
         self.folder = folder
@@ -183,25 +190,25 @@ class Lease:
         self.key = ""
         self.pipe: io.FileIO | None = None
         self.gpus: tuple[str, ...] = ()
-        """The devices that were handed out."""
+        """Ids of the granted devices."""
         self.waited = 0.0
         """Seconds until it was granted."""
 
     def began_run(self, run_id: str, engine: str, folder: Path) -> None:
-        """Note a run before it starts, so that it is removed if this process is killed.
+        """Register a run before it starts, so that it is removed if this process is killed.
 
         Raises RecordError.
         """
-        run = Run(run_id, engine, folder.absolute())  # who reads it is anywhere
+        run = Run(run_id, engine, folder.absolute())  # read by processes in other folders
 
-        def note(book: Book) -> None:
-            claim = book[self.key]
-            book.write(self.key, replace(claim, runs=(*claim.runs, run)))
+        def add(store: ClaimStore) -> None:
+            claim = store[self.key]
+            store.write(self.key, replace(claim, runs=(*claim.runs, run)))
 
-        visit(self.folder, note)
+        transaction(self.folder, add)
 
     def release(self) -> None:
-        """Give it back; a second time does nothing, nor does it in a forked child.
+        """Release the lease; does nothing a second time, or in a forked child.
 
         Raises RecordError.
         """
@@ -210,28 +217,28 @@ class Lease:
         if pipe is None or pipe.closed:
             return
         try:
-            visit(self.folder, lambda book: book.remove(self.key))
+            transaction(self.folder, lambda store: store.remove(self.key))
         finally:
-            pipe.close()  # who watches it looks again
+            pipe.close()  # wakes the processes that wait for it
 
     def abandon(self, run_ids: Collection[str]) -> None:
-        """Leave these runs to the next who comes, as if this process had died with them.
+        """Leave these runs to another process, as if this one had died while they ran.
 
-        They are removed, if anything is there, before the share is free again: for runs whose end
-        went wrong. Raises RecordError.
+        For runs that could not be removed: another process removes them before the resources are
+        free again. Raises RecordError.
         """
         _leases.pop(self.key, None)
         pipe = self.pipe
         if pipe is None or pipe.closed:
             return
 
-        def keep(book: Book) -> None:
-            claim = book[self.key]
+        def keep(store: ClaimStore) -> None:
+            claim = store[self.key]
             runs = tuple(run for run in claim.runs if run.run_id in run_ids)
-            book.write(self.key, replace(claim, runs=runs))
+            store.write(self.key, replace(claim, runs=runs))
 
         try:
-            visit(self.folder, keep)
+            transaction(self.folder, keep)
         finally:
             pipe.close()
 
@@ -248,35 +255,34 @@ class Lease:
 
 
 _leases: dict[str, weakref.ref[Lease]] = {}
-"""What this process holds."""
+"""The leases of this process, by key."""
 os.register_at_fork(after_in_child=_leases.clear)
 
 
-def _holds_any(folder: Path) -> bool:
-    """Say whether this process has a share that others may wait for."""
+def _has_lease(folder: Path) -> bool:
+    """Return whether this process has a lease that others may wait for."""
     leases = [known() for known in list(_leases.values())]
     return any(
         lease is not None and lease.folder == folder and lease.need != Need() for lease in leases
     )
 
 
-def _before(mine: Claim, book: Book) -> Iterator[tuple[str, Claim]]:
-    """Yield what a claim waits for: all that is held, and all that came before.
+def _before(mine: Claim, store: ClaimStore) -> Iterator[tuple[str, Claim]]:
+    """Yield the claims that a claim waits for: all granted ones, and all earlier ones.
 
-    What comes later is granted later. One that gets beyond the line by then is not watched, and
-    need not be: this claim waits for those that were there already. Nobody waits for a claim of
-    nothing.
+    Claims granted out of order later need no watch: the claims that are there now still come first.
+    Claims of nothing delay no other.
     """
-    for key, claim in book.claims.items():
+    for key, claim in store.claims.items():
         if claim.need != Need() and (claim.granted or claim.number < mine.number):
             yield key, claim
 
 
-def _too_few(claim: Claim, held: Sequence[Claim]) -> UsageError:
-    wanted, free = clamped(claim).gpus, len(free_devices(claim, held))
-    others = ", ".join(sorted({other.name for other in held if other.gpus}))
+def _too_few(claim: Claim, granted: Sequence[Claim]) -> UsageError:
+    needed, free = clamped(claim).gpus, len(free_devices(claim, granted))
+    others = ", ".join(sorted({other.name for other in granted if other.gpus}))
     return UsageError(
-        f"{claim.name} asks for {wanted} GPU(s), but {free} are free. It can't wait for what is "
-        f"held by {others}, because this process holds a part of the machine itself.",
-        "Give that back first, or ask for fewer.",
+        f"{claim.name} asks for {needed} GPU(s), but {free} are free. It can't wait for those of "
+        f"{others}, because this process has a lease itself.",
+        "Release that lease first, or ask for fewer GPUs.",
     )

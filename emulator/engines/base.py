@@ -21,7 +21,6 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from emulator.broker import Capacity
 from emulator.errors import EngineError, Unsupported
-from emulator.files import Disk
 from emulator.metrics.samples import Usage
 from emulator.netem import Link
 from emulator.plan import Plan, Site, Task

@@ -15,8 +15,10 @@ from emulator.scenario.reading import parse
 TWO_GPUS = Capacity(cpus=4, memory=100, gpus=("a", "b"))
 
 
-def claim(number: int, *, of: Capacity = TWO_GPUS, granted: bool = False, **need: Any) -> Claim:
-    return Claim(number, f"test-{number}", 1, Need(**need), of, granted)
+def claim(
+    number: int, *, capacity: Capacity = TWO_GPUS, granted: bool = False, **need: Any
+) -> Claim:
+    return Claim(number, f"test-{number}", 1, Need(**need), capacity, granted)
 
 
 def granted(*claims: Claim) -> list[int]:
@@ -53,7 +55,7 @@ def test_who_needs_nothing_goes_beside_anybody() -> None:
 
 def test_three_thirds_are_a_whole() -> None:
     one = Capacity(cpus=1, memory=0)
-    thirds = [claim(n, of=one, cpus=c) for n, c in enumerate([0.1, 0.2, 0.7])]
+    thirds = [claim(n, capacity=one, cpus=c) for n, c in enumerate([0.1, 0.2, 0.7])]
     assert granted(*thirds) == [0, 1, 2]
 
 
@@ -64,8 +66,8 @@ def test_devices_that_are_held_are_not_handed_out() -> None:
 
 def test_engines_with_different_capacities_share_a_machine() -> None:
     small = Capacity(cpus=2, memory=100)
-    assert granted(claim(1, cpus=2), claim(2, of=small, cpus=1)) == [1]
-    assert granted(claim(1, of=small, cpus=2), claim(2, cpus=2)) == [1, 2]
+    assert granted(claim(1, cpus=2), claim(2, capacity=small, cpus=1)) == [1]
+    assert granted(claim(1, capacity=small, cpus=2), claim(2, cpus=2)) == [1, 2]
 
 
 needs = st.builds(
@@ -130,7 +132,7 @@ def test_never_over_capacity_no_device_twice_first_come_first_served_no_deadlock
 def test_where_nothing_is_held_the_first_is_granted_whatever_others_believe_there_is(
     claims: list[tuple[Need, Capacity, bool]],
 ) -> None:
-    waiting = [Claim(n, "", 1, need, of) for n, (need, of, _) in enumerate(claims)]
+    waiting = [Claim(n, "", 1, need, most) for n, (need, most, _) in enumerate(claims)]
     assert all(claim.granted for claim in grant(waiting)[:1])
 
 

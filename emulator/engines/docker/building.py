@@ -17,8 +17,8 @@ from docker.utils.build import PatternMatcher
 from filelock import FileLock, Timeout
 
 from emulator import signals
-from emulator.files import cache_dir
 from emulator.errors import UsageError
+from emulator.files import cache_dir
 from emulator.inputs import text_of
 from emulator.limits import CONTEXT_BYTES, CONTEXT_FILES, DOCKERFILE_BYTES
 from emulator.scenario.model import Dockerfile

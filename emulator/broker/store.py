@@ -1,4 +1,4 @@
-"""The claims on disk: a file and a named pipe each, changed under a mutex."""
+"""The claims on disk: one file and one named pipe per claim, changed under a mutex."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ from emulator.errors import RecordError
 from emulator.files import atomic_write, os_errors
 from emulator.waiting import SLICE, for_lock
 
-__all__ = ["Book", "is_any", "own", "sender", "until_one_closes", "visit"]
+__all__ = [
+    "ClaimStore",
+    "has_claims",
+    "open_liveness_pipe",
+    "open_writer",
+    "transaction",
+    "wait_until_one_closes",
+]
 
 Result = TypeVar("Result")
 
@@ -28,25 +35,25 @@ _FAILED = "Can't keep account of what this machine lends in {}"
 _HINT = "Make room, or set XDG_CACHE_HOME to a folder that can be written."
 
 
-def visit(folder: Path, do: Callable[[Book], Result]) -> Result:
-    """Have something done to the claims, by one process at a time.
+def transaction(folder: Path, do: Callable[[ClaimStore], Result]) -> Result:
+    """Call `do` with the claims in `folder`, in one process at a time.
 
     Raises RecordError.
     """
     with os_errors(RecordError, _FAILED.format(folder), _HINT):
         folder.mkdir(parents=True, exist_ok=True)
-        # What gives the mutex back is not written in Python, where an interrupt can come between
-        # any two calls. Nor is it a FileLock: that one asks again and again where it has to wait.
+        # FileIO releases the mutex in C code: Python code could be interrupted before it does so.
+        # Not a FileLock, because that polls while it waits.
         with io.FileIO(folder / "mutex", "a") as mutex:
             try:
                 for_lock(mutex.fileno(), fcntl.LOCK_EX)
-                return do(Book(folder))
+                return do(ClaimStore(folder))
             finally:
                 fcntl.flock(mutex, fcntl.LOCK_UN)  # a forked child may have it open as well
 
 
-class Book:
-    """All claims, as they are while the mutex is held. What nobody can mean is swept out."""
+class ClaimStore:
+    """All claims, read while the mutex is held. Removes files that have no living owner."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -56,13 +63,13 @@ class Book:
         for name in names:
             key, _, kind = name.partition(".")
             if kind == "partial" or (kind == "pipe" and f"{key}.json" not in names):
-                _unlink(folder / name)  # its writer has died in the middle
+                _unlink(folder / name)  # its writer was killed before it was complete
         for name in sorted(name for name in names if name.endswith(".json")):
             self._read(name.removesuffix(".json"))
 
     def _read(self, key: str) -> None:
-        """Take in a claim; one that waits, or that nobody can read, goes with its owner."""
-        with sender(self.path(key)) as end:
+        """Read a claim; without its owner, remove it unless it was granted."""
+        with open_writer(self.path(key)) as end:
             alive = end is not None
         claim = _claim_in(self._folder / f"{key}.json")
         if not alive and not (claim and claim.granted):
@@ -73,26 +80,26 @@ class Book:
                 self._dead.add(key)
 
     def __getitem__(self, key: str) -> Claim:
-        """Return a claim that must be there; raises RecordError where somebody has removed it."""
+        """Return a claim that must exist; raises RecordError if it was removed."""
         if key not in self.claims:
-            raise RecordError(f"Somebody has removed the claims in {self._folder}.", "Try again.")
+            raise RecordError(f"The claims in {self._folder} were removed.", "Try again.")
         return self.claims[key]
 
     @property
     def next_number(self) -> int:
-        """The number of one who comes now."""
+        """The number of the next claim."""
         return 1 + max((claim.number for claim in self.claims.values()), default=0)
 
     def dead(self) -> dict[str, Claim]:
-        """Return the claims of holders that are gone."""
+        """Return the granted claims whose owner is gone."""
         return {key: self.claims[key] for key in sorted(self._dead)}
 
-    def settle(self) -> None:
-        """Grant all that can be granted, for others as well: so nobody comes before his turn."""
-        settled = {claim.number: claim for claim in grant(self.claims.values())}
+    def grant_waiting(self) -> None:
+        """Grant all claims that can be granted, also those of other processes."""
+        granted = {claim.number: claim for claim in grant(self.claims.values())}
         for key, claim in self.claims.items():
-            if claim != settled[claim.number]:
-                self.write(key, settled[claim.number])
+            if claim != granted[claim.number]:
+                self.write(key, granted[claim.number])
 
     def write(self, key: str, claim: Claim) -> None:
         """Store a claim, whole or not at all."""
@@ -107,38 +114,38 @@ class Book:
         self._dead.discard(key)
 
     def path(self, key: str) -> Path:
-        """Where the pipe of a claim is."""
+        """Return the path of a claim's pipe."""
         return self._folder / f"{key}.pipe"
 
 
-def own(path: Path) -> io.FileIO:
-    """Open a claim's pipe as its owner: the claim lives until that is closed."""
+def open_liveness_pipe(path: Path) -> io.FileIO:
+    """Open a claim's pipe as its owner; the claim is valid until the pipe is closed."""
     with contextlib.suppress(FileExistsError):
         os.mkfifo(path, 0o600)
-    # For writing as well, since nobody else may be there to open the other end. As an object and
-    # no number: one that an interrupt loses is closed, and keeps nothing alive.
+    # "r+": opening for reading alone would block until another process opens the writing end. An
+    # object, not a descriptor: it is closed even if an interrupt loses the reference.
     pipe = io.FileIO(path, "r+")
     _pipes[pipe.fileno()] = weakref.ref(pipe)
     return pipe
 
 
 _pipes: dict[int, weakref.ref[io.FileIO]] = {}
-"""What this process keeps alive, and has kept alive."""
+"""The pipes that this process has opened as an owner."""
 
 
-def _leave_to_parent() -> None:
-    """Close a forked child's copies of the pipes: it would keep alive what is not its own."""
+def _close_in_child() -> None:
+    """Close a forked child's copies of the pipes: they would keep its parent's claims valid."""
     for known in list(_pipes.values()):
         if (pipe := known()) is not None:
             pipe.close()
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 @contextlib.contextmanager
-def sender(path: Path) -> Iterator[int | None]:
-    """Open the other end of a claim's pipe; None where its owner is gone."""
+def open_writer(path: Path) -> Iterator[int | None]:
+    """Open the writing end of a claim's pipe; None if its owner is gone."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -152,17 +159,17 @@ def sender(path: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def until_one_closes(ends: Sequence[int]) -> None:
-    """Wait until one of the owners goes; that it has gone by now is told as well."""
+def wait_until_one_closes(ends: Sequence[int]) -> None:
+    """Wait until one of the owners closes its pipe, or has closed it already."""
     poll = select.poll()
     for end in ends:
-        poll.register(end, 0)  # nothing but that its reader is gone, which is always told
+        poll.register(end, 0)  # no events: POLLERR (no reader left) is always reported
     while not poll.poll(SLICE * 1000):
-        pass  # a signal that did not wake it is seen now
+        pass  # handlers of signals run here
 
 
-def is_any(folder: Path) -> bool:
-    """Say whether there is any claim, without waiting for the mutex."""
+def has_claims(folder: Path) -> bool:
+    """Return whether there is any claim, without taking the mutex."""
     try:
         return any(name.endswith(".json") for name in os.listdir(folder))
     except OSError:
@@ -170,15 +177,15 @@ def is_any(folder: Path) -> bool:
 
 
 def _claim_in(path: Path) -> Claim | None:
-    """Read a claim; None where it is none of this version."""
+    """Read a claim; None if it is not one of this version."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        of, runs = raw["of"], raw["runs"]
+        capacity, runs = raw["capacity"], raw["runs"]
         return Claim(
             **{
                 **raw,
                 "need": Need(**raw["need"]),
-                "of": Capacity(**{**of, "gpus": tuple(of["gpus"])}),
+                "capacity": Capacity(**{**capacity, "gpus": tuple(capacity["gpus"])}),
                 "gpus": tuple(raw["gpus"]),
                 "runs": tuple(Run(**{**run, "folder": Path(run["folder"])}) for run in runs),
             }

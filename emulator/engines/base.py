@@ -160,14 +160,14 @@ class Finding:
 class Engine(Protocol):
     """Where tasks run: what every engine can do.
 
-    Whoever makes an engine closes it: `with contextlib.closing(choose(...)) as engine`.
+    The code that opens an engine closes it: `with contextlib.closing(choose(...)) as engine`.
     """
 
     name: str
     capabilities: frozenset[str]
     """Names from CAPABILITIES."""
     machine_needs: Mapping[str, str]
-    """Capability -> what this machine must have for it beside the engine: `gpu`, `network`."""
+    """Capability -> what this machine must have for it besides the engine: `gpu`, `network`."""
 
     def plan_context(self, run_id: str, folder: Path) -> Site:
         """Describe the engine to the plan of one run."""

@@ -74,8 +74,8 @@ def split_lines(chunks: Iterable[bytes], longest: int = LONGEST_LINE) -> Iterato
 def overlap(read: Sequence[str], printed: Sequence[str]) -> int:
     """Return how many of the lines that a container printed are the last that were read (pure).
 
-    What was read may hold earlier lives of the task as well; of a container that repeats itself
-    the most is taken. This is the prefix function of Knuth, Morris and Pratt.
+    What was read may have lines of earlier starts as well; if a container repeats itself, the
+    longest match counts. This is the prefix function of Knuth, Morris and Pratt.
     """
     text: list[str | None] = [*printed, None, *read[-len(printed) :]] if printed else []
     borders = [0] * len(text)

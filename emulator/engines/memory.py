@@ -1,6 +1,6 @@
 """The shipped fake: a cluster in memory on a manual clock, for tests in milliseconds.
 
-What a task does is a `Script`: words and silences, then an exit code. Scripts are looked up by
+What a task does is a `Script`: lines at given times, then an exit code. Scripts are looked up by
 task name or glob; `run` counts the starts of a task, so that a script can fail only once.
 """
 
@@ -32,11 +32,11 @@ class Script:
     lines: Sequence[tuple[float, str]] = ()
     """(seconds since the task's start, what it prints)."""
     exits_at: float | None = 0.0
-    """Seconds since the task's start; None: it runs until somebody stops it."""
+    """Seconds since the task's start; None: it runs until it is stopped."""
     exit_code: int = 0
     oom_killed: bool = False
     on_sigterm: float | None = 0.0
-    """Seconds it needs to leave after SIGTERM, with 143; None: it does not listen."""
+    """Seconds from SIGTERM to its exit with 143; None: it ignores the signal."""
     cpus: float = 0.0
     """Cores that it uses all the time."""
     memory: int = 0
@@ -51,7 +51,7 @@ class _Running:
     starts: int = 0
     """On this disk."""
     alive: int = 0
-    """The life that goes on now, 0 for none."""
+    """The number of the start that is running now, 0 for none."""
     life: int = 0
     """The last one."""
     began: float = 0.0
@@ -68,7 +68,7 @@ class _Running:
 
 @dataclass
 class _World:
-    """What exists "outside": it outlives an engine object, as containers outlive ours."""
+    """What exists outside an engine object and survives it, as containers do."""
 
     tasks: dict[str, dict[str, _Running]] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class MemoryEngine:
         return Site(self.name, lambda task: (task, TASK_PORT), image, lambda: self._gpus, "/shared")
 
     def capacity(self) -> Capacity:
-        """Return plenty: scripts take nothing."""
+        """Return plenty: scripts use nothing."""
         return Capacity(cpus=1000, memory=2**50, gpus=self._gpus)
 
     def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
@@ -151,7 +151,7 @@ class MemoryEngine:
     def reattach(
         self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
     ) -> dict[str, str]:
-        """Tell the new inbox what happens, and what has happened meanwhile."""
+        """Report to the new inbox from now on, and what has happened meanwhile."""
         self._run_id, self._inbox = plan.run_id, inbox
         ids = {}
         for task, running in self._tasks().items():
@@ -177,14 +177,14 @@ class MemoryEngine:
             self._clock.call_at(self._clock.now() + delay, lambda: self._end(life, end))
 
     def pause(self, task: str) -> None:
-        """Hold back what the task would do."""
+        """Delay what the task would do."""
         running = self._tasks().get(task)
         if running is None or not running.alive:
             raise EngineError(f"Can't pause {task}: it does not run.")
         running.frozen = True
 
     def resume(self, task: str) -> None:
-        """Let the task do what it has missed, and go on."""
+        """Let the task do what it has missed, and continue."""
         running = self._tasks().get(task)
         if running is not None and running.frozen:
             running.frozen = False
@@ -254,7 +254,7 @@ class MemoryEngine:
         ]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""
 
     def _tasks(self) -> dict[str, _Running]:
         return self._world.tasks.get(self._run_id, {})
@@ -276,14 +276,14 @@ class MemoryEngine:
             self._tell_rest(task, running)
 
     def _tell_rest(self, task: str, running: _Running) -> None:
-        """Tell what was printed and not read, as a followed log does."""
+        """Report lines that were printed and not read, as a followed log does."""
         for text in running.printed[running.read :]:
             if self._inbox:
                 self._inbox.put(Line(task, self._clock.wall(), text))
         running.read = len(running.printed)
 
     def _end(self, life: int, end: Exited) -> None:
-        """Report the end of one life, once, whoever comes first: script, signal or removal."""
+        """Report the exit of one start, once: by script, signal or removal, whichever is first."""
         running = self._tasks().get(end.task)
         if self._inbox is None or running is None or running.alive != life:
             return

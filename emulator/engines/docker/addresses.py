@@ -1,9 +1,9 @@
 """The addresses of a run's tasks, where tasks are preempted.
 
 Docker forgets the address of a container that has ended, and gives the first free one to the next:
-often the same, never surely. On a cloud a replacement has a new one, and who has resolved the name
-before must notice. So in such a run addresses are handed out here, and stand in each container's
-configuration: who takes the run over reads them there.
+often the same, but not always. On a cloud a replacement has a new address, and a program that
+resolved the name before must notice. So in such a run this module assigns the addresses. They are
+in each container's configuration, where a supervisor that takes over the run reads them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from emulator.plan import Plan
 __all__ = ["Addresses", "found", "has_ipv6", "make_network"]
 
 ATTEMPTS = 5
-"""To make the network again before another run has taken its subnet."""
+"""Attempts to make the network again before another run has taken its subnet."""
 
 
 class Addresses:
@@ -37,7 +37,7 @@ class Addresses:
         self._lock = threading.Lock()
 
     def choose(self, task: str, *, same: bool) -> str:
-        """Return the address for a task's next container: the one it had, or one of nobody's."""
+        """Return the address for a task's next container: the one it had, or an unused one."""
         with self._lock:
             if not (same and task in self._of):
                 self._of[task] = self._next()
@@ -52,7 +52,7 @@ class Addresses:
                 self._last = max(self._last, number - int(self._subnet.network_address))
 
     def _next(self) -> str:
-        """Return the first free one after the last that was given: the old ones rest."""
+        """Return the first free one after the last assigned, so that none is reused soon."""
         free = range(2, self._subnet.num_addresses - 1)
         start = min(max(0, self._last - 1), len(free))
         taken = set(self._of.values())
@@ -81,13 +81,15 @@ def make_network(api: docker.APIClient, plan: Plan, common: Mapping[str, str]) -
             return Addresses(subnet)
         except APIError as error:
             if "overlap" not in str(error.explanation):
-                raise  # else another run has taken it in between
+                raise  # an overlap: another run has taken it in between
             api.create_network(**network_request(plan, common))
-    raise EngineError(f"Others took each subnet for {plan.run_id} first.", "Try again.")
+    raise EngineError(
+        f"Other runs took every subnet that was found for {plan.run_id}.", "Try again."
+    )
 
 
 def found(api: docker.APIClient, plan: Plan) -> Addresses | None:
-    """Return the addresses of a run that is taken over; none where its network keeps none."""
+    """Return the addresses of a run that is taken over; None where they are not assigned here."""
     return Addresses(_subnet(api, plan)) if _kept(plan) else None
 
 

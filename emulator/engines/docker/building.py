@@ -1,4 +1,4 @@
-"""What a build of an image takes: its context, locks between builds, the engine's messages."""
+"""Parts of an image build: its context, locks between builds, the engine's messages."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def custom_context(wanted: Dockerfile) -> bytes:
 def _kept(context: Path) -> dict[str, Path]:
     """Return the files of a build context.
 
-    Raises OSError, and UsageError where they are too many or too large: at once, since somebody may
-    have named the root of the disk.
+    Raises OSError, and UsageError as soon as they are too many or too large: the context may be the
+    root of the disk.
     """
     names: list[str] = []
     size = 0
@@ -73,7 +73,7 @@ def _too_much(context: Path, limit: str) -> UsageError:
 
 
 def _dockerignore(context: Path) -> list[str]:
-    """Return what stays out: the user's list, and what would change the tag with every run."""
+    """Return what is excluded: the user's list, and what would change the tag with every run."""
     file = context / ".dockerignore"
     try:
         lines = text_of(file, DOCKERFILE_BYTES).splitlines() if file.exists() else []
@@ -98,7 +98,7 @@ def packed(files: Mapping[str, Path]) -> bytes:
 
 @contextlib.contextmanager
 def one_at_a_time(tag: str) -> Iterator[None]:
-    """Let one process of this machine build a tag; the others wait and then find it."""
+    """Let one process of this machine build a tag; others wait, and then find it."""
     lock = FileLock(_folder() / f"{tag.replace(':', '-')}.lock")
     try:
         while not lock.is_locked:
@@ -107,28 +107,28 @@ def one_at_a_time(tag: str) -> Iterator[None]:
             signals.check()
         yield
     finally:
-        lock.release()  # nothing happens where it is not held
+        lock.release()  # nothing happens if it is not locked
 
 
 @contextlib.contextmanager
 def last_one_does(tidy: Callable[[], None]) -> Iterator[None]:
-    """Build beside others; whoever is the last to be done tidies up, and who comes then waits.
+    """Build in parallel with others; the last one to finish tidies up, and new builds wait for it.
 
-    To an engine a stage that somebody is about to copy from looks like one that nobody needs.
+    To the engine a stage that another build is about to copy from looks unused.
     """
     with (_folder() / "builds.lock").open("w") as lock:
         for_lock(lock.fileno(), fcntl.LOCK_SH, signals.check)
         try:
             yield
         except BaseException:
-            with contextlib.suppress(Exception):  # what went wrong with the build says more
+            with contextlib.suppress(Exception):  # the error of the build is more useful
                 _tidy_if_last(lock, tidy)
             raise
         _tidy_if_last(lock, tidy)
 
 
 def _tidy_if_last(lock: IO[str], tidy: Callable[[], None]) -> None:
-    # Given back before it is asked for: two who end together would both not be the last.
+    # Unlocked first: otherwise of two that finish together neither would be the last.
     fcntl.flock(lock, fcntl.LOCK_UN)
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,7 +145,7 @@ def _folder() -> Path:
 def progress(
     output: Generator[dict[str, Any], None, None],
 ) -> Iterator[Iterator[dict[str, Any]]]:
-    """Yield what a Docker engine says of a build or a pull; a block that is left early ends it.
+    """Yield the engine's messages of a build or a pull; leaving the block early cancels it.
 
     The engine ends it when our half of the connection is closed: it removes the container of the
     step, and then ends its answer, which is read to its end. With TLS a half can't be closed.

@@ -1,4 +1,4 @@
-"""The connection to the Docker engine, and its errors in our words."""
+"""The connection to the Docker engine, and its errors as ours."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["ANSWERS_WITHIN", "CALL_WITHIN", "connect", "ignore_missing", "lost",
 
 MINIMUM_API = (1, 41)
 ANSWERS_WITHIN = 5
-"""Seconds that an engine gets to say that it is there."""
+"""Seconds that an engine has to answer the first request."""
 CALL_WITHIN = 120
-"""Seconds that an engine which is there gets for one call."""
+"""Seconds that an engine which has answered gets for one call."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class _Place:
     """Where the docker command would look for an engine."""
 
     named_by: str
-    """What names it; empty: nothing does, it is Docker's default."""
+    """The variable or context that names it; empty: it is Docker's default."""
     settings: dict[str, Any]
     """Arguments of the SDK's client."""
 
@@ -73,7 +73,7 @@ def connect() -> docker.APIClient:
 
 
 def _place() -> _Place:
-    """Return the place of the engine. Raises EngineMissing where it can't be made out."""
+    """Return the place of the engine. Raises EngineMissing where it can't be determined."""
     common = {"version": "auto", "timeout": 2 * ANSWERS_WITHIN, "max_pool_size": 64}
     named_by = next(
         (name for name in ("DOCKER_HOST", "DOCKER_CONTEXT") if os.environ.get(name)), ""
@@ -85,7 +85,7 @@ def _place() -> _Place:
     except (DockerException, OSError, ValueError) as error:
         raise _missing(_Place(named_by or "the current context", {}), why(error)) from None
     if context is None:
-        # The SDK has no word for a context that is not there.
+        # The SDK returns None for a context that does not exist.
         name = os.environ.get("DOCKER_CONTEXT") or "the current one"
         raise _missing(_Place(named_by or "the current context", {}), f"no context {name}")
     settings = {**common, "base_url": context.Host, "tls": context.TLSConfig}
@@ -115,13 +115,13 @@ def _default_socket() -> str:
 
 
 def _accepts(path: str) -> bool:
-    """Say whether somebody listens on a unix socket, whatever they say."""
+    """Say whether a program listens on a unix socket, whatever it answers."""
     with socket.socket(socket.AF_UNIX) as one:
         one.settimeout(1)
         try:
             one.connect(path)
         except TimeoutError:
-            return True  # they listen, and don't get round to it
+            return True  # it listens, but is too slow to accept
         except OSError:
             return False
         return True
@@ -138,7 +138,7 @@ def _within(seconds: float, call: Callable[[], docker.APIClient]) -> docker.APIC
     def perform() -> None:
         try:
             client = call()
-        except BaseException as error:  # it belongs to whoever waits
+        except BaseException as error:  # raised where the result is awaited
             if came.set_running_or_notify_cancel():
                 came.set_exception(error)
             else:
@@ -155,7 +155,7 @@ def _within(seconds: float, call: Callable[[], docker.APIClient]) -> docker.APIC
     except TimeoutError:
         if came.cancel():
             raise
-        return came.result()  # it came just now
+        return came.result()  # it arrived just now
 
 
 @contextmanager
@@ -192,14 +192,14 @@ def lost(doing: str, error: Exception) -> EngineLost:
 
 
 def why(error: BaseException) -> str:
-    """Return the innermost reason, which is the one that says something."""
+    """Return the innermost reason: the outer ones only repeat that a call failed."""
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
     return str(getattr(error, "strerror", None) or error or type(error).__name__)
 
 
 def ignore_missing(call: Callable[[], object]) -> None:
-    """Remove something; that somebody else is removing it as well is fine."""
+    """Remove something; it is no error if it is gone or just being removed."""
     try:
         call()
     except NotFound:

@@ -35,7 +35,7 @@ def _engine() -> Iterator[Finding]:
     try:
         api = connect()
         api.timeout = ANSWERS_WITHIN
-        with translate_errors("say what it has"):
+        with translate_errors("describe itself"):
             version, info = api.version(), api.info()
     except EmulatorError as error:
         yield Finding("Docker engine", "missing", error.message, error.hint)
@@ -95,7 +95,7 @@ def _kernel() -> Iterator[Finding]:
 
 
 def _try_discipline(module: str) -> Status:
-    """Add the discipline to the loopback of a network namespace that lives for this moment."""
+    """Add the discipline to the loopback of a temporary network namespace."""
     arguments = {
         "netem": ["netem", "delay", "1ms"],
         "tbf": ["tbf", "rate", "1mbit", "burst", "32kbit", "latency", "400ms"],

@@ -129,9 +129,9 @@ class DockerEngine:
             yield from disk("Docker", root, wanted)
 
     def _about(self) -> dict[str, Any]:
-        """Return what the engine says of itself and its machine; asked of it once."""
+        """Return the engine's description of itself and its machine; requested once."""
         if self._info is None:
-            with translate_errors("say what it has"):
+            with translate_errors("describe itself"):
                 self._info = dict(self._api.info())
         return self._info
 
@@ -141,14 +141,14 @@ class DockerEngine:
         return Capacity(float(info["NCPU"]), int(info["MemTotal"]), tuple(self.gpus()))
 
     def gpus(self) -> list[str]:
-        """Return the ids of the GPUs that the engine can hand out; asked of it once."""
+        """Return the ids of the GPUs that the engine can give to tasks; requested once."""
         if self._gpus is None:
             runtimes = self._about().get("Runtimes", {})
             self._gpus = list(gpu.devices().ids) if "nvidia" in runtimes else []
         return self._gpus
 
     def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
-        """Find, build or pull each image; see what the kernel can do to a network."""
+        """Find, build or pull each image; test what the kernel can do to a network."""
         named = [scenario.image, *(role.image for role in scenario.cluster.values())]
         for image in named:
             if image is None:
@@ -219,7 +219,7 @@ class DockerEngine:
     def reattach(
         self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
     ) -> dict[str, str]:
-        """Find the run's containers, and read on where the last supervisor stopped."""
+        """Find the run's containers; read their output from where the last supervisor stopped."""
         self._enter(plan, folder, inbox)
         chosen = {"label": f"{RUN}={plan.run_id}"}
         with translate_errors(f"find what {plan.run_id} has made"):
@@ -227,7 +227,7 @@ class DockerEngine:
                 self._addresses = found_addresses(self._api, plan)
                 self._has_ipv6 = closes_metadata(plan) and has_ipv6(self._api, plan)
             except NotFound:
-                return {}  # it was killed while it removed the run, whose containers go first
+                return {}  # killed while it removed the run: containers are removed first
             for found in self._api.containers(all=True, filters=chosen):
                 if task := found["Labels"].get(TASK):
                     self._created[task] = found["Id"]
@@ -266,8 +266,8 @@ class DockerEngine:
                     raise
 
     def resume(self, task: str) -> None:
-        """Thaw the container; one that is not frozen, or gone, is left as it is."""
-        with translate_errors(f"let {task} go on"):
+        """Thaw the container; nothing happens if it is not frozen, or gone."""
+        with translate_errors(f"resume {task}"):
             try:
                 self._api.unpause(self._created[task])
             except APIError as error:
@@ -366,7 +366,7 @@ class DockerEngine:
         return found
 
     def close(self) -> None:
-        """Close the connections; containers go on."""
+        """Close the connections; containers keep running."""
         if self._heartbeat:
             self._heartbeat.stop()
         self._api.close()

@@ -1,7 +1,7 @@
 """Notices an engine that hangs in the middle of a run.
 
-Whoever follows a task's output waits for it without end, as tasks may print nothing for hours. So
-the engine is asked now and then whether it is there; one that does not answer is lost.
+Following a task's output has no timeout, as tasks may print nothing for hours. So the engine is
+pinged from time to time; if it does not answer, the run ends.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from emulator.engines.docker.connection import ANSWERS_WITHIN, lost
 __all__ = ["Heartbeat"]
 
 EVERY = 30.0
-"""Seconds between two questions; an answer gets as long as any call, `CALL_WITHIN`."""
+"""Seconds between two pings; each has as long as any call, `CALL_WITHIN`."""
 
 
 class Heartbeat:
-    """Asks one engine until it is stopped, or does not answer."""
+    """Pings one engine until it is stopped, or gets no answer."""
 
     def __init__(self, api: docker.APIClient, inbox: Inbox) -> None:
         self._api, self._inbox = api, inbox
@@ -31,7 +31,7 @@ class Heartbeat:
         threading.Thread(target=self._ask, name="heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask no more; returns at once."""
+        """Stop pinging; returns at once."""
         self._stopped.set()
 
     def _ask(self) -> None:
@@ -40,7 +40,7 @@ class Heartbeat:
                 self._api.ping()
             except (DockerException, requests.RequestException, HTTPError, OSError) as error:
                 if not self._stopped.is_set():
-                    # What is still asked of it, to remove the run, must not wait as long again.
+                    # The calls that then remove the run must not wait as long again.
                     self._api.timeout = ANSWERS_WITHIN
-                    self._inbox.put(EngineDown(lost("see whether it is there", error)))
+                    self._inbox.put(EngineDown(lost("ping it", error)))
                 return

@@ -52,7 +52,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What a network asks of a build. None: take the usual place, see `from_environment`."""
+    """What a build needs in this network. None: the usual place, see `from_environment`."""
 
     base: str | None = None
     """The image to build on; it needs Python 3.10 to 3.13 with venv."""
@@ -162,7 +162,7 @@ class Images:
     def _build_custom(self, wanted: Dockerfile, say: Say) -> str:
         tag = custom_tag(wanted)
         with one_at_a_time(tag):
-            if self.has(tag):  # somebody has built it meanwhile
+            if self.has(tag):  # another process has built it meanwhile
                 return tag
             return self._run_build(
                 tag,
@@ -212,7 +212,7 @@ class Images:
         except APIError as error:
             if error.status_code != HTTPStatus.CONFLICT:
                 raise
-            # Somebody else prunes, which the engine does once at a time; the next build does it.
+            # Another prune is running, and the engine allows one at a time; the next build prunes.
 
     def base(self, say: Say) -> str:
         """Return a base image that the engine has."""

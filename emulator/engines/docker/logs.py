@@ -69,7 +69,7 @@ class Output:
         self._clock_ahead = 0.0
 
     def enter(self, inbox: Inbox) -> None:
-        """Tell this inbox from now on."""
+        """Report to this inbox from now on."""
         self._inbox = inbox
         if not self._api.base_url.startswith("http+docker://localhost"):
             # Another machine's clock: its stamps are moved onto ours.
@@ -83,9 +83,9 @@ class Output:
         ).start()
 
     def find_place(self, task: str, container: str, life: Life) -> bool:
-        """Find where another supervisor has stopped to read, so that `follow` reads on there.
+        """Find where another supervisor stopped reading, so that `follow` continues there.
 
-        Returns whether the container was started since the start that supervisor asked for.
+        Returns whether the container was started since that supervisor last requested it.
         """
         stream = self._api.logs(container, stream=True, follow=False, timestamps=True)
         printed = list(join_frames(stream, after=""))
@@ -95,7 +95,7 @@ class Output:
         return seconds(state["StartedAt"]) - self._clock_ahead >= life.since
 
     def forget(self, task: str) -> None:
-        """The task's container is removed; the next one prints from the beginning."""
+        """Forget a task's position: its container is removed, and the next one has a new log."""
         self._last_stamp.pop(task, None)
 
     def _follow(self, task: str, container: str) -> None:
@@ -111,7 +111,7 @@ class Output:
             state = self._api.inspect_container(container)["State"]
             ended = seconds(state["FinishedAt"]) - self._clock_ahead
             inbox.put(Exited(task, ended, code, bool(state["OOMKilled"])))
-        except Exception as error:  # whatever it is, a task that nobody follows must end the run
+        except Exception as error:  # any error: without its output the run must end
             if isinstance(error, APIError) and error.status_code in (404, 409):
                 # It was removed, or is being removed, while it ran.
                 inbox.put(Exited(task, time.time(), 128 + signal.SIGKILL))
@@ -119,7 +119,7 @@ class Output:
                 inbox.put(EngineDown(lost(f"follow {task}", error)))
 
     def _read_lines(self, task: str, container: str, inbox: Inbox, *, follow: bool) -> None:
-        """Report what the container has printed since the last line that was reported."""
+        """Report lines that the container printed after the last reported one."""
         seen = self._last_stamp.get(task)
         stream = self._api.logs(
             container,

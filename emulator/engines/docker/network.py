@@ -1,8 +1,8 @@
-"""Faults of the network with Docker: a helper container, for a moment, in a task's namespace.
+"""Network faults with Docker: a short-lived helper container in a task's network namespace.
 
-The helper alone has NET_ADMIN; tasks never get a capability. It runs a script of
-`emulator/netem.py` and is gone again. A namespace lives as long as its container runs, so rules
-are made anew whenever a task starts.
+Only the helper has NET_ADMIN; tasks never get a capability. It runs a script of
+`emulator/netem.py` and is removed. A namespace exists while its container runs, so the rules are
+made again whenever a task starts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def missing_parts(api: docker.APIClient, image: str, parts: Iterable[str]) -> No
 
 
 class Shaper:
-    """Keeps the links of one run as they should be, task by task."""
+    """Applies the links of one run in the namespace of each task."""
 
     def __init__(
         self, api: docker.APIClient, image: str, run_id: str, common: Mapping[str, str]
@@ -77,7 +77,7 @@ class Shaper:
         tasks = {task for link in touched for task in (link.source, link.target)}
         if not tasks:
             return
-        containers = dict(containers)  # other tasks get theirs meanwhile
+        containers = dict(containers)  # other threads add theirs meanwhile
         addresses = self._addresses(containers)
 
         def apply(task: str) -> None:
@@ -93,7 +93,7 @@ class Shaper:
                     raise
 
         with ThreadPoolExecutor(PARALLEL) as pool:
-            # A task that does not run has no namespace; it gets its rules when it starts.
+            # A task that does not run has no namespace; its rules are made when it starts.
             list(pool.map(apply, sorted(tasks & addresses.keys())))
 
     def _addresses(self, containers: Mapping[str, str]) -> dict[str, str]:
@@ -107,7 +107,7 @@ class Shaper:
 
 
 def _life(api: docker.APIClient, container: str) -> str:
-    """Return when a container that runs was started; empty where it does not run."""
+    """Return when a running container was started; empty where it does not run."""
     try:
         state = api.inspect_container(container)["State"]
     except NotFound:

@@ -14,14 +14,15 @@ from emulator.errors import EngineError
 __all__ = ["oom_kill"]
 
 OVER_WITHIN = 30
-"""Seconds that the engine gets to tell of a container's end; a busy one needs some."""
+"""Seconds that the engine has to report a container's exit; a busy one needs some."""
 MARGIN = 32 * 2**20
 """Bytes above what a task uses at which its memory is limited before it is killed."""
 USAGE = (
     "cat /sys/fs/cgroup/memory.current 2> /dev/null"
     " || cat /sys/fs/cgroup/memory/memory.usage_in_bytes"
 )
-# The kernel kills whom its score says; the task's is raised, and `tail` keeps a line without end.
+# The kernel kills the process with the highest score: the task's is raised, and `tail` keeps one
+# endless line in memory.
 BALLOON = """
 for file in /proc/[0-9]*/oom_score_adj; do
     process=${file#/proc/}; process=${process%%/*}
@@ -32,14 +33,14 @@ tail /dev/zero
 
 
 def oom_kill(api: docker.APIClient, task: str, container: str, limit: int | None) -> None:
-    """Squeeze until the container is dead, then give it its limit (in bytes) again.
+    """Lower the limit until the container is dead, then restore its limit (in bytes).
 
     Raises EngineError where the task survives.
     """
     said = _inside(api, container, USAGE)
     if not said.isdigit():
         why = said or "it is just ending"
-        raise EngineError(f"What {task} uses of memory can't be read in its container: {why}.")
+        raise EngineError(f"The memory use of {task} can't be read in its container: {why}.")
     used = int(said)
     low = used + MARGIN
     life = _life(api, container)
@@ -52,13 +53,13 @@ def oom_kill(api: docker.APIClient, task: str, container: str, limit: int | None
         old = limit or int(api.info()["MemTotal"])
         api.update_container(container, mem_limit=old, memswap_limit=old if limit else -1)
     if not dead:
-        raise EngineError(f"The kernel did not kill {task}, but what took its memory.")
+        raise EngineError(f"The kernel did not kill {task}, but the process that took its memory.")
 
 
 def _ends(api: docker.APIClient, container: str, life: str) -> bool:
-    """Wait for a container that has lost its process to be over; say whether it is.
+    """Wait until a container whose process was killed has ended; say whether it has.
 
-    If it has been started again since, it was, and its new life must not be waited for.
+    If it was started again since, it has, and the new start must not be waited for.
     """
     if _life(api, container) != life:
         return True
@@ -70,12 +71,12 @@ def _ends(api: docker.APIClient, container: str, life: str) -> bool:
 
 
 def _life(api: docker.APIClient, container: str) -> str:
-    """Return what tells one life of a container from the next: when it was started."""
+    """Return when a container was started, which identifies this start."""
     return str(api.inspect_container(container)["State"]["StartedAt"])
 
 
 def _inside(api: docker.APIClient, container: str, script: str) -> str:
-    """Run a shell script beside the task in its container; return what it printed."""
+    """Run a shell script in the task's container; return what it printed."""
     made = api.exec_create(container, ["sh", "-c", script], stderr=False)
     said: bytes = api.exec_start(made["Id"])
     return said.decode("utf-8", "replace").strip()

@@ -115,7 +115,7 @@ def container_request(
     ipam: dict[str, Any] = {"IPv4Address": address} if address else {}
     if closes_metadata(plan):
         # The engine gives the task this address itself before the program begins, at each start:
-        # what is sent there stays in the task, where nobody listens.
+        # what is sent there stays in the task, where nothing listens.
         ipam["LinkLocalIPs"] = [METADATA]
     if ipam:
         endpoint["IPAMConfig"] = ipam

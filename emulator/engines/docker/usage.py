@@ -1,8 +1,8 @@
-"""What containers use: from their cgroups where these are here, else as the daemon streams it.
+"""What containers use: read from their cgroups on this machine, else from the daemon's stream.
 
-Files cost a daemon nothing and us some microseconds. The stream is for a daemon in a virtual
-machine or on another host; it is one connection and one thread a container, and the daemon reads
-the same files a second for each.
+Reading the files costs the daemon nothing and us some microseconds. The stream is for a daemon in a
+virtual machine or on another host: one connection and one thread per container, and the daemon
+reads the same files once a second for each.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def usage_of(stats: Mapping[str, Any]) -> Usage | None:
     """Read one answer of the engine's `GET /containers/{id}/stats` (pure).
 
     None where the container does not run: memory and processes are missing then. Limits are left
-    out: of memory it says all of the machine's where there is none, of CPU nothing.
+    out: without a memory limit it has the machine's memory there, and never a CPU limit.
     """
     memory, cpu = stats.get("memory_stats") or {}, stats.get("cpu_stats") or {}
     if "usage" not in memory:

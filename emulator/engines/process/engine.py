@@ -1,9 +1,9 @@
 """The process engine: the same scenarios on loopback, without Docker.
 
-One process group a task, and a keeper beside it that has whatever the task starts (`keeper.py`).
-Its output goes through a named pipe that the task itself keeps open, so that a task outlives a
-supervisor that was killed; the keeper's environment carries the run id, and by that all is found
-again (`table.py`). A port belongs to a run as long as the run holds the port's lock.
+Each task is a process group, and its parent is a keeper that owns every process the task starts
+(`keeper.py`). Output goes through a named pipe that the task itself keeps open, so that a task
+survives a supervisor that was killed. The keeper's environment carries the run id, by which all
+processes of a run are found again (`table.py`). A run owns a port while it holds the port's lock.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ LOOPBACK = "127.0.0.1"
 PORTS = range(20000, 29000)
 """Below the range from which Linux and macOS take ports for outgoing connections."""
 GONE_WITHIN = 30.0
-"""Seconds that killed processes get to be gone before we say that they are not."""
+"""Seconds to wait for killed processes to end, before that is an error."""
 SECRET = "EMULATOR_API_TOKEN"
-"""The token of every run's API, if the user has set one: nothing that a task should have."""
+"""The token of every run's API, if the user has set one; tasks must not get it."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Started:
     keeper: subprocess.Popen[bytes]
     """Its parent; the exit code is the task's."""
     pid: int
-    """The task: the leader of its process group and session."""
+    """Of the task, the leader of its process group and session."""
 
 
 class ProcessEngine:
@@ -159,7 +159,7 @@ class ProcessEngine:
                 os.killpg(started.pid, number)
 
     def pause(self, task: str) -> None:
-        """Stop the process group, which can't catch that; return once it stands still."""
+        """Stop the process group with SIGSTOP; return once no process of it runs."""
         started = self._started.get(task)
         if started is None or started.keeper.poll() is not None:
             raise EngineError(f"Can't pause {task}: it does not run.")
@@ -170,7 +170,7 @@ class ProcessEngine:
             )
 
     def resume(self, task: str) -> None:
-        """Let the process group go on."""
+        """Continue the process group."""
         self.signal(task, signal.SIGCONT)
 
     def usage(self) -> Mapping[str, Usage]:
@@ -208,7 +208,7 @@ class ProcessEngine:
         removed = _end(run_id)
         if self._scratch is not None and self._scratch.run_id == run_id:
             for started in self._started.values():
-                started.keeper.wait()  # it is over, and is no zombie any more either
+                started.keeper.wait()  # it has ended, and must not stay a zombie
             removed += self._scratch.remove()
         return removed
 
@@ -236,7 +236,7 @@ class ProcessEngine:
     # --- Effects --------------------------------------------------------------------------------
 
     def _port(self, task: str) -> int:
-        """Reserve a port that no other run holds and no other program listens on."""
+        """Reserve a port that no other run has and no other program listens on."""
         if task in self._ports:
             return self._ports[task]
         folder = cache_dir("ports")
@@ -255,13 +255,13 @@ class ProcessEngine:
         raise EngineError("No port is free between 20000 and 29000.", "Try `emulate clean`.")
 
     def _follow(self, task: str, started: _Started, pipe: int) -> None:
-        """Report each line, then the end; the pipe never ends by itself, since we hold it open."""
+        """Report each line, then the exit; the pipe has no end of file, since we keep it open."""
         inbox = self._inbox
         assert inbox is not None
         ended, tell_ended = os.pipe()
 
         def wait() -> None:
-            if started.keeper.wait() < 0:  # somebody has killed the keeper, and by that the task
+            if started.keeper.wait() < 0:  # the keeper was killed, and the task must end with it
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(started.pid, signal.SIGKILL)
             os.close(tell_ended)
@@ -271,7 +271,7 @@ class ProcessEngine:
             for text in split_lines(_read_until(pipe, ended)):
                 inbox.put(Line(task, time.time(), text))
             inbox.put(Exited(task, time.time(), exit_code(started.keeper.returncode)))
-        except Exception as error:  # whatever it is, a task that nobody follows must end the run
+        except Exception as error:  # any error: without its output the run must end
             inbox.put(EngineDown(EngineLost(f"Reading the output of {task} failed: {error}.")))
         finally:
             os.close(pipe)
@@ -294,7 +294,7 @@ def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> _S
     shared = {"EMULATOR_SHARED": str(folder / "shared")}
     ours = {name: value for name, value in os.environ.items() if name != SECRET}
     path = os.pathsep.join([str(Path(sys.executable).parent), ours.get("PATH", os.defpath)])
-    # Ours come last: by what a scenario sets in them, nothing would be found again.
+    # Ours come last: if a scenario could set them, the processes would not be found again.
     environment = {**ours, "PATH": path, **task.env, **shared, **labels}
     order = keeper.order(_resolve(task, environment["PATH"]), environment)
     reading, writing = os.pipe()
@@ -337,7 +337,7 @@ def _resolve(task: Task, path: str) -> list[str]:
 
 
 def _read_until(pipe: int, ended: int) -> Iterator[bytes]:
-    """Yield what comes out of the pipe until `ended` is closed, and then what is still in it."""
+    """Yield what comes out of the pipe until `ended` is closed, and then the rest in it."""
     with selectors.DefaultSelector() as ready:
         ready.register(pipe, selectors.EVENT_READ)
         ready.register(ended, selectors.EVENT_READ)
@@ -350,7 +350,7 @@ def _read_until(pipe: int, ended: int) -> Iterator[bytes]:
 
 
 def _open_pipe(path: Path) -> int:
-    """Open a named pipe for reading and writing: who writes to it never finds it broken.
+    """Open a named pipe for reading and writing: a writer never gets EPIPE.
 
     Raises OSError, also where something else has been put in its place.
     """
@@ -377,10 +377,10 @@ def _end(run_id: str) -> int:
     """Kill every process of a run; return how many. Raises EngineError where one does not die."""
     killed = set[int]()
     until: float | None = None
-    # Again and again: what is just being killed may have started another since we looked.
+    # Repeatedly: a process that is being killed may have started another since the last look.
     while there := [one for one in owned() if one.labels.run_id == run_id]:
         if until is None:
-            until = time.monotonic() + GONE_WITHIN  # a first look takes as long as it takes
+            until = time.monotonic() + GONE_WITHIN  # the time of the first look does not count
         elif time.monotonic() > until:
             raise _undying(run_id, [one.process for one in there])
         ours = [one.process for one in there if one.childless or not one.labels.keeper]
@@ -402,7 +402,7 @@ def exit_code(returncode: int) -> int:
 
 
 def _stands_still(pid: int) -> bool:
-    """Wait for a stopped process to stand still or to end; say whether it does.
+    """Wait until a stopped process no longer runs or has ended; say whether that happened.
 
     The kernel's own notice (waitid, WSTOPPED) is not enough: a shell that starts a command waits
     in vfork, beyond the reach of signals ("disk sleep"), for a child that has been stopped.
@@ -424,9 +424,9 @@ def _undying(run_id: str, processes: Sequence[psutil.Process]) -> EngineError:
 
 
 def _is_over(process: psutil.Process) -> bool:
-    """Say whether a process has ended, be it a zombie: its parent may never ask how it ended.
+    """Say whether a process has ended; a zombie has, even if its parent never waits for it.
 
-    Unlike psutil's own wait this takes no exit code from whoever asks for it.
+    Unlike psutil's own wait this does not take the exit code away from the parent.
     """
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

@@ -88,7 +88,7 @@ def main() -> None:
     if ordered is None:
         sys.exit("the order of what to start was cut off")
     adopting = _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    os.set_inheritable(report, False)  # who has it, once the task's program runs, is only we
+    os.set_inheritable(report, False)  # once the task's program runs, only the keeper has it
     keeper = os.getpid()
     task = os.fork()
     if task == 0:

@@ -39,7 +39,7 @@ RUN, TASK, FOLDER, KEEPER = (
 
 @dataclass(frozen=True)
 class Labels:
-    """What a process says of the run that it belongs to."""
+    """The labels in a process's environment: the run that it belongs to."""
 
     run_id: str
     task: str
@@ -71,7 +71,7 @@ def labelled(run_id: str, task: str, folder: Path) -> dict[str, str]:
 
 
 def labels_in(environment: Mapping[str, str]) -> Labels | None:
-    """Return what a process says of itself; None where that can't be the label of a run (pure)."""
+    """Return the labels of a process; None where they can't be those of a run (pure)."""
     run_id, folder = environment.get(RUN, ""), environment.get(FOLDER, "")
     path = Path(folder)
     if not is_run_id(run_id) or not path.is_absolute() or path.name != run_id:
@@ -80,7 +80,7 @@ def labels_in(environment: Mapping[str, str]) -> Labels | None:
 
 
 def owners(seen: Mapping[int, Seen], me: int) -> dict[int, Labels]:
-    """Return whose each process is, by its pid; `me` and its ancestors are nobody's (pure).
+    """Return the owner of each process by pid; `me` and its ancestors have none (pure).
 
     The nearest keeper that it descends from decides; without one its own labels, and without
     these those of its nearest ancestor that has some.

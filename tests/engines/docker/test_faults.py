@@ -339,7 +339,7 @@ def test_a_task_without_a_shell_is_not_squeezed_and_its_run_goes_on(
     process = emulate.start("up", path, "--engine", "docker", "--out", emulate.out, "--json")
     assert process.stderr is not None
     failed = next(line for line in process.stderr if "fault 0" in line and "failed" in line)
-    assert "What worker-0 uses of memory can't be read in its container" in failed
+    assert "The memory use of worker-0 can't be read in its container" in failed
     process.kill()
 
 

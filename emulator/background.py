@@ -1,8 +1,8 @@
-"""`emulate up -d`: a supervisor in the background, and the wait until it is up.
+"""`emulate up -d`: start a supervisor in the background and wait until it is up.
 
-The background one inherits a pipe: it tells of its progress line by line, says READY once all tasks
-run and its API answers, and closes it. If the pipe ends before that, it has failed, or was over in
-no time.
+The background process inherits a pipe. It writes its progress line by line, then READY once all
+tasks run and its API answers, and closes the pipe. If the pipe ends before READY, the run has
+failed or finished already.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = ["said", "start", "telling"]
 VARIABLE = "EMULATOR_READY_FD"
 READY = "ready"
 CLEANS_WITHIN = 5.0
-"""Seconds for an `emulate clean` that looks at the same folder: it needs milliseconds."""
+"""Seconds to wait for an `emulate clean` in the same folder; it needs milliseconds."""
 
 
 def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) -> int | None:
     """Start `emulate` with these arguments; return None once all tasks run, else its exit code.
 
-    A signal that comes before is passed on, so that the run stops as one in the foreground does;
-    once it has, Interruption is raised. Raises RecordError.
+    A signal before that is forwarded, so that the run stops as in the foreground; then raises
+    Interruption. Raises RecordError.
     """
     passed_on: list[signal.Signals] = []
     up = False
@@ -53,10 +53,10 @@ def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) ->
             say("stopping the run in the background")
 
         held.hand_to(pass_on)
-        with os.fdopen(reading, encoding="utf-8", errors="replace") as told:
-            for line in each(told):
+        with os.fdopen(reading, encoding="utf-8", errors="replace") as progress:
+            for line in each(progress):
                 if line.rstrip("\n") == READY:
-                    held.settle(say, "the run is up and stays in the background")
+                    held.settle(say, "the run is up and continues in the background")
                     up = True
                 else:
                     say(line.rstrip("\n"))
@@ -70,7 +70,7 @@ def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) ->
 
 
 def _start(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """Start it in a session of its own; return it, and the pipe on which it tells its progress."""
+    """Start it in a new session; return it, and the descriptor of its progress pipe."""
     with os_errors(RecordError, f"Can't write the run folder {folder}"):
         log = _log_in(folder)
     reading, writing = os.pipe()
@@ -89,16 +89,16 @@ def _start(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[byt
 
 
 def said(folder: Path) -> str:
-    """Return what the emulator in the background has printed."""
+    """Return the output of the emulator in the background."""
     text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
     return text.removeprefix(header(folder.name))
 
 
 def _log_in(folder: Path) -> BinaryIO:
-    """Open the log in a run folder, which may have to be made, and lock it.
+    """Open and lock the log in a run folder; make the folder if it does not exist.
 
-    The emulator in the background inherits the lock with its stdout, and the kernel drops it with
-    its last holder: until then nobody takes this for a run that never began. Raises InUse, OSError.
+    The background process inherits the lock with its stdout, and the kernel releases it when that
+    ends: until then `emulate clean` leaves the folder alone. Raises InUse, OSError.
     """
     until = time.monotonic() + CLEANS_WITHIN
     while True:
@@ -107,7 +107,7 @@ def _log_in(folder: Path) -> BinaryIO:
             made = True
         except FileExistsError:
             made = False
-        with contextlib.suppress(FileNotFoundError):  # `emulate clean` removes it meanwhile
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile by `emulate clean`
             log = (folder / LOG).open("ab", buffering=0)
             try:
                 fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,14 +128,14 @@ def _log_in(folder: Path) -> BinaryIO:
 
 
 def telling(listener: Listener) -> Listener:
-    """Return a listener that also tells whoever started us in the background, if somebody did."""
+    """Return a listener that also reports to the process that started this one, if any."""
     number = os.environ.pop(VARIABLE, None)
     if number is None:
         return listener
     pipe = os.fdopen(int(number), "w", encoding="utf-8", buffering=1)
 
     def tell(text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # nobody waits any more
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone
             pipe.write(text + "\n")
 
     def say(text: str) -> None:

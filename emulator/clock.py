@@ -1,8 +1,8 @@
-"""Time as a parameter: the same supervisor runs in real time and in no time at all.
+"""Clocks: the supervisor runs in real time or in simulated time.
 
-A clock hands out the time and waits for the next event of an inbox. `RealClock` sleeps until
-something arrives. `ManualClock` never sleeps: when the inbox is empty it jumps to the next thing
-that was scheduled with `call_at`, so an hour of training passes in a millisecond of testing.
+A clock returns the time and waits for the next event of an inbox. `RealClock` sleeps. `ManualClock`
+never sleeps: if the inbox is empty, it advances to the next action scheduled with `call_at`, so
+tests run an hour of training in milliseconds.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ Event = TypeVar("Event")
 
 
 class Waiting(Protocol[Event_co]):
-    """A queue of events, as far as a clock has to know it."""
+    """A queue of events, as a clock uses it."""
 
     def get(self, *, timeout: float | None = None) -> Event_co:
         """Return the next event; raises queue.Empty after `timeout` seconds."""
 
     def empty(self) -> bool:
-        """Say whether nothing is there."""
+        """Return whether there is no event."""
 
 
 class Clock(Protocol):
-    """What the supervisor asks of time."""
+    """The time, and waiting for events."""
 
     def now(self) -> float:
-        """Return monotonic seconds; only differences mean anything."""
+        """Return monotonic seconds from an arbitrary origin."""
 
     def wall(self) -> float:
         """Return seconds since 1970 (UTC)."""
 
     def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:
-        """Wait for the inbox until the time `until` (None: for ever); None when it comes first."""
+        """Return the next event, or None at the time `until` (None: no limit)."""
 
 
 class RealClock:
-    """The machine's own clock."""
+    """The machine's clock."""
 
     def now(self) -> float:
         """Return monotonic seconds."""
@@ -57,9 +57,9 @@ class RealClock:
         return time.time()
 
     def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:
-        """Sleep until an event arrives or the time `until` is reached.
+        """Return the next event, or None at the time `until` (None: no limit).
 
-        It wakes each SLICE seconds, so that the handler of a signal surely runs: see `waiting.py`.
+        Wakes every SLICE seconds, so that signal handlers run: see `waiting.py`.
         """
         while True:
             left = SLICE if until is None else max(0.0, until - self.now())
@@ -71,10 +71,10 @@ class RealClock:
 
 
 class ManualClock:
-    """A clock that moves only when everybody waits, and then straight to the next appointment.
+    """A clock that advances only while waiting, straight to the next scheduled action.
 
-    `wall` is its time in seconds since 1970 when it is made. Its `now` begins at BEGAN, as that of
-    a real machine is no 0 either: who forgets to subtract the beginning of a run is found out.
+    `wall` is the initial time in seconds since 1970. `now` starts at BEGAN and not at 0, so that
+    tests detect code that does not subtract the start of the run.
     """
 
     BEGAN = 1000.0
@@ -86,22 +86,21 @@ class ManualClock:
         self._order = itertools.count()
 
     def now(self) -> float:
-        """Return seconds since BEGAN before the clock was made."""
+        """Return BEGAN plus the simulated seconds since the clock was made."""
         return self._now
 
     def wall(self) -> float:
-        """Return the wall time that belongs to `now`."""
+        """Return the wall time at `now`, in seconds since 1970."""
         return self._wall + self._now - self.BEGAN
 
     def call_at(self, when: float, action: Callable[[], None]) -> None:
-        """Run `action` once `now` reaches `when`; ties keep their order."""
+        """Run `action` when `now` reaches `when`; actions at the same time keep their order."""
         heapq.heappush(self._due, (when, next(self._order), action))
 
     def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:
-        """Jump from appointment to appointment until an event is there or `until` is reached.
+        """Run scheduled actions until there is an event or `until` is reached.
 
-        Raises RuntimeError where nothing is left that could ever happen: a real program would
-        hang there, a test must not.
+        Raises RuntimeError if nothing is scheduled and there is no limit: it would wait for ever.
         """
         while inbox.empty():
             if self._due and (until is None or self._due[0][0] <= until):

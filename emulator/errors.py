@@ -1,14 +1,14 @@
-"""Errors meant for the user: one clear sentence, what to try next, and the exit code.
+"""Errors for the user: a sentence with the problem, what to try next, and the exit code.
 
     EmulatorError                exit 4   the emulator or the engine failed
     ├── UsageError               exit 2   the command line is wrong
-    │   ├── InUse                exit 2   another emulate is at work on the run
-    │   ├── ScenarioError        exit 2   the scenario is wrong; carries every problem
-    │   ├── Misfit               exit 2   a value is more than the engine's machine has
-    │   └── Unsupported          exit 2   the scenario asks for what this engine can't do
+    │   ├── InUse                exit 2   another emulate process uses the run
+    │   ├── ScenarioError        exit 2   the scenario is wrong; has all problems
+    │   ├── Misfit               exit 2   a value exceeds the engine's machine
+    │   └── Unsupported          exit 2   this engine can't do what the scenario asks for
     ├── EngineError              exit 4   the engine refused or failed
     │   ├── EngineMissing        exit 4   no engine answers
-    │   └── EngineLost           exit 4   the engine went away in the middle of a run
+    │   └── EngineLost           exit 4   the connection to the engine was lost during a run
     ├── ImageError               exit 4   an image is missing or does not build
     └── RecordError              exit 4   the run folder can't be written or read
 
@@ -42,10 +42,9 @@ __all__ = [
 
 
 def printable(text: str) -> str:
-    """Return `text` with its control characters written out as in Python, but newline and tab.
+    """Return `text` with control characters escaped as in Python, except newline and tab.
 
-    Names of files, processes and containers are chosen by others: printed as they are, they could
-    send commands to the terminal.
+    Names of files, processes and containers could contain commands to the terminal.
     """
     if text.isprintable():
         return text
@@ -53,7 +52,7 @@ def printable(text: str) -> str:
 
 
 class EmulatorError(Exception):
-    """Say what happened (`message`) and what to try next (`hint`)."""
+    """An error for the user: what happened (`message`) and what to try next (`hint`)."""
 
     exit_code = 4
 
@@ -67,17 +66,17 @@ class EmulatorError(Exception):
 
 
 class UsageError(EmulatorError):
-    """The command line asks for something that makes no sense."""
+    """The command line is wrong."""
 
     exit_code = 2
 
 
 class InUse(UsageError):
-    """Another emulate holds the run's lock."""
+    """Another emulate process has the run's lock."""
 
 
 class Misfit(UsageError):
-    """A value of a scenario that the chosen engine's machine can't give, see `reading.placed`."""
+    """A value in a scenario exceeds the engine's machine; `reading.placed` adds its line."""
 
     def __init__(self, path: tuple[str, ...], message: str, hint: str = "") -> None:
         super().__init__(f"{'.'.join(path)}: {message}.", f"{hint[:1].upper()}{hint[1:]}.")
@@ -86,10 +85,10 @@ class Misfit(UsageError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a scenario: where it stands, what is wrong, what to write instead."""
+    """One error in a scenario: its place, what is wrong, what to write instead."""
 
     place: str
-    """`file:line`, or the option that brought the value in."""
+    """`file:line`, or the option that set the value."""
     path: str
     """The key, dotted: `cluster.worker.replicas`."""
     message: str
@@ -101,7 +100,7 @@ class Problem:
 
 
 class ScenarioError(UsageError):
-    """A scenario has mistakes; all of them are in `problems`, one a line in the text."""
+    """A scenario is wrong; `problems` has all errors, and the message a line for each."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -109,7 +108,7 @@ class ScenarioError(UsageError):
 
 
 class Unsupported(UsageError):
-    """The scenario asks for something that the chosen engine can't do.
+    """The engine can't do something that the scenario asks for.
 
     `lacks` says what another machine might have: an engine by its name, `gpu`, `network` (its
     kernel).
@@ -138,7 +137,7 @@ class EngineMissing(EngineError):
 
 
 class EngineLost(EngineError):
-    """The engine went away in the middle of a run."""
+    """The connection to the engine was lost during a run."""
 
 
 class ImageError(EmulatorError):

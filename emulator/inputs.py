@@ -1,7 +1,7 @@
-"""Files that users name: read only where they are regular files of a bounded size.
+"""Reading files that users name: only regular files of a limited size.
 
-A device never ends, a named pipe waits for a writer, and to open some devices does something. So it
-is asked first what a path is.
+A device never ends, a named pipe waits for a writer, and opening some devices has side effects. So
+the type of a file is checked before it is opened.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from emulator.units import format_size
 __all__ = ["kind_of", "readable", "text_of"]
 
 UNREAL = ("/proc", "/sys", "/dev")
-"""Where the kernel shows itself as files: their sizes are not true, some wait, some never end."""
+"""File systems of the kernel: sizes are wrong, reads may block or never end."""
 REAL = ("/dev/shm",)
-"""Where there are ordinary files all the same."""
+"""Exceptions that contain ordinary files."""
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -30,18 +30,18 @@ _KINDS = (
 
 
 def kind_of(mode: int) -> str:
-    """Return what a file is by its mode: `a folder`, `a named pipe`; empty for a regular file."""
+    """Return the type of a file from its mode: `a folder`, `a named pipe`; empty if regular."""
     return next((kind for is_one, kind in _KINDS if is_one(mode)), "")
 
 
 def is_unreal(path: Path) -> bool:
-    """Say whether an absolute path lies where the kernel shows itself as files."""
+    """Return whether an absolute path is in a file system of the kernel."""
     inside = [Path(folder) in (path, *path.parents) for folder in UNREAL]
     return any(inside) and not any(Path(folder) in path.parents for folder in REAL)
 
 
 def readable(path: Path, most: int) -> None:
-    """See that `path` is a regular file of at most `most` bytes that can be read.
+    """Check that `path` is a readable regular file of at most `most` bytes.
 
     Raises ValueError with the reason.
     """
@@ -54,7 +54,7 @@ def readable(path: Path, most: int) -> None:
     if kind := kind_of(found.st_mode):
         raise ValueError(f"it is {kind}, not a file")
     if is_unreal(real):
-        raise ValueError(f"{real} is a file of the kernel's")
+        raise ValueError(f"{real} is a kernel file")
     if found.st_size > most:
         raise ValueError(f"it has {format_size(found.st_size)}; {format_size(most)} is the most")
     if not may:
@@ -62,13 +62,13 @@ def readable(path: Path, most: int) -> None:
 
 
 def text_of(path: Path, most: int) -> str:
-    """Return the text of a regular file of at most `most` bytes, in UTF-8.
+    """Return the UTF-8 text of a regular file of at most `most` bytes.
 
-    Raises ValueError with the reason where it is none.
+    Raises ValueError with the reason if it is not one.
     """
     readable(path, most)
     try:
-        # Somebody may have put something else there by now.
+        # The file may have been replaced since the check.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if kind := kind_of(os.fstat(descriptor).st_mode):
@@ -82,9 +82,9 @@ def text_of(path: Path, most: int) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"it is no text: line {line} is not UTF-8") from None
+        raise ValueError(f"it is not text: line {line} is not UTF-8") from None
 
 
 def reason(error: Exception) -> str:
-    """Return why something can't be read, as the system puts it."""
+    """Return the operating system's reason for an error."""
     return str(getattr(error, "strerror", None) or error or type(error).__name__)

@@ -1,8 +1,8 @@
-r"""Regular expressions over what tasks print: found in time that grows with the line, never faster.
+r"""Regular expressions over task output, searched in time linear in the line's length.
 
-Python's own engine tries one way after another and may need longer than anybody waits, for a line
-that nobody foresaw. RE2 reads each byte of a line once. In return it has no lookaround and no
-backreferences, and `\d`, `\w`, `\s` and `\b` mean ASCII.
+Python's `re` backtracks and may need exponential time for some lines. RE2 reads each byte of a line
+once. In return it has no lookaround and no backreferences, and `\d`, `\w`, `\s` and `\b` match
+ASCII only.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["Pattern", "compiled"]
 LENGTH = 1000
 """Characters of a pattern."""
 PROGRAM = 10_000
-"""Instructions that a pattern is compiled to: `[a-z]{100}` is a hundred and some."""
+"""Instructions of a compiled pattern: `[a-z]{100}` has slightly more than a hundred."""
 WORK = 2**28
-"""Instructions times bytes that one search may take in the worst case: about two seconds."""
+"""Instructions times bytes of one search in the worst case: about two seconds."""
 
 MEMORY = 2**19
-"""Bytes that a pattern may take; a compiler that may take more also takes longer to give up."""
+"""Bytes of a compiled pattern; with a higher limit the compiler takes longer to fail."""
 
 _REASONS: Mapping[str, str] = {
     "(?=": "it looks ahead",
@@ -36,14 +36,14 @@ _REASONS: Mapping[str, str] = {
     "(?#": "it has a comment",
     "(?x": "it has the flag x",
 }
-"""What RE2 has not, by what it complains of."""
+"""Features that RE2 lacks, by the operator in its error message."""
 _AT_MOST = re.compile(r"\{,[0-9]*\}")
 
 
 def _options(*, groups: bool) -> re2.Options:
     options = re2.Options()
     options.max_mem = MEMORY
-    options.log_errors = False  # it would write them to stderr itself
+    options.log_errors = False  # else RE2 writes them to stderr
     options.never_capture = not groups
     return options
 
@@ -52,9 +52,9 @@ _GROUPS, _NO_GROUPS = _options(groups=True), _options(groups=False)
 
 
 class Pattern:
-    """A regular expression. Raises ValueError with the reason where it is none, or one too large.
+    """A regular expression. Raises ValueError with the reason if it is invalid or too large.
 
-    It looks at the first MiB of a line; at less where the pattern has hundreds of alternatives.
+    Searches the first MiB of a line; less if the pattern has hundreds of alternatives.
     """
 
     def __init__(self, text: str, *, groups: bool = True) -> None:
@@ -67,7 +67,7 @@ class Pattern:
         try:
             made = re2.compile(text.encode(), _GROUPS if groups else _NO_GROUPS)
         except UnicodeEncodeError:
-            raise ValueError(f"{text!r} holds half of a character") from None
+            raise ValueError(f"{text!r} contains half of a character") from None
         except re2.error as error:
             raise ValueError(_refusal(text, error)) from None
         if made.programsize > PROGRAM:
@@ -77,40 +77,40 @@ class Pattern:
         self.names: Mapping[str, int] = {
             name.decode("utf-8", "replace"): number for name, number in made.groupindex.items()
         }
-        """Its named groups, with their numbers."""
+        """Named groups with their numbers."""
 
     def search(self, line: str) -> _Groups | None:
-        """Return what its groups hold where it is found first; None where it is not."""
+        """Return the groups of the first match, or None."""
         found = self._search(line.encode("utf-8", "replace")[: self._most])
         return None if found is None else _Groups(found)
 
     def found(self, line: str) -> bool:
-        """Say whether it is found in the line."""
+        """Return whether it matches anywhere in the line."""
         return self._search(line.encode("utf-8", "replace")[: self._most]) is not None
 
 
 class _Groups:
-    """What the groups of a pattern hold."""
+    """The groups of a match."""
 
     def __init__(self, match: re2._Match) -> None:
         self._match = match
 
     def __getitem__(self, group: int) -> str | None:
-        """Return what a group holds, by its number; None where it took no part."""
-        held: bytes | None = self._match[group]
-        return None if held is None else held.decode("utf-8", "replace")
+        """Return a group by its number; None if it did not participate in the match."""
+        value: bytes | None = self._match[group]
+        return None if value is None else value.decode("utf-8", "replace")
 
 
 @functools.lru_cache(maxsize=256)
 def compiled(text: str) -> Pattern:
-    """Return a pattern that only finds, compiled once. Raises ValueError."""
+    """Return a cached pattern without groups. Raises ValueError."""
     return Pattern(text, groups=False)
 
 
 def _refusal(text: str, error: Exception) -> str:
-    """Return why a text is no pattern, in a sentence (pure)."""
-    said = error.args[0] if error.args else b""
-    why = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    """Return why a text is not a valid pattern (pure)."""
+    raw = error.args[0] if error.args else b""
+    why = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
     kind, _, culprit = why.partition(": ")
     lacking = "; RE2, which never hangs, has no such thing"
     if kind == "invalid perl operator":

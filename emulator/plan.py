@@ -1,8 +1,8 @@
 """The plan: every task with its address, environment and command, before anything starts (pure).
 
-`make_plan` turns a scenario into a value that can be printed, compared and stored. What depends on
-the engine (addresses, image references, GPU devices, where the shared volume shows) comes in as a
-`Site`, so that the plan itself decides nothing by looking around.
+`make_plan` turns a scenario into a value that can be printed, compared and stored. Everything that
+depends on the engine (addresses, image references, GPU devices, the path of the shared volume) is
+passed in as a `Site`.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from emulator.task_limits import Limits
 __all__ = ["Plan", "RunId", "Site", "Task", "check_run_id", "is_run_id", "make_plan", "new_run_id"]
 
 TASK_PORT = 2222
-"""The port every task listens on where each has an address of its own (Kubeflow's default)."""
+"""The port of every task if each has its own address (Kubeflow's default)."""
 
 _RUN_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def is_run_id(text: str) -> bool:
-    """Say whether a text can be a run's id (pure).
+    """Return whether a text is a valid run id (pure).
 
-    It names a folder, containers, a network and a volume, and is a part of host names: so it has
-    the letters of a scenario's name, and at most 63 of them.
+    It names a folder, containers, a network and a volume, and is part of host names, which have at
+    most 63 characters.
     """
     return _RUN_ID.fullmatch(text) is not None
 
 
 def check_run_id(text: str) -> str:
-    """Return `text` if it can be a run's id; raises UsageError."""
+    """Return `text` if it is a valid run id. Raises UsageError."""
     if is_run_id(text):
         return text
     shown = repr(text if len(text) <= 80 else f"{text[:80]}...")
@@ -63,11 +63,11 @@ def _stored_run_id(text: str) -> str:
 
 
 RunId = Annotated[str, AfterValidator(_stored_run_id)]
-"""A run id that is read from a file."""
+"""A run id in a stored plan; refused if it is not valid."""
 
 
 class Task(BaseModel):
-    """One task: a process in a container (or on loopback) that takes part in the training."""
+    """One task of the training job: a process in a container, or on loopback."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -78,34 +78,34 @@ class Task(BaseModel):
     host: str
     port: int
     image: str
-    """The reference of its image; empty where the engine has none."""
+    """Its image reference; empty if the engine uses none."""
     command: tuple[str, ...]
     env: dict[str, str]
     source: Path | None = None
-    """File or folder that is copied into its working directory."""
+    """File or folder to copy into its working directory."""
     cpus: float | None = None
     memory: int | None = None
-    """Limits that the scenario sets: cores, bytes."""
+    """Limits set by the scenario: cores, bytes."""
     processes: int | None = None
-    """The same of processes and threads."""
+    """Limit of processes and threads, set by the scenario."""
     defaults: Limits = Limits()
-    """Limits of the engine where the scenario sets none."""
+    """The engine's limits where the scenario sets none."""
     gpus: tuple[str, ...] = ()
     """Device ids."""
 
     @property
     def memory_limit(self) -> int | None:
-        """The limit of its memory, in bytes."""
+        """The memory limit in bytes."""
         return self.defaults.memory if self.memory is None else self.memory
 
     @property
     def process_limit(self) -> int | None:
-        """The limit of its processes and threads."""
+        """The limit of processes and threads."""
         return self.defaults.processes if self.processes is None else self.processes
 
 
 class Plan(BaseModel):
-    """A run that has not begun: all that the engine, the supervisor and the record need."""
+    """Everything that the engine, the supervisor and the record need for a run."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -114,14 +114,14 @@ class Plan(BaseModel):
     scenario: Scenario
     tasks: tuple[Task, ...]
     faults: tuple[PlannedFault, ...] = ()
-    """What will be done to them; random faults have their times and victims already."""
+    """The scheduled faults, with the times and targets of random ones."""
     links: tuple[Link, ...] = ()
-    """What packets between tasks meet all the time."""
+    """The permanent network shaping between tasks."""
     warnings: tuple[str, ...] = ()
     variant: str = ""
-    """Which variant of the scenario it is, as `--vary` set it."""
+    """The variant of the scenario, as set by `--vary`."""
     yardstick: ThroughputReference | None = None
-    """What `expect.throughput.at_least` holds it against."""
+    """The reference rate for `expect.throughput.at_least`."""
 
     def task(self, name: str) -> Task:
         """Return the task of that name; raises KeyError."""
@@ -133,25 +133,25 @@ class Plan(BaseModel):
 
 @dataclass(frozen=True)
 class Site:
-    """What the plan has to know about the engine it is made for."""
+    """What the plan needs from its engine."""
 
     engine: str
     address: Callable[[str], tuple[str, int]]
     """Task name -> host, port."""
     image: Callable[[str | Dockerfile], str]
-    """What the scenario says -> the reference that the engine knows."""
+    """An image in the scenario -> the engine's reference."""
     gpus: Callable[[], Sequence[str]]
-    """Ids of the devices it can hand out; asked only where a task wants some."""
+    """Ids of its devices; called only if a task asks for GPUs."""
     shared: str
-    """Where the shared volume shows inside a task."""
+    """The path of the shared volume inside a task."""
     limits: Callable[[], Limits] = Limits
-    """Limits of each task where the scenario sets none."""
+    """Default limits of each task."""
     disks: Callable[[Scenario], Sequence[Disk]] = lambda scenario: ()
-    """Disks of this machine that a run writes to, beside that of its folder."""
+    """Disks of this machine that a run writes to, other than the disk of its folder."""
 
 
 def new_run_id(name: str) -> str:
-    """Return `<name>-<time><chance>`: sorts by age, unique on a machine, fit for a host name."""
+    """Return a unique id `<name>-<UTC time>-<random>`, which sorts by age."""
     stamp = time.strftime("%m%d%H%M%S", time.gmtime())
     return f"{name}-{stamp}-{secrets.token_hex(3)}"
 
@@ -165,27 +165,27 @@ def make_plan(
     yardstick: ThroughputReference | None = None,
     disks: Sequence[Disk] = (),
 ) -> Plan:
-    """Lay out every task of `scenario` for the engine that `site` describes.
+    """Return the plan of `scenario` for the engine that `site` describes.
 
-    `disks` are those that it writes to; one that is nearly full makes a warning. Raises
-    Unsupported where more GPUs are asked for than there are, UsageError where `run_id` is none.
+    `disks` are the disks that the run writes to; one that is nearly full gives a warning. Raises
+    Unsupported if there are too few GPUs, UsageError if `run_id` is not valid.
     """
     check_run_id(run_id)
-    wanted = [
+    replicas = [
         (role, index, spec)
         for role, spec in scenario.cluster.items()
         for index in range(spec.replicas)
     ]
     members = [
         rendezvous.Member(role, index, *site.address(f"{role}-{index}"))
-        for role, index, _ in wanted
+        for role, index, _ in replicas
     ]
     images = _references(scenario, site)
-    devices = _hand_out_gpus([(f"{r}-{i}", spec) for r, i, spec in wanted], site)
+    devices = _hand_out_gpus([(f"{r}-{i}", spec) for r, i, spec in replicas], site)
     limits = site.limits()
     tasks = tuple(
         _task(scenario, spec, member, members, run_id, site, images[role], limits, gpus)
-        for (role, _, spec), member, gpus in zip(wanted, members, devices, strict=True)
+        for (role, _, spec), member, gpus in zip(replicas, members, devices, strict=True)
     )
     names = [task.name for task in tasks]
     return Plan(
@@ -202,7 +202,7 @@ def make_plan(
 
 
 def _references(scenario: Scenario, site: Site) -> dict[str, str]:
-    """Return each role's image. Each is asked for once: a tag of content takes a while."""
+    """Return each role's image reference; different images are resolved once, which is slow."""
     named = {role: spec.image or scenario.image for role, spec in scenario.cluster.items()}
     different = {id(image): image for image in named.values()}
     references = {key: site.image(image) for key, image in different.items()}
@@ -221,14 +221,14 @@ def _task(
     gpus: tuple[str, ...],
 ) -> Task:
     name = f"{member.role}-{member.index}"
-    given = {
-        "PYTHONUNBUFFERED": "1",  # a step that sits in a buffer did not happen yet, for us
+    identity = {
+        "PYTHONUNBUFFERED": "1",  # steps are timed when their line arrives
         "EMULATOR_RUN": run_id,
         "EMULATOR_TASK": name,
         "EMULATOR_SHARED": site.shared,
         "EMULATOR_SEED": str(scenario.seed),
     }
-    found_by = rendezvous.environment(scenario.framework, member, members)
+    rendezvous_env = rendezvous.environment(scenario.framework, member, members)
     return Task(
         name=name,
         role=member.role,
@@ -237,7 +237,7 @@ def _task(
         port=member.port,
         image=image,
         command=tuple(spec.command or scenario.program.command),
-        env={**given, **found_by, **scenario.program.env, **spec.env},
+        env={**identity, **rendezvous_env, **scenario.program.env, **spec.env},
         source=scenario.program.source,
         cpus=spec.cpus,
         memory=spec.memory,
@@ -248,9 +248,9 @@ def _task(
 
 
 def _hand_out_gpus(wanted: Sequence[tuple[str, Role]], site: Site) -> list[tuple[str, ...]]:
-    """Give each task devices of its own; those that may share take turns over what is left.
+    """Assign GPUs: exclusive ones first; sharing tasks get the remaining devices in turn.
 
-    Where that is too little for them, they take turns over all devices.
+    If too few remain for a sharing task, they share all devices.
     """
     total = sum(spec.gpus.count for _, spec in wanted)
     if not total:
@@ -259,32 +259,31 @@ def _hand_out_gpus(wanted: Sequence[tuple[str, Role]], site: Site) -> list[tuple
     if not devices:
         raise Unsupported(
             f"{next(n for n, s in wanted if s.gpus.count)} asks for a GPU, "
-            f"but the {site.engine} engine has none to hand out.",
+            f"but the {site.engine} engine has none.",
             "Run `emulate doctor` to see why, or leave `gpus:` out and use `image: auto`.",
             lacks={"gpu"},
         )
     free = list(devices)
-    handed: dict[str, tuple[str, ...]] = {}
+    assigned: dict[str, tuple[str, ...]] = {}
     sharing = [(name, spec.gpus.count) for name, spec in wanted if spec.gpus.shared]
     for name, spec in wanted:
         if not spec.gpus.shared:
-            handed[name] = _take(name, spec.gpus.count, free, len(devices))
+            assigned[name] = _take(name, spec.gpus.count, free, len(devices))
             del free[: spec.gpus.count]
     most = max((count for _, count in sharing), default=0)
     common = free if len(free) >= most else devices
     turn = 0
     for name, count in sharing:
-        _take(name, count, common, len(devices))  # none gets the same device twice
-        handed[name] = tuple(common[(turn + k) % len(common)] for k in range(count))
+        _take(name, count, common, len(devices))  # no task gets the same device twice
+        assigned[name] = tuple(common[(turn + k) % len(common)] for k in range(count))
         turn += count
-    return [handed[name] for name, _ in wanted]
+    return [assigned[name] for name, _ in wanted]
 
 
 def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, ...]:
     if count > len(free):
         raise Unsupported(
-            f"{name} asks for {count} GPU(s), but of {total} that there are only "
-            f"{len(free)} are left for it.",
+            f"{name} asks for {count} GPU(s), but only {len(free)} of {total} are left.",
             "Ask for fewer, or write `gpus: {count: 1, shared: true}`.",
             lacks={"gpu"},
         )
@@ -292,25 +291,25 @@ def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, 
 
 
 def _warnings(scenario: Scenario) -> Iterator[str]:
-    """Yield what is legal but rarely meant."""
+    """Yield warnings about settings that are valid but rarely intended."""
     if scenario.parametrize:
         count = math.prod(len(values) for values in scenario.parametrize.values())
-        yield f"parametrize: pytest runs {count} variants; this is the scenario as it stands"
+        yield f"parametrize: pytest runs {count} variants; this is the scenario as written"
     throughput = scenario.expect.throughput
     if scenario.reference and not (throughput and throughput.at_least):
         yield "there is a reference, but no expect.throughput.at_least that compares with it"
     roles = scenario.cluster
     if scenario.framework == "tensorflow":
         if sum(spec.replicas for spec in roles.values()) == 1:
-            yield "one task in all: no TF_CONFIG is set, as with Kubeflow"
+            yield "a single task: no TF_CONFIG is set, as with Kubeflow"
         if "ps" in roles and "chief" not in roles:
             yield "parameter servers without a chief: ParameterServerStrategy needs one"
         if "ps" in roles and "worker" not in roles:
-            yield "parameter servers without workers: nobody would compute gradients"
+            yield "parameter servers without workers: no task would compute gradients"
         if roles.keys() == {"evaluator"}:
             yield "an evaluator alone has nothing to evaluate"
     restart = scenario.restart
     if restart.policy == "always" and restart.scope == "task" and scenario.success == "auto":
-        yield "restart always: tasks that end well start again until the success rule is met"
+        yield "restart always: tasks that succeed restart until the success rule is met"
     if scenario.restart.policy == "never" and scenario.expect.max_restarts:
         yield "max_restarts is expected, but restart.policy is never"

@@ -1,7 +1,7 @@
-"""The program that tasks run: which files of `program.source` are copied is decided here, once.
+"""The program that tasks run: which files of `program.source` are copied.
 
-Both engines copy the same: regular files and folders. A link to something inside the folder counts
-as what it leads to, so that it holds wherever the copy is; anything else is refused.
+All engines copy regular files and folders. A link to a file inside the folder is copied as that
+file, so that the copy works anywhere; other links and special files are refused.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from emulator.units import format_size
 __all__ = ["LEFT_OUT", "Part", "copy", "parts", "ready"]
 
 LEFT_OUT = ("__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules")
-"""Folders that no training needs, wherever they are. So are run folders and virtual environments,
-which have links that lead out."""
+"""Folders that are not copied. Neither are run folders and virtual environments."""
 _OF_A_RUN = ("plan.json", "history.jsonl")
 _OF_AN_ENVIRONMENT = "pyvenv.cfg"
-"""PEP 405: the file that makes a folder a virtual environment."""
+"""The file that marks a virtual environment (PEP 405)."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +32,17 @@ class Part:
     """A file or folder that is copied."""
 
     path: Path
-    """Where its content is."""
+    """The file to copy from."""
     name: str
-    """Where it goes, seen from the task's working directory."""
+    """Its path in the task's working directory."""
     is_folder: bool = False
 
 
 def parts(source: Path) -> tuple[Part, ...]:
-    """Return all that is copied of a program, folders before what is in them, sorted by name.
+    """Return the files and folders to copy, sorted by name, folders before their contents.
 
-    Raises ValueError with the reason where it is no file or folder, holds something that can't be
-    copied, or is too large.
+    Raises ValueError with the reason if the source is not a file or folder, contains something that
+    can't be copied, or is too large.
     """
     try:
         root = source.resolve(strict=True)
@@ -54,20 +53,20 @@ def parts(source: Path) -> tuple[Part, ...]:
                 raise ValueError(f"{source} can't be copied: {error}") from None
             return (Part(root, root.name),)
         if is_unreal(root):
-            raise ValueError(f"{root} is a folder of the kernel's, not one of files")
+            raise ValueError(f"{root} is a kernel folder, without ordinary files")
         found: list[Part] = []
         size = 0
-        for part, taken in _inside(root, root, "", ()):
+        for part, part_size in _inside(root, root, "", ()):
             found.append(part)
-            size += taken
+            size += part_size
             if len(found) > PROGRAM_FILES:
                 raise ValueError(
-                    f"{source} holds more than {PROGRAM_FILES:,} files; "
+                    f"{source} contains more than {PROGRAM_FILES:,} files; "
                     "put the program into a folder of its own"
                 )
             if size > PROGRAM_BYTES:
                 raise ValueError(
-                    f"{source} holds more than {format_size(PROGRAM_BYTES)}; "
+                    f"{source} contains more than {format_size(PROGRAM_BYTES)}; "
                     "put the program into a folder of its own, without data"
                 )
     except (OSError, RuntimeError) as error:
@@ -78,7 +77,7 @@ def parts(source: Path) -> tuple[Part, ...]:
 def _inside(
     root: Path, folder: Path, name: str, above: tuple[Path, ...]
 ) -> Iterator[tuple[Part, int]]:
-    """Yield what is in a folder of the program, with its size; `above` are the folders around."""
+    """Yield the contents of a folder with their sizes; `above` are its parent folders."""
     above = (*above, folder)
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in islice(entries, PROGRAM_FILES + 1))
@@ -105,26 +104,26 @@ def _target(root: Path, link: Path, name: str) -> Path:
     try:
         target = link.resolve(strict=True)
     except (OSError, RuntimeError):
-        raise ValueError(f"{name} is a link that leads nowhere") from None
+        raise ValueError(f"{name} is a broken link") from None
     if root not in target.parents and target != root:
-        raise ValueError(f"{name} is a link that leads out of the folder; put a copy there")
+        raise ValueError(f"{name} is a link out of the folder; put a copy there")
     return target
 
 
 def _is_run(folder: Path) -> bool:
-    """Say whether a folder is one of ours: it grows while it would be copied."""
+    """Return whether a folder is a run folder, which would grow while it is copied."""
     return all((folder / name).is_file() for name in _OF_A_RUN)
 
 
 def _is_environment(folder: Path) -> bool:
-    """Say whether a folder is a virtual environment: it is for this machine, not for a task."""
+    """Return whether a folder is a virtual environment, which works on this machine only."""
     return (folder / _OF_AN_ENVIRONMENT).is_file()
 
 
 def copy(source: Path | None, home: Path) -> None:
     """Make a task's working directory with the program in it.
 
-    Raises EngineError where the program is no such thing any more, OSError where there is no room.
+    Raises EngineError if the program has changed and can't be copied; OSError.
     """
     copied = () if source is None else ready(source)
     home.mkdir(parents=True)
@@ -136,7 +135,7 @@ def copy(source: Path | None, home: Path) -> None:
 
 
 def ready(source: Path) -> tuple[Part, ...]:
-    """Return `parts` for an engine. Raises EngineError: the scenario's own check is past."""
+    """Return `parts` for an engine, after the scenario was checked. Raises EngineError."""
     try:
         return parts(source)
     except ValueError as error:

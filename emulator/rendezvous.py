@@ -1,4 +1,4 @@
-"""How the tasks of a framework find each other: the environment of one task (pure)."""
+"""Rendezvous: the environment by which the tasks of a framework find each other (pure)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 __all__ = ["Member", "environment", "taken", "tf_config"]
 
 PREFIX = "EMULATOR_"
-"""Of all variables that say which task of which run it is."""
+"""Prefix of the variables that identify a task and its run."""
 INSTEAD: Mapping[str, str] = {"EMULATOR_SEED": "write `seed: 1` in the scenario, or --seed 1"}
 RENDEZVOUS: Mapping[str, frozenset[str]] = {
     "tensorflow": frozenset({"TF_CONFIG"}),
@@ -26,7 +26,7 @@ RENDEZVOUS: Mapping[str, frozenset[str]] = {
         }
     ),
 }
-"""By which the tasks of a framework find each other. PET_NPROC_PER_NODE is the user's to choose."""
+"""Variables set by the emulator. PET_NPROC_PER_NODE may be set by the user."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Member:
 
 
 def taken(name: str, framework: str) -> str:
-    """Return what to write instead of a variable that the emulator sets; empty for any other."""
+    """Return what to write instead of a variable that is reserved; empty if it is not."""
     if name.startswith(PREFIX):
         return INSTEAD.get(name, f"give it another name, which does not begin with {PREFIX}")
     if name in RENDEZVOUS.get(framework, ()):
@@ -54,15 +54,14 @@ def taken(name: str, framework: str) -> str:
 
 
 def environment(framework: str, member: Member, members: Sequence[Member]) -> dict[str, str]:
-    """Return the variables by which `member` finds all `members` under `framework`."""
-    return dict(_BY_FRAMEWORK.get(framework, _nothing)(member, members))
+    """Return the rendezvous variables of `member` under `framework`."""
+    return dict(_BY_FRAMEWORK.get(framework, _addresses)(member, members))
 
 
 def tf_config(member: Member, members: Sequence[Member]) -> dict[str, object]:
-    """Return TF_CONFIG as data, keys in the order in which Kubeflow's operator writes them.
+    """Return TF_CONFIG as data, with keys in the order of Kubeflow's operator.
 
-    The evaluator knows the others' cluster but is no part of it: a ParameterServerStrategy chief
-    that finds an evaluator in its cluster hangs.
+    The evaluator is not part of the cluster: a ParameterServerStrategy chief hangs if it is.
     Source: https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
     """
     cluster: dict[str, list[str]] = {}
@@ -77,7 +76,7 @@ def tf_config(member: Member, members: Sequence[Member]) -> dict[str, object]:
 
 
 def _tensorflow(member: Member, members: Sequence[Member]) -> Mapping[str, str]:
-    # One task alone trains locally; Kubeflow's operator sets no TF_CONFIG for it either.
+    # A single task trains locally; Kubeflow's operator sets no TF_CONFIG for it either.
     if len(members) == 1:
         return {}
     return {"TF_CONFIG": json.dumps(tf_config(member, members))}
@@ -86,7 +85,7 @@ def _tensorflow(member: Member, members: Sequence[Member]) -> Mapping[str, str]:
 def _pytorch(member: Member, members: Sequence[Member]) -> Mapping[str, str]:
     """Return torch.distributed's `env://` variables and torchrun's PET_*.
 
-    The master (or worker 0 where there is none) has rank 0, as with Kubeflow's PyTorchJob.
+    The master (else worker 0) has rank 0, as with Kubeflow's PyTorchJob.
     """
     ranked = sorted(members, key=lambda m: (m.role != "master", m.index))
     first, rank, size = ranked[0], str(ranked.index(member)), str(len(ranked))
@@ -103,8 +102,8 @@ def _pytorch(member: Member, members: Sequence[Member]) -> Mapping[str, str]:
     }
 
 
-def _nothing(member: Member, members: Sequence[Member]) -> Mapping[str, str]:
-    """Return a plain list of everybody, for programs that do their own rendezvous."""
+def _addresses(member: Member, members: Sequence[Member]) -> Mapping[str, str]:
+    """Return all addresses by role, for programs with a rendezvous of their own."""
     cluster: dict[str, list[str]] = {}
     for other in members:
         cluster.setdefault(other.role, []).append(other.address)

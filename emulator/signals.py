@@ -1,16 +1,16 @@
 """Ctrl-C and SIGTERM: one owner for the whole life of a command.
 
-`own` takes them as the first thing that a command does. Nothing is raised where a signal happens to
-arrive. Python's C handler writes its number into a pipe, whatever the main thread waits for
-(`signal.set_wakeup_fd`), and a thread of our own takes it from there:
+A command calls `own` first. A signal raises no exception at the point where it arrives: Python's C
+handler writes its number into a pipe, whatever the main thread waits for (`signal.set_wakeup_fd`),
+and a thread reads it from there:
 
-    at first              one line, and the process ends with 130: it has made nothing yet
-    in a `held()` block   it is noted; `check` raises Interruption where the work may stop
-    after `hand_to`       somebody is told: the supervisor, by its inbox
-    after `settle`        nothing changes any more, until the process ends; the user is told so
+    initially             prints one line and exits with 130: there is nothing to clean up yet
+    in a `held()` block   records it; `check` raises Interruption where the work may stop
+    after `hand_to`       passes it on, e.g. to the supervisor's inbox
+    after `settle`        prints that it no longer has an effect, until the process ends
 
-In a program that is not ours (pytest, a notebook) nothing is owned: signals do what they did there,
-but for the time between `hand_to` and the end of its block.
+In another program (pytest, a notebook) the signals stay with that program, except between `hand_to`
+and the end of its block.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = ["Held", "Interruption", "check", "held", "ignore", "own"]
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 WRITABLE_WITHIN = 1.0
-"""Seconds that a terminal or pipe gets to take the last line of a process that ends."""
+"""Seconds to wait until stderr accepts the last line of a process that exits."""
 
 
 class Interruption(BaseException):
-    """A signal asked the command to end, and it ends where it may.
+    """A signal has asked the command to end; raised where the work may stop.
 
-    Like KeyboardInterrupt it is not caught by code that catches errors, libraries included.
+    A BaseException like KeyboardInterrupt, so that code which catches errors does not catch it.
     """
 
     exit_code = 130
 
     def __init__(self, number: signal.Signals, what: str = "") -> None:
-        """`what` is said behind the signal: what became of the work."""
+        """`what` follows the signal's name in the message: the state of the work."""
         super().__init__(number, what)
         self.number, self.what = number, what
 
@@ -55,7 +55,7 @@ class Interruption(BaseException):
 
 
 def own() -> None:
-    """Take SIGINT and SIGTERM for as long as this process lives. Only the main thread may."""
+    """Handle SIGINT and SIGTERM until this process ends. Call it on the main thread."""
     global _owner
     for number in NUMBERS:
         signal.signal(number, _handle)
@@ -63,17 +63,17 @@ def own() -> None:
 
 
 def ignore() -> None:
-    """Take signals no more: Python's own end would restore what kills, and is over in a moment."""
+    """Ignore signals while Python exits, which would restore the default handlers that kill it."""
     for number in NUMBERS:
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def held(text: str = "") -> Iterator[Held]:
-    """Within this block a signal does not end the process; `text` is said when one comes.
+    """Defer signals within this block; `text` is printed for each.
 
-    Raises Interruption on entry where one has come before, and at the end of the block where one
-    has come and nobody was told. After `settle` signals are held until the process ends.
+    Raises Interruption on entry if a signal is pending, and at the end of the block if one has
+    arrived and was not handed on. After `settle` signals are deferred until the process ends.
     """
     if _owner is None:
         with contextlib.ExitStack() as restoring:
@@ -90,22 +90,22 @@ def held(text: str = "") -> Iterator[Held]:
 
 
 def check() -> None:
-    """Raise Interruption where a signal has come and nobody was told; never where none is owned."""
+    """Raise Interruption if a signal is pending; never in a process that does not own signals."""
     if _owner is not None and _owner.pending:
         raise Interruption(_owner.pending[0])
 
 
 class Held:
-    """What a `held()` block says about signals: here in a program that is not ours."""
+    """How a `held()` block handles signals, in a program that is not ours."""
 
     def __init__(self, restoring: contextlib.ExitStack) -> None:
-        """What was there before comes back with `restoring`."""
+        """`restoring` puts back the previous handlers when it closes."""
         self._restoring = restoring
         self._handed = False
         self._late: signal.Signals | None = None
 
     def hand_to(self, take: Take) -> None:
-        """From now on pass each signal to `take`, and first what has come; on any thread."""
+        """Pass each signal to `take` from now on, pending ones first; it may run on any thread."""
         if threading.current_thread() is not threading.main_thread():
             return  # only the main thread may set a handler
 
@@ -118,7 +118,7 @@ class Held:
             self._restoring.callback(signal.signal, one, signal.signal(one, handler))
 
     def settle(self, say: Callable[[str], None], text: str) -> None:
-        """From now on a signal changes nothing, and `text` is said for each."""
+        """Ignore signals from now on; call `say(text)` for each."""
         if threading.current_thread() is not threading.main_thread():
             return
 
@@ -131,17 +131,17 @@ class Held:
             signal.signal(one, handler)
 
     def pass_over(self, number: signal.Signals) -> None:
-        """Have a signal that came too late for this block end what comes after it."""
+        """Leave a signal that arrived too late for this block to the code after it."""
         self._handed, self._late = False, number
 
     def _raise_late(self) -> None:
-        """Do what that program wants of a signal that came too late for us."""
+        """Raise a late signal again, for the program's own handler."""
         if self._late is not None and not self._handed:
             signal.raise_signal(self._late)
 
 
 class _Owned(Held):
-    """A block of a command, which owns its signals."""
+    """The same in a command, which owns its signals."""
 
     def __init__(self, owner: _Owner, text: str) -> None:
         self._owner, self._text = owner, text
@@ -156,7 +156,7 @@ class _Owned(Held):
         pending = self._owner.pending
 
         def drain() -> None:
-            with contextlib.suppress(IndexError):  # this thread and the owner's both take them
+            with contextlib.suppress(IndexError):  # both this thread and the owner's remove items
                 while True:
                     take(pending.popleft())
 
@@ -186,21 +186,21 @@ class _Owned(Held):
 
 
 class _Owner:
-    """Takes signals from a pipe, on a thread of its own."""
+    """Reads signals from a pipe on a separate thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._take: Take = _leave
         self.pending = deque[signal.Signals]()
-        """Signals that nobody was told of."""
+        """Signals that were not handed on."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         threading.Thread(target=self._follow, args=[reading], name="signals", daemon=True).start()
 
     def switch(self, take: Take) -> Take:
-        """Have each signal taken so from now on; return how it was before."""
-        with self._lock:  # not in the middle of one
+        """Call `take` for each signal from now on; return the previous callable."""
+        with self._lock:  # not while a signal is processed
             before, self._take = self._take, take
         return before
 
@@ -208,7 +208,7 @@ class _Owner:
         while numbers := os.read(reading, 64):
             for number in numbers:
                 if number in NUMBERS:
-                    with self._lock, contextlib.suppress(Exception):  # nobody reads what is said
+                    with self._lock, contextlib.suppress(Exception):  # printing may fail
                         self._take(signal.Signals(number))
 
 
@@ -216,22 +216,22 @@ _owner: _Owner | None = None
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the owner's thread does what there is to do, once there is one."""
+    """Do nothing once there is an owner, whose thread handles the signal."""
     if _owner is None:
         _leave(signal.Signals(number))
 
 
 def _leave(number: signal.Signals) -> None:
-    """End the process, which has made nothing that would have to be removed."""
+    """End the process at once; it has created nothing to remove."""
     error = Interruption(number)
     _say(f"emulate: {error}\n")
     os._exit(error.exit_code)
 
 
 def _say(text: str) -> None:
-    """Write to stderr past its buffer, which the main thread may be at; never for ever."""
+    """Write to stderr, bypassing its buffer, which the main thread may use; never block."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         file = sys.stderr.fileno()
-        text = f"\n{text}" if os.isatty(file) else text  # which shows ^C in front of it
+        text = f"\n{text}" if os.isatty(file) else text  # the terminal shows ^C before it
         if select.select([], [file], [], WRITABLE_WITHIN)[1]:
             os.write(file, text.encode())

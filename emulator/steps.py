@@ -1,8 +1,8 @@
-"""One line of a task's output -> a step, a phase, or nothing (pure).
+"""Parse one line of a task's output into a step, a phase, or nothing (pure).
 
-Tasks need no library of ours. A line of JSON `{"emulate": "step", "step": 120, ...}` is an event.
-Everything else is read by named patterns, of what common frameworks print, or by the scenario's
-own regex. docs/protocol.md is the users' page on it.
+Tasks need no library. A JSON line `{"emulate": "step", "step": 120, ...}` is an event. Other lines
+are matched with named patterns for common frameworks, or with the scenario's regex. Described for
+users in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from emulator.patterns import Pattern
 __all__ = ["PATTERNS", "PHASES", "Observation", "StepReader"]
 
 PHASES = ("startup", "data", "compile", "checkpoint", "restore", "eval")
-"""The phases that a task can announce."""
+"""The standard phases."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# A progress bar redraws its line with carriage returns or backspaces: several readings in one.
+# A progress bar redraws its line with carriage returns or backspaces.
 _REDRAW = re.compile(r"[\r\b]+")
 REDRAWN = 1000
-"""The last so many readings of a line that is redrawn are looked at; only the last one counts."""
+"""Redraws of one line that are parsed, from its end; the last match counts."""
 
 _LARGEST = 2**63 - 1
-"""Integers beyond are none to Parquet, TensorBoard or a float."""
+"""The largest integer of Parquet and TensorBoard."""
 _RESERVED = frozenset({"emulate", "n", "t", "wall", "event", "task", "self", "coalesced"})
-"""Fields of the history that are ours to fill; a program's own values under them are left out."""
+"""Fields set by the emulator; a program's values with these names are dropped."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What one line said: `event` is `step` or `phase`, `data` the rest of it."""
+    """The content of one line: `event` is `step` or `phase`, `data` has its fields."""
 
     event: str
     data: Mapping[str, object]
@@ -51,14 +51,14 @@ _PYTORCH_EXAMPLE = (
     r"Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?(\d+(?:\.\d+)?))?"
 )
 _ANY = Pattern("|".join([_KERAS, _TF1_HOOKS, _TF1_GLOBAL_STEP, _PYTORCH_EXAMPLE]), groups=False)
-"""Most lines are none of these, which is found out at once."""
+"""All patterns in one search, because most lines match none."""
 
 
 @dataclass
 class _Keras:
-    """`Epoch 2/5`, then `12/100 [==>...] - loss: 0.41`: steps are counted across epochs.
+    """`Epoch 2/5`, then `12/100 [==>...] - loss: 0.41`; counts steps across epochs.
 
-    In the first epoch over a data set of unknown length it is `12/Unknown`.
+    The first epoch over a data set of unknown length prints `12/Unknown`.
     """
 
     epoch: int = 0
@@ -76,7 +76,7 @@ class _Keras:
 
 
 def _regex(pattern: str) -> Callable[[str], dict[str, object] | None]:
-    """Read `step` and any other named groups, as numbers where they are. Raises ValueError."""
+    """Return a reader of the named groups, as numbers if possible. Raises ValueError."""
     compiled = Pattern(pattern)
     if "step" not in compiled.names:
         raise ValueError("a regex needs a group (?P<step>\\d+)")
@@ -86,9 +86,9 @@ def _regex(pattern: str) -> Callable[[str], dict[str, object] | None]:
         if not match or not match[compiled.names["step"]]:
             return None
         texts = ((name, match[number]) for name, number in compiled.names.items())
-        found = {name: _number(text) for name, text in texts if text}
-        # A regex may catch something that is no number where the step should be.
-        return found if isinstance(found["step"], int) else None
+        values = {name: _number(text) for name, text in texts if text}
+        # The group `step` may match something that is not a number.
+        return values if isinstance(values["step"], int) else None
 
     return read
 
@@ -107,7 +107,7 @@ class _PyTorchExample:
     """`Train Epoch: 2 [640/60000 (1%)]\tLoss: 0.41`: the step is the number of examples seen."""
 
     first_epoch: int = 1
-    """0 in programs that count from there."""
+    """0 in programs that count from 0."""
     _line = Pattern(_PYTORCH_EXAMPLE)
 
     def __call__(self, line: str) -> dict[str, object] | None:
@@ -134,10 +134,10 @@ PATTERNS: Mapping[str, Callable[[], Callable[[str], dict[str, object] | None]]] 
 
 @dataclass
 class StepReader:
-    """Reads one task's output line by line; remembers the pattern that fitted.
+    """Parses one task's output line by line, and keeps using the first pattern that matched.
 
     `rule` is the scenario's `metrics.steps`: `auto`, `json`, a pattern's name, or a regex. Raises
-    ValueError where it is none of these.
+    ValueError if it is not valid.
     """
 
     rule: str = "auto"
@@ -153,16 +153,16 @@ class StepReader:
             self._readers = [make() if make else _regex(self.rule)]
 
     def read(self, line: str) -> Observation | None:
-        """Return what the line says, or None; never raises, whatever a program prints."""
+        """Return the step or phase in a line, or None; never raises."""
         if line.startswith("{"):
             if observation := _event(line):
                 if self.rule == "auto" and observation.event == "step":
-                    self._readers = []  # it says so itself: a progress bar would count twice
+                    self._readers = []  # else a progress bar would count twice
                 return observation
         elif not self._readers:
             return None
         last = None
-        for part in _readings(line):
+        for part in _redraws(line):
             last = self._match(part) or last
         return last
 
@@ -171,30 +171,30 @@ class StepReader:
             return None
         for reader in self._readers:
             try:
-                found = reader(part)
-            except ValueError:  # Python reads no integer of thousands of digits
+                values = reader(part)
+            except ValueError:  # an integer of more than 4,300 digits
                 continue
-            if found and (seen := _observation("step", found)):
-                self._readers = [reader]  # one program, one way of printing
+            if values and (seen := _observation("step", values)):
+                self._readers = [reader]  # a program uses one pattern
                 return seen
         return None
 
 
-def _readings(line: str) -> list[str]:
-    """Return what a line showed, one after the other: a progress bar redraws it."""
+def _redraws(line: str) -> list[str]:
+    """Return the successive redraws of a line."""
     if "\x1b" in line:
         line = _ANSI.sub("", line)
     return _REDRAW.split(line)[-REDRAWN:] if "\r" in line or "\b" in line else [line]
 
 
-def _observation(event: str, said: Mapping[str, object]) -> Observation | None:
-    """Return what was said without what no reader of the history could take; no step: nothing."""
-    data = {key: _tellable(value) for key, value in said.items() if key not in _RESERVED}
+def _observation(event: str, fields: Mapping[str, object]) -> Observation | None:
+    """Return the event with storable values only; None if its main field is missing."""
+    data = {key: _storable(value) for key, value in fields.items() if key not in _RESERVED}
     return Observation(event, data) if data.get(event) is not None else None
 
 
-def _tellable(value: object) -> object:
-    """Return None for a number that JSON has no word for (a loss of NaN), or no machine an int."""
+def _storable(value: object) -> object:
+    """Return the value; None for NaN, infinity and integers of more than 64 bits."""
     if isinstance(value, int):
         return value if -_LARGEST <= value <= _LARGEST else None
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -202,14 +202,14 @@ def _tellable(value: object) -> object:
 
 _DECODER = json.JSONDecoder(
     parse_constant=lambda name: None,
-    parse_float=lambda text: _tellable(float(text)),
-    parse_int=lambda text: _tellable(int(text)),
+    parse_float=lambda text: _storable(float(text)),
+    parse_int=lambda text: _storable(int(text)),
 )
-"""Reads our own JSON lines; numbers inside lists and objects are told or not as well."""
+"""Decodes JSON lines; also checks numbers inside lists and objects."""
 
 
 def _event(line: str) -> Observation | None:
-    """Read one of our own JSON lines; anything malformed is just output."""
+    """Parse a JSON line of the protocol; None if it is malformed."""
     try:
         data = _DECODER.decode(line)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""What a task may use of a machine where its scenario says nothing (pure).
+"""Default limits of a task, where its scenario sets none (pure).
 
-A net under a task that runs away, not a share: no ordinary training meets it, and nothing is
-reserved by it.
+They protect the machine from a runaway task. Ordinary training does not reach them, and they
+reserve nothing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pydantic import BaseModel, ConfigDict
 __all__ = ["PROCESSES", "Limits", "of_machine", "reserved"]
 
 PROCESSES = 32_768
-"""Processes and threads of one task; a TensorFlow chief was seen with 21,000."""
+"""Processes and threads of one task; a TensorFlow chief was measured with 21,000."""
 MIB = 2**20
 LEAST_RESERVE = 2**30
 RESERVED_SHARE = 0.1
 
 
 class Limits(BaseModel):
-    """Limits of one task; None: there is none."""
+    """Limits of one task; None: unlimited."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,13 +30,13 @@ class Limits(BaseModel):
 
 def of_machine(memory: int) -> Limits:
     """Return the limits of each task on a machine with so many bytes of memory."""
-    whole = (memory - reserved(memory)) // MIB * MIB  # the kernel rounds it down to pages
+    whole = (memory - reserved(memory)) // MIB * MIB  # the kernel rounds down to pages
     return Limits(memory=whole, processes=PROCESSES)
 
 
 def reserved(memory: int) -> int:
-    """Return the bytes of a machine's memory that no task gets.
+    """Return the bytes of a machine's memory that are left to the system.
 
-    The larger of 1 GiB and a tenth of it, but never more than half.
+    The larger of 1 GiB and 10 %, at most half.
     """
     return min(max(LEAST_RESERVE, int(memory * RESERVED_SHARE)), memory // 2)

@@ -1,4 +1,4 @@
-"""Durations, sizes and rates as people write them: `5s`, `512m`, `100mbit` (pure)."""
+"""Parsing and formatting of durations, sizes and rates: `5s`, `512m`, `100mbit` (pure)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 _LONGEST = 1e15
-"""From here on a number is shown with an exponent: nobody reads hundreds of digits."""
+"""Larger numbers are formatted with an exponent."""
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -28,21 +28,21 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmg]?bit)", re.IGNORECASE)
 
 
 def parse_duration(text: object) -> float:
-    """Return seconds for `500ms`, `5s`, `2m`, `1m30s`; a bare number is refused, 0 is not."""
-    written = str(text).strip()
-    if written == "0":
+    """Return seconds for `500ms`, `5s`, `2m`, `1m30s`, `0`. Raises ValueError."""
+    stripped = str(text).strip()
+    if stripped == "0":
         return 0.0
-    if not _DURATION.fullmatch(written):
-        bare = re.fullmatch(r"\d+(\.\d+)?", written)
+    if not _DURATION.fullmatch(stripped):
+        bare = re.fullmatch(r"\d+(\.\d+)?", stripped)
         raise ValueError(
-            f"{written!r} is not a duration; write "
-            + (f"'{written}s'" if bare else "'5s', '2m' or '500ms'")
+            f"{stripped!r} is not a duration; write "
+            + (f"'{stripped}s'" if bare else "'5s', '2m' or '500ms'")
         )
-    return _bounded(sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(written)))
+    return _bounded(sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(stripped)))
 
 
 def parse_size(text: object) -> int:
-    """Return bytes for `512m`, `1g`, `1.5GiB` (powers of 1024, as Docker reads them)."""
+    """Return bytes for `512m`, `1g`, `1.5GiB` (powers of 1024, as in Docker). Raises ValueError."""
     match = _SIZE.fullmatch(str(text).strip())
     if not match:
         raise ValueError(f"{str(text)!r} is not a size; write '512m' or '1g'")
@@ -50,7 +50,7 @@ def parse_size(text: object) -> int:
 
 
 def parse_rate(text: object) -> int:
-    """Return bits per second for `100mbit` (powers of 1000, as tc reads them)."""
+    """Return bits per second for `100mbit` (powers of 1000, as in tc). Raises ValueError."""
     match = _RATE.fullmatch(str(text).strip())
     if not match:
         raise ValueError(f"{str(text)!r} is not a rate; write '100mbit' or '1gbit'")
@@ -58,21 +58,21 @@ def parse_rate(text: object) -> int:
 
 
 def _bounded(number: float) -> float:
-    """Refuse what has so many digits that a float takes it for infinite."""
+    """Refuse a number that overflows a float to infinity."""
     if math.isinf(number):
-        raise ValueError("that many digits are no number that a machine can hold")
+        raise ValueError("a number with too many digits")
     return number
 
 
 def format_number(number: float, digits: int = 0) -> str:
     """Return a number with `digits` decimals; one of more than 15 digits as `1e+308`."""
     if isinstance(number, int) and not digits:
-        return str(number)  # at most 64 bits, of which a float would lose some
+        return str(number)  # exact: a float has 53 bits
     return f"{number:.{digits}f}" if abs(number) < _LONGEST else f"{number:.3g}"
 
 
 def format_duration(seconds: float) -> str:
-    """Return a short reading of seconds: `0.42s`, `12.3s`, `3m 05s`, `2h 07m`."""
+    """Return seconds as short text: `0.42s`, `12.3s`, `3m 05s`, `2h 07m`."""
     if seconds >= _LONGEST:
         return f"{seconds:.3g}s"
     if seconds < 10:
@@ -86,7 +86,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(size: float) -> str:
-    """Return a short reading of bytes: `512 MiB`, `1.5 GiB`."""
+    """Return bytes as short text: `512 MiB`, `1.5 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit in ("B", "KiB", "MiB") else f"{size:.1f} {unit}"

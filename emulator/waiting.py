@@ -1,13 +1,13 @@
-"""Waits that a signal surely ends.
+"""Waits that a signal reliably interrupts.
 
-Python runs the handler of a signal on the main thread, between two steps of its interpreter. A
-signal that arrives after the last look for one and before a blocking call has begun to block, or
-that the kernel gives to another thread, does not wake that call: the handler runs when the call
-returns. In `Thread.join`, `flock` or `recv` without a limit that may be never. So the main thread
-blocks for SLICE seconds at most and then looks again; that costs two wake-ups a second.
+Python runs signal handlers on the main thread, between two bytecodes. A signal that arrives just
+before a blocking call blocks, or that the kernel delivers to another thread, does not interrupt the
+call: its handler runs when the call returns. With `Thread.join`, `flock` or `recv` without timeout
+that may be never. So the main thread blocks for at most SLICE seconds at a time; that costs two
+wake-ups a second.
 
-`Thread.join` is not used for this at all: CPython 3.11 takes a thread whose `join` was interrupted
-for one that has ended.
+`Thread.join` is not used at all: after an interrupted `join`, CPython 3.11 takes the thread for
+finished.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from typing import Generic, TypeVar
 __all__ = ["SLICE", "Event", "each", "for_event", "for_lock", "pause", "result_of", "start"]
 
 SLICE = 0.5
-"""Seconds that a signal may go unseen where it did not wake the main thread."""
+"""Seconds until a signal is handled that did not wake the main thread."""
 AHEAD = 1000
-"""Items that are read before somebody asks for them."""
+"""Items that are read in advance."""
 LEAVES_WITHIN = 1.0
-"""Seconds that a reader gets to end once its source was cancelled."""
+"""Seconds to wait for a reader after its source was cancelled."""
 
 T = TypeVar("T")
 
@@ -40,10 +40,10 @@ def _nothing() -> None:
 
 
 class Event:
-    """An event as `threading.Event`, but for handlers of signals that raise.
+    """A `threading.Event` that is safe with signal handlers that raise.
 
-    That one is Python code: where a handler raises in the middle of its `wait`, what comes out may
-    be a RuntimeError of its lock instead. This one waits in a single call.
+    `threading.Event.wait` is Python code: if a handler raises within it, a RuntimeError of its lock
+    may replace the exception. This one waits in a single C call.
     """
 
     def __init__(self) -> None:
@@ -52,26 +52,26 @@ class Event:
         self._is_set = False
 
     def is_set(self) -> bool:
-        """Say whether it has happened."""
+        """Return whether it is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Let everybody go on who waits; for good."""
+        """Wake all waiting threads; it can't be unset."""
         self._is_set = True
-        with contextlib.suppress(RuntimeError):  # it was set before
+        with contextlib.suppress(RuntimeError):  # already set
             self._lock.release()
 
     def wait(self, timeout: float) -> bool:
-        """Wait for so many seconds at most; say whether it has happened."""
+        """Wait at most `timeout` seconds; return whether it is set."""
         if not self._is_set and self._lock.acquire(timeout=timeout):
-            # Where a handler raises here, others that wait see `is_set` after their slice.
-            with contextlib.suppress(RuntimeError):  # it was set once more meanwhile
+            # If a handler raises here, other waiting threads see `is_set` after their slice.
+            with contextlib.suppress(RuntimeError):  # set again meanwhile
                 self._lock.release()
         return self._is_set
 
 
 def pause(seconds: float, check: Callable[[], None] = _nothing) -> None:
-    """Wait for so many seconds; whatever `check` raises meanwhile is passed on."""
+    """Wait for so many seconds; exceptions from `check` propagate."""
     until, never = time.monotonic() + seconds, Event()
     while (left := until - time.monotonic()) > 0:
         never.wait(min(left, SLICE))
@@ -79,21 +79,21 @@ def pause(seconds: float, check: Callable[[], None] = _nothing) -> None:
 
 
 def start(call: Callable[[], None]) -> None:
-    """Run a call on a thread that nothing waits for, not even until it has begun."""
+    """Run a call on a daemon thread, without waiting until it has started."""
     _thread.start_new_thread(call, ())
 
 
 def for_event(event: Event, check: Callable[[], None] = _nothing) -> None:
-    """Wait until an event is set; whatever `check` raises meanwhile is passed on."""
+    """Wait until an event is set; exceptions from `check` propagate."""
     while not event.wait(SLICE):
         check()
 
 
 def result_of(call: Callable[[], T], check: Callable[[], None] = _nothing) -> T:
-    """Return what a call returns that may block for as long as it likes, or raise what it raises.
+    """Return the result of a call that may block, or raise its exception.
 
-    On the main thread the call is made by a thread of its own. Where a signal or `check` ends the
-    wait, the call is left to itself: it must be one that does no harm then.
+    On the main thread the call runs on another thread. If a signal or `check` ends the wait, the
+    call keeps running there: it must be harmless then.
     """
     if not _handles_signals():
         return call()
@@ -119,13 +119,13 @@ def result_of(call: Callable[[], T], check: Callable[[], None] = _nothing) -> T:
 def for_lock(file: int, how: int, check: Callable[[], None] = _nothing) -> None:
     """Take a lock of an open file (flock); `how` is LOCK_SH or LOCK_EX.
 
-    Where a signal or `check` ends the wait, closing the file gives up the lock, also if it comes
+    If a signal or `check` ends the wait, closing the file releases the lock, even if it is acquired
     later.
     """
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, how | fcntl.LOCK_NB)
         return
-    # A lock belongs to what was opened, not to the number: this one may be closed meanwhile.
+    # flock belongs to the open file, not to the descriptor, which may be closed meanwhile.
     other = os.dup(file)
 
     def take() -> None:
@@ -144,11 +144,11 @@ def each(
     check: Callable[[], None] = _nothing,
     leaves_within: float = LEAVES_WITHIN,
 ) -> Generator[T, None, None]:
-    """Yield what `source` yields, which may block for as long as it likes.
+    """Yield the items of `source`, which may block.
 
-    On the main thread it is read by a thread of its own, and `check` is called before each item and
-    while none comes; what it raises is passed on. Where this ends before the source does, `cancel`
-    is called: it should make the source end, which is waited for `leaves_within` seconds.
+    On the main thread another thread reads the source, and `check` is called before each item and
+    while waiting; its exceptions propagate. If this generator ends before the source, it calls
+    `cancel`, which should end the source, and waits at most `leaves_within` seconds for that.
     """
     if not _handles_signals():
         reader: _Direct[T] | _Reader[T] = _Direct(source)
@@ -168,29 +168,29 @@ def _handles_signals() -> bool:
 
 @dataclass(frozen=True)
 class _End:
-    """A source has ended, or has raised something."""
+    """The source has ended, or has raised an exception."""
 
     error: BaseException | None
 
 
 class _Direct(Generic[T]):
-    """Reads a source where it is asked for."""
+    """Reads a source on the calling thread."""
 
     def __init__(self, source: Iterable[T]) -> None:
         self._source = source
         self.over = False
 
     def items(self, check: Callable[[], None]) -> Iterator[T]:
-        """Yield what the source yields."""
+        """Yield the source's items."""
         yield from self._source
         self.over = True
 
     def leave(self, within: float) -> None:
-        """Nothing waits."""
+        """Do nothing: there is no thread to wait for."""
 
 
 class _Reader(Generic[T]):
-    """Reads a source on a thread of its own."""
+    """Reads a source on a separate thread."""
 
     def __init__(self, source: Iterable[T]) -> None:
         self._source = source
@@ -198,7 +198,7 @@ class _Reader(Generic[T]):
         self._left = False
         self._ended = threading.Event()
         self.over = False
-        """Whether the source has ended and all of it was taken."""
+        """Whether the source has ended and all items were yielded."""
 
     def items(self, check: Callable[[], None]) -> Iterator[T]:
         """Yield what the source yields; raise what it raises."""

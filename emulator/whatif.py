@@ -1,4 +1,4 @@
-"""What if: variants of a scenario are run one after the other, and runs are compared."""
+"""Parameter sweeps: run the variants of a scenario in sequence, and compare runs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from emulator.scenario.reading import load
 from emulator.scenario.variants import Variant
 from emulator.signals import Interruption
 
-__all__ = ["Planned", "Sweep", "compare", "judge_all", "plan_all", "read_all", "up_all"]
+__all__ = ["PlannedVariant", "Sweep", "compare", "judge_all", "plan_all", "read_all", "up_all"]
 
 INTERRUPTED = 130
 _WORST_FIRST = (INTERRUPTED, EmulatorError.exit_code, 1, 3, 0)
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A variant that was read and can be run."""
+class PlannedVariant:
+    """A validated variant, ready to run."""
 
     number: int
     """From 1."""
@@ -38,17 +38,17 @@ class Planned:
 
 @dataclass
 class Sweep:
-    """What came of the variants that were run."""
+    """The results of a sweep."""
 
     records: list[Record] = field(default_factory=list)
-    """Of all that have left one, in order."""
+    """The records of the variants that have one, in order."""
     exit_codes: list[int] = field(default_factory=list)
     failure: EmulatorError | None = None
-    """What ended it before its time."""
+    """The error that ended the sweep early."""
 
     @property
     def exit_code(self) -> int:
-        """The worst of all: interrupted, an error, failed, unknown, ok."""
+        """The worst exit code: interrupted, an error, failed, unknown, ok."""
         return min(self.exit_codes, key=_WORST_FIRST.index)
 
 
@@ -64,7 +64,7 @@ def judge_all(records: Sequence[Record]) -> list[tuple[Record, Judged]]:
 
 
 def read_all(path: Path, found: Sequence[Variant], sets: Sequence[str] = ()) -> list[Scenario]:
-    """Read the scenario at `path` in every variant.
+    """Load the scenario at `path` in every variant.
 
     Raises UsageError with every problem at once, each with the label of its variant.
     """
@@ -78,19 +78,19 @@ def plan_all(
     *,
     out: Path,
     run_id: str | None = None,
-) -> list[Planned]:
-    """See that the engine can run every variant, and that each has a folder of its own.
+) -> list[PlannedVariant]:
+    """Check that the engine can run every variant, each in a new folder.
 
-    Their run ids are `run_id` (or a new one) with their number. Raises UsageError as `read_all`.
+    Their run ids are `run_id` (or a new one) plus their number. Raises UsageError as `read_all`.
     """
     stem = new_run_id(scenarios[0].name) if run_id is None else check_run_id(run_id)
 
-    def plan(number: int, variant: Variant) -> Planned:
+    def plan(number: int, variant: Variant) -> PlannedVariant:
         scenario, name = scenarios[number - 1], f"{stem}-{number}"
         _, folder = make_ready(scenario, engine, out=out, run_id=name)
         if (folder / "plan.json").exists():
             raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
-        return Planned(number, variant.label, scenario, name)
+        return PlannedVariant(number, variant.label, scenario, name)
 
     return _for_all(found, plan)
 
@@ -99,7 +99,7 @@ _T = TypeVar("_T")
 
 
 def _for_all(found: Sequence[Variant], do: Callable[[int, Variant], _T]) -> list[_T]:
-    """Do it for every variant, also for those after one that is refused."""
+    """Call `do` for every variant, also after one was refused; raise all problems together."""
     problems: dict[str, list[str]] = {}
     done: list[_T] = []
     for number, variant in enumerate(found, start=1):
@@ -114,32 +114,34 @@ def _for_all(found: Sequence[Variant], do: Callable[[int, Variant], _T]) -> list
 
 
 def _as_varied(error: UsageError, variant: Variant) -> Iterator[str]:
-    """Yield each problem; what `--vary` brought in is not said to come from `--set`."""
-    said = [str(p) for p in error.problems] if isinstance(error, ScenarioError) else [str(error)]
-    for text in said:
+    """Yield the problems, with `--vary` in place of `--set` for what the variant has set."""
+    texts = [str(p) for p in error.problems] if isinstance(error, ScenarioError) else [str(error)]
+    for text in texts:
         for override in variant.overrides:
             text = text.replace(f"--set {override}", f"--vary {override}")
         yield text
 
 
 def _labelled(problems: dict[str, list[str]], variants: int) -> Iterator[str]:
-    """Yield each problem once: with the first label that has it, alone where all have it."""
+    """Yield each problem once, with its first variant; without a label if all have it."""
     for text, labels in problems.items():
         more = f" (and {len(labels) - 1} more)" if len(labels) > 1 else ""
         yield text if len(labels) == variants else f"{labels[0]}{more}: {text}"
 
 
-def up_all(planned: Sequence[Planned], run: Callable[[Planned], Result], *, out: Path) -> Sweep:
-    """Run the variants one after the other; Ctrl-C or an error of the emulator ends them all.
+def up_all(
+    planned: Sequence[PlannedVariant], run: Callable[[PlannedVariant], Result], *, out: Path
+) -> Sweep:
+    """Run the variants in sequence; Ctrl-C or an EmulatorError ends the sweep.
 
-    After an error nobody knows in what state the engine is, so the rest would measure that.
+    After an error the state of the engine is unknown, and would affect the remaining variants.
     """
     sweep = Sweep()
     for variant in planned:
         try:
             code = run(variant).exit_code
         except (KeyboardInterrupt, Interruption):
-            code = INTERRUPTED  # while no supervisor was there to take the signal
+            code = INTERRUPTED  # no supervisor was running to handle the signal
         except EmulatorError as error:
             code, sweep.failure = EmulatorError.exit_code, error
         sweep.exit_codes.append(code)

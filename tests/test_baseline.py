@@ -102,7 +102,7 @@ def test_a_place_that_can_not_be_written_or_read_is_told(tmp_path: Path) -> None
         BaselineFile(tmp_path / "baselines.json").get("a docker")
     (tmp_path / "baselines.json").rmdir()
     (tmp_path / "baselines.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is no text"):
+    with pytest.raises(UsageError, match=r"Can't read the baselines in .*: it is not text"):
         BaselineFile(tmp_path / "baselines.json").get("a docker")
     (tmp_path / "baselines.json").unlink()
     os.mkfifo(tmp_path / "baselines.json")

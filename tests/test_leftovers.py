@@ -193,7 +193,7 @@ def test_a_run_does_not_take_folders_that_are_there_already(
     foreign.rename(folder)
     done = emulate.up(write(tmp_path, "none", "true"), "--engine", "process", "--run-id", RUN)
     assert done.returncode == 2
-    assert f"{folder / 'work'} is there already, and this run did not make it." in done.stderr
+    assert f"{folder / 'work'} exists already, and this run did not make it." in done.stderr
     emulate("down", RUN, "--out", emulate.out)
     emulate("clean", "--engine", "process", "--out", emulate.out)
     assert untouched(folder)
@@ -255,7 +255,7 @@ def test_down_leaves_a_run_alone_that_is_taken_over_after_it_was_found_dead(
     before = left("process", RUN)
     with contextlib.ExitStack() as stack:
         then(lambda: stack.enter_context(taken_by_another(folder)))
-        with pytest.raises(InUse, match="Another emulate is at work on"):
+        with pytest.raises(InUse, match="Another emulate process is using"):
             leftovers.stop_or_remove(Record(folder))
     assert left("process", RUN) == before
     assert (folder / "work").is_dir()
@@ -302,7 +302,7 @@ def test_attach_while_clean_removes_and_after_it_is_refused_in_a_sentence(
     def say(text: str) -> None:
         if RUN in text:
             attached.append(emulate("attach", RUN, "--out", emulate.out))
-            with pytest.raises(InUse, match=f"Another emulate is at work on {folder}"):
+            with pytest.raises(InUse, match=f"Another emulate process is using {folder}"):
                 attach(Record(folder), docker_engine)  # had it looked before: this takes the lock
 
     assert len(left("docker", RUN)) == 3

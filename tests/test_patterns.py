@@ -145,7 +145,7 @@ def test_digits_and_words_are_those_of_ascii() -> None:
         (r"a{1001}", "invalid repetition size: {1001}"),
         (r"a{,3}", r"write {0,...} for {,3} in 'a{,3}'"),
         (r"\Z", r"invalid escape sequence: \Z"),
-        ("\ud800", r"'\ud800' holds half of a character"),
+        ("\ud800", r"'\ud800' contains half of a character"),
         ("a" * 1001, "a regular expression has at most 1000 characters, not 1001"),
         (r"(?:\pL{100}){10}", "is too large a regular expression; write fewer or smaller"),
     ],

@@ -175,10 +175,10 @@ def test_those_that_share_leave_the_others_their_own_as_long_as_any_is_left() ->
 @pytest.mark.parametrize(
     ("gpus", "devices", "why"),
     [
-        ("1", [], "worker-0 asks for a GPU, but the fake engine has none to hand out."),
-        ("1", ["a"], "worker-1 asks for 1 GPU(s), but of 1 that there are only 0 are left"),
-        ("2", ["a", "b", "c"], "worker-1 asks for 2 GPU(s), but of 3 that there are only 1 are"),
-        ("{count: 2, shared: true}", ["a"], "worker-0 asks for 2 GPU(s), but of 1 that there"),
+        ("1", [], "worker-0 asks for a GPU, but the fake engine has none."),
+        ("1", ["a"], "worker-1 asks for 1 GPU(s), but only 0 of 1 are left"),
+        ("2", ["a", "b", "c"], "worker-1 asks for 2 GPU(s), but only 1 of 3 are"),
+        ("{count: 2, shared: true}", ["a"], "worker-0 asks for 2 GPU(s), but only 1 of 1 are left"),
     ],
 )
 def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
@@ -198,10 +198,10 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
     [
         ("cluster: {worker: 2}", []),
         ("cluster: {chief: 1, worker: 2, ps: 1, evaluator: 1}", []),
-        ("cluster: {worker: 1}", ["one task in all"]),
+        ("cluster: {worker: 1}", ["a single task"]),
         ("cluster: {worker: 2, ps: 1}", ["parameter servers without a chief"]),
         ("cluster: {chief: 1, ps: 1}", ["parameter servers without workers"]),
-        ("cluster: {evaluator: 1}", ["one task in all", "an evaluator alone"]),
+        ("cluster: {evaluator: 1}", ["a single task", "an evaluator alone"]),
         ("cluster: {worker: 1}\nframework: none", []),
         ("cluster: {worker: 2}\nrestart: always", ["restart always"]),
         ("cluster: {worker: 2}\nrestart: {policy: always, scope: job}", []),
@@ -210,7 +210,7 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
         ("cluster: {worker: 2}\nrestart: on-failure\nexpect: {max_restarts: 3}", []),
         (
             "cluster: {worker: 2}\nparametrize: {seed: [0, 1, 2], cluster.worker: [2, 4]}",
-            ["parametrize: pytest runs 6 variants; this is the scenario as it stands"],
+            ["parametrize: pytest runs 6 variants; this is the scenario as written"],
         ),
         ("cluster: {worker: 2}\nreference: {seed: 1}", ["there is a reference, but no expect.thr"]),
         (

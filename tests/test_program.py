@@ -143,14 +143,17 @@ def huge(path: Path) -> None:
     [
         (fifo, "pkg/odd is a named pipe; only files and folders can be copied"),
         (listening, "pkg/odd is a socket; only files and folders can be copied"),
-        (leading("/dev/zero"), "pkg/odd is a link that leads out of the folder; put a copy there"),
-        (leading("/etc/hostname"), "pkg/odd is a link that leads out of the folder"),
-        (leading("../.."), "pkg/odd is a link that leads out of the folder"),
+        (leading("/dev/zero"), "pkg/odd is a link out of the folder; put a copy there"),
+        (leading("/etc/hostname"), "pkg/odd is a link out of the folder"),
+        (leading("../.."), "pkg/odd is a link out of the folder"),
         (leading(".."), "pkg/odd is a link to a folder that it is in"),
         (leading("."), "pkg/odd is a link to a folder that it is in"),
-        (leading("odd"), "pkg/odd is a link that leads nowhere"),
-        (leading("nobody"), "pkg/odd is a link that leads nowhere"),
-        (huge, "holds more than 256 MiB; put the program into a folder of its own, without data"),
+        (leading("odd"), "pkg/odd is a broken link"),
+        (leading("nobody"), "pkg/odd is a broken link"),
+        (
+            huge,
+            "contains more than 256 MiB; put the program into a folder of its own, without data",
+        ),
     ],
     ids=[
         "fifo",
@@ -185,7 +188,7 @@ def test_links_that_multiply_are_refused_before_they_are_all_followed(tmp_path: 
     for number in range(20):
         for name in "ab":
             (tmp_path / f"d{number}" / name).symlink_to(f"../d{number + 1}")
-    with pytest.raises(ValueError, match="holds more than 10,000 files"):
+    with pytest.raises(ValueError, match="contains more than 10,000 files"):
         parts(tmp_path)
 
 
@@ -195,7 +198,7 @@ def test_a_folder_of_very_many_files_is_refused(
     monkeypatch.setattr(program, "PROGRAM_FILES", 100)
     for number in range(101):
         (tmp_path / f"f{number}").touch()
-    with pytest.raises(ValueError, match=r"holds more than 100 files; put the program into a"):
+    with pytest.raises(ValueError, match=r"contains more than 100 files; put the program into a"):
         parts(tmp_path)
     (tmp_path / "f0").unlink()
     assert len(parts(tmp_path)) == 100
@@ -205,10 +208,10 @@ def test_a_folder_of_very_many_files_is_refused(
     ("source", "why"),
     [
         ("/dev/zero", "/dev/zero can't be copied: it is a device, not a file"),
-        ("/proc/self", r"/proc/\d+ is a folder of the kernel's, not one of files"),
-        ("/proc/self/environ", "is a file of the kernel's"),
-        ("/sys", "/sys is a folder of the kernel's, not one of files"),
-        ("/dev", "/dev is a folder of the kernel's, not one of files"),
+        ("/proc/self", r"/proc/\d+ is a kernel folder, without ordinary files"),
+        ("/proc/self/environ", "is a kernel file"),
+        ("/sys", "/sys is a kernel folder, without ordinary files"),
+        ("/dev", "/dev is a kernel folder, without ordinary files"),
         ("/nobody/here", "/nobody/here can't be read: No such file or directory"),
     ],
 )

@@ -108,7 +108,7 @@ def test_what_is_no_size_or_rate_is_refused_with_what_to_write(
 def test_a_number_too_long_for_a_float_is_refused(
     parse: Callable[[object], float], unit: str
 ) -> None:
-    with pytest.raises(ValueError, match="that many digits"):
+    with pytest.raises(ValueError, match="a number with too many digits"):
         parse("9" * 400 + unit)
 
 

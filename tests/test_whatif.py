@@ -16,7 +16,7 @@ from emulator.report.terminal import print_runs
 from emulator.results import Result
 from emulator.run import up
 from emulator.scenario.variants import variants
-from emulator.whatif import Planned, Sweep, compare, judge_all, plan_all, read_all, up_all
+from emulator.whatif import PlannedVariant, Sweep, compare, judge_all, plan_all, read_all, up_all
 
 TEXT = "name: s\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
 
@@ -28,16 +28,16 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def planned(path: Path, *varied: str, run_id: str | None = "x") -> list[Planned]:
+def planned(path: Path, *varied: str, run_id: str | None = "x") -> list[PlannedVariant]:
     found = variants(varied)
     engine = MemoryEngine(ManualClock(), {})
     return plan_all(found, read_all(path, found), engine, out=path.parent / "runs", run_id=run_id)
 
 
-def ended(tmp_path: Path, exit_code: int = 0) -> Callable[[Planned], Result]:
+def ended(tmp_path: Path, exit_code: int = 0) -> Callable[[PlannedVariant], Result]:
     """Return what runs a variant at once, on a manual clock; its tasks exit with a code."""
 
-    def run(variant: Planned) -> Result:
+    def run(variant: PlannedVariant) -> Result:
         clock = ManualClock()
         return up(
             variant.scenario,
@@ -129,7 +129,7 @@ def test_the_list_of_runs_shows_a_label_as_it_is(path: Path, tmp_path: Path) -> 
 def test_what_ends_one_ends_all(path: Path, tmp_path: Path, error: BaseException) -> None:
     begun: list[int] = []
 
-    def run(variant: Planned) -> Result:
+    def run(variant: PlannedVariant) -> Result:
         begun.append(variant.number)
         if variant.number == 2:
             raise error

@@ -98,7 +98,7 @@ def up_variants(
     from emulator.run import up
     from emulator.scenario.reading import scenario_text
     from emulator.scenario.variants import variants
-    from emulator.whatif import Planned, judge_all, plan_all, read_all, up_all
+    from emulator.whatif import PlannedVariant, judge_all, plan_all, read_all, up_all
     from emulator.whatif import compare as compare_runs
 
     found = variants(varied, sets)
@@ -113,7 +113,7 @@ def up_variants(
     text = scenario_text(path)
     shown = console(stderr=json)
 
-    def run(variant: Planned) -> Result:
+    def run(variant: PlannedVariant) -> Result:
         note(f"variant {variant.number} of {len(planned)}: {variant.label}")
         with contextlib.closing(choose(first.name)) as chosen:
             result = up(

@@ -1,7 +1,7 @@
-"""The lock of a run: one supervisor holds it, and any number of others look whether one does.
+"""The lock of a run: its supervisor has it, and other processes check whether it is taken.
 
-The kernel drops it with its holder, however that ends. A holder has it alone and those who look
-share it, so that they never take each other for a supervisor.
+The kernel releases it when the supervisor ends, however that happens. The supervisor's lock is
+exclusive and a check takes a shared one, so checks never see each other as a supervisor.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ __all__ = ["LOCK", "acquire", "held", "in_use", "is_live", "lock_of", "wait_unti
 
 LOCK = "supervisor.lock"
 LOOKS_END_WITHIN = 10.0
-"""Seconds that a supervisor gives those who look: these need microseconds, and a core to run on."""
+"""Seconds to wait for others' checks to end; a check needs microseconds of CPU."""
 
 
 def lock_of(folder: Path) -> FileLock:
-    """Return the lock of a run, as its supervisor takes it."""
+    """Return the supervisor's lock of a run."""
     return FileLock(folder / LOCK, thread_local=False)
 
 
 def acquire(lock: FileLock) -> None:
-    """Take a run's lock; raises Timeout at once where another supervisor holds it.
+    """Acquire a run's lock; raises Timeout at once if another supervisor has it.
 
-    Where others only look, which is over in a moment, it is tried again.
+    Retries while a check of another process has it for a moment.
     """
     until = time.monotonic() + LOOKS_END_WITHIN
     while True:
@@ -44,16 +44,15 @@ def acquire(lock: FileLock) -> None:
         except Timeout:
             if is_live(Path(lock.lock_file).parent) or time.monotonic() > until:
                 raise
-        time.sleep(0.001)  # nothing tells when a look is over without being one itself
+        time.sleep(0.001)  # waiting for the end of a check would be a check itself
 
 
 @contextlib.contextmanager
 def held(folder: Path, *, make: bool) -> Iterator[None]:
-    """Hold a run's lock while what the run left is removed: nobody takes the run over meanwhile.
+    """Hold a run's lock while its leftovers are removed, so that no process takes the run over.
 
-    Where there is no lock file, one is made if `make` says so; else nobody can hold it. Only say
-    so for a folder that is known to be a run's. Raises InUse where the lock is held, or where
-    nobody can tell.
+    `make` creates a missing lock file, for a folder that is known to be a run's; without it nothing
+    is locked. Raises InUse if the lock is taken or can't be checked.
     """
     flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | (os.O_CREAT if make else 0)
     try:
@@ -73,12 +72,12 @@ def held(folder: Path, *, make: bool) -> Iterator[None]:
 
 
 def in_use(folder: Path) -> InUse:
-    """Return the error that says that somebody else holds the lock."""
-    return InUse(f"Another emulate is at work on {folder}.", "Try again when it has finished.")
+    """Return the error for a lock that another process has."""
+    return InUse(f"Another emulate process is using {folder}.", "Try again when it has finished.")
 
 
 def _take(lock: int, folder: Path) -> None:
-    """Take the lock at once; only a look, which is over in a moment, is waited for."""
+    """Acquire the lock at once; wait only for checks of other processes."""
     until = time.monotonic() + LOOKS_END_WITHIN
     while True:
         try:
@@ -91,28 +90,28 @@ def _take(lock: int, folder: Path) -> None:
 
 
 def is_live(folder: Path) -> bool:
-    """Say whether a supervisor holds the run's lock."""
+    """Return whether a supervisor has the run's lock."""
     try:
-        _look(folder, fcntl.LOCK_NB)
+        _wait_shared(folder, fcntl.LOCK_NB)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # held; or nobody can tell, and it is safer to leave alone what may go on
+        return True  # taken; or unknown, and a run that may be running is left alone
     return False
 
 
 def wait_until_over(folder: Path) -> None:
-    """Wait until no supervisor holds the run's lock."""
+    """Wait until no supervisor has the run's lock."""
     with contextlib.suppress(FileNotFoundError):  # it never had one
-        _look(folder)
+        _wait_shared(folder)
 
 
-def _look(folder: Path, flags: int = 0) -> None:
-    """Wait until nobody has the run's lock for himself; with LOCK_NB raise OSError instead.
+def _wait_shared(folder: Path, flags: int = 0) -> None:
+    """Wait until no process has the exclusive lock; with LOCK_NB raise OSError instead.
 
-    It is a FileLock's own lock (flock, on Linux and macOS), which that can't share.
+    Uses the same lock as FileLock (flock, on Linux and macOS), which has no shared mode itself.
     """
-    # What lies there may be anything: a named pipe would be waited for, a link followed.
+    # The path may be anything: do not wait for a named pipe, do not follow a link.
     lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
         if flags & fcntl.LOCK_NB:

@@ -1,7 +1,7 @@
-"""What a run leaves in its folder besides its record, and how that is deleted.
+"""Leftovers in a run folder besides the record, and their removal.
 
-It is ours where the folder is proved to be the run's, see `scratch.py`. Of a run that was ended
-before it had a plan, the first line of its log says that `emulate up -d` made the folder.
+Only a folder that provably belongs to the run is touched, see `scratch.py`. For a run that ended
+before it had a plan, the proof is the first line of its log, written by `emulate up -d`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
 SOCKET, PORT, TOKEN = "api.sock", "api.port", "api.token"
 """Files in the run folder, while the API answers."""
 TEMPORARY = "emulate-"
-"""How the name of a temporary folder begins that holds a socket whose own path is too long."""
+"""Prefix of a temporary folder for a socket whose path in the run folder would be too long."""
 LOG = "emulate.log"
-"""What the emulator in the background prints, in the run folder."""
+"""The output of the emulator in the background, in the run folder."""
 _BEFORE_THE_PLAN = {
     "logs": stat.S_IFDIR,
     "plan.partial": stat.S_IFREG,
@@ -45,12 +45,11 @@ _BEFORE_THE_PLAN = {
     LOCK: stat.S_IFREG,
     LOG: stat.S_IFREG,
 }
-"""All that a run writes before it has a plan, in the order in which it is removed: what may hold
-something comes first, the proof last."""
+"""Everything that a run writes before it has a plan, in the order of removal: the proof last."""
 
 
 def remains(folder: Path, run_id: str) -> list[Path]:
-    """Return what a run has left besides its record; nothing where the folder is not ours."""
+    """Return the leftovers of a run; none if the folder is not the run's."""
     with contextlib.suppress(OSError), opened(folder) as run:
         if is_ours(folder, run, run_id):
             return [folder / name for name in (*scratch_in(run, run_id), *_api_files(run))]
@@ -58,9 +57,9 @@ def remains(folder: Path, run_id: str) -> list[Path]:
 
 
 def remove_remains(folder: Path, run_id: str) -> list[Path]:
-    """Delete what a run has left besides its record; return what that was.
+    """Delete the leftovers of a run, and return them.
 
-    The caller holds the run's lock. Raises RecordError where something is mounted in there.
+    The caller has the run's lock. Raises RecordError if a file system is mounted there.
     """
     with contextlib.suppress(OSError), opened(folder) as run:
         if is_ours(folder, run, run_id):
@@ -81,10 +80,9 @@ def _api_files(run: int) -> Iterator[str]:
 
 
 def _remove_temporary(socket: str) -> None:
-    """Remove the folder of a socket whose own path was too long, where it looks like ours only.
+    """Remove the temporary folder of a socket, if it is certainly ours.
 
-    It is a folder that this user alone can enter, where temporary folders are made, and holds
-    nothing but that socket.
+    It must be in the folder for temporary files, private to this user, and contain only the socket.
     """
     path = Path(socket)
     folder = path.parent
@@ -100,18 +98,18 @@ def _remove_temporary(socket: str) -> None:
             os.rmdir(folder)
 
 
-# --- Runs that never began ----------------------------------------------------------------------
+# --- Runs that never started ----------------------------------------------------------------------
 
 
 def header(run_id: str) -> str:
-    """Return the first line of the log in a folder that `emulate up -d` has made (pure)."""
+    """Return the first line of the log in a folder made by `emulate up -d` (pure)."""
     return f"emulate up -d made this folder for {run_id}\n"
 
 
 def never_began(out: Path) -> list[Path]:
-    """Return the folders in `out` that `up -d` made for runs that were ended before their plan.
+    """Return the folders in `out` that `up -d` made for runs that ended before their plan.
 
-    Nobody is at work on them: `emulate up -d` holds a lock on its log until the run is over.
+    No process uses them: `emulate up -d` locks its log until the run has finished.
     """
     try:
         names = sorted(filter(is_run_id, os.listdir(out)))
@@ -121,7 +119,7 @@ def never_began(out: Path) -> list[Path]:
 
 
 def remove_never_began(folder: Path) -> bool:
-    """Delete such a folder, unless somebody is at work on it by now; say whether it was."""
+    """Delete such a folder, unless it is in use by now; return whether it was deleted."""
     return _when_dead(folder, remove=True)
 
 
@@ -129,7 +127,7 @@ def _when_dead(folder: Path, *, remove: bool) -> bool:
     with contextlib.suppress(OSError), opened(folder) as run:
         log = os.open(LOG, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=run)
         try:
-            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError: somebody is at work on it
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError: it is in use
             first = header(folder.name).encode()
             if os.pread(log, len(first), 0) != first or not _only_ours(run):
                 return False
@@ -145,7 +143,7 @@ def _when_dead(folder: Path, *, remove: bool) -> bool:
 
 
 def _only_ours(run: int) -> bool:
-    """Say whether a folder holds nothing but what a run writes before its plan."""
+    """Return whether a folder contains only what a run writes before its plan."""
     names = os.listdir(run)
     if any(kind_of(name, run) != _BEFORE_THE_PLAN.get(name) for name in names):
         return False

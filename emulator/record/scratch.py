@@ -1,12 +1,12 @@
 """The folders of a run's tasks, `work` and `shared`, and the proof that the run made them.
 
-The proof is a file in the run folder, `scratch.json`. A run writes it before it makes the two
-folders, and puts the numbers (inodes) in that the file system gave them. Only these are deleted
-again, and only in a real directory that has the name of the run and whose `plan.json` names that
-run. A `work` or `shared` that was there before, or was put in the place of ours, is left alone.
+The proof is the file `scratch.json` in the run folder. A run creates it before the two folders, and
+then writes their inodes to it. Only folders with these inodes are deleted, and only in a real
+directory that has the run's name and whose `plan.json` has its id. Any other `work` or `shared` is
+left alone.
 
-Paths are opened once, and all that follows is done relative to the open directory. So no link leads
-out of the run folder, also where somebody replaces a folder by a link meanwhile.
+A path is opened once, and all further operations are relative to the open directory. So no link can
+redirect them out of the run folder, even if a folder is replaced by a link meanwhile.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ __all__ = [
 PARTS = ("work", "shared")
 MARKER = "scratch.json"
 LONGEST_FILE = 2**26
-"""Bytes of a file of ours that is read; the longest `plan.json` that was seen had 2 MB."""
+"""Bytes of a file that is read; the largest known `plan.json` had 2 MB."""
 
 
 class Scratch:
-    """The folders of a run's tasks: `work`, with one for each task, and `shared`."""
+    """The folders of a run's tasks: `work`, with a folder for each task, and `shared`."""
 
     def __init__(self, folder: Path, run_id: str) -> None:
         self.folder, self.run_id = folder, run_id
 
     @classmethod
     def make(cls, folder: Path, run_id: str) -> Scratch:
-        """Make both in a run folder.
+        """Create both in a run folder.
 
-        Raises UsageError where one of them is there already, OSError where they can't be made.
+        Raises UsageError if one of them exists already, OSError if they can't be created.
         """
         for name in (*PARTS, MARKER):
             if os.path.lexists(folder / name):
                 raise UsageError(
-                    f"{folder / name} is there already, and this run did not make it.",
+                    f"{folder / name} exists already, and this run did not make it.",
                     "Choose another --run-id, or another --out.",
                 )
-        # A run that is killed in between leaves empty folders, and a file that says whose they are.
+        # A run that is killed here leaves empty folders and a file with its run id.
         new = os.open(folder / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         with os.fdopen(new, "w") as file:
             json.dump({"run_id": run_id}, file)
@@ -69,9 +69,9 @@ class Scratch:
         return cls(folder, run_id)
 
     def home(self, task: str) -> Path:
-        """Return the working directory of a task, which may not be there yet.
+        """Return the path of a task's working directory, which may not exist yet.
 
-        Raises RecordError where `work` is not the folder that this run made; OSError.
+        Raises RecordError if `work` is not the folder that this run made; OSError.
         """
         with opened(self.folder) as run:
             if "work" not in _made(run, self.run_id):
@@ -79,9 +79,9 @@ class Scratch:
         return self.folder / "work" / task
 
     def remove_home(self, task: str) -> None:
-        """Delete the working directory of a task, if it is there.
+        """Delete the working directory of a task, if it exists.
 
-        Raises RecordError where something is mounted in there.
+        Raises RecordError if a file system is mounted there.
         """
         with contextlib.suppress(OSError), opened(self.folder) as run:
             if "work" in _made(run, self.run_id):
@@ -90,9 +90,9 @@ class Scratch:
                     _delete(task, work)
 
     def remove(self) -> int:
-        """Delete both, as far as this run made them; return how many there were.
+        """Delete both, if this run made them; return how many were deleted.
 
-        Raises RecordError where something is mounted in there.
+        Raises RecordError if a file system is mounted there.
         """
         with contextlib.suppress(OSError), opened(self.folder) as run:
             return len(remove_scratch(self.folder, run, self.run_id))
@@ -101,7 +101,7 @@ class Scratch:
 
 @contextlib.contextmanager
 def opened(folder: Path | str, within: int | None = None) -> Iterator[int]:
-    """Yield a descriptor of a directory, which is no link itself; raises OSError."""
+    """Yield a descriptor of a directory; links are refused. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
     try:
         yield descriptor
@@ -110,9 +110,9 @@ def opened(folder: Path | str, within: int | None = None) -> Iterator[int]:
 
 
 def is_run_folder(folder: Path, run_id: str) -> bool:
-    """Say whether a path is a real directory that holds the record of this run, as its name says.
+    """Return whether a path is a real directory with the record and the name of this run.
 
-    The path may be anything: no link in its last part is followed, and nothing is waited for.
+    The path may be anything: a link in its last part is not followed, and a pipe does not block.
     """
     with contextlib.suppress(OSError, ValueError), opened(folder) as run:
         return is_ours(folder, run, run_id)
@@ -120,12 +120,12 @@ def is_run_folder(folder: Path, run_id: str) -> bool:
 
 
 def is_ours(folder: Path, run: int, run_id: str) -> bool:
-    """Say whether an open run folder holds the record of this run, as its name says."""
+    """Return whether an open folder has the record and the name of this run."""
     return folder.name == run_id and _read("plan.json", run).get("run_id") == run_id
 
 
 def kind_of(name: str, within: int) -> int:
-    """Return the type of a directory's entry as in `stat`, 0 where there is none."""
+    """Return the file type of a directory entry as in `stat`, 0 if it does not exist."""
     try:
         return stat.S_IFMT(os.lstat(name, dir_fd=within).st_mode)
     except FileNotFoundError:
@@ -133,12 +133,12 @@ def kind_of(name: str, within: int) -> int:
 
 
 def scratch_in(run: int, run_id: str) -> list[str]:
-    """Return which of the folders this run made and has left."""
+    """Return those of the two folders that this run made and that still exist."""
     return [*_made(run, run_id), *_made_empty(run, run_id)]
 
 
 def remove_scratch(folder: Path, run: int, run_id: str) -> list[str]:
-    """Delete them; return which there were. Raises RecordError where something is mounted there."""
+    """Delete and return them. Raises RecordError if a file system is mounted there."""
     if not is_ours(folder, run, run_id):
         return []
     removed = []
@@ -147,17 +147,17 @@ def remove_scratch(folder: Path, run: int, run_id: str) -> list[str]:
         _delete(part, run)
         removed.append(part)
     for part in _made_empty(run, run_id):
-        with contextlib.suppress(OSError):  # something is in it: not ours
+        with contextlib.suppress(OSError):  # not empty, so not ours
             os.rmdir(part, dir_fd=run)
             removed.append(part)
     if _read(MARKER, run).get("run_id") == run_id and not any(kind_of(p, run) for p in PARTS):
         with contextlib.suppress(OSError):
-            os.unlink(MARKER, dir_fd=run)  # there is nothing left to prove
+            os.unlink(MARKER, dir_fd=run)  # no longer needed
     return removed
 
 
 def _made(run: int, run_id: str) -> list[str]:
-    """Return those of the folders that are in place and are the ones that the run made."""
+    """Return those of the folders that exist with the inodes recorded by the run."""
     marker = _read(MARKER, run)
     inodes = marker.get("inodes")
     if marker.get("run_id") != run_id or not isinstance(inodes, dict):
@@ -166,14 +166,14 @@ def _made(run: int, run_id: str) -> list[str]:
     found = []
     for part in PARTS:
         with contextlib.suppress(FileNotFoundError):
-            there = os.lstat(part, dir_fd=run)
-            if stat.S_ISDIR(there.st_mode) and there.st_dev == device:
-                found += [part] if there.st_ino == inodes.get(part) else []
+            about = os.lstat(part, dir_fd=run)
+            if stat.S_ISDIR(about.st_mode) and about.st_dev == device:
+                found += [part] if about.st_ino == inodes.get(part) else []
     return found
 
 
 def _made_empty(run: int, run_id: str) -> list[str]:
-    """Return the folders of a run that was killed before it knew their numbers."""
+    """Return the folders of a run that was killed before it recorded their inodes."""
     marker = _read(MARKER, run)
     if marker.get("run_id") != run_id or "inodes" in marker:
         return []
@@ -181,7 +181,7 @@ def _made_empty(run: int, run_id: str) -> list[str]:
 
 
 def _read(name: str, within: int) -> dict[str, Any]:
-    """Return what a file of ours says; nothing where it is no regular file, or says nothing."""
+    """Return the JSON object in a regular file; empty if there is none."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=within)
     except OSError:
@@ -198,7 +198,7 @@ def _read(name: str, within: int) -> dict[str, Any]:
 
 
 def _delete(name: str, within: int) -> None:
-    """Delete a directory's entry with all that is in it; links are removed, never followed."""
+    """Delete a directory entry with its contents; links are removed, not followed."""
     if kind_of(name, within) == stat.S_IFDIR:
         shutil.rmtree(name, ignore_errors=True, dir_fd=within)
     else:
@@ -207,13 +207,13 @@ def _delete(name: str, within: int) -> None:
 
 
 def _refuse_mounts(folder: Path) -> None:
-    """Raise RecordError where a file system is mounted in a folder: that is not ours to empty."""
-    import psutil  # only here: most who read a record delete nothing
+    """Raise RecordError if a file system is mounted in a folder: its files are not ours."""
+    import psutil  # here: slow to import, and most commands delete nothing
 
     real = folder.resolve()
     for mounted in psutil.disk_partitions(all=True):
         if Path(mounted.mountpoint).is_relative_to(real):
             raise RecordError(
-                f"{folder} is left as it is: something is mounted on {mounted.mountpoint}.",
+                f"{folder} was not deleted: a file system is mounted on {mounted.mountpoint}.",
                 "Unmount it; then `emulate clean` removes the folder.",
             )

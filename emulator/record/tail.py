@@ -1,4 +1,4 @@
-"""The whole lines of a file that grows: what has come since, and the last of them."""
+"""Complete lines of a growing file: those since an offset, and the last ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ BLOCK = 64 * 1024
 
 
 def whole_lines(path: Path, name: str, offsets: dict[str, int]) -> list[bytes]:
-    """Return the complete lines of a file beyond its offset in `offsets`, and move that."""
+    """Return the complete lines of a file after its offset in `offsets`, and advance that."""
     try:
         with path.open("rb") as file:
             if begin := offsets.get(name, 0):
-                # What was read ended with a line: else it was thinned meanwhile, to another file.
+                # Without a newline before the offset, the file was replaced by a thinned one.
                 file.seek(begin - 1)
                 offsets[name] = begin if file.read(1) == b"\n" else 0
                 file.seek(offsets[name])
@@ -24,13 +24,15 @@ def whole_lines(path: Path, name: str, offsets: dict[str, int]) -> list[bytes]:
         return []
     whole = new[: new.rfind(b"\n") + 1]
     offsets[name] = offsets.get(name, 0) + len(whole)
-    return [line + b"\n" for line in whole.split(b"\n")[:-1]]  # a carriage return ends none
+    return [
+        line + b"\n" for line in whole.split(b"\n")[:-1]
+    ]  # not splitlines: that also splits at carriage returns
 
 
 def last_lines(path: Path, count: int) -> int:
-    """Return the offset at which the last `count` complete lines begin; reads no more than those.
+    """Return the offset of the last `count` complete lines, 0 if there are fewer.
 
-    Where there are fewer it is 0.
+    Reads only about as much of the file.
     """
     try:
         with path.open("rb") as file:

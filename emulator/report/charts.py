@@ -1,8 +1,8 @@
-"""Charts as plain data (pure): what Plotly.js takes as `data` and `layout`.
+"""Charts as plain data (pure): `data` and `layout` for Plotly.js.
 
-A colour is the name of a CSS variable, such as `--running`; the page puts in what it stands for in
-light, dark and print. So colours are defined once, in style.css. Texts are escaped, because
-Plotly takes them for HTML.
+A colour is the name of a CSS variable, such as `--running`, which the page resolves for light, dark
+and print. So colours are defined once, in style.css. Texts are escaped, because Plotly parses them
+as HTML.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from emulator.units import format_duration
 __all__ = ["POINTS", "Chart", "axis", "colour", "layout", "line", "short", "thinned", "timeline"]
 
 Chart = dict[str, Any]
-"""`data` and `layout`, with the `height` that it needs."""
+"""`data`, `layout` and `height` in pixels."""
 
 POINTS = 1000
-"""A line has no more; more than there are pixels show nothing more."""
+"""Points of a line at most; more than pixels are not visible."""
 RATE_HEIGHT, GAP, FOOT, HEAD = 200, 22, 34, 20
-"""Pixels: of the curve, between it and the lanes, below and above both."""
+"""Pixels of the curve, between it and the lanes, below and above both."""
 _LABELLED = 30
-"""Faults that get a line and a label; of more the bands and the hover tell."""
+"""With more faults than this, only bands and hover texts show them."""
 _TASK_COLOURS, _DASHES = 8, ("solid", "dash", "dot", "dashdot")
 _ENDS = {"succeeded": "circle", "failed": "x", "stopped": "square"}
 _COLOURED = frozenset({*STATES, *CAUSES, *_ENDS})
 
 
 def colour(what: str) -> str:
-    """Return the CSS variable of a state, a phase or a cause; phases may be a program's own."""
+    """Return the CSS variable of a state, a cause or a phase (`--other` for unknown phases)."""
     return f"--{what.replace(' ', '-')}" if what in _COLOURED else "--other"
 
 
 def line(number: int) -> dict[str, Any]:
-    """Return how the line of task or device `number` is drawn: none looks like another's."""
+    """Return the line style of task or device `number`; styles repeat after 32."""
     hue, dash = number % _TASK_COLOURS, number // _TASK_COLOURS % len(_DASHES)
     return {"color": f"--series-{hue + 1}", "dash": _DASHES[dash], "width": 1.6}
 
 
-def layout(height: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401  whatever Plotly takes
-    """Return what all charts share."""
+def layout(height: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401  Plotly's values
+    """Return the layout that all charts share."""
     return {
         "height": height,
         "showlegend": False,
@@ -70,7 +70,7 @@ def layout(height: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401  whateve
 
 
 def axis(**more: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return what all axes share."""
+    """Return the axis settings that all charts share."""
     return {
         "gridcolor": "--grid",
         "zeroline": False,
@@ -142,12 +142,12 @@ def timeline(facts: Facts) -> Chart:
 
 
 def _row_height(tasks: int) -> int:
-    """Return pixels a lane: few are easy to hit, many still fit on a screen."""
+    """Return the pixels per lane: fewer with many tasks, so that they fit on a screen."""
     return 30 if tasks <= 6 else 22 if tasks <= 14 else 17
 
 
 def _speed(speed: Curve, end: float) -> Iterator[dict[str, Any]]:
-    """Yield the job's curve; a bin's rate stands in its middle."""
+    """Yield the job's rate, with a point at the middle of each bin."""
     if not any(speed.job):
         return
     times = [speed.begin + (number + 0.5) * speed.width for number in range(len(speed.job))]
@@ -166,10 +166,10 @@ def _speed(speed: Curve, end: float) -> Iterator[dict[str, Any]]:
 
 
 def _bands(faults: Sequence[FaultResult], end: float, highest: float) -> Iterator[dict[str, Any]]:
-    """Yield one trace with a band for each fault that struck: from its trigger until it was over.
+    """Yield one trace with a band for each triggered fault, from its trigger until its end.
 
-    A kill that nothing came back from lasts to the end; what is over in no time still has a band
-    that can be hit.
+    The band of a task that was not restored extends to the end of the run. Bands have a minimum
+    width, so that the pointer can hit them.
     """
     struck = [fault for fault in faults if fault.triggered is not None]
     if not struck:
@@ -194,13 +194,13 @@ def _extent(fault: FaultResult, end: float) -> tuple[float, float]:
 
 
 def fault_in_words(fault: FaultResult) -> str:
-    """Return what a fault was and what came of it, with the evidence, as lines of HTML."""
+    """Return a fault and its stages as lines of HTML."""
     lines = [f"<b>{escape(f'{fault.id}: {fault.kind} {fault.target}')}</b> ({fault.status})"]
     if fault.triggered is not None:
         lines.append(f"triggered at {format_duration(fault.triggered)}")
     code = "" if fault.exit_code is None else f", exit code {fault.exit_code}"
     how = " (had to be killed)" if fault.killed else ""
-    told = (
+    stages = (
         ("saved after", fault.saved, ""),
         ("in effect after", fault.gone, f"{code}{how}"),
         ("others noticed after", fault.noticed, ""),
@@ -208,16 +208,16 @@ def fault_in_words(fault: FaultResult) -> str:
         ("stepped after", fault.stepped, ""),
         ("caught up after", fault.caught_up, ""),
     )
-    lines += [f"{what} {format_duration(t)}{more}" for what, t, more in told if t is not None]
+    lines += [f"{what} {format_duration(t)}{more}" for what, t, more in stages if t is not None]
     if fault.reason:
         lines.append(escape(fault.reason))
     return "<br>".join(lines)
 
 
 def _moments(faults: Sequence[FaultResult]) -> Iterator[dict[str, Any]]:
-    """Yield a line through curve and lanes where each of a few faults was triggered."""
+    """Yield a vertical line at the trigger of each fault, unless there are many."""
     struck = [fault for fault in faults if fault.triggered is not None]
-    if len(struck) <= _LABELLED:  # more would be a fence
+    if len(struck) <= _LABELLED:
         for fault in struck:
             yield {
                 "type": "line",
@@ -232,14 +232,14 @@ def _moments(faults: Sequence[FaultResult]) -> Iterator[dict[str, Any]]:
 
 
 def _badges(faults: Sequence[FaultResult], end: float) -> Iterator[dict[str, Any]]:
-    """Yield the number of each fault above its line, where there is room beside the last one."""
+    """Yield the label of each fault above its line, if it does not overlap the last one."""
     struck = [fault for fault in faults if fault.triggered is not None]
     if len(struck) > _LABELLED:
         return
     last = -math.inf
     for fault in sorted(struck, key=lambda fault: fault.triggered or 0.0):
         when = fault.triggered or 0.0
-        if when - last < end * 0.05:  # no room beside the last one
+        if when - last < end * 0.05:  # it would overlap the last label
             continue
         last = when
         yield {
@@ -257,7 +257,7 @@ def _badges(faults: Sequence[FaultResult], end: float) -> Iterator[dict[str, Any
 def _lanes(
     spans: Sequence[Span], number: Mapping[str, int], width: float, end: float
 ) -> Iterator[dict[str, Any]]:
-    """Yield one trace of bars for each state or phase: that gives the lanes their colours."""
+    """Yield one trace of bars for each state or phase, because a trace has one colour."""
     order = {state: place for place, state in enumerate(STATES)}
     known = [span for span in spans if span.task in number]
     drawn = sorted(coalesced(known, end / POINTS), key=lambda s: (order.get(s.what, 99), s.what))
@@ -287,7 +287,7 @@ def _span_in_words(span: Span) -> str:
 
 
 def _ends(facts: Facts, number: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield a mark where each task's last process ended; form and colour say how."""
+    """Yield a marker at the end of each task's last process; shape and colour show its state."""
     ended = sorted(facts.endings, key=lambda e: e.state)
     for state, group in groupby(ended, key=lambda ending: ending.state):
         marks = list(group)
@@ -314,7 +314,7 @@ def _ends(facts: Facts, number: Mapping[str, int]) -> Iterator[dict[str, Any]]:
 
 
 def coalesced(spans: Sequence[Span], apart: float) -> list[Span]:
-    """Draw together what is the same and closer than a pixel: a day has many checkpoints."""
+    """Merge equal spans that are less than `apart` seconds apart (about a pixel)."""
     merged: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.task, span.what, span.begin)):
         last = merged[-1] if merged else None
@@ -333,9 +333,9 @@ def coalesced(spans: Sequence[Span], apart: float) -> list[Span]:
 def thinned(
     points: Sequence[tuple[float, float | None]], limit: int = POINTS
 ) -> list[tuple[float, float | None]]:
-    """Return at most `limit` points: of each stretch the lowest and the highest, so peaks stay.
+    """Return at most `limit` points: the minimum and maximum of each stretch, to keep peaks.
 
-    A gap in a stretch stays one, at its end.
+    A gap in a stretch is kept, at its end.
     """
     if len(points) <= limit:
         return list(points)
@@ -357,5 +357,5 @@ def _value(point: tuple[float, float | None]) -> float:
 
 
 def short(number: float | None) -> float | None:
-    """Return a number with as many digits as can be seen."""
+    """Return a number rounded to six significant digits, to make the page smaller."""
     return None if number is None else float(f"{number:.6g}")

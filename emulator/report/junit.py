@@ -1,8 +1,8 @@
 """junit.xml: a test suite for each run, a test case for each expectation (pure).
 
-The format is that of Ant's JUnit task as Jenkins, GitLab and GitHub's actions read it. What
-could not be judged is an `error`, JUnit's word for a test that came to no result: a `skipped` would
-be green, and `emulate up` exits with 3 on it.
+The format is that of Ant's JUnit task, as read by Jenkins, GitLab and GitHub's actions. A verdict
+`unknown` is an `error`, JUnit's term for a test without a result: `skipped` would be green, but
+`emulate up` exits with 3.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["render"]
 
 
 def render(runs: Sequence[Facts]) -> str:
-    """Return the test suites of some runs."""
+    """Return the test suites of the runs as XML."""
     suites = ET.Element("testsuites")
     for facts in runs:
         suites.append(_suite(facts))
@@ -45,16 +45,16 @@ def _suite(facts: Facts) -> ET.Element:
         time=f"{facts.analysis.duration:.3f}",
     )
     if facts.began:
-        suite.set("timestamp", f"{facts.began:%Y-%m-%dT%H:%M:%S}")  # UTC; a zone is not allowed
+        suite.set("timestamp", f"{facts.began:%Y-%m-%dT%H:%M:%S}")  # UTC; the format allows no zone
     properties = ET.SubElement(suite, "properties")
     for key, value in _properties(facts):
         ET.SubElement(properties, "property", name=key, value=value)
     for number, verdict in enumerate(facts.verdicts):
-        # The run's time stands with its outcome: expectations take none of their own.
+        # The first case, the outcome, has the run's time; judging takes none.
         seconds = facts.analysis.duration if number == 0 else 0.0
         suite.append(_case(name, verdict, seconds))
-    if said := "\n".join(_last_words(facts)):
-        ET.SubElement(suite, "system-err").text = said
+    if output := "\n".join(_last_output(facts)):
+        ET.SubElement(suite, "system-err").text = output
     return suite
 
 
@@ -74,7 +74,7 @@ def _case(suite: str, verdict: Verdict, seconds: float) -> ET.Element:
 
 
 def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the numbers that a CI may draw over time; those that are not known are left out."""
+    """Yield the known figures, which a CI may draw over time."""
     summary = facts.summary
     yield "run_id", printable(str(summary["run_id"]))
     yield "engine", printable(str(summary["engine"]))
@@ -84,7 +84,7 @@ def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
             yield key, format_number(value, 4) if isinstance(value, float) else str(value)
 
 
-def _last_words(facts: Facts) -> Iterator[str]:
+def _last_output(facts: Facts) -> Iterator[str]:
     for task, lines in facts.logs.items():
         for line in lines:
             yield f"{task} | {line}"

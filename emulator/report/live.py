@@ -1,9 +1,8 @@
-"""`emulate up` on a terminal: what the tasks print scrolls by, and below it the run as it is now.
+"""`emulate up` on a terminal: scrolling task output, and below it a panel with the current state.
 
-The supervisor only appends what happens to a queue. A thread of its own takes it from there, not
-more than PAINTS times a second: it feeds the model, and writes the lines and the panel in one go.
-So hundreds of steps a second cost the supervisor what an append costs, and the terminal as much
-as four do.
+The supervisor only appends to a queue. A separate thread reads it at most PAINTS times a second,
+updates the model, and writes the lines and the panel together. So an event costs the supervisor one
+append, and the terminal's work does not grow with the number of steps.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ from emulator.results import Listener
 __all__ = ["LiveView", "Panel", "now", "view"]
 
 PAINTS = 4
-"""A second, at most."""
+"""Paints a second, at most."""
 IDLE = 1.0
-"""Seconds after which the panel is painted anew although nothing has happened: ages grow."""
+"""Seconds without events after which the panel is painted again, to update times."""
 BACKLOG = 5000
-"""Lines between two paints that are shown; nobody can read more, and all are in the logs."""
+"""Lines shown between two paints; the rest are only in the logs."""
 
 
 def view(*, plain: bool = False) -> LivePrinter:
-    """Return what shows a run: with the panel where both streams are a terminal that has one."""
+    """Return the view of a run: with a panel if stdout and stderr are capable terminals."""
     console = Console(stderr=True, highlight=False)
-    can = sys.stderr.isatty() and sys.stdout.isatty() and not console.is_dumb_terminal
-    return LivePrinter() if plain or not can else LiveView(console)
+    capable = sys.stderr.isatty() and sys.stdout.isatty() and not console.is_dumb_terminal
+    return LivePrinter() if plain or not capable else LiveView(console)
 
 
 def now(live: Live) -> float:
-    """Return how late it is in a run, in seconds since it began."""
+    """Return the time in a run, in seconds since its start."""
     return live.t if live.began is None else max(live.t, time.time() - live.began)
 
 
 class Panel:
-    """The lines of a run, in `share` of the terminal's height; made anew whenever it is painted."""
+    """The panel of a run, up to `share` of the terminal's height; computed at each paint."""
 
     def __init__(self, live: Live, share: float = 0.5) -> None:
         self._live, self._share = live, share
@@ -60,7 +59,7 @@ class Panel:
         self._live.tick(now(self._live))
         lines = panel_lines(
             self._live,
-            width=options.max_width - 1,  # a line that is full makes some terminals break it
+            width=options.max_width - 1,  # some terminals wrap a full line
             height=int(console.height * self._share),
             ascii_only=options.ascii_only,
         )
@@ -68,7 +67,7 @@ class Panel:
 
 
 class _Raw:
-    """Text that goes to the terminal as it is: no wrapping, no markup, no cost."""
+    """Text written to the terminal without wrapping or markup."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -78,26 +77,26 @@ class _Raw:
 
 
 class LiveView(LivePrinter):
-    """Prints what happens, above a panel; `close` removes that and leaves the lines."""
+    """Prints lines above a panel; `close` removes the panel and keeps the lines."""
 
     def __init__(self, console: Console, stream: IO[str] | None = None) -> None:
         super().__init__(stream)
         self._console = console
-        self._happened: deque[Entry | Sample | str | tuple[str, str]] = deque()
-        self._left_out = self._told_of = 0
+        self._queue: deque[Entry | Sample | str | tuple[str, str]] = deque()
+        self._skipped = self._reported = 0
         self._gone = False
         self._wake, self._closing = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._batch: list[str] | None = None
 
     def listener(self) -> Listener:
-        """Return what `up` tells."""
+        """Return the listener for `up`."""
         return Listener(
             self._say, self._planned, entry=self._take, line=self._take_line, sample=self._take
         )
 
     def close(self) -> None:
-        """Show what there still is, remove the panel, and give the terminal back."""
+        """Show the remaining lines, remove the panel, and restore the terminal."""
         self._closing.set()
         self._wake.set()
         if self._thread is not None:
@@ -109,9 +108,9 @@ class LiveView(LivePrinter):
     def _planned(self, plan: Plan, folder: Path) -> None:
         super()._planned(plan, folder)
         live = Live(plan)
-        for entry in Record(folder).history:  # of a run that is taken over
+        for entry in Record(folder).history:  # not empty after a take-over
             live.entry(entry)
-        # No daemon: whatever ends this process, the terminal is given back before.
+        # Not a daemon: the terminal is restored before the process ends.
         self._thread = threading.Thread(target=self._run, args=[live], name="view")
         self._thread.start()
 
@@ -121,20 +120,20 @@ class LiveView(LivePrinter):
         else:
             self._take(text)
 
-    def _take(self, happened: Entry | Sample | str) -> None:
+    def _take(self, item: Entry | Sample | str) -> None:
         if not self._gone:
-            self._happened.append(happened)
+            self._queue.append(item)
             self._wake_up()
 
     def _take_line(self, task: str, text: str) -> None:
-        if len(self._happened) < BACKLOG:
-            self._happened.append((task, text))
+        if len(self._queue) < BACKLOG:
+            self._queue.append((task, text))
         else:
-            self._left_out += 1
+            self._skipped += 1
         self._wake_up()
 
     def _wake_up(self) -> None:
-        if not self._wake.is_set():  # hundreds of times a second it is
+        if not self._wake.is_set():  # cheaper than set(), for hundreds of events a second
             self._wake.set()
 
     # --- On the thread that paints ----------------------------------------------------------------
@@ -146,14 +145,14 @@ class LiveView(LivePrinter):
             ) as shown:
                 self._follow(lambda: self._paint(live, shown))
         except OSError:
-            self._gone = True  # the terminal is; the run goes on, and its record with it
-        except Exception as error:  # a picture is no reason to lose what tasks print
+            self._gone = True  # the terminal; the run continues
+        except Exception as error:  # a failing panel must not lose task output
             self._batch = None
             self._own(f"the live view has failed ({error!r}); plain lines from here on")
             self._follow(lambda: self._drain(live))
 
     def _follow(self, show: Callable[[], None]) -> None:
-        """Show what happens, PAINTS times a second at most, until the run is over."""
+        """Call `show` at most PAINTS times a second until the view is closed."""
         while not self._closing.is_set():
             show()
             self._closing.wait(1 / PAINTS)
@@ -171,23 +170,23 @@ class LiveView(LivePrinter):
         self._batch = None
 
     def _drain(self, live: Live) -> None:
-        for _ in range(len(self._happened)):
-            self._feed(live, self._happened.popleft())
-        if left_out := self._left_out - self._told_of:
-            self._told_of += left_out
-            self._own(f"{left_out} lines came too fast to be shown; they are in the logs")
+        for _ in range(len(self._queue)):
+            self._feed(live, self._queue.popleft())
+        if skipped := self._skipped - self._reported:
+            self._reported += skipped
+            self._own(f"{skipped} lines were printed too fast to be shown; they are in the logs")
 
-    def _feed(self, live: Live, happened: Entry | Sample | str | tuple[str, str]) -> None:
-        if isinstance(happened, Entry):
-            self._entry(happened)
-            live.entry(happened)
-        elif isinstance(happened, Sample):
-            live.sample(happened)
-        elif isinstance(happened, str):
-            self._own(happened)
+    def _feed(self, live: Live, item: Entry | Sample | str | tuple[str, str]) -> None:
+        if isinstance(item, Entry):
+            self._entry(item)
+            live.entry(item)
+        elif isinstance(item, Sample):
+            live.sample(item)
+        elif isinstance(item, str):
+            self._own(item)
         else:
-            live.line(*happened)
-            self._line(*happened)
+            live.line(*item)
+            self._line(*item)
 
     def _put(self, name: str, colour: int, text: str) -> None:
         if self._batch is None:

@@ -1,4 +1,4 @@
-"""report.md: what a run came to, for a comment on a change or a job's summary in CI (pure)."""
+"""report.md: the result of a run, for a comment on a change or a CI summary (pure)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emulator.units import format_duration
 __all__ = ["render"]
 
 _MARKS = {"ok": "✅ ok", "failed": "❌ failed", "unknown": "❓ unknown"}
-# What GitHub's Markdown would take for more than text.
+# Characters with a meaning in GitHub's Markdown.
 _ACTIVE = re.compile(r"([\\`*_{}\[\]<>|#~!@&$])")
 
 
@@ -23,14 +23,14 @@ def render(facts: Facts) -> str:
 
 
 def _lines(facts: Facts) -> Iterator[str]:
-    found, summary = facts.analysis, facts.summary
+    analysis, summary = facts.analysis, facts.summary
     name = f"{summary['scenario']} {summary['variant']}".strip()
     yield f"## {_MARKS[summary['verdict']]}: {_text(name)}"
     yield ""
-    reason = "" if found.outcome == "running" else f": {found.reason}"
+    reason = "" if analysis.outcome == "running" else f": {analysis.reason}"
     began = f" on {facts.began:%Y-%m-%d %H:%M} UTC" if facts.began else ""
     yield (
-        f"{_text(facts.state + reason)}; {format_duration(found.duration)} "
+        f"{_text(facts.state + reason)}; {format_duration(analysis.duration)} "
         f"on the {summary['engine']} engine{began}, run `{summary['run_id']}`."
     )
     yield from _table(
@@ -41,25 +41,25 @@ def _lines(facts: Facts) -> Iterator[str]:
     yield from _table(
         ("time", "seconds", "share"),
         (
-            (cause, f"{seconds:.2f}", f"{seconds / found.duration:.1%}")
-            for cause, seconds in found.time.items()
+            (cause, f"{seconds:.2f}", f"{seconds / analysis.duration:.1%}")
+            for cause, seconds in analysis.time.items()
             if seconds
         ),
     )
     yield from _table(
         ("fault", "status", "at", "gone", "back", "stepped", "caught up", "steps/s"),
-        (tuple(_fault(fault)) for fault in found.faults),
+        (tuple(_fault(fault)) for fault in analysis.faults),
     )
     yield from _table(
         ("task", "state", "exit", "restarts", "last step"),
         (
-            (name, task.state, _said(task.exit_code), str(task.restarts), _said(task.last_step))
-            for name, task in found.tasks.items()
+            (name, task.state, _shown(task.exit_code), str(task.restarts), _shown(task.last_step))
+            for name, task in analysis.tasks.items()
         ),
     )
     for task, lines in facts.logs.items():
         if lines:
-            yield from ("", f"The last words of {_text(task)}:", "", *_fenced(lines))
+            yield from ("", f"The last output of {_text(task)}:", "", *_fenced(lines))
 
 
 def _fault(fault: FaultResult) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _fault(fault: FaultResult) -> Iterator[str]:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield a table; nothing of one without rows."""
+    """Yield a table; nothing if it has no rows."""
     cells = [[_text(cell) for cell in row] for row in rows]
     if cells:
         yield ""
@@ -80,17 +80,17 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
             yield f"| {' | '.join(row)} |"
 
 
-def _text(said: str) -> str:
-    """Return what is nothing but text in Markdown, in one line."""
-    return _ACTIVE.sub(r"\\\1", " ".join(printable(said).split()))
+def _text(text: str) -> str:
+    """Return the text escaped for Markdown, in one line."""
+    return _ACTIVE.sub(r"\\\1", " ".join(printable(text).split()))
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     return "" if value is None else str(value)
 
 
 def _fenced(lines: Sequence[str]) -> Iterator[str]:
-    """Yield lines as they are: between fences longer than any in them (CommonMark 4.5)."""
+    """Yield the lines in a fence longer than any in them (CommonMark 4.5)."""
     longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     yield from (f"{fence}text", *lines, fence)

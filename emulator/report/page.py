@@ -1,8 +1,8 @@
-"""report.html: one run, or several over each other, as one page that needs nothing else.
+"""report.html: a self-contained page about one run, or a comparison of several.
 
-The page carries Plotly's JavaScript, gzipped and unpacked by the browser, and may load nothing:
-a content security policy with the hashes of its two scripts forbids the rest. What tasks print is
-escaped by jinja2 wherever it goes. All words and numbers are plain HTML; only charts need scripts.
+The page contains Plotly's JavaScript, gzipped and unpacked by the browser, and loads nothing: a
+content security policy allows only its two scripts, by their hashes. jinja2 escapes all task
+output. Text and numbers are plain HTML; only charts need scripts.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _RENDEZVOUS = ("TF_CONFIG", "CLUSTER_CONFIG")
 
 
 def render(facts: Facts, *, place: Path | None = None) -> str:
-    """Return the page of a run; its links lead from the folder `place` into the run's."""
-    found, gpus = list(task_panels(facts)), list(gpu_panels(facts))
-    panels = [panel for panel in found if not panel.quiet]
+    """Return the page of a run; its links are relative to the folder `place`."""
+    all_panels, gpus = list(task_panels(facts)), list(gpu_panels(facts))
+    panels = [panel for panel in all_panels if not panel.quiet]
     charts = {"timeline": timeline(facts)}
     charts |= {f"usage-{number}": panel.chart for number, panel in enumerate(panels)}
     charts |= {f"gpu-{number}": panel.chart for number, panel in enumerate(gpus)}
@@ -61,7 +61,7 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         legend=list(_legend(facts)),
         speeds=_speeds(facts),
         panels=panels,
-        quiet=[f"{panel.title} ({panel.note})" for panel in found if panel.quiet],
+        quiet=[f"{panel.title} ({panel.note})" for panel in all_panels if panel.quiet],
         gpus=gpus,
         no_gpus=no_gpus(facts),
         series=list(series(names, [name for panel in panels for name in panel.lines])),
@@ -73,8 +73,8 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
     )
 
 
-def page(template: str, charts: Mapping[str, Chart], **told: Any) -> str:  # noqa: ANN401
-    """Return a page with its charts, its scripts and the policy that lets it run only those."""
+def page(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  # noqa: ANN401
+    """Render a template with its charts, its scripts and the policy that allows only those."""
     plotly, packed = _plotly()
     script = _source("page.js")
     policy = (
@@ -92,7 +92,7 @@ def page(template: str, charts: Mapping[str, Chart], **told: Any) -> str:  # noq
             charts=embedded(charts),
             heights={name: chart["height"] for name, chart in charts.items()},
             version=emulator.__version__,
-            **told,
+            **context,
         )
     )
 
@@ -100,7 +100,7 @@ def page(template: str, charts: Mapping[str, Chart], **told: Any) -> str:  # noq
 @lru_cache(maxsize=1)
 def _plotly() -> tuple[str, str]:
     """Return Plotly's JavaScript, and the same gzipped in base64: 1.96 MB instead of 4.8."""
-    # By its path: importing plotly takes a second, and reads hundreds of files.
+    # Read from its path, because importing plotly takes a second.
     file = resources.files("plotly") / "package_data" / "plotly.min.js"
     source = file.read_bytes()
     packed = base64.b64encode(gzip.compress(source, 9, mtime=0)).decode("ascii")
@@ -112,13 +112,13 @@ def _source(name: str) -> str:
 
 
 def _digest(script: str) -> str:
-    """Return the source expression that lets exactly this script run (CSP level 2)."""
+    """Return the source expression that allows exactly this script (CSP level 2)."""
     digest = hashlib.sha256(script.encode("utf-8")).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
 def embedded(value: object) -> Markup:
-    """Return JSON that may stand in a script element: nothing in it can close one."""
+    """Return JSON that is safe inside a script element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -127,7 +127,7 @@ def embedded(value: object) -> Markup:
 
 @lru_cache(maxsize=1)
 def _templates() -> jinja2.Environment:
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("emulator.report"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -143,13 +143,13 @@ def _templates() -> jinja2.Environment:
         "limits": _limits,
         "when": _trigger,
     }
-    found.filters |= filters
-    return found
+    environment.filters |= filters
+    return environment
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What some of the time went into."""
+    """A cause of time, such as `recovery`, with its seconds and share."""
 
     name: str
     seconds: float
@@ -162,7 +162,7 @@ class Cause:
 
 
 def causes(time: Mapping[str, float]) -> Iterator[Cause]:
-    """Yield what the time went into, in the order of the table; nothing of what took none."""
+    """Yield the causes that took any time, in the order of the table."""
     whole = sum(time.values())
     for name in CAUSES:
         if time.get(name, 0.0) > 0:
@@ -170,7 +170,7 @@ def causes(time: Mapping[str, float]) -> Iterator[Cause]:
 
 
 def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
-    """Yield what the lanes show: kind of mark, word, colour."""
+    """Yield the legend of the lanes: kind of mark, text, colour."""
     for kind, spans in (
         ("lane", facts.states),
         ("phase", facts.phases),
@@ -190,22 +190,22 @@ def series(names: Sequence[str], drawn: Sequence[str]) -> Iterator[tuple[str, st
 
 
 def _speeds(facts: Facts) -> list[tuple[str, Any]]:
-    """Return how fast the job and each task that tells of steps trained."""
-    found = facts.analysis.throughput
-    rates = [("job", found.job), *found.tasks.items()]
+    """Return the rates of the job and of each task that reported steps."""
+    throughput = facts.analysis.throughput
+    rates = [("job", throughput.job), *throughput.tasks.items()]
     return [(name, rate) for name, rate in rates if rate.step_times or rate.steps_per_second]
 
 
 def _commands(tasks: Sequence[Task]) -> list[tuple[str, str, list[str]]]:
-    """Return what is run: command, image, and the tasks that run it."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Return each command and image with the tasks that run it."""
+    commands: dict[tuple[str, str], list[str]] = {}
     for task in tasks:
-        found.setdefault((shlex.join(task.command), task.image or ""), []).append(task.name)
-    return [(*what, names) for what, names in found.items()]
+        commands.setdefault((shlex.join(task.command), task.image or ""), []).append(task.name)
+    return [(*what, names) for what, names in commands.items()]
 
 
 def _environment(task: Task) -> Iterator[tuple[str, str]]:
-    """Yield a task's environment; what holds JSON is laid out."""
+    """Yield a task's environment, with indented JSON."""
     for key, value in task.env.items():
         if key in _RENDEZVOUS:
             with contextlib.suppress(ValueError):
@@ -222,12 +222,12 @@ def _limits(task: Task) -> str:
 
 def _trigger(fault: Any) -> str:  # noqa: ANN401
     """Return a fault's trigger in words."""
-    said = fault.trigger.model_dump(mode="json", exclude_defaults=True)
-    return ", ".join(f"{key} {value}" for key, value in said.items())
+    trigger = fault.trigger.model_dump(mode="json", exclude_defaults=True)
+    return ", ".join(f"{key} {value}" for key, value in trigger.items())
 
 
 def linker(folder: Path, place: Path) -> Any:  # noqa: ANN401
-    """Return what makes links from a page in `place` to files of the run."""
+    """Return a function that links from a page in `place` to files of the run."""
     way = os.path.relpath(folder, place)
 
     def link(name: str) -> str:

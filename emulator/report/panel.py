@@ -1,7 +1,7 @@
-"""What a run looks like now, as a few lines of text that fit the place they are given.
+"""The current state of a run as a few lines of text, which fit a given width and height.
 
-Lines are laid out by hand: a rich table takes some milliseconds, and this is made several times a
-second beside a training.
+Laid out without rich.Table, which takes several milliseconds: this runs several times a second
+while the training uses the CPU.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from emulator.units import format_duration, format_number, format_size
 __all__ = ["in_words", "lines"]
 
 FOLD = 12
-"""Above so many tasks those that are alike share a line, as in the table at the end."""
+"""With more tasks than this, equal ones share a line, as in the final table."""
 BAR = 40
-"""Cells of the longest progress bar; a short one is what narrowing a terminal does not break."""
+"""Cells of the progress bar at most; narrowing a terminal wraps longer ones."""
 STATES = {
     "pending": "dim",
     "starting": "yellow",
@@ -48,7 +48,7 @@ OUTCOMES = {"running": "green", "succeeded": "green", "interrupted": "yellow"}
 def lines(
     live: Live, *, width: int, height: int | None = None, ascii_only: bool = False
 ) -> list[Text]:
-    """Return the view: tasks, progress, faults, devices; at most so many lines, None: all."""
+    """Return tasks, progress, faults and devices, in at most `height` lines (None: all)."""
     head = _head(live, ascii_only=ascii_only)
     progress = _progress(live, width, ascii_only=ascii_only)
     faults = [_fault(live, fault, width) for fault in _by_interest(live)]
@@ -56,8 +56,8 @@ def lines(
     if height is not None and height < 4:
         text = [head, progress]
     elif height is not None:
-        # Tasks come first: each other part has a line where it can, and more where there is room.
-        room = max(1, height - 3)  # beside the two heads and the progress
+        # Tasks first; each other part gets one line if possible, and more if there is room.
+        room = max(1, height - 3)  # without the two heads and the progress
         rows = len(_grouped(live, fold=room < len(live.tasks)))
         left = max(0, room - rows)
         some = max(left, min(len(faults), 1 + room // 5)) if faults else 0
@@ -72,16 +72,16 @@ def lines(
     return text[: height or None]
 
 
-def _cut(found: list[Text], most: int, what: str) -> list[Text]:
-    if len(found) <= most:
-        return found
+def _cut(items: list[Text], most: int, what: str) -> list[Text]:
+    if len(items) <= most:
+        return items
     if most <= 0:
         return []
-    return [*found[: most - 1], Text(f"and {len(found) - most + 1} more {what}", "dim")]
+    return [*items[: most - 1], Text(f"and {len(items) - most + 1} more {what}", "dim")]
 
 
 def _head(live: Live, *, ascii_only: bool) -> Text:
-    """Return the state first: of the rest a narrow terminal may cut off something."""
+    """Return the head line, state first, because a narrow terminal cuts off the end."""
     colour = OUTCOMES.get(live.outcome or live.state, "red" if live.outcome else "yellow")
     head = Text("-- " if ascii_only else "── ")
     head.append(live.outcome or live.state, f"bold {colour}")
@@ -90,7 +90,7 @@ def _head(live: Live, *, ascii_only: bool) -> Text:
 
 
 def _roughly(seconds: float) -> str:
-    """Return whole seconds: more of them would flicker, and an estimate is no better."""
+    """Return whole seconds; fractions would flicker, and estimates are not that precise."""
     return f"{seconds:.0f}s" if seconds < 59.5 else format_duration(seconds)
 
 
@@ -99,7 +99,7 @@ def _roughly(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of the table; those of the highest `spare` go first where there is no room."""
+    """A column of the table; without room, columns of the highest `spare` are dropped first."""
 
     title: str
     cell: Callable[[Live, Sequence[LiveTask]], str]
@@ -108,7 +108,7 @@ class _Column:
 
 
 def _grouped(live: Live, *, fold: bool) -> list[list[LiveTask]]:
-    """Return the tasks, each in a line of its own or with those that are alike."""
+    """Return the tasks of each line: one task, or several equal ones."""
     if not fold and len(live.tasks) <= FOLD:
         return [[task] for task in live.tasks.values()]
     alike: dict[tuple[object, ...], list[LiveTask]] = {}
@@ -119,7 +119,7 @@ def _grouped(live: Live, *, fold: bool) -> list[list[LiveTask]]:
 
 
 def _table(live: Live, width: int, rows: int | None) -> list[Text]:
-    """Return a head and the tasks; columns that nothing is known of are left out."""
+    """Return the head and rows of the task table, without empty columns."""
     groups = _grouped(live, fold=rows is not None and rows < len(live.tasks))
     more = 0
     if rows is not None and len(groups) > rows:
@@ -131,7 +131,7 @@ def _table(live: Live, width: int, rows: int | None) -> list[Text]:
     for column in sorted(widths, key=lambda c: -c.spare):
         if sum(widths.values()) + 2 * (len(widths) - 1) > width and column.spare:
             del widths[column]
-    found = [Text("  ".join(_padded(c, cells[c][0], widths[c]) for c in widths), "dim")]
+    lines = [Text("  ".join(_padded(c, cells[c][0], widths[c]) for c in widths), "dim")]
     for n, tasks in enumerate(groups, start=1):
         row = Text()
         for c, wide in widths.items():
@@ -140,10 +140,10 @@ def _table(live: Live, width: int, rows: int | None) -> list[Text]:
                 style = "red"
             row.append(_padded(c, cells[c][n], wide), style).append("  ")
         row.rstrip()
-        found.append(row)
+        lines.append(row)
     if more:
-        found.append(Text(f"and {more} more", "dim"))
-    return found
+        lines.append(Text(f"and {more} more", "dim"))
+    return lines
 
 
 def _padded(column: _Column, text: str, width: int) -> str:
@@ -160,8 +160,8 @@ def _name(live: Live, tasks: Sequence[LiveTask]) -> str:
 def _state(live: Live, task: LiveTask) -> str:
     if task.state == "ended" and task.exit_code is not None:
         return f"ended ({task.exit_code})"
-    if task.state == "running" and (struck := live.impairments(task.name)):
-        return f"running ({', '.join(fault.kind for fault in struck)})"
+    if task.state == "running" and (active := live.impairments(task.name)):
+        return f"running ({', '.join(fault.kind for fault in active)})"
     return task.state
 
 
@@ -210,7 +210,7 @@ def _gpu(live: Live, tasks: Sequence[LiveTask]) -> str:
 
 
 def _share(shares: Sequence[GpuShare]) -> str:
-    """Return the mean utilisation and the memory of all."""
+    """Return the mean utilisation and the total memory."""
     busy = _mean([share.utilisation for share in shares])
     memory = [share.memory for share in shares if share.memory is not None]
     parts = [f"{busy:.0%}"] if busy is not None else []
@@ -236,20 +236,20 @@ _COLUMNS = (
 
 
 def _progress(live: Live, width: int, *, ascii_only: bool) -> Text:
-    """Return how far the job is: `step 120 of 400 ━━━╸──── 30%  12.1 steps/s  23s left`."""
+    """Return the progress: `step 120 of 400 ━━━╸──── 30%  12.1 steps/s  23s left`."""
     if live.step is None:
         return Text("no step yet", "dim")
     estimate = live.eta()
     rate, examples = _rate(live.steps_per_second), _rate(live.examples_per_second)
-    said = [f"{rate} steps/s"] if rate else []
-    said += [f"{examples} examples/s"] if examples else []
+    rates = [f"{rate} steps/s"] if rate else []
+    rates += [f"{examples} examples/s"] if examples else []
     if estimate.target is None:
-        return _fitting(width, "  ".join([f"step {live.step}", *said, estimate.why_not]))
+        return _fitting(width, "  ".join([f"step {live.step}", *rates, estimate.why_not]))
     share = min(1.0, live.step / estimate.target) if estimate.target else 1.0
     left = _left(live, estimate)
     head, tail = (
         f"step {live.step} of {estimate.target} ",
-        "  ".join([f" {share:.0%}", *said, left]),
+        "  ".join([f" {share:.0%}", *rates, left]),
     )
     room = min(BAR, width - cell_len(head) - cell_len(tail.rstrip()))
     if room < 8:
@@ -277,12 +277,12 @@ def _left(live: Live, estimate: Estimate) -> str:
 
 
 def _fitting(width: int, *texts: str) -> Text:
-    """Return the first that fits, else the last."""
+    """Return the first text that fits the width, else the last."""
     return Text(next((text for text in texts if cell_len(text) <= width), texts[-1]))
 
 
 def _by_interest(live: Live) -> list[LiveFault]:
-    """Return faults in force, then those that happened last, then those to come."""
+    """Return active faults, then past ones, latest first, then scheduled ones."""
 
     def rank(fault: LiveFault) -> tuple[int, float]:
         if fault.in_force:
@@ -293,26 +293,26 @@ def _by_interest(live: Live) -> list[LiveFault]:
 
 
 def _fault(live: Live, fault: LiveFault, width: int) -> Text:
-    said = _stage(live, fault)
+    stage = _stage(live, fault)
     what = f"{fault.kind} {fault.planned.target}"
-    text = Text(f"fault {fault.id}: {what}  ").append(said, STAGES[fault.stage])
+    text = Text(f"fault {fault.id}: {what}  ").append(stage, STAGES[fault.stage])
     if cell_len(text.plain) <= width:
         return text
-    # Where it is cut off, what it is like now comes first.
-    return Text(f"{fault.id}: ").append(said, STAGES[fault.stage]).append(f"  {what}")
+    # The stage first, because the end is cut off.
+    return Text(f"{fault.id}: ").append(stage, STAGES[fault.stage]).append(f"  {what}")
 
 
 def _stage(live: Live, fault: LiveFault) -> str:
     if fault.since is None:
         return f"waits for {in_words(fault.planned.trigger)}"
-    said = f"{fault.stage} {_roughly(live.t - fault.since)} ago"
+    text = f"{fault.stage} {_roughly(live.t - fault.since)} ago"
     if fault.stage == "healed" and fault.triggered is not None:
-        said += f", after {format_duration(fault.since - fault.triggered)}"
-    return f"{said}: {fault.reason}" if fault.reason else said
+        text += f", after {format_duration(fault.since - fault.triggered)}"
+    return f"{text}: {fault.reason}" if fault.reason else text
 
 
 def in_words(trigger: Trigger) -> str:
-    """Say when a fault strikes, as scenarios write it."""
+    """Return a fault's trigger in words, with the keys of a scenario."""
     when = trigger.model_dump(mode="json", exclude_defaults=True)
     return " ".join(f"{key} {value}" for key, value in when.items())
 

@@ -33,7 +33,7 @@ def story(result: Result) -> str:
     told = [tables.strip("\n"), "", "what happened:"]
     told += happenings(Record(result.folder).history)
     if result.end.last_words and result.outcome != "succeeded":
-        told += ["", f"the last words of {result.end.task}:"]
+        told += ["", f"the last output of {result.end.task}:"]
         told += [f"  {printable(line)}" for line in result.end.last_words]
     return "\n".join([*told, "", *_places(result)])
 

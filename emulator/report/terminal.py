@@ -1,4 +1,4 @@
-"""A run on the terminal: merged output while it goes on, tables when it is over."""
+"""Terminal output: the merged task output of a running job, tables for a finished one."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ IN_A_LINE = (
     "goodput",
     "accuracy",
 )
-"""Figures below the tables; the tables and verdicts have the others."""
+"""Figures in the line below the tables; the tables and verdicts contain the others."""
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 STATUS_COLOURS = {"ok": "green", "failed": "red", "unknown": "yellow"}
 
 
 def _no_colours() -> bool:
-    """Say whether the environment asks for no colours (no-color.org), or the terminal has none."""
+    """Return whether colours are off by the environment (no-color.org) or unsupported."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
 
 
 class LivePrinter:
-    """Prints what happens as it happens, one line each, task names in colour on a terminal."""
+    """Prints output and events of a run, one line each, with task names in colour."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -67,14 +67,14 @@ class LivePrinter:
         self._width = 8
         self._colour: dict[str, int] = {}
         self._unread = False
-        """Nobody reads what is printed any more; a run does not depend on that."""
+        """Whether the reader of the stream is gone; the run continues without it."""
 
     def listener(self) -> Listener:
-        """Return what `up` tells."""
+        """Return the listener for `up`."""
         return Listener(self._say, self._planned, self._entry, self._line)
 
     def close(self) -> None:
-        """Give the terminal back; of plain lines nothing has to be taken away."""
+        """Restore the terminal; nothing to do after plain lines."""
 
     def __enter__(self) -> LivePrinter:
         return self
@@ -88,7 +88,7 @@ class LivePrinter:
         self.close()
 
     def follow(self, plan: Plan, lines: Iterable[tuple[str, str]]) -> None:
-        """Print what the tasks of a run print that somebody else is at work on."""
+        """Print the task output of a run of another process."""
         self._lay_out(plan)
         for task, text in lines:
             self._line(task, text)
@@ -108,7 +108,7 @@ class LivePrinter:
         self._colour = {n: _COLOURS[i % len(_COLOURS)] for i, n in enumerate(names)}
 
     def _say(self, text: str) -> None:
-        """Show progress of a build: all of it on a terminal, the steps alone elsewhere."""
+        """Print build progress: everything on a terminal, else only the steps."""
         if self._tty or not text.startswith("  "):
             self._own(text)
 
@@ -133,7 +133,7 @@ class LivePrinter:
     def _laid_out(self, name: str, colour: int, text: str) -> str:
         head = f"{name:<{self._width}} |"
         head = f"\x1b[{colour}m{head}\x1b[0m" if self._coloured else head
-        # Never fails on what a program prints, whatever this terminal can show.
+        # Task output must never fail to encode.
         safe = shown_line(text).encode(self._charset, "replace").decode(self._charset)
         return f"{head} {safe}"
 
@@ -146,10 +146,10 @@ def _counted(role: str, replicas: int) -> str:
 def print_result(result: Result, console: Console, *, kept: bool = False) -> None:
     """Print the tables at the end of a run."""
     if result.end.last_words and result.end.outcome == "failed":
-        console.print(f"\nThe last words of [bold]{result.end.task}[/bold]:")
+        console.print(f"\nThe last output of [bold]{result.end.task}[/bold]:")
         for line in result.end.last_words:
-            said = f"  {printable(line)}"
-            console.print(said, markup=False, highlight=False, soft_wrap=True)
+            text = f"  {printable(line)}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
     print_summary(result.summary, console)
     console.print(f"Record: {result.folder}", markup=False, highlight=False, soft_wrap=True)
     if (page := result.folder / HTML).is_file():
@@ -159,7 +159,7 @@ def print_result(result: Result, console: Console, *, kept: bool = False) -> Non
 
 
 def print_summary(summary: Mapping[str, Any], console: Console) -> None:
-    """Print a summary: tasks, numbers, verdicts."""
+    """Print a summary: tasks, verdicts, faults, figures."""
     tasks = _table(["task", "state", "exit", "restarts", "last step", "steps/s"])
     rates = summary["throughput"]["tasks"]
     for name, task, alike in _shortened(summary["tasks"]):
@@ -182,7 +182,7 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
 
 
 def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
-    """Print what was expected and what came of it."""
+    """Print the verdict of each expectation."""
     verdicts = _table(["expectation", "verdict", "wanted", "got"])
     for verdict in summary["verdicts"]:
         colour = STATUS_COLOURS[verdict["status"]]
@@ -193,14 +193,14 @@ def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
 
 
 def print_figures(summary: Mapping[str, Any], console: Console) -> None:
-    """Print the numbers that are known, and where the time went."""
+    """Print the known figures, and the shares of time by cause."""
     console.print("  ".join(_figures(summary)), highlight=False, soft_wrap=True)
     if shares := ", ".join(_shares(summary["time"])):
         console.print(f"time: {shares}", highlight=False, soft_wrap=True)
 
 
 def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the faults with how long the job took over each."""
+    """Return the table of faults with the seconds to each stage."""
     columns = [
         "fault",
         "status",
@@ -227,7 +227,7 @@ def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _figures(summary: Mapping[str, Any]) -> Iterable[str]:
-    """Yield the numbers that are known."""
+    """Yield the known figures."""
     for key in IN_A_LINE:
         if (value := in_summary(summary, key)) is not None:
             yield FIGURES[key].said(value)
@@ -241,13 +241,13 @@ def _millis(seconds: float) -> str:
 
 
 def _from_to(rates: Iterable[float | None]) -> str:
-    """Return the least and the greatest of the rates that are known."""
+    """Return the smallest and the largest of the known rates."""
     shown = [format_number(rate, 1) for rate in sorted(rate for rate in rates if rate is not None)]
     return " to ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
 
 def _shares(time: Mapping[str, float]) -> Iterable[str]:
-    """Yield what the time went into, the productive first, where it is a hundredth or more."""
+    """Yield the causes with at least 1 % of the time, productive time first."""
     whole = sum(time.values())
     for cause in sorted(time, key=lambda cause: (cause != "productive", -time[cause])):
         if time[cause] > 0 and time[cause] >= whole / 100:
@@ -257,7 +257,7 @@ def _shares(time: Mapping[str, float]) -> Iterable[str]:
 def _shortened(
     tasks: Mapping[str, Any], limit: int = 12
 ) -> Iterable[tuple[str, Any, Sequence[str]]]:
-    """Yield the tasks; of many that fared alike, one line for all, with their names."""
+    """Yield the tasks; if there are many, one line for equal ones, with their names."""
     if len(tasks) <= limit:
         yield from ((name, task, [name]) for name, task in tasks.items())
         return
@@ -310,7 +310,7 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
 
 
 def _limits(task: Task) -> str:
-    """Return all limits of a task; a star is at a default."""
+    """Return the limits of a task; a star marks a default."""
     parts = [f"{task.cpus:g} cpu"] if task.cpus is not None else []
     if task.memory_limit is not None:
         parts += [format_size(task.memory_limit) + "*" * (task.memory is None)]
@@ -321,36 +321,36 @@ def _limits(task: Task) -> str:
 
 
 def _about_limits(plan: Plan) -> str:
-    """Say what limits a task has where the scenario sets none."""
+    """Return a note on the default limits."""
     if all(task.memory_limit is None and task.process_limit is None for task in plan.tasks):
         return f"limits: the {plan.engine} engine limits neither memory nor processes"
     return (
-        "limits: * is a default of each task, which reserves nothing; `memory` and `processes` of "
-        "its role change it"
+        "limits: * marks a default, which reserves nothing; `memory` and `processes` of the role "
+        "change it"
     )
 
 
 def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Console) -> None:
-    """Print runs, one a line; `left` counts what each still has on an engine."""
+    """Print runs, one a line; `left` is the number of resources of each on an engine."""
     table = _table(["run", "scenario", "engine", "state", "verdict", "on the engine"])
     for record in records:
         done = record.result("summary.json") or {}
         state = "running" if record.live else str(done.get("outcome", "crashed"))
         plan = record.plan
-        things = left.get(record.run_id, 0)
+        resources = left.get(record.run_id, 0)
         table.add_row(
             escape(record.run_id),
             escape(f"{plan.scenario.name} {plan.variant}".strip()),
             plan.engine,
             state,
             "" if record.live else str(done.get("verdict", "")),
-            str(things) if things else "",
+            str(resources) if resources else "",
         )
     console.print(table)
 
 
 def print_status(status: Mapping[str, Any], console: Console) -> None:
-    """Print tasks and faults of one run as they are now."""
+    """Print the current state of a run's tasks and faults."""
     head = f"{status['run_id']}: {status['state']}, on the {status['engine']} engine"
     console.print(head, highlight=False)
     tasks = _table(["task", "state", "step", "restarts", "exit"])
@@ -367,7 +367,7 @@ def print_status(status: Mapping[str, Any], console: Console) -> None:
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
-    """Print what the doctor found."""
+    """Print the findings of `emulate doctor`."""
     colours = {"ok": "green", "missing": "yellow", "warning": "yellow", "fatal": "red"}
     table = _table(["what", "", "found", "what to do"])
     for finding in findings:

@@ -1,8 +1,8 @@
-"""Text that programs print, made safe to show (pure).
+"""Remove escape sequences from program output before it is shown (pure).
 
-What a terminal acts on is defined by ECMA-48: CSI sequences (colours, cursor), OSC sequences (the
-window's title, the clipboard), and control characters. A program in a task may print any of them;
-the logs keep them, and nothing that shows a line lets them through, except for colours.
+ECMA-48 defines what a terminal acts on: CSI sequences (colours, cursor), OSC sequences (window
+title, clipboard), and control characters. A task may print any of them. The logs keep them; when a
+line is shown, only colours are kept.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ __all__ = ["printable", "shown_line"]
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
-# Colours (in the group) may stay. Of the others a torn one goes as well: what follows it on the
-# terminal would complete it.
+# Colours (in the group) are kept. Incomplete sequences are removed too: the text after them would
+# complete them on the terminal.
 _ALL_BUT_COLOURS = re.compile(
     r"\x1b(?:(\[[0-9;:]*m)|\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~]?)"
 )
@@ -25,14 +25,14 @@ _CONTROL = {n: None for n in (*range(32), 127, *range(128, 160)) if n not in (_T
 
 
 def printable(text: str) -> str:
-    """Return text of several lines without colours, control characters and lone surrogates."""
+    """Return the text without escape sequences, control characters and lone surrogates."""
     return _UNPRINTABLE.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n")))
 
 
 def shown_line(text: str) -> str:
-    """Return what a terminal shows of a line in the end: with colours, without other escapes.
+    """Return the line as a terminal finally shows it: with colours, without other escapes.
 
-    Of a progress bar that is drawn over itself the last drawing is left.
+    Of a redrawn progress bar, only the last state is left.
     """
     if text.isprintable():
         return text

@@ -1,7 +1,7 @@
-"""`emulate top`: a run that goes on, on the whole screen of a terminal; a snapshot of any run.
+"""`emulate top`: a full-screen view of a running job, or a snapshot of any run.
 
-Threads read the run's API and the keys, and put what comes into one queue; the main thread alone
-feeds the model from it and paints.
+Threads read the run's API and the keyboard into one queue; only the main thread updates the model
+and paints.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from emulator.report.text import shown_line
 __all__ = ["look_back", "print_snapshot", "watch"]
 
 LEAVE = frozenset("qQ\x03\x04")
-"""Keys that leave the view: q, Ctrl-C, Ctrl-D."""
+"""Keys that quit the view: q, Ctrl-C, Ctrl-D."""
 
 
 @dataclass(frozen=True)
 class _End:
-    """A stream has ended: all do when the run is over, or when it can't be reached any more."""
+    """A stream has ended: the run has finished, or its API no longer answers."""
 
     error: EmulatorError | None
 
 
-Told = Entry | Sample | tuple[str, str] | str | signal.Signals | _End
+Item = Entry | Sample | tuple[str, str] | str | signal.Signals | _End
 """An event, a sample, a line, a key, a signal, or the end."""
 
 
 def look_back(record: Record) -> Live:
-    """Return a run as it is now or was in the end, from its record alone."""
+    """Return the current or final state of a run from its record."""
     live = Live(record.plan)
     for entry in record.happened:
         live.entry(entry)
@@ -62,66 +62,66 @@ def look_back(record: Record) -> Live:
 
 
 def print_snapshot(record: Record, console: Console) -> None:
-    """Print a run as it is now or was in the end, once."""
-    live, going_on = look_back(record), record.live
+    """Print the current or final state of a run once."""
+    live, running = look_back(record), record.live
     for line in panel_lines(live, width=console.width, ascii_only=console.options.ascii_only):
         console.print(line, soft_wrap=True, highlight=False)
-    if going_on:
+    if running:
         return
     if live.outcome:
         console.print(f"{record.run_id} is over.", highlight=False, soft_wrap=True)
     else:
-        said = f"Its emulator is gone; `emulate attach {record.run_id}` takes the run over."
-        console.print(said, highlight=False, soft_wrap=True)
+        text = f"Its emulator is gone; `emulate attach {record.run_id}` takes the run over."
+        console.print(text, highlight=False, soft_wrap=True)
 
 
 def watch(record: Record, console: Console) -> bool:
-    """Show a run until it is over or the user leaves; say whether it is over.
+    """Show a run until it finishes or the user quits; return whether it has finished.
 
-    The terminal is as before when this returns or raises. Raises EmulatorError.
+    Restores the terminal, also on errors. Raises EmulatorError.
     """
     live, left = Live(record.plan), threading.Event()
-    told: SimpleQueue[Told] = SimpleQueue()
+    queue: SimpleQueue[Item] = SimpleQueue()
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(Cluster(record))
         stack.callback(left.set)
-        # Raised in the middle of a paint they would tear it.
-        stack.enter_context(signals.held()).hand_to(told.put)
-        _in_background(_pump, cluster.history, told, left)
-        _in_background(_pump, lambda: cluster.samples(last=2), told, left)
-        _in_background(_pump, lambda: cluster.lines(last=LINES), told, left)
-        stack.enter_context(_keys(told))
+        # An exception during a paint would leave it incomplete.
+        stack.enter_context(signals.held()).hand_to(queue.put)
+        _in_background(_pump, cluster.history, queue, left)
+        _in_background(_pump, lambda: cluster.samples(last=2), queue, left)
+        _in_background(_pump, lambda: cluster.lines(last=LINES), queue, left)
+        stack.enter_context(_keys(queue))
         shown = stack.enter_context(
             RichLive(_Screen(live), console=console, screen=True, auto_refresh=False)
         )
-        return _follow(live, told, shown.refresh)
+        return _follow(live, queue, shown.refresh)
 
 
-def _follow(live: Live, told: SimpleQueue[Told], paint: Callable[[], None]) -> bool:
-    """Feed and paint until the end of the history (True) or a key that leaves (False)."""
+def _follow(live: Live, queue: SimpleQueue[Item], paint: Callable[[], None]) -> bool:
+    """Update and paint until the end of the history (True) or a quit key (False)."""
     while True:
         paint()
         due = time.monotonic() + 1 / PAINTS
-        wait = IDLE  # for something to happen; from then on until the next paint is due
+        wait = IDLE  # until the first event; after it, until the next paint is due
         while wait > 0:
             try:
-                event = told.get(timeout=wait)
+                event = queue.get(timeout=wait)
             except Empty:
                 break
-            if (over := _take(live, event)) is not None:
-                return over
+            if (finished := _take(live, event)) is not None:
+                return finished
             wait = due - time.monotonic()
 
 
-def _take(live: Live, event: Told) -> bool | None:
-    """Feed one event; return whether the run is over where that is the end of it."""
+def _take(live: Live, event: Item) -> bool | None:
+    """Process one event; return None to continue, else whether the run has finished."""
     match event:
         case _End(error=None):
             return True
         case _End(error=EmulatorError() as error):
             if live.began is None:
                 raise error
-            return True  # it was killed, or is just ending: its record says which
+            return True  # killed or just finishing: its record has the difference
         case signal.Signals():
             raise signals.Interruption(event)
         case str():
@@ -136,7 +136,7 @@ def _take(live: Live, event: Told) -> bool | None:
 
 
 class _Screen:
-    """The panel in the upper part, the last lines below it."""
+    """The panel at the top, the last lines of output below it."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -147,7 +147,7 @@ class _Screen:
         upper = height if height < 12 else height - max(4, height // 3)
         shown = panel_lines(live, width=width, height=upper - 1, ascii_only=options.ascii_only)
         yield from shown
-        yield Text("q leaves; the run goes on", "dim", no_wrap=True, overflow="crop")
+        yield Text("q: leave the view; the run continues", "dim", no_wrap=True, overflow="crop")
         room = height - len(shown) - 1
         for task, text in list(live.lines)[-room:] if room > 0 else []:
             line = Text.assemble((f"{task} | ", "bold"), Text.from_ansi(shown_line(text)))
@@ -163,24 +163,24 @@ def _in_background(call: Callable[..., None], *arguments: object) -> None:
 
 
 def _pump(
-    source: Callable[[], Iterable[Told]], told: SimpleQueue[Told], left: threading.Event
+    source: Callable[[], Iterable[Item]], queue: SimpleQueue[Item], left: threading.Event
 ) -> None:
-    """Put all of a stream into the queue, then what ended it."""
+    """Put all items of a stream into the queue, then an _End."""
     end: EmulatorError | None = None
     try:
         for event in source():
-            told.put(event)
+            queue.put(event)
     except EmulatorError as error:
         end = error
     except Exception:
-        if not left.is_set():  # else its connection was closed under it
+        if not left.is_set():  # else the view has closed the connection
             raise
-    told.put(_End(end))
+    queue.put(_End(end))
 
 
 @contextlib.contextmanager
-def _keys(told: SimpleQueue[Told]) -> Iterator[None]:
-    """Put each key that is pressed into the queue, without waiting for Enter or showing it."""
+def _keys(queue: SimpleQueue[Item]) -> Iterator[None]:
+    """Put each pressed key into the queue, without echo and line buffering."""
     if not sys.stdin.isatty():
         yield
         return
@@ -190,7 +190,7 @@ def _keys(told: SimpleQueue[Told]) -> Iterator[None]:
     def read() -> None:
         with contextlib.suppress(OSError):
             while key := os.read(fd, 1):
-                told.put(key.decode("latin-1"))
+                queue.put(key.decode("latin-1"))
 
     tty.setcbreak(fd)
     _in_background(read)

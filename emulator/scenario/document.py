@@ -1,9 +1,8 @@
-"""The text of a scenario -> plain data that knows its lines (pure).
+"""Parse the text of a scenario into plain data with line numbers (pure).
 
-YAML can say more than a scenario needs: tags that make objects, aliases that stand for a million
-values, keys that are dates. Here it is read as text, numbers, lists and mappings with text for
-keys, within the limits of `emulator/limits.py`; whatever else stands there is a mistake with its
-line.
+YAML allows more than a scenario needs: tags that create objects, aliases that expand to a million
+values, keys that are dates. This parser accepts text, numbers, lists and mappings with text keys,
+within the limits of `emulator/limits.py`; anything else is an error with its line.
 """
 
 from __future__ import annotations
@@ -26,37 +25,37 @@ KeyPath = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
 _NUMBER = 64
-"""Characters of a number; longer ones take long to read and are none that a machine can hold."""
+"""Characters of a number; longer ones overflow and are slow to parse."""
 _LARGEST = 2**63 - 1
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""All control characters but tab and newline, and halves of characters."""
+"""Control characters except tab and newline, and lone surrogates."""
 _HALVES = re.compile(r"[\ud800-\udbff][\udc00-\udfff]")
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """Something that stands in a document and can't be meant."""
+    """An invalid value or key in a document."""
 
     path: KeyPath
     line: int
     message: str
     hint: str = ""
     replaced: bool = False
-    """The data has something else there, of which nothing more is to be said."""
+    """The data has a placeholder there, whose own errors are not reported."""
 
 
 @dataclass
 class Document:
-    """What a text says."""
+    """A parsed text."""
 
     data: Any = None
     lines: dict[KeyPath, int] = field(default_factory=dict)
-    """Of every key and list entry."""
+    """The line of every key and list entry."""
     mistakes: list[Mistake] = field(default_factory=list)
 
 
 class NotYaml(Exception):
-    """A text can't be read: why, and in which line (0: unknown)."""
+    """A text can't be parsed: the reason, and the line (0: unknown)."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(why)
@@ -64,11 +63,11 @@ class NotYaml(Exception):
 
 
 class Unmeant(NotYaml):
-    """A text can be read, and says something that can't be meant."""
+    """A text can be parsed, but contains a Mistake."""
 
 
 def read(text: str) -> Document:
-    """Return what a text says, with its mistakes. Raises NotYaml."""
+    """Parse a text. Raises NotYaml."""
     if len(text) > SCENARIO_BYTES:
         raise NotYaml(0, f"it has more than {format_size(SCENARIO_BYTES)}")
     try:
@@ -90,7 +89,7 @@ def read(text: str) -> Document:
 
 
 def value(text: str) -> Any:  # noqa: ANN401  YAML
-    """Return the value that a text stands for. Raises NotYaml; Unmeant for a mistake in it."""
+    """Return the value of a text. Raises NotYaml; Unmeant if it contains a mistake."""
     document = read(text)
     for mistake in document.mistakes:
         where = f"{'.'.join(map(str, mistake.path))}: " if mistake.path else ""
@@ -99,20 +98,20 @@ def value(text: str) -> Any:  # noqa: ANN401  YAML
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes within limits, as they come: what is too much is never all there."""
+    """Composes nodes and checks the limits on the way, before a huge tree is in memory."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._count = self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
-        """Compose the next node, and all in it."""
+        """Compose the next node with its children."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         line = event.start_mark.line + 1
         tag = getattr(event, "tag", None)
         if tag not in (None, "!", f"{_TAG}str"):
             shown = tag.replace(_TAG, "!!")
-            raise NotYaml(line, f"the tag {shown!r} means nothing in a scenario; leave it out")
+            raise NotYaml(line, f"the tag {shown!r} is not allowed in a scenario; leave it out")
         self._count += 1
         self._depth += 1
         if self._count > VALUES:
@@ -126,23 +125,23 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-_TOO_LONG = "a number of so many digits is none that a machine holds"
+_TOO_LONG = "a number with too many digits"
 _Pair = tuple[str, yaml.ScalarNode, yaml.Node]
-_TOO_MANY = f"it says more than {VALUES:,} keys and values, aliases written out"
+_TOO_MANY = f"it has more than {VALUES:,} keys and values, with aliases expanded"
 
 
 class _Builder:
-    """Makes data of nodes, aliases written out: what each stands for counts."""
+    """Builds data from nodes; expanded aliases count towards the limits."""
 
     def __init__(self, loader: _Loader, document: Document) -> None:
         self._loader = loader
         self._document = document
         self._count = 0
         self._around: list[yaml.Node] = []
-        """The nodes that the present one is in."""
+        """The parents of the current node."""
 
     def built(self, node: yaml.Node, path: KeyPath) -> Any:  # noqa: ANN401  YAML
-        """Return what a node stands for. Raises NotYaml."""
+        """Return the data of a node. Raises NotYaml."""
         self._enter(node)
         try:
             match node:
@@ -160,7 +159,7 @@ class _Builder:
         if self._count > VALUES:
             raise NotYaml(line, _TOO_MANY)
         if any(node is one for one in self._around):
-            raise NotYaml(line, "a list or mapping that holds itself")
+            raise NotYaml(line, "a list or mapping that contains itself")
         if len(self._around) >= DEPTH:
             raise NotYaml(line, f"nested too deeply: {DEPTH} lists and mappings are the most")
         self._around.append(node)
@@ -180,7 +179,7 @@ class _Builder:
         return made
 
     def _pairs(self, node: yaml.MappingNode, path: KeyPath) -> Iterator[_Pair]:
-        """Yield the keys of a mapping with their values: first those that it takes from others."""
+        """Yield the keys of a mapping with their values, merged ones (`<<`) first."""
         own: dict[str, _Pair] = {}
         for key, inner in node.value:
             if key.tag == f"{_TAG}merge":
@@ -190,7 +189,7 @@ class _Builder:
                 self._note(shown, key, _no_key(key), "write it in quotes")
             else:
                 self._count += 1
-                name = self._see_to_text(key, (*path, key.value))
+                name = self._text(key, (*path, key.value))
                 if name in own:
                     message = "is given twice; only the last one would count"
                     self._note((*path, name), key, message)
@@ -198,7 +197,7 @@ class _Builder:
         yield from own.values()
 
     def _merged(self, node: yaml.Node, path: KeyPath) -> Iterator[_Pair]:
-        """Yield what `<<` brings in: the first of several mappings that has a key counts."""
+        """Yield the pairs of `<<`: of several mappings, the first with a key counts."""
         self._enter(node)
         match node:
             case yaml.MappingNode():
@@ -228,18 +227,18 @@ class _Builder:
                 self._note(path, node, "a whole number of more than 64 bits", hint, replaced=True)
                 return 0
             return made
-        return self._see_to_text(node, path)
+        return self._text(node, path)
 
-    def _see_to_text(self, node: yaml.Node, path: KeyPath) -> str:
-        """Return a text, halves of characters put together; note what no text may hold."""
+    def _text(self, node: yaml.Node, path: KeyPath) -> str:
+        """Return the text with surrogate pairs joined; note control characters as mistakes."""
         text: str = _HALVES.sub(
             lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), node.value
         )
         if found := _CONTROL.search(text):
             half = found[0] >= "\ud800"
             what = "half of a character" if half else "a control character"
-            said = f"holds {what}, {found[0]!r}"
-            self._note(path, node, said, "leave it out", replaced=True)
+            message = f"contains {what}, {found[0]!r}"
+            self._note(path, node, message, "leave it out", replaced=True)
             return _CONTROL.sub("?", text)
         return text
 
@@ -257,7 +256,7 @@ class _Builder:
 
 
 def _no_key(key: yaml.Node) -> str:
-    """Return why a node is no key (pure)."""
+    """Return why a node can't be a key (pure)."""
     match key:
         case yaml.MappingNode():
             return "a mapping can't be a key"

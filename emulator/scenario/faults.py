@@ -23,7 +23,7 @@ from emulator.patterns import compiled
 from emulator.scenario.model import Scenario
 from emulator.scenario.strikes import LASTING, Fault, Strike, Trigger
 from emulator.scenario.targets import link_count, matches
-from emulator.scenario.values import LONGEST, Downtime
+from emulator.scenario.values import LONGEST, DurationOrForever
 
 __all__ = [
     "LASTING",
@@ -61,11 +61,11 @@ class PlannedFault:
     """What the scenario calls it."""
     grace: float = GRACE
     """Seconds between SIGTERM and SIGKILL."""
-    down: Downtime = DOWN
+    down: DurationOrForever = DOWN
     """Seconds until it is back; infinite: never."""
     address: str = ""
     """`new` or `same` when it is back; empty: new where the engine can."""
-    duration: Downtime = 0.0
+    duration: DurationOrForever = 0.0
     """Seconds of what lasts; infinite: until it is healed by hand, or the run ends."""
     cpus: float | None = None
     """Cores that a throttle leaves."""

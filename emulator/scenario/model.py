@@ -1,4 +1,4 @@
-"""What users write: the scenario and its schema. `reading.py` reads it from a file."""
+"""The schema of a scenario. `reading.py` loads one from a file."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ ROLES: Mapping[Framework, tuple[str, ...]] = {
     "tensorflow": ("chief", "worker", "ps", "evaluator"),
     "pytorch": ("master", "worker"),
 }
-"""Roles by framework; `none` takes any name that can be part of a host name."""
+"""Roles by framework; with `none` a role is any valid part of a host name."""
 
 
 class Program(Model):
-    """What every task runs, unless its role says otherwise."""
+    """The program of every task, unless its role sets another."""
 
     source: Annotated[paths.Named | None, AfterValidator(paths.program)] = None
     """A file or folder, copied into each task's working directory."""
@@ -74,11 +74,11 @@ class Program(Model):
 
 
 class Dockerfile(Model):
-    """An image that is built from the user's own Dockerfile."""
+    """An image built from the user's Dockerfile."""
 
     dockerfile: Annotated[paths.Named, AfterValidator(paths.dockerfile)]
     context: Annotated[paths.Named | None, AfterValidator(paths.build_context)] = None
-    """The build context; the Dockerfile's folder where nothing is said."""
+    """The build context; default: the Dockerfile's folder."""
     args: dict[Variable, str] = {}
 
 
@@ -94,7 +94,7 @@ _REFERENCE_LENGTH = 500
 def _image(value: object) -> object:
     if isinstance(value, str):
         if len(value) > _REFERENCE_LENGTH or not _REFERENCE.fullmatch(value):
-            raise ValueError(f"{value!r} is no reference of an image, such as 'python:3.11-slim'")
+            raise ValueError(f"{value!r} is not an image reference, such as 'python:3.11-slim'")
         return value
     if isinstance(value, Mapping | Dockerfile):
         return value
@@ -103,7 +103,7 @@ def _image(value: object) -> object:
 
 Image = Annotated[
     Annotated[str, Tag("Reference")] | Annotated[Dockerfile, Tag("Dockerfile")],
-    # One kind of image, one list of mistakes: a union would add those of the other kind.
+    # Not a plain union: that would report the errors of both kinds of image.
     Discriminator(lambda value: "Reference" if isinstance(value, str) else "Dockerfile"),
     BeforeValidator(_image),
 ]
@@ -114,7 +114,7 @@ class Gpus(Model):
 
     count: int = Field(strict=True, default=1, ge=0)
     shared: bool = False
-    """Take devices that other tasks use as well, where too few are free."""
+    """Share devices with other tasks if too few are free."""
 
 
 def _counted(key: str) -> BeforeValidator:
@@ -144,9 +144,9 @@ Cluster = dict[str, Annotated[Role, _counted("replicas")]]
 
 
 class Reserve(Model):
-    """What a run is given where runs share a machine; it limits nothing.
+    """Resources reserved for a run on a shared machine; they limit nothing.
 
-    The sum of its tasks' limits where nothing is said.
+    Default: the sum of its tasks' limits.
     """
 
     cpus: Cores | None = None
@@ -156,15 +156,15 @@ class Reserve(Model):
 
 
 class Restart(Model):
-    """When a task that ended is started again. The rules are in `emulator/supervisor/policy.py`."""
+    """When a task that has ended is restarted; see `emulator/supervisor/policy.py`."""
 
     policy: RestartPolicy = "never"
     scope: RestartScope = "task"
     limit: int = Field(strict=True, default=5, ge=0)
     backoff: Duration = 1.0
-    """Seconds before the first restart; doubled with each further one, up to five minutes."""
+    """Seconds before the first restart; doubled for each further one, up to five minutes."""
     stall: Duration | None = None
-    """Seconds without a step after which the tasks that should step count as failed."""
+    """Seconds without a step after which the training tasks count as failed."""
 
 
 class Network(Model):
@@ -180,13 +180,13 @@ class Network(Model):
 
 
 class Metrics(Model):
-    """How steps are recognised in what tasks print."""
+    """How steps are parsed from task output, and how often usage is sampled."""
 
     steps: str = "auto"
-    """`auto`, the name of a pattern (see docs/protocol.md), or a regex with `(?P<step>...)`."""
+    """`auto`, `json`, a named pattern (see docs/protocol.md), or a regex with `(?P<step>...)`."""
     examples_per_step: int | None = Field(strict=True, default=None, ge=1)
     interval: Duration = Field(default=1.0, ge=0.1)
-    """Seconds between two samples of usage."""
+    """Seconds between two usage samples."""
 
     @field_validator("steps")
     @classmethod
@@ -207,16 +207,16 @@ class Share(Model):
 
 
 class Throughput(Model):
-    """Bounds on the job's rate over the whole training, in steps per second, and around faults."""
+    """Bounds on the job's rate in steps per second, and on its change by faults."""
 
     min: float | None = Field(strict=True, default=None, gt=0)
     max: float | None = Field(strict=True, default=None, gt=0)
     during: Share = Share()
-    """From a fault until its target is back, as a share of the ten seconds before it."""
+    """From a fault until its target is restored, as a share of the ten seconds before it."""
     after: Share = Share()
-    """In the ten seconds from the job's first step with the target back."""
+    """In the ten seconds from the job's first step with the target restored."""
     at_least: float | None = Field(strict=True, default=None, gt=0)
-    """A share of another rate: of the stored baseline, or of the reference variant."""
+    """The minimum rate, as a share of the stored baseline or the reference variant."""
     of: Literal["baseline", "reference"] | None = None
 
     @model_validator(mode="after")
@@ -224,33 +224,33 @@ class Throughput(Model):
         if self.at_least is not None and self.of is None:
             raise ValueError("`at_least` needs `of`: `of: baseline` or `of: reference`")
         if self.of is not None and self.at_least is None:
-            raise ValueError("`of` needs `at_least`: which share of it, such as `at_least: 0.9`")
+            raise ValueError("`of` needs `at_least`, such as `at_least: 0.9`")
         return self
 
 
 class Expectations(Model):
-    """What must hold for the verdict to be ok; judged from the record alone."""
+    """Expectations of a run, judged from its record alone."""
 
     outcome: JobOutcome = "succeeded"
     final_step: int | None = Field(strict=True, default=None, ge=0)
-    """The job reached at least this step."""
+    """The least step that the job must reach."""
     accuracy: float | None = Field(strict=True, default=None, ge=0, le=1)
-    """The last step event of the job that carries `accuracy` has at least this much."""
+    """The least `accuracy` in the job's last step event that has one."""
     throughput: Throughput | None = None
     max_restarts: int | None = Field(strict=True, default=None, ge=0)
     max_lost_steps: int | None = Field(strict=True, default=None, ge=0)
-    """Steps that were done again after restarts, all together."""
+    """Steps repeated after restarts, in total."""
     recovers_within: Duration | None = None
-    """Seconds from a failure to the next step, at worst."""
+    """Seconds from a failure to the next step, for each recovery."""
     min_goodput: float | None = Field(strict=True, default=None, ge=0, le=1)
     saved_within_grace: bool = Field(strict=True, default=False)
-    """Every preempted task left a checkpoint, saved between the notice and its end."""
+    """Every preempted task saved a checkpoint between the notice and its end."""
     monotone_checkpoints: bool = Field(strict=True, default=False)
-    """Saved steps never go back, and what is restored had been saved."""
+    """Saved steps never decrease, and every restored step was saved before."""
     single_chief: bool = Field(strict=True, default=False)
-    """Never two lives of the chief at once, nor a step told by one that had ended."""
+    """Never two incarnations of the chief at once, nor a step of one that had ended."""
     steps_exactly_once: bool = Field(strict=True, default=False)
-    """The task that leads tells of every step once: none again, none left out."""
+    """The leading task reports every step exactly once: none repeated, none missing."""
 
 
 class Scenario(Model):
@@ -269,17 +269,17 @@ class Scenario(Model):
     success: SuccessRule = "auto"
     faults: Annotated[list[Fault], Field(max_length=FAULTS)] = []
     timeout: Duration | None = None
-    """Seconds from the start of the first task; none where nothing is said."""
+    """Seconds from the start of the first task; default: none."""
     seed: int = Field(default=0, strict=True)
     network: Network = Network()
     metrics: Metrics = Metrics()
     expect: Expectations = Expectations()
     parametrize: Parametrize = {}
-    """Values of keys; pytest runs every combination, each as a test."""
+    """Values of keys; pytest runs every combination as a test."""
     reference: Reference = {}
-    """What makes the reference variant of this scenario, which pytest runs to compare rates."""
+    """Overrides of the reference variant, which pytest runs to compare rates."""
     marks: Marks = []
-    """Of its tests in pytest."""
+    """Marks of its tests in pytest."""
 
 
 def json_schema() -> dict[str, Any]:

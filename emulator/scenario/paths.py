@@ -1,6 +1,6 @@
-"""Paths in a scenario: made absolute from its folder, and what is there is looked at within limits.
+"""Validators of paths in a scenario: make them absolute, and check the files there.
 
-Validators: a scenario that is read back from a record (`stored`) is taken as it is.
+A scenario that is read from a record (`stored`) is not checked again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Made = TypeVar("Made")
 
 
 def _not_empty(path: object) -> object:
-    """Refuse the empty text, which Python takes for the present folder."""
+    """Refuse empty text, which Python takes for the current folder."""
     if path == "":
         raise ValueError("a path is empty; write `.` for the scenario's own folder")
     return path
 
 
 Named = Annotated[Path, BeforeValidator(_not_empty)]
-"""A path as it is written, before it is made absolute."""
+"""A path as written, before it is made absolute."""
 
 
 def is_stored(info: ValidationInfo) -> bool:
@@ -54,7 +54,7 @@ def once(info: ValidationInfo, key: object, make: Callable[[], Made]) -> Made:
 
 
 def program(path: Path | None, info: ValidationInfo) -> Path | None:
-    """Return the path of a program, a file or folder that can be copied."""
+    """Validate the path of a program: a file or folder that can be copied."""
     if path is None or is_stored(info):
         return path
     resolved = _existing(path, info)
@@ -63,38 +63,38 @@ def program(path: Path | None, info: ValidationInfo) -> Path | None:
 
 
 def dockerfile(path: Path, info: ValidationInfo) -> Path:
-    """Return the path of a Dockerfile."""
+    """Validate the path of a Dockerfile."""
     if is_stored(info):
         return path
     resolved = _existing(path, info)
     try:
         readable(resolved, DOCKERFILE_BYTES)
     except ValueError as error:
-        raise ValueError(f"{resolved} is no Dockerfile: {error}") from None
+        raise ValueError(f"{resolved} is not a Dockerfile: {error}") from None
     return resolved
 
 
 def build_context(path: Path | None, info: ValidationInfo) -> Path | None:
-    """Return the path of a build context, a folder."""
+    """Validate the path of a build context: a folder."""
     if path is None or is_stored(info):
         return path
     resolved = _existing(path, info)
     if not resolved.is_dir() or is_unreal(resolved):
-        raise ValueError(f"{resolved} is no folder of files; a build context is one")
+        raise ValueError(f"{resolved} is not a folder of files; a build context must be one")
     return resolved
 
 
 def _existing(path: Path, info: ValidationInfo) -> Path:
-    """Return `path` made absolute; it must exist to be planned."""
+    """Return `path` made absolute. Raises ValueError if it does not exist."""
     try:
         folder = Path((info.context or {}).get("folder", "."))
         resolved = (folder / path.expanduser()).resolve()
         there = resolved.exists()
         str(resolved).encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{path} holds bytes that are no text; rename it") from None
-    except (OSError, RuntimeError) as error:  # a name too long, a `~user` that nobody is
-        raise ValueError(f"{path} can't be looked for: {reason(error)}") from None
+        raise ValueError(f"{path} is not valid UTF-8; rename it") from None
+    except (OSError, RuntimeError) as error:  # a name too long, an unknown `~user`
+        raise ValueError(f"{path} can't be resolved: {reason(error)}") from None
     if not there:
-        raise ValueError(f"there is no {resolved}; paths start at the scenario's own folder")
+        raise ValueError(f"there is no {resolved}; paths are relative to the scenario's folder")
     return resolved

@@ -1,6 +1,6 @@
-"""Reading a scenario: YAML and overrides in, a `Scenario` or every mistake at once out (pure).
+"""Load a scenario from YAML and overrides: a `Scenario`, or all errors together (pure).
 
-Each problem names its file and line, or the `--set` that brought it in, and what to write instead.
+Each problem has its file and line, or the `--set` that caused it, and what to write instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from emulator.inputs import text_of
 from emulator.limits import DEPTH, SCENARIO_BYTES, VARIED_VALUES
 from emulator.scenario.document import KeyPath, NotYaml, Unmeant, read
 from emulator.scenario.document import value as value_of
-from emulator.scenario.fitting import misfits
+from emulator.scenario.fitting import cross_errors
 from emulator.scenario.model import Scenario
 from emulator.scenario.variants import assignments, parametrized, unsettled, written
 from emulator.scenario.wording import document_path, explain
@@ -32,7 +32,7 @@ from emulator.wording import shown
 __all__ = ["load", "parse", "placed", "scenario_text"]
 
 PROBLEMS = 100
-"""That are told of one scenario."""
+"""Reported problems of one scenario, at most."""
 Known = dict[object, object]
 """What lies on the disk, as it was found: see `paths.once`."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -40,17 +40,17 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 @dataclass
 class _Source:
-    """A parsed file that remembers where everything stood."""
+    """A parsed file with the places of its values."""
 
     data: dict[str, Any]
     file: str
     lines: dict[KeyPath, int] = field(default_factory=dict)
     replaced_at: frozenset[KeyPath] = frozenset()
-    """Where something stands in the place of what can't be meant, which was told."""
+    """Paths with a placeholder for an invalid value, which is reported already."""
     places: dict[KeyPath, str] = field(default_factory=dict)
 
     def replaced(self, path: KeyPath, place: str) -> None:
-        """Note that all that stands at `path` now comes from `place`."""
+        """Record that the value at `path` now comes from `place`."""
         below = len(path)
         self.lines = {p: line for p, line in self.lines.items() if p[:below] != path}
         self.places = {p: other for p, other in self.places.items() if p[:below] != path}
@@ -65,7 +65,7 @@ class _Source:
         )
 
     def place(self, path: KeyPath) -> str:
-        """Return `file:line` of the key, or of the closest thing around it that has a line."""
+        """Return `file:line` of the key, or of its closest parent that has a line."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.places:
                 return self.places[path[:end]]
@@ -75,7 +75,7 @@ class _Source:
 
 
 def scenario_text(path: Path) -> str:
-    """Return the text of the scenario at `path`. Raises UsageError where it can't be read."""
+    """Return the text of the scenario at `path`. Raises UsageError if it can't be read."""
     try:
         return text_of(path, SCENARIO_BYTES)
     except ValueError as error:
@@ -88,7 +88,7 @@ def scenario_text(path: Path) -> str:
 def load(path: Path, sets: Sequence[str] = ()) -> Scenario:
     """Read and validate the scenario at `path`, with `key.path=value` overrides applied.
 
-    Raises ScenarioError with every problem at once, UsageError where the file can't be read.
+    Raises ScenarioError with all problems, UsageError if the file can't be read.
     """
     text = scenario_text(path)
     return parse(text, file=str(path), folder=path.resolve().parent, sets=sets)
@@ -99,8 +99,8 @@ def parse(
 ) -> Scenario:
     """Validate the text of a scenario; paths in it are relative to `folder`.
 
-    Raises ScenarioError with every problem at once, be it a hundred; UsageError where an override
-    can't be applied.
+    Raises ScenarioError with the first hundred problems; UsageError if an override can't be
+    applied.
     """
     source, problems = _read_yaml(text, file)
     for assignment in sets:
@@ -119,7 +119,7 @@ def parse(
 
 @contextlib.contextmanager
 def placed(text: str, file: str, sets: Sequence[str]) -> Iterator[None]:
-    """Turn a Misfit of the scenario in `text` into a ScenarioError with its file and line."""
+    """Turn a Misfit into a ScenarioError with the file and line in the scenario `text`."""
     try:
         yield
     except Misfit as error:
@@ -132,10 +132,10 @@ def placed(text: str, file: str, sets: Sequence[str]) -> Iterator[None]:
 
 
 def _not_too_many(problems: list[Problem]) -> list[Problem]:
-    """Return the first problems, and a word on those that are left."""
+    """Return the first problems, and a last one that stands for the rest."""
     if len(problems) <= PROBLEMS:
         return problems
-    rest = Problem(problems[PROBLEMS].place, "", "and more, to be told once these are mended")
+    rest = Problem(problems[PROBLEMS].place, "", "and more; fix these first")
     return [*problems[:PROBLEMS], rest]
 
 
@@ -162,10 +162,10 @@ def _read_yaml(text: str, file: str) -> tuple[_Source, list[Problem]]:
 
 
 def _override(source: _Source, assignment: str) -> None:
-    """Apply `cluster.worker=4` to the parsed data; the value is read as YAML.
+    """Apply `cluster.worker=4` to the parsed data; the value is parsed as YAML.
 
-    A number for a role that is written as a mapping sets its replicas and keeps its limits; a
-    short form (`worker: 2`, `restart: always`, `at: 40s`) is written in full where a key is added.
+    A number for a role that is a mapping sets its `replicas`. Adding a key to a short form
+    (`worker: 2`, `restart: always`, `at: 40s`) expands it to a mapping.
     """
     dotted, equals, text = assignment.partition("=")
     if not equals or not dotted:
@@ -185,11 +185,11 @@ def _override(source: _Source, assignment: str) -> None:
 
 
 class _NotThere(Exception):
-    """A key leads to nothing that could be set."""
+    """There is no value at a key that could be set."""
 
 
 def _assign(source: _Source, dotted: str, value: object, place: str) -> None:
-    """Set what is at a key, and note that it comes from `place`. Raises _NotThere."""
+    """Set the value at a dotted key, and record its `place`. Raises _NotThere."""
     keys: list[str | int] = [int(k) if _NUMBER.fullmatch(k) else k for k in dotted.split(".")]
     if len(keys) > DEPTH:
         raise _NotThere(f"a key has at most {DEPTH} parts")
@@ -221,17 +221,17 @@ def _descend(target: Any, path: KeyPath, missing: Any) -> Any:  # noqa: ANN401  
             raise _NotThere(f"the list has no entry {key}")
         return target[key]
     if not isinstance(target, dict):
-        raise _NotThere(f"{key} stands below a plain value")
-    found = target.get(str(key))
-    if isinstance(found, int | str) and (short_for := _short_for(path)):
-        found = target[str(key)] = {short_for: found}
-    if found is None:
-        found = target[str(key)] = missing
-    return found
+        raise _NotThere(f"{key} is below a plain value")
+    inner = target.get(str(key))
+    if isinstance(inner, int | str) and (short_for := _short_for(path)):
+        inner = target[str(key)] = {short_for: inner}
+    if inner is None:
+        inner = target[str(key)] = missing
+    return inner
 
 
 def _short_for(path: KeyPath) -> str | None:
-    """Return the key that a plain value at `path` stands for: `worker: 2` for its replicas."""
+    """Return the key that a plain value at `path` is short for: `worker: 2` for `replicas`."""
     match path:
         case ("cluster", _):
             return "replicas"
@@ -245,7 +245,7 @@ def _short_for(path: KeyPath) -> str | None:
 
 
 def _settle(source: _Source, sets: Sequence[str]) -> None:
-    """Take out of `parametrize` what was set: it has that one value now."""
+    """Remove overridden keys from `parametrize`."""
     values = source.data.get("parametrize")
     if isinstance(values, dict):
         left = unsettled(map(str, values), [text.partition("=")[0] for text in sets])
@@ -255,14 +255,11 @@ def _settle(source: _Source, sets: Sequence[str]) -> None:
 def _validate(
     source: _Source, folder: Path, known: Known
 ) -> tuple[Scenario | None, Scenario, list[Problem]]:
-    """Return the scenario, what of it is sound, and every problem.
-
-    Problems are of single values, and of how they fit together.
-    """
+    """Return the scenario (None if invalid), one with its valid sections only, and all problems."""
     context = {"folder": folder, "known": known}
     try:
         scenario = Scenario.model_validate(source.data, context=context)
-        return scenario, scenario, list(_misfits(scenario, source, frozenset()))
+        return scenario, scenario, list(_cross_problems(scenario, source, frozenset()))
     except ValidationError as error:
         details = error.errors(include_url=False)
     paths = [document_path(detail["loc"], source.data) for detail in details]
@@ -271,21 +268,21 @@ def _validate(
         for path, detail in zip(paths, details[: PROBLEMS + 1], strict=False)
         if path not in source.replaced_at
     ]
-    # Judge how the rest fits together with stand-ins for the broken sections.
+    # Check the other sections together, with valid values in place of the broken ones.
     broken = frozenset(str(detail["loc"][0]) for detail in details)
     stand_ins = {"name": "x", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
     sound = {key: value for key, value in source.data.items() if str(key) not in broken}
     sound |= {key: value for key, value in stand_ins.items() if key in broken}
     partial = Scenario.model_validate(sound, context=context)
-    return None, partial, problems + list(_misfits(partial, source, broken))
+    return None, partial, problems + list(_cross_problems(partial, source, broken))
 
 
 def _variant_problems(
-    scenario: Scenario, source: _Source, folder: Path, told: set[Problem], known: Known
+    scenario: Scenario, source: _Source, folder: Path, seen: set[Problem], known: Known
 ) -> Iterator[Problem]:
-    """Yield what is wrong in no other than a parametrized variant, or in a reference.
+    """Yield problems that only exist in a parametrized variant or the reference.
 
-    A problem of several variants is told of the first.
+    A problem of several variants is reported for the first.
     """
     bare = source.without("parametrize")
     if (checked := _work(scenario, bare.data)) > VARIED_VALUES:
@@ -306,13 +303,13 @@ def _variant_problems(
     for variant in parametrized(scenario.parametrize):
         for overrides in dict.fromkeys((variant.overrides, variant.overrides + reference)):
             if not overrides:
-                continue  # the scenario as it stands
+                continue  # the scenario itself
             changed = deepcopy(bare)
             found = [*_set_all(changed, overrides, places)] or _validate(changed, folder, known)[2]
             for problem in found:
-                if problem in told:
+                if problem in seen:
                     continue
-                told.add(problem)
+                seen.add(problem)
                 if problem.place in places.values():
                     yield problem
                 else:
@@ -323,7 +320,7 @@ def _variant_problems(
 def _set_all(
     source: _Source, overrides: Iterable[str], places: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Apply the overrides of a variant, each of which has its place; yield what can't be."""
+    """Apply the overrides of a variant with their places; yield those that can't be applied."""
     for text in overrides:
         key, _, value = text.partition("=")
         try:
@@ -333,7 +330,7 @@ def _set_all(
 
 
 def _work(scenario: Scenario, data: object) -> int:
-    """Return how many keys and values all variants of a scenario have together (pure)."""
+    """Return the number of keys and values of all variants together (pure)."""
     varied = scenario.parametrize
     count = math.prod(map(len, varied.values())) * (2 if scenario.reference else 1)
     chosen = sum(_size(values) / len(values) for values in varied.values())
@@ -349,15 +346,16 @@ def _size(data: object) -> int:
     return 1
 
 
-def _misfits(scenario: Scenario, source: _Source, broken: frozenset[str]) -> Iterator[Problem]:
-    """Yield mistakes that lie between sections; none that would rest on a broken one."""
-    for misfit in islice(misfits(scenario, broken), PROBLEMS + 1):
-        place = source.place(misfit.path)
-        yield Problem(place, _dotted(misfit.named), misfit.message, misfit.hint)
+def _cross_problems(
+    scenario: Scenario, source: _Source, broken: frozenset[str]
+) -> Iterator[Problem]:
+    """Yield the errors across sections, without those that depend on a broken one."""
+    for error in islice(cross_errors(scenario, broken), PROBLEMS + 1):
+        yield Problem(source.place(error.path), _dotted(error.named), error.message, error.hint)
 
 
 def _problem(path: KeyPath, detail: ErrorDetails, source: _Source) -> Problem:
-    """Turn one of pydantic's errors into a place, a message and what to write instead."""
+    """Turn one of pydantic's errors into a Problem."""
     message, hint = explain(detail)
     return Problem(source.place(path), _dotted(path), message, hint)
 

@@ -24,13 +24,13 @@ from emulator.scenario.values import (
     LATEST,
     LONGEST,
     Cores,
-    Downtime,
     Duration,
+    DurationOrForever,
     Glob,
     Model,
     Rate,
     Share,
-    Word,
+    Text,
 )
 
 __all__ = ["LASTING", "STRIKES", "TRIGGERS", "Fault", "Strike", "TraceRow", "Trigger"]
@@ -102,9 +102,9 @@ class Trigger(Model):
     """The first line of output that this regular expression is found in."""
     phase: Phase | None = None
     """The first time this phase begins: `checkpoint` is while one is being written."""
-    after: Word | None = None
+    after: Text | None = None
     """Once this other fault, by its `name` or number, has struck."""
-    recovery: Word | None = None
+    recovery: Text | None = None
     """Once the job has stepped again after this other fault."""
     delay: Duration = 0.0
     """Seconds after that."""
@@ -170,11 +170,11 @@ class Strike(Model):
     """Its network is slow, narrow or lossy `for` a time, see the options below."""
     grace: Duration | None = None
     """Seconds between SIGTERM and SIGKILL [default: 30s]."""
-    down: Downtime | None = None
+    down: DurationOrForever | None = None
     """Seconds until the preempted task is back, or `forever` [default: 10s]."""
     address: Literal["new", "same"] | None = None
     """Of the preempted task when it is back [default: a new one with Docker]."""
-    for_: Downtime | None = Field(default=None, alias="for")
+    for_: DurationOrForever | None = Field(default=None, alias="for")
     """Seconds of what lasts, or `forever`: until the run ends or it is healed by hand."""
     cpus: Cores | None = None
     """Cores that are left to a throttled task."""

@@ -1,4 +1,4 @@
-"""What a scenario says to pytest: the marks of its tests, their variants, and the reference."""
+"""The pytest options of a scenario: marks, variants, and the reference variant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Mark", "Marks", "Parametrize", "Reference"]
 
 
 class Mark(Model):
-    """A mark of pytest: `pytest.mark.<name>(*args, **kwargs)`."""
+    """A pytest mark: `pytest.mark.<name>(*args, **kwargs)`."""
 
     name: str
     args: tuple[Any, ...] = ()
@@ -30,7 +30,7 @@ class Mark(Model):
 
 
 def _mark(value: object) -> object:
-    """Read `slow`, `{timeout: 300}`, `{usefixtures: [a, b]}` or `{flaky: {reruns: 2}}`."""
+    """Parse `slow`, `{timeout: 300}`, `{usefixtures: [a, b]}` or `{flaky: {reruns: 2}}`."""
     if isinstance(value, Mark):
         return value
     match value:
@@ -41,10 +41,10 @@ def _mark(value: object) -> object:
         case _:
             raise ValueError("a mark is its name, or {name: value}, such as {timeout: 300}")
     if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"{name!r} is no name of a mark; letters, digits and underscores")
+        raise ValueError(f"{name!r} is not a mark's name; use letters, digits and underscores")
     _plain(given)
     if name == "xfail" and isinstance(given, str):
-        given = {"reason": given}  # pytest would read a condition
+        given = {"reason": given}  # else pytest takes it for a condition
     if isinstance(given, Mapping):
         return Mark(name=name, kwargs=dict(given))
     if isinstance(given, list | tuple):
@@ -53,14 +53,14 @@ def _mark(value: object) -> object:
 
 
 def _unmark(mark: Mark) -> object:
-    """Write a mark as `_mark` reads it."""
+    """Return a mark as `_mark` parses it."""
     if mark.kwargs:
         return {mark.name: mark.kwargs}
     return {mark.name: list(mark.args)} if mark.args else mark.name
 
 
 def _plain(value: object) -> object:
-    """Refuse what YAML has and JSON has not: a plan could not hold it."""
+    """Refuse values that JSON, and so a plan, can't represent."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -81,9 +81,9 @@ def _plain(value: object) -> object:
 
 def _key(key: str) -> str:
     if not key.strip() or "=" in key:
-        raise ValueError(f"{key!r} is no key of a scenario; write one such as `cluster.worker`")
+        raise ValueError(f"{key!r} is not a scenario key; write one such as `cluster.worker`")
     if key.partition(".")[0] in ("parametrize", "reference"):
-        raise ValueError(f"{key} can't be varied; it is what says the variants")
+        raise ValueError(f"{key} can't be varied: it defines the variants")
     return key
 
 
@@ -92,7 +92,7 @@ def _each_once(values: list[Any]) -> list[Any]:
     for value in values:
         written = repr(value)  # 1 and true are equal to Python, 1 and 1.0 too
         if written in seen:
-            raise ValueError(f"{shown(str(value))} is there twice; each value is run once")
+            raise ValueError(f"{shown(str(value))} is listed twice; each value runs once")
         seen.add(written)
     return values
 

@@ -1,4 +1,4 @@
-"""The texts that stand for values in a scenario (`5s`, `1g`, `100mbit`, words) and their schema."""
+"""Types of scenario fields (`5s`, `1g`, `100mbit`, text), with their JSON schema."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = [
     "Command",
     "Cores",
     "Delay",
-    "Downtime",
     "Duration",
+    "DurationOrForever",
     "Env",
     "Glob",
     "Memory",
@@ -34,23 +34,23 @@ __all__ = [
     "Rate",
     "Share",
     "Size",
+    "Text",
     "Variable",
-    "Word",
 ]
 
 LONGEST = 36_500 * 86_400.0
-"""Seconds: a hundred years; a timer takes no more than three times that."""
+"""Seconds: a hundred years; timers overflow at three times that."""
 LEAST_MEMORY = 6 * 2**20
-"""Bytes: the least that Docker gives a container."""
+"""Bytes: Docker's minimum for a container."""
 SLOWEST = 1000
-"""Bits per second; tc knows none that is slower than a byte, and a training needs more."""
+"""Bits per second; tc's minimum is 8."""
 FASTEST = 10**12
 LATEST = 60.0
-"""Seconds by which a packet may be late; netem takes 274."""
+"""Seconds of a packet's delay; netem's maximum is 274."""
 
 
 class Model(BaseModel):
-    """Strict about keys, fixed once made."""
+    """Base of the models: unknown keys are errors, instances are immutable."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, serialize_by_alias=True, allow_inf_nan=False
@@ -60,9 +60,9 @@ class Model(BaseModel):
 def _written(
     parse: Callable[[object], float], write: Callable[[Any], str], pattern: str, example: str
 ) -> list[Any]:
-    """Validate text like `5s` into a number, and write the number back as such text."""
+    """Return annotations that parse text like `5s` to a number, and serialize it back."""
     text: dict[str, Any] = {"type": "string", "pattern": pattern, "examples": [example]}
-    # A bare 0 needs no unit, where it means anything.
+    # A duration of 0 needs no unit.
     schema = {"anyOf": [text, {"const": 0}]} if parse is parse_duration else text
     return [
         BeforeValidator(parse),
@@ -72,25 +72,25 @@ def _written(
 
 
 def _seconds(number: float) -> str:
-    """Write seconds in digits that are read back as the same number, never as `1e-05s`."""
+    """Format seconds exactly, without an exponent (`1e-05s` is not a duration)."""
     return f"{Decimal(repr(number)):f}".removesuffix(".0") + "s"
 
 
 def _between(least: float, most: float, write: Callable[[Any], str]) -> Callable[[float], float]:
-    """Return what refuses a number that is out of bounds, which are told as people write them."""
+    """Return a validator of bounds; `write` formats numbers for its messages."""
 
     def check(number: float) -> float:
         if number < least:
-            raise ValueError(f"{write(number)} is too little; {write(least)} is the least")
+            raise ValueError(f"{write(number)} is too small; the minimum is {write(least)}")
         if number > most:
-            raise ValueError(f"{write(number)} is too much; {write(most)} is the most")
+            raise ValueError(f"{write(number)} is too large; the maximum is {write(most)}")
         return number
 
     return check
 
 
 def _years(seconds: float) -> str:
-    return "36500d, a hundred years," if seconds == LONGEST else f"{seconds:g}s"
+    return "36500d (a hundred years)" if seconds == LONGEST else f"{seconds:g}s"
 
 
 _in_a_century = _between(0, LONGEST, _years)
@@ -101,7 +101,7 @@ Duration = Annotated[
     AfterValidator(_in_a_century),
 ]
 Delay = Annotated[Duration, AfterValidator(_between(0, LATEST, _years))]
-Downtime = Annotated[
+DurationOrForever = Annotated[
     float,
     Field(allow_inf_nan=True),
     AfterValidator(lambda s: s if s == math.inf else _in_a_century(s)),
@@ -125,14 +125,14 @@ Glob = Annotated[str, Field(max_length=GLOB)]
 
 
 def _share(value: object) -> object:
-    """Read `5%` as 0.05."""
+    """Parse `5%` as 0.05."""
     text = value.strip() if isinstance(value, str) else ""
     if not text.endswith("%"):
         return value
     try:
         return float(text[:-1]) / 100
     except ValueError:
-        raise ValueError(f"{text!r} is no share; write 0.05 or '5%'") from None
+        raise ValueError(f"{text!r} is not a share; write 0.05 or '5%'") from None
 
 
 Share = Annotated[
@@ -145,28 +145,28 @@ Share = Annotated[
 ]
 
 
-def _word(value: object) -> object:
-    """Take numbers for the text they are: `[--steps, 100]` is clear, `yes` and `true` are not."""
+def _text(value: object) -> object:
+    """Convert numbers to text (`[--steps, 100]`); refuse booleans, because `yes` is one in YAML."""
     if isinstance(value, bool):
-        raise ValueError(f'true or false is no text; write "{str(value).lower()}" in quotes')
+        raise ValueError(f'true or false is not text; write "{str(value).lower()}" in quotes')
     return str(value) if isinstance(value, int | float) else value
 
 
 def _passable(text: str) -> str:
-    """Refuse what the kernel would not pass to a program."""
+    """Refuse text that the kernel can't pass to a program."""
     if (size := len(text.encode("utf-8", "surrogatepass"))) > WORD:
-        raise ValueError(f"a text of {size} bytes; {WORD:,} are the most that a program is given")
+        raise ValueError(f"a text of {size} bytes; the maximum for a program is {WORD:,}")
     if "\0" in text:
-        raise ValueError("holds a NUL, which no program can be given")
+        raise ValueError("contains a NUL, which can't be passed to a program")
     return text
 
 
 def _variable(name: str) -> str:
-    """Refuse what would be another variable, or none."""
+    """Refuse an invalid name of an environment variable."""
     if not name:
-        raise ValueError("a variable has a name")
+        raise ValueError("a variable needs a name")
     if "=" in name or not name.isprintable():
-        raise ValueError(f"{name!r} is no name of a variable; letters, digits and _")
+        raise ValueError(f"{name!r} is not a variable name; use letters, digits and _")
     return name
 
 
@@ -176,18 +176,18 @@ def _runnable(command: list[str]) -> list[str]:
     return command
 
 
-Word = Annotated[
+Text = Annotated[
     str,
-    BeforeValidator(_word),
+    BeforeValidator(_text),
     AfterValidator(_passable),
     WithJsonSchema({"type": ["string", "number"]}),
 ]
 Variable = Annotated[
     str, AfterValidator(_variable), WithJsonSchema({"type": "string", "pattern": "^[^=]+$"})
 ]
-Env = dict[Variable, Word]
+Env = dict[Variable, Text]
 Command = Annotated[
-    list[Word],
+    list[Text],
     Field(min_length=1, examples=[["python", "train.py"]]),
     AfterValidator(_runnable),
 ]

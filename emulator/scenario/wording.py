@@ -1,4 +1,4 @@
-"""One of pydantic's errors -> where it is, what is wrong and what to write instead (pure)."""
+"""Messages for validation errors: the path, what is wrong, what to write instead (pure)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from emulator.wording import shown
 __all__ = ["closest", "document_path", "explain"]
 
 LONGEST_WORD = 60
-"""Characters of a word that another is likened to, which takes as long as both are together."""
+"""Characters of a word for which a similar one is suggested; comparing takes quadratic time."""
 
 
 def document_path(loc: Iterable[str | int], data: object) -> KeyPath:
-    """Drop what pydantic adds to a location (names of union members) and the document lacks."""
+    """Return pydantic's location without the names of union members that it adds."""
     steps = [step for step in loc if step != "[key]"]
     path: list[str | int] = []
     for number, step in enumerate(steps):
@@ -64,9 +64,9 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
             "write " + ", ".join(options[:-1]) + f" or {options[-1]}"
         )
     if kind == "string_pattern_mismatch":
-        return f"{written} won't do as a host name", "lower-case letters, digits, dashes; up to 40"
+        return f"{written} is not a valid host name", "lower-case letters, digits, dashes; up to 40"
     if kind in ("model_type", "dict_type", "model_attributes_type"):
-        return f"{written} stands where keys and values are expected", _example(detail["loc"])
+        return f"{written} should be a mapping of keys and values", _example(detail["loc"])
     nouns = {
         "int": "a whole number",
         "float": "a number",
@@ -75,12 +75,12 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
         "path": "a path",
         "string": "text",
     }
-    wanted = nouns.get(kind.partition("_")[0], detail["msg"].removeprefix("Input should be "))
-    return f"{written} should be {wanted}", _example(detail["loc"])
+    noun = nouns.get(kind.partition("_")[0], detail["msg"].removeprefix("Input should be "))
+    return f"{written} should be {noun}", _example(detail["loc"])
 
 
 def _fields_at(loc: Iterable[str | int]) -> set[str]:
-    """Return the keys that the schema knows at a location."""
+    """Return the keys of the schema at a location."""
     models: set[type[BaseModel]] = {Scenario}
     for step in loc:
         deeper = {
@@ -119,12 +119,12 @@ _EXAMPLES = {
 def _example(loc: Sequence[str | int]) -> str:
     key = str(loc[-1]) if loc else ""
     if len(loc) == 2 and loc[0] == "cluster":
-        return f"write how many, `{key}: 2`, or `{key}: {{replicas: 2, cpus: 1}}`"
+        return f"write the number of tasks, `{key}: 2`, or `{key}: {{replicas: 2, cpus: 1}}`"
     return f"write `{key}: {_EXAMPLES[key]}`" if key in _EXAMPLES else ""
 
 
 def closest(word: str, options: Iterable[str]) -> str:
-    """Return the question whether the option most like `word` was meant, if one is like it."""
+    """Return "did you mean ...?" with the most similar option, or empty text."""
     options = [option for option in options if len(option) <= LONGEST_WORD]
     close = difflib.get_close_matches(word, options, n=1) if len(word) <= LONGEST_WORD else []
     return f"did you mean '{close[0]}'?" if close else ""

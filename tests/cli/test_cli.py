@@ -105,7 +105,7 @@ def test_a_program_that_dies_at_once_has_its_last_words(emulate: Emulate, tmp_pa
     done = emulate("up", path, "--engine", "process", "--out", emulate.out)
     assert done.returncode == 1
     assert "worker-0 failed with exit code 9" in done.stdout
-    assert "The last words of worker-0:\n  I have no data" in done.stdout
+    assert "The last output of worker-0:\n  I have no data" in done.stdout
 
 
 def test_five_mistakes_are_five_lines(emulate: Emulate, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_plan_shows_the_limits_that_a_task_has_by_default(
     limits = of_machine(docker_engine.capacity().memory)
     shown = emulate("plan", hello, "--engine", "docker", "--set", "cluster.worker.memory=1g").stdout
     assert "1.0 GiB, 32768 processes*" in shown
-    assert "* is a default of each task" in shown
+    assert "* marks a default" in shown
     planned = emulate("plan", hello, "--engine", "docker", "--json").json
     assert planned["tasks"][0]["defaults"] == limits.model_dump()
     created = [one for one in planned["requests"] if one["request"] == "create container"]
@@ -355,7 +355,7 @@ def test_plan_shows_the_baseline_and_warns_of_variants(emulate: Emulate, tmp_pat
     planned = emulate("plan", path, "--engine", "process", "--json").json
     assert planned["yardstick"]["baseline"]["steps_per_second"] == 5.0
     assert planned["warnings"] == [
-        "parametrize: pytest runs 2 variants; this is the scenario as it stands"
+        "parametrize: pytest runs 2 variants; this is the scenario as written"
     ]
     planned = emulate("plan", path, "--engine", "process", "--json", "--seed", "1").json
     assert planned["yardstick"]["baseline"]["steps_per_second"] == 6.0

@@ -168,7 +168,7 @@ def test_who_removes_is_seen_as_at_work_and_a_supervisor_is_refused(dead: Path) 
 def test_who_removes_is_refused_while_a_supervisor_is_at_work(dead: Path) -> None:
     with (
         lock_of(dead),
-        pytest.raises(InUse, match=rf"Another emulate is at work on {dead}\."),
+        pytest.raises(InUse, match=rf"Another emulate process is using {dead}\."),
         held(dead, make=True),
     ):
         pytest.fail("it has no business here")

@@ -73,7 +73,7 @@ def test_what_was_there_before_the_run_is_refused_and_stays(
     ]
     for put in puts:
         put()
-        with pytest.raises(UsageError, match=f"{name} is there already, and this run did not"):
+        with pytest.raises(UsageError, match=f"{name} exists already, and this run did not"):
             Scratch.make(folder, RUN)
         assert remove_remains(folder, RUN) == []
         assert os.path.lexists(folder / name)
@@ -209,7 +209,7 @@ def test_what_is_mounted_in_a_folder_is_not_emptied(folder: Path, precious: Path
         pytest.skip("only root may mount a folder")
     try:
         for remove in (scratch.remove, lambda: remove_remains(folder, RUN)):
-            with pytest.raises(RecordError, match=r"shared is left as it is: .*/a point\. Unmount"):
+            with pytest.raises(RecordError, match=r"shared was not deleted: .*/a point\. Unmount"):
                 remove()
         assert untouched(precious)
     finally:

@@ -298,7 +298,7 @@ def test_a_terminal_that_is_gone_does_not_end_the_run(tmp_path: Path) -> None:
     for _ in range(BACKLOG * 3):
         listener.line("worker-0", "more")
         listener.sample(Sample(2.0, 1002.0, {}))
-    assert len(view._happened) <= BACKLOG + 4  # and nothing piles up
+    assert len(view._queue) <= BACKLOG + 4  # and nothing piles up
 
 
 def test_a_view_that_fails_goes_on_with_plain_lines(tmp_path: Path) -> None:
@@ -318,4 +318,4 @@ def test_what_comes_too_fast_is_counted_and_not_shown(tmp_path: Path) -> None:
     view.close()
     assert f"line {BACKLOG - 1}\n" in file.getvalue()
     assert f"line {BACKLOG}\n" not in file.getvalue()
-    assert "7 lines came too fast to be shown; they are in the logs" in file.getvalue()
+    assert "7 lines were printed too fast to be shown; they are in the logs" in file.getvalue()

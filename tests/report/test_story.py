@@ -35,7 +35,7 @@ def test_it_has_verdicts_what_happened_and_the_last_words_of_who_died(tmp_path: 
     assert told[0].split() == ["expectation", "verdict", "wanted", "got"]
     assert any(line.split()[:2] == ["final_step", "unknown"] for line in told)
     assert "   2.00s  worker-1 ended with exit code 3 (out of memory)" in told
-    assert told[told.index("the last words of worker-1:") + 1] == "  no room"
+    assert told[told.index("the last output of worker-1:") + 1] == "  no room"
     assert told[-1] == f"run     {result.folder}"  # there is no page to point at
     assert all(line == line.rstrip() for line in told)
 

@@ -77,7 +77,7 @@ def test_it_shows_the_run_with_its_last_lines_and_ends_with_it(
         lambda shown: "down" in row(shown, "worker-1"),
         re.compile(r"step \d+ of 400 ━+[╸╺]?─+ \d+%"),
         "fault 1: pause worker-0  waits for step 90",
-        "q leaves; the run goes on",
+        "q: leave the view; the run continues",
     )
     assert ALTERNATE in terminal.raw
     terminal.see(filled)
@@ -100,7 +100,7 @@ def test_who_leaves_does_not_touch_the_run(
     top: Top, running: Cluster, emulate: Emulate, key: str, code: int
 ) -> None:
     terminal = top(RUN)
-    terminal.see("q leaves")
+    terminal.see("q: leave")
     terminal.press(f"x{key}")
     assert terminal.finish() == code
     assert "Traceback" not in terminal.all
@@ -114,7 +114,7 @@ def test_who_is_told_to_leave_gives_the_terminal_back(
     top: Top, running: Cluster, emulate: Emulate
 ) -> None:
     terminal = top()
-    terminal.see("q leaves")
+    terminal.see("q: leave")
     terminal.process.send_signal(signal.SIGTERM)
     assert terminal.finish() == 130
     assert "emulate: interrupted by SIGTERM" in terminal.all

@@ -181,7 +181,10 @@ def test_what_a_line_triggers(
             "faults.0: `jitter` goes around a `delay`",
         ),
         ("shape: ps-0, delay: 5ms, at: 1s", "faults.0: `shape` needs `for`"),
-        ("shape: ps-0, loss: a%, at: 1s, for: 1s", "faults.0.loss: 'a%' is no share; write 0.05"),
+        (
+            "shape: ps-0, loss: a%, at: 1s, for: 1s",
+            "faults.0.loss: 'a%' is not a share; write 0.05",
+        ),
         ("shape: ps-0, loss: 101%, at: 1s, for: 1s", "faults.0.loss: "),
         (
             "shape: ps-0, to: boss, delay: 5ms, at: 1s, for: 1s",

@@ -67,7 +67,7 @@ def outcome(text: str, *sets: str) -> str:
         ("restart: now", "restart: 'now' is not allowed (write never, on-failure, always"),
         (
             "restart:",
-            "restart: null stands where keys and values are expected"
+            "restart: null should be a mapping of keys and values"
             " (write `restart: {policy: on-failure}`)",
         ),
         ("description: [a]", 'description: ["a"] should be text'),
@@ -78,7 +78,7 @@ def outcome(text: str, *sets: str) -> str:
             "metrics: {steps: '[0-9]+'}",
             r"metrics.steps: a regex needs a group (?P<step>\d+); named patterns: auto, json,",
         ),
-        ("expect: {throughput: 5}", "expect.throughput: 5 stands where keys and values are"),
+        ("expect: {throughput: 5}", "expect.throughput: 5 should be a mapping of keys"),
         ("expect: {accuracy: 2}", "expect.accuracy: 2 should be less than or equal to 1"),
         (
             "expect: {throughput: {at_least: 0.9}}",
@@ -86,7 +86,7 @@ def outcome(text: str, *sets: str) -> str:
         ),
         (
             "expect: {throughput: {of: reference}}",
-            "expect.throughput: `of` needs `at_least`: which share of it, such as `at_least: 0.9`",
+            "expect.throughput: `of` needs `at_least`, such as `at_least: 0.9`",
         ),
         (
             "expect: {throughput: {at_least: 0.9, of: yesterday}}",
@@ -94,22 +94,25 @@ def outcome(text: str, *sets: str) -> str:
         ),
         (
             "expect: {throughput: {at_least: 0.9, of: reference}}",
-            "expect.throughput.of: there is no reference (say what makes it: `reference: {",
+            "expect.throughput.of: there is no reference (define it: `reference: {",
         ),
-        ("reserve: 4", "reserve: 4 stands where keys and values are expected (write `reserve: {"),
+        ("reserve: 4", "reserve: 4 should be a mapping of keys and values (write `reserve: {"),
         ("reserve: {gpus: 4}", "reserve.gpus: unknown key (did you mean 'cpus'?)"),
         ("marks: slow", "marks: 'slow' should be a list (write `marks: [slow]`)"),
         ("marks: [a, 3]", "marks.1: a mark is its name, or {name: value}, such as {timeout: 300}"),
-        ("marks: [a-b]", "marks.0: 'a-b' is no name of a mark; letters, digits and underscores"),
+        (
+            "marks: [a-b]",
+            "marks.0: 'a-b' is not a mark's name; use letters, digits and underscores",
+        ),
         (
             "parametrize: [seed]",
-            'parametrize: ["seed"] stands where keys and values are expected'
+            'parametrize: ["seed"] should be a mapping of keys and values'
             " (write `parametrize: {cluster.worker: [2, 4]}`)",
         ),
         ("parametrize: {seed: 3}", "parametrize.seed: 3 should be a list"),
         ("parametrize: {seed: []}", "parametrize.seed: is empty"),
-        ("parametrize: {seed: [1, 1]}", "parametrize.seed: 1 is there twice; each value is run"),
-        ("parametrize: {a=b: [1]}", "parametrize.a=b: 'a=b' is no key of a scenario; write one"),
+        ("parametrize: {seed: [1, 1]}", "parametrize.seed: 1 is listed twice; each value runs"),
+        ("parametrize: {a=b: [1]}", "parametrize.a=b: 'a=b' is not a scenario key; write one"),
         ("parametrize: {seed: [2026-01-02]}", "parametrize.seed.0: 2026-01-02 is neither text nor"),
         ("reference: {reference: {}}", "reference.reference: reference can't be varied"),
         ("5: 2", "5: the key 5 is not text (write it in quotes)"),
@@ -133,7 +136,7 @@ def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images()
         (
             "name: good",
             "name: Not_Good",
-            "1: name: 'Not_Good' won't do as a host name (lower-case letters, digits, dashes",
+            "1: name: 'Not_Good' is not a valid host name (lower-case letters, digits, dashes",
         ),
         ("name: good\n", "", "name: is missing (write `name: my-cluster`)"),
         (
@@ -145,12 +148,12 @@ def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images()
         (
             "[python, train.py]",
             "\n  - python\n  - yes",
-            '5: program.command.1: true or false is no text; write "true" in quotes',
+            '5: program.command.1: true or false is not text; write "true" in quotes',
         ),
         (
             '{STEPS: "100"}',
             "{DEBUG: yes}",
-            '4: program.env.DEBUG: true or false is no text; write "true" in quotes',
+            '4: program.env.DEBUG: true or false is not text; write "true" in quotes',
         ),
         ('{STEPS: "100"}', "{A: }", "4: program.env.A: null should be text"),
         (
@@ -161,7 +164,7 @@ def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images()
         (
             '{STEPS: "100"}',
             "[A]",
-            '4: program.env: ["A"] stands where keys and values are expected (write `env: {',
+            '4: program.env: ["A"] should be a mapping of keys and values (write `env: {',
         ),
         ("  env:", "  source: 3\n  env:", "4: program.source: 3 should be a path"),
         ("chief: 1", "cheif: 1", "6: cluster.cheif: unknown role (did you mean 'chief'?)"),
@@ -184,16 +187,16 @@ def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images()
         (
             "chief: 1",
             "chief: one",
-            "6: cluster.chief: 'one' stands where keys and values are expected"
-            " (write how many, `chief: 2`, or",
+            "6: cluster.chief: 'one' should be a mapping of keys and values"
+            " (write the number of tasks, `chief: 2`, or",
         ),
         ("cpus: 1", "cpu: 1", "7: cluster.worker.cpu: unknown key (did you mean 'cpus'?)"),
         ("cpus: 1", "cpus: 0", "7: cluster.worker.cpus: 0 should be greater than 0"),
         ("cpus: 1", "cpus: few", "7: cluster.worker.cpus: 'few' should be a number"),
         ("cpus: 1", "memory: 5", "7: cluster.worker.memory: '5' is not a size; write '512m'"),
-        ("cpus: 1", "gpus: all", "7: cluster.worker.gpus: 'all' stands where keys and values"),
+        ("cpus: 1", "gpus: all", "7: cluster.worker.gpus: 'all' should be a mapping of keys"),
         ("cpus: 1", "gpus: {n: 1}", "7: cluster.worker.gpus.n: unknown key (known here: count,"),
-        ("cluster:\n", "cluster:\nc:\n", "5: cluster: null stands where keys and values are"),
+        ("cluster:\n", "cluster:\nc:\n", "5: cluster: null should be a mapping of keys"),
     ],
 )
 def test_a_wrong_value_is_told_by_line_with_a_hint(given: str, written: str, problem: str) -> None:
@@ -210,7 +213,7 @@ def test_a_path_that_leads_nowhere_is_told_in_full(tmp_path: Path) -> None:
     (problem,) = refused.value.problems
     assert str(problem) == (
         f"scenario.yaml:2: program.source: there is no {tmp_path.resolve()}/gone.py;"
-        " paths start at the scenario's own folder"
+        " paths are relative to the scenario's folder"
     )
 
 
@@ -338,12 +341,12 @@ def test_what_one_variant_sets_is_not_set_in_the_next() -> None:
 @pytest.mark.parametrize(
     ("given", "written", "problem"),
     [
-        ("- 4", "- many", "13: cluster.worker: 'many' stands where keys and values are expected"),
+        ("- 4", "- many", "13: cluster.worker: 'many' should be a mapping of keys and values"),
         ("- 5s", "- 5", "15: faults.0.at: '5' is not a duration; write '5s'"),
         ("{step: 10}", "{stp: 10}", "16: faults.0.at.stp: unknown key (did you mean 'step'?)"),
         ("faults.0.at:", "faults.1.at:", "15: faults.1.at: the list has no entry 1"),
         ("  cluster.worker:\n", "  clustr.worker:\n", "12: clustr: unknown key (did you mean"),
-        ("worker: 2\n", "worker: some\n", "18: cluster.worker: 'some' stands where keys and"),
+        ("worker: 2\n", "worker: some\n", "18: cluster.worker: 'some' should be a mapping"),
         (
             "- 4",
             "- 1",
@@ -403,7 +406,7 @@ def test_what_is_set_is_not_parametrized_any_more(assignment: str, left: list[st
 def test_a_mistake_in_variants_that_were_set_names_the_override() -> None:
     assignment = "parametrize={cluster.worker: [none]}"
     (problem,) = problems(GOOD, assignment)
-    assert problem.startswith(f"--set {assignment}: cluster.worker: 'none' stands where")
+    assert problem.startswith(f"--set {assignment}: cluster.worker: 'none' should be a mapping")
 
 
 _PATHS = "cluster cluster.worker cluster.worker.cpus faults.0.at faults.3 faults name seed x=1"
@@ -440,11 +443,11 @@ def test_whatever_is_parametrized_it_is_read_or_refused(varied: object, referenc
         ("name: [x\n", "s.yaml:2: not valid YAML: expected ',' or ']'"),
         ("name: 'x\n", "s.yaml:2: not valid YAML: found unexpected end of stream"),
         ("name: x\n---\nname: y\n", "s.yaml:2: not valid YAML: but found another document"),
-        ("name: !secret x\n", "s.yaml:1: not valid YAML: the tag '!secret' means nothing"),
+        ("name: !secret x\n", "s.yaml:1: not valid YAML: the tag '!secret' is not allowed"),
         ("name: x\nb: \0\n", "s.yaml:2: not valid YAML: the character #x0000 is not allowed"),
         ("a: \x1b[1m", "s.yaml:1: not valid YAML: the character #x001b is not allowed"),
         ("name: 2024-02-30\n", "s.yaml:1: not valid YAML: day is out of range for month"),
-        ("name: &a [*a]\n", "s.yaml:1: not valid YAML: a list or mapping that holds itself"),
+        ("name: &a [*a]\n", "s.yaml:1: not valid YAML: a list or mapping that contains itself"),
         ("name: x\na: " + "[" * 3000, "s.yaml:2: not valid YAML: nested too deeply: 50 lists"),
     ],
     ids=lambda value: value[:40].encode("unicode_escape").decode(),
@@ -615,7 +618,7 @@ def test_a_mistake_in_an_override_names_the_override(assignment: str, path: str)
         ("program.command.x.y=b", "the list has no entry x"),
         ("program.command.1.x=b", "there is nothing to set at program.command.1.x"),
         ("name.first=b", "there is nothing to set at name.first"),
-        ("name.first.second=b", "first stands below a plain value"),
+        ("name.first.second=b", "first is below a plain value"),
     ],
 )
 def test_an_override_that_can_not_be_applied_is_refused_in_one_line(

@@ -89,7 +89,7 @@ def test_a_failure_is_verdicts_history_and_last_words_and_no_traceback(
             "what happened:",
             "*worker-0 ended with exit code 7",
             "*job failed: worker-0*",
-            "the last words of worker-0:",
+            "the last output of worker-0:",
             "*RuntimeError: the disk is on fire",
             "run *kept/dies-*",
             "report *file://*/kept/dies-*/report.html",

@@ -83,7 +83,7 @@ def test_what_was_read_of_a_container_is_found_again(
     # More is taken only where an earlier life has ended with just these lines.
     assert found == 0 or [*earlier, *printed[:cut]][-found:] == printed[:found]
     if cut:
-        assert found == cut  # no line is there twice
+        assert found == cut  # no line is listed twice
 
 
 @given(read=LINES, printed=LINES)

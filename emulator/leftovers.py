@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -27,7 +27,7 @@ from emulator.engines.base import Engine, Resource
 from emulator.errors import EngineMissing, InUse, RecordError, UsageError, printable
 from emulator.plan import check_run_id, is_run_id
 from emulator.record.folder import Record, is_live, runs_in, wait_until_over
-from emulator.record.lock import held
+from emulator.record.lock import held, is_being_removed
 from emulator.record.remains import never_began, remains, remove_never_began, remove_remains
 from emulator.record.scratch import is_run_folder
 from emulator.supervisor.settling import let_settle
@@ -81,6 +81,10 @@ def clean(out: Path, *, engine_name: str, dry_run: bool, say: Callable[[str], No
 def _clean_engine(engine: Engine, *, dry_run: bool, say: Callable[[str], None]) -> int:
     count = 0
     found = engine.find()
+    if not dry_run:
+        folders = {folder for thing in found if (folder := _folder(thing))}
+        _wait_for_removal(folders, say)
+        found = engine.find()
     if strange := [thing for thing in found if not is_run_id(thing.run_id)]:
         names = ", ".join(f"{thing.kind} {thing.name}" for thing in strange)
         say(printable(f"not ours, for what they are labelled with is no run id: {names}"))
@@ -106,6 +110,8 @@ def _clean_engine(engine: Engine, *, dry_run: bool, say: Callable[[str], None]) 
 def _clean_folders(out: Path, *, dry_run: bool, say: Callable[[str], None]) -> int:
     """Remove what lies in the folders of runs that are over, and of those that never began."""
     count = 0
+    if not dry_run:
+        _wait_for_removal((record.path for record in runs_in(out)), say)
     for record in runs_in(out):
         if record.live or not remains(record.path, record.run_id):
             continue
@@ -125,6 +131,14 @@ def _clean_folders(out: Path, *, dry_run: bool, say: Callable[[str], None]) -> i
             say(printable(f"{_doing(dry_run)} {folder}, of a run that never began"))
             count += 1
     return count
+
+
+def _wait_for_removal(folders: Iterable[Path], say: Callable[[str], None]) -> None:
+    """Wait until no other process removes one of these runs, so that nothing of it is left."""
+    for folder in folders:
+        if is_being_removed(folder):
+            say(printable(f"waiting for another emulate process that removes {folder.name}"))
+            wait_until_over(folder)
 
 
 def _doing(dry_run: bool) -> str:

@@ -24,7 +24,7 @@ from emulator.engines.process import ProcessEngine
 from emulator.errors import InUse, UsageError
 from emulator.plan import make_plan
 from emulator.record.folder import Record
-from emulator.record.lock import LOCK, held, is_live
+from emulator.record.lock import LOCK, held, is_being_removed, is_live
 from emulator.record.remains import LOG, SOCKET
 from emulator.run import attach
 from emulator.scenario.model import Program, Role, Scenario
@@ -41,6 +41,15 @@ lock = lock_of(Path(sys.argv[1]))
 acquire(lock)
 print("taken", flush=True)
 sys.stdin.readline()
+"""
+
+REMOVES = """
+import sys
+from pathlib import Path
+from emulator.record.lock import held
+with held(Path(sys.argv[1]), make=True):
+    print("taken", flush=True)
+    sys.stdin.readline()
 """
 
 
@@ -64,10 +73,10 @@ def killed(emulate: Emulate, path: Path, engine: str = "process", *until: str) -
 
 
 @contextlib.contextmanager
-def taken_by_another(folder: Path) -> Iterator[None]:
+def taken_by_another(folder: Path, how: str = TAKES_THE_LOCK) -> Iterator[subprocess.Popen[str]]:
     """Have another process take a run over: it holds the lock as `attach` does."""
     with subprocess.Popen(
-        [sys.executable, "-c", TAKES_THE_LOCK, str(folder)],
+        [sys.executable, "-c", how, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -75,8 +84,35 @@ def taken_by_another(folder: Path) -> Iterator[None]:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "taken\n"
-        yield
+        yield process
         process.stdin.close()
+
+
+def test_clean_waits_for_another_process_that_removes_a_run(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    folder = killed(emulate, write(tmp_path, "none"))
+    with taken_by_another(folder, REMOVES) as remover:
+        cleaning = emulate.start("clean", "--engine", "process", "--out", emulate.out)
+        wait_for_line(cleaning, f"waiting for another emulate process that removes {RUN}")
+        assert cleaning.poll() is None
+        assert remover.stdin is not None
+        remover.stdin.close()
+        assert cleaning.wait(60) == 0
+    assert left("process", RUN) == []
+
+
+def test_a_supervisor_is_no_remover(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+    assert not is_being_removed(tmp_path)
+    with taken_by_another(tmp_path, REMOVES):
+        assert is_being_removed(tmp_path)
+    assert not is_being_removed(tmp_path)
+    with taken_by_another(tmp_path, REMOVES) as remover:
+        remover.kill()
+        remover.wait()
+    with taken_by_another(tmp_path):
+        assert not is_being_removed(tmp_path)
 
 
 @pytest.fixture

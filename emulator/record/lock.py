@@ -31,6 +31,10 @@ def lock_of(folder: Path) -> FileLock:
     return FileLock(folder / LOCK, thread_local=False)
 
 
+_REMOVING = b"removing"
+"""The content of the lock file while leftovers are removed; empty under a supervisor."""
+
+
 def acquire(lock: FileLock) -> None:
     """Acquire a run's lock; raises Timeout at once if another supervisor has it.
 
@@ -40,6 +44,7 @@ def acquire(lock: FileLock) -> None:
     while True:
         try:
             lock.acquire(timeout=0)
+            _forget_removal(Path(lock.lock_file))
             return
         except Timeout:
             if is_live(Path(lock.lock_file).parent) or time.monotonic() > until:
@@ -62,11 +67,17 @@ def held(folder: Path, *, make: bool) -> Iterator[None]:
         return
     except OSError:
         raise in_use(folder) from None
+    marked = False
     try:
         _take(lock, folder)
+        marked = make and os.fstat(lock).st_size == 0  # else the file may be anything
+        if marked:
+            os.pwrite(lock, _REMOVING, 0)
         yield
     finally:
         with contextlib.suppress(OSError):
+            if marked:
+                os.ftruncate(lock, 0)
             fcntl.flock(lock, fcntl.LOCK_UN)  # a forked child may have it open as well
         os.close(lock)
 
@@ -98,6 +109,32 @@ def is_live(folder: Path) -> bool:
     except OSError:
         return True  # taken; or unknown, and a run that may be running is left alone
     return False
+
+
+def is_being_removed(folder: Path) -> bool:
+    """Return whether a process has the run's lock to remove its leftovers (see `held`)."""
+    try:
+        # The path may be anything: do not wait for a named pipe, do not follow a link.
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return os.read(lock, len(_REMOVING) + 1) == _REMOVING and is_live(folder)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+
+
+def _forget_removal(path: Path) -> None:
+    """Empty a lock file that a process left which was killed while it removed a run."""
+    with contextlib.suppress(OSError):
+        lock = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            if os.read(lock, len(_REMOVING) + 1) == _REMOVING:
+                os.ftruncate(lock, 0)
+        finally:
+            os.close(lock)
 
 
 def wait_until_over(folder: Path) -> None:

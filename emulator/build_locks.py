@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO
 
 from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
 
 from emulator import signals
-from emulator.files import cache_dir
 from emulator.waiting import SLICE, for_lock
 
 __all__ = ["last_one_does", "one_at_a_time"]
@@ -60,6 +60,6 @@ def _tidy_if_last(lock: IO[str], tidy: Callable[[], None]) -> None:
 
 
 def _folder() -> Path:
-    folder = cache_dir("locks")
+    folder = user_cache_path("emulator") / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

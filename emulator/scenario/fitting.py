@@ -114,7 +114,7 @@ def _of_variables(scenario: Scenario) -> Iterator[CrossError]:
     given += [(("cluster", role, "env"), spec.env) for role, spec in scenario.cluster.items()]
     for path, variables in given:
         for name in variables:
-            if hint := rendezvous.taken(name, scenario.framework):
+            if hint := rendezvous.reserved(name, scenario.framework):
                 yield CrossError((*path, name), "is set by the emulator itself", hint)
 
 

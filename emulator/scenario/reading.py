@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 from emulator.errors import Misfit, Problem, ScenarioError, UsageError
 from emulator.inputs import text_of
 from emulator.limits import DEPTH, SCENARIO_BYTES, VARIED_VALUES
-from emulator.scenario.document import KeyPath, NotYaml, Unmeant, read
+from emulator.scenario.document import InvalidValue, KeyPath, ParseError, read
 from emulator.scenario.document import value as value_of
 from emulator.scenario.fitting import cross_errors
 from emulator.scenario.model import Scenario
@@ -147,7 +147,7 @@ def _reading_order(problem: Problem) -> tuple[str, int, str]:
 def _read_yaml(text: str, file: str) -> tuple[_Source, list[Problem]]:
     try:
         document = read(text)
-    except NotYaml as error:
+    except ParseError as error:
         place = f"{file}:{error.line}" if error.line else file
         raise ScenarioError([Problem(place, "", f"not valid YAML: {error}")]) from None
     if not isinstance(document.data, dict):
@@ -174,9 +174,9 @@ def _override(source: _Source, assignment: str) -> None:
         )
     try:
         value = value_of(text)
-    except Unmeant as error:
+    except InvalidValue as error:
         raise UsageError(f"--set {shown(assignment)}: {error}.") from None
-    except NotYaml as error:
+    except ParseError as error:
         raise UsageError(f"The value of --set {shown(assignment)} is not YAML: {error}.") from None
     try:
         _assign(source, dotted, value, f"--set {assignment}")
@@ -325,7 +325,7 @@ def _set_all(
         key, _, value = text.partition("=")
         try:
             _assign(source, key, value_of(value), places[text])
-        except (_NotThere, NotYaml) as error:
+        except (_NotThere, ParseError) as error:
             yield Problem(places[text], key, str(error))
 
 

@@ -23,7 +23,7 @@ from emulator.inputs import text_of
 from emulator.limits import DEPTH, SCENARIO_BYTES, VARIED_VALUES
 from emulator.scenario.document import InvalidValue, KeyPath, ParseError, read
 from emulator.scenario.document import value as value_of
-from emulator.scenario.fitting import cross_errors
+from emulator.scenario.fitting import cross_section_errors
 from emulator.scenario.model import Scenario
 from emulator.scenario.variants import assignments, parametrized, unsettled, written
 from emulator.scenario.wording import document_path, explain
@@ -350,7 +350,7 @@ def _cross_problems(
     scenario: Scenario, source: _Source, broken: frozenset[str]
 ) -> Iterator[Problem]:
     """Yield the errors across sections, without those that depend on a broken one."""
-    for error in islice(cross_errors(scenario, broken), PROBLEMS + 1):
+    for error in islice(cross_section_errors(scenario, broken), PROBLEMS + 1):
         yield Problem(source.place(error.path), _dotted(error.named), error.message, error.hint)
 
 

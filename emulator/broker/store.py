@@ -203,7 +203,6 @@ def _saying(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RecordError(
-            f"Can't keep account of what this machine lends in {folder}: "
-            f"{error.strerror or error}.",
+            f"Can't read or write the broker's leases in {folder}: {error.strerror or error}.",
             "Make room, or set XDG_CACHE_HOME to a folder that can be written.",
         ) from None

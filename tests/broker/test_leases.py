@@ -570,7 +570,7 @@ def test_claims_that_are_removed_by_hand_are_reported(folder: Path) -> None:
 
 def test_a_folder_that_can_not_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RecordError, match="Can't keep account"):
+    with pytest.raises(RecordError, match="Can't read or write the broker's leases"):
         Broker(tmp_path / "file" / "broker").acquire("me", Need(), ALL, recover=unexpected)
 
 

@@ -28,7 +28,7 @@ from emulator.results import Listener
 from emulator.signals import Interruption
 from emulator.waiting import each, result_of
 
-__all__ = ["said", "start", "telling"]
+__all__ = ["output", "reporting_to_parent", "start"]
 
 VARIABLE = "EMULATOR_READY_FD"
 READY = "ready"
@@ -88,7 +88,7 @@ def _start(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[byt
     return process, reading
 
 
-def said(folder: Path) -> str:
+def output(folder: Path) -> str:
     """Return the output of the emulator in the background."""
     text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
     return text.removeprefix(header(folder.name))
@@ -127,7 +127,7 @@ def _log_in(folder: Path) -> BinaryIO:
     return log
 
 
-def telling(listener: Listener) -> Listener:
+def reporting_to_parent(listener: Listener) -> Listener:
     """Return a listener that also reports to the process that started this one, if any."""
     number = os.environ.pop(VARIABLE, None)
     if number is None:

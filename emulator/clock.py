@@ -16,13 +16,13 @@ from typing import Protocol, TypeVar
 
 from emulator.waiting import SLICE
 
-__all__ = ["Clock", "ManualClock", "RealClock", "Waiting"]
+__all__ = ["Clock", "EventQueue", "ManualClock", "RealClock"]
 
 Event_co = TypeVar("Event_co", covariant=True)
 Event = TypeVar("Event")
 
 
-class Waiting(Protocol[Event_co]):
+class EventQueue(Protocol[Event_co]):
     """A queue of events, as a clock uses it."""
 
     def get(self, *, timeout: float | None = None) -> Event_co:
@@ -41,7 +41,7 @@ class Clock(Protocol):
     def wall(self) -> float:
         """Return seconds since 1970 (UTC)."""
 
-    def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:
+    def next_event(self, inbox: EventQueue[Event], until: float | None) -> Event | None:
         """Return the next event, or None at the time `until` (None: no limit)."""
 
 
@@ -56,7 +56,7 @@ class RealClock:
         """Return seconds since 1970 (UTC)."""
         return time.time()
 
-    def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:
+    def next_event(self, inbox: EventQueue[Event], until: float | None) -> Event | None:
         """Return the next event, or None at the time `until` (None: no limit).
 
         Wakes every SLICE seconds, so that signal handlers run: see `waiting.py`.
@@ -97,7 +97,7 @@ class ManualClock:
         """Run `action` when `now` reaches `when`; actions at the same time keep their order."""
         heapq.heappush(self._due, (when, next(self._order), action))
 
-    def next_event(self, inbox: Waiting[Event], until: float | None) -> Event | None:
+    def next_event(self, inbox: EventQueue[Event], until: float | None) -> Event | None:
         """Run scheduled actions until there is an event or `until` is reached.
 
         Raises RuntimeError if nothing is scheduled and there is no limit: it would wait for ever.

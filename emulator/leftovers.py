@@ -27,7 +27,7 @@ from emulator.engines.base import Engine, Resource
 from emulator.errors import EngineMissing, InUse, RecordError, UsageError, printable
 from emulator.plan import check_run_id, is_run_id
 from emulator.record.folder import Record, is_live, runs_in, wait_until_over
-from emulator.record.lock import held, is_being_removed
+from emulator.record.lock import is_being_removed, locked
 from emulator.record.remains import never_began, remains, remove_never_began, remove_remains
 from emulator.record.scratch import is_run_folder
 from emulator.supervisor.settling import let_settle
@@ -116,7 +116,7 @@ def _clean_folders(out: Path, *, dry_run: bool, say: Callable[[str], None]) -> i
         if record.live or not remains(record.path, record.run_id):
             continue
         try:
-            with contextlib.nullcontext() if dry_run else held(record.path, make=True):
+            with contextlib.nullcontext() if dry_run else locked(record.path, make=True):
                 for path in remains(record.path, record.run_id):
                     say(printable(f"{_doing(dry_run)} {path}"))
                     count += 1
@@ -195,7 +195,7 @@ def _refuse_namesakes(engine: Engine, run_id: str, folder: Path) -> None:
 @contextlib.contextmanager
 def _held(folder: Path, run_id: str) -> Iterator[None]:
     """Hold the lock of a run; in a folder that is not proved to be its own, no file is made."""
-    with held(folder, make=is_run_folder(folder, run_id)):
+    with locked(folder, make=is_run_folder(folder, run_id)):
         yield
 
 

@@ -181,7 +181,7 @@ def make_plan(
         for role, index, _ in replicas
     ]
     images = _references(scenario, site)
-    devices = _hand_out_gpus([(f"{r}-{i}", spec) for r, i, spec in replicas], site)
+    devices = _assign_gpus([(f"{r}-{i}", spec) for r, i, spec in replicas], site)
     limits = site.limits()
     tasks = tuple(
         _task(scenario, spec, member, members, run_id, site, images[role], limits, gpus)
@@ -247,26 +247,26 @@ def _task(
     )
 
 
-def _hand_out_gpus(wanted: Sequence[tuple[str, Role]], site: Site) -> list[tuple[str, ...]]:
+def _assign_gpus(specs: Sequence[tuple[str, Role]], site: Site) -> list[tuple[str, ...]]:
     """Assign GPUs: exclusive ones first; sharing tasks get the remaining devices in turn.
 
     If too few remain for a sharing task, they share all devices.
     """
-    total = sum(spec.gpus.count for _, spec in wanted)
+    total = sum(spec.gpus.count for _, spec in specs)
     if not total:
-        return [() for _ in wanted]
+        return [() for _ in specs]
     devices = list(site.gpus())
     if not devices:
         raise Unsupported(
-            f"{next(n for n, s in wanted if s.gpus.count)} asks for a GPU, "
+            f"{next(n for n, s in specs if s.gpus.count)} asks for a GPU, "
             f"but the {site.engine} engine has none.",
             "Run `emulate doctor` to see why, or leave `gpus:` out and use `image: auto`.",
             lacks={"gpu"},
         )
     free = list(devices)
     assigned: dict[str, tuple[str, ...]] = {}
-    sharing = [(name, spec.gpus.count) for name, spec in wanted if spec.gpus.shared]
-    for name, spec in wanted:
+    sharing = [(name, spec.gpus.count) for name, spec in specs if spec.gpus.shared]
+    for name, spec in specs:
         if not spec.gpus.shared:
             assigned[name] = _take(name, spec.gpus.count, free, len(devices))
             del free[: spec.gpus.count]
@@ -277,7 +277,7 @@ def _hand_out_gpus(wanted: Sequence[tuple[str, Role]], site: Site) -> list[tuple
         _take(name, count, common, len(devices))  # no task gets the same device twice
         assigned[name] = tuple(common[(turn + k) % len(common)] for k in range(count))
         turn += count
-    return [assigned[name] for name, _ in wanted]
+    return [assigned[name] for name, _ in specs]
 
 
 def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, ...]:

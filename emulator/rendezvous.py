@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Member", "environment", "taken", "tf_config"]
+__all__ = ["Member", "environment", "reserved", "tf_config"]
 
 PREFIX = "EMULATOR_"
 """Prefix of the variables that identify a task and its run."""
@@ -44,7 +44,7 @@ class Member:
         return f"{self.host}:{self.port}"
 
 
-def taken(name: str, framework: str) -> str:
+def reserved(name: str, framework: str) -> str:
     """Return what to write instead of a variable that is reserved; empty if it is not."""
     if name.startswith(PREFIX):
         return INSTEAD.get(name, f"give it another name, which does not begin with {PREFIX}")

@@ -99,7 +99,7 @@ def result_of(call: Callable[[], T], check: Callable[[], None] = _nothing) -> T:
         return call()
     results: list[T] = []
     errors: list[BaseException] = []
-    over = Event()
+    done = Event()
 
     def perform() -> None:
         try:
@@ -107,10 +107,10 @@ def result_of(call: Callable[[], T], check: Callable[[], None] = _nothing) -> T:
         except BaseException as error:
             errors.append(error)
         finally:
-            over.set()
+            done.set()
 
     start(perform)
-    for_event(over, check)
+    for_event(done, check)
     if errors:
         raise errors[0]
     return results[0]
@@ -157,9 +157,9 @@ def each(
     try:
         yield from reader.items(check)
     finally:
-        if not reader.over:
+        if not reader.finished:
             cancel()
-            reader.leave(leaves_within)
+            reader.stop(leaves_within)
 
 
 def _handles_signals() -> bool:
@@ -178,14 +178,14 @@ class _Direct(Generic[T]):
 
     def __init__(self, source: Iterable[T]) -> None:
         self._source = source
-        self.over = False
+        self.finished = False
 
     def items(self, check: Callable[[], None]) -> Iterator[T]:
         """Yield the source's items."""
         yield from self._source
-        self.over = True
+        self.finished = True
 
-    def leave(self, within: float) -> None:
+    def stop(self, within: float) -> None:
         """Do nothing: there is no thread to wait for."""
 
 
@@ -195,13 +195,13 @@ class _Reader(Generic[T]):
     def __init__(self, source: Iterable[T]) -> None:
         self._source = source
         self._items: queue.Queue[T | _End] = queue.Queue(AHEAD)
-        self._left = False
+        self._stopped = False
         self._ended = threading.Event()
-        self.over = False
+        self.finished = False
         """Whether the source has ended and all items were yielded."""
 
     def items(self, check: Callable[[], None]) -> Iterator[T]:
-        """Yield what the source yields; raise what it raises."""
+        """Yield the source's items; raise its exception."""
         threading.Thread(target=self._read, name="reads", daemon=True).start()
         while True:
             check()
@@ -212,13 +212,13 @@ class _Reader(Generic[T]):
             if isinstance(item, _End):
                 break
             yield item
-        self.over = True
+        self.finished = True
         if item.error is not None:
             raise item.error
 
-    def leave(self, within: float) -> None:
-        """Give the source some seconds to end; what it still yields is dropped."""
-        self._left = True
+    def stop(self, within: float) -> None:
+        """Drop further items, and wait at most `within` seconds until the source ends."""
+        self._stopped = True
         self._ended.wait(within)
 
     def _read(self) -> None:
@@ -233,7 +233,7 @@ class _Reader(Generic[T]):
             self._ended.set()
 
     def _put(self, item: T | _End) -> None:
-        while not self._left:
+        while not self._stopped:
             with contextlib.suppress(queue.Full):
                 self._items.put(item, timeout=SLICE)
                 return

@@ -24,7 +24,7 @@ from emulator.engines.process import ProcessEngine
 from emulator.errors import InUse, UsageError
 from emulator.plan import make_plan
 from emulator.record.folder import Record
-from emulator.record.lock import LOCK, held, is_being_removed, is_live
+from emulator.record.lock import LOCK, is_being_removed, is_live, locked
 from emulator.record.remains import LOG, SOCKET
 from emulator.run import attach
 from emulator.scenario.model import Program, Role, Scenario
@@ -46,8 +46,8 @@ sys.stdin.readline()
 REMOVES = """
 import sys
 from pathlib import Path
-from emulator.record.lock import held
-with held(Path(sys.argv[1]), make=True):
+from emulator.record.lock import locked
+with locked(Path(sys.argv[1]), make=True):
     print("taken", flush=True)
     sys.stdin.readline()
 """
@@ -127,9 +127,9 @@ def then(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], No
                 assert not is_live(folder)  # so it was decided
                 done.append(True)
                 do()
-            return held(folder, make=make)
+            return locked(folder, make=make)
 
-        monkeypatch.setattr(leftovers, "held", taking)
+        monkeypatch.setattr(leftovers, "locked", taking)
 
     return when_decided
 
@@ -471,10 +471,10 @@ def test_one_who_comes_later_to_a_folder_that_is_being_started_is_refused(
 def test_what_the_log_says_to_clean_is_not_said_to_people(tmp_path: Path) -> None:
     with background._log_in(tmp_path / RUN) as log:
         log.write(b"emulate: no\n")
-    assert background.said(tmp_path / RUN) == "emulate: no\n"
+    assert background.output(tmp_path / RUN) == "emulate: no\n"
 
 
 def test_a_lock_is_in_the_folder_of_a_run_that_is_removed(tmp_path: Path) -> None:
     (tmp_path / LOCK).touch()
-    with held(tmp_path, make=False):
+    with locked(tmp_path, make=False):
         assert is_live(tmp_path)

@@ -111,7 +111,7 @@ def up(
         )
         raise typer.Exit(code)
     from emulator.api.loopback import Loopback
-    from emulator.background import telling
+    from emulator.background import reporting_to_parent
     from emulator.baseline import reference_beside
     from emulator.plan import new_run_id
     from emulator.report.live import view
@@ -126,7 +126,7 @@ def up(
         arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
     with placed(text, str(found), overrides(sets, seed)), view(plain=plain) as shown:
-        listener = telling(shown.listener())
+        listener = reporting_to_parent(shown.listener())
         with contextlib.closing(choose(engine, listener.say)) as chosen:
             variant = " ".join(overrides(sets, seed))
             result = run_up(
@@ -149,7 +149,7 @@ def up(
 
 def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
     """Start a supervisor in the background; say what came of it. Returns the exit code."""
-    from emulator.background import said, start
+    from emulator.background import output, start
 
     if (folder / "plan.json").exists():
         raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
@@ -163,7 +163,7 @@ def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
         if json:
             print_json({"run_id": folder.name, "folder": str(folder.resolve())})
         return 0
-    print(said(folder), end="", file=sys.stderr)  # noqa: T201  in its own words
+    print(output(folder), end="", file=sys.stderr)  # noqa: T201  in its own words
     _forget(folder)
     return code
 

@@ -19,7 +19,7 @@ from emulator import signals
 from emulator.errors import InUse
 from emulator.waiting import for_lock
 
-__all__ = ["LOCK", "acquire", "held", "in_use", "is_live", "lock_of", "wait_until_over"]
+__all__ = ["LOCK", "acquire", "in_use", "is_live", "lock_of", "locked", "wait_until_over"]
 
 LOCK = "supervisor.lock"
 LOOKS_END_WITHIN = 10.0
@@ -53,7 +53,7 @@ def acquire(lock: FileLock) -> None:
 
 
 @contextlib.contextmanager
-def held(folder: Path, *, make: bool) -> Iterator[None]:
+def locked(folder: Path, *, make: bool) -> Iterator[None]:
     """Hold a run's lock while its leftovers are removed, so that no process takes the run over.
 
     `make` creates a missing lock file, for a folder that is known to be a run's; without it nothing

@@ -19,7 +19,7 @@ from emulator.limits import DEPTH, SCENARIO_BYTES, VALUES
 from emulator.units import format_size
 from emulator.wording import shown
 
-__all__ = ["Document", "KeyPath", "Mistake", "NotYaml", "Unmeant", "read", "value"]
+__all__ = ["Document", "InvalidValue", "KeyPath", "Mistake", "ParseError", "read", "value"]
 
 KeyPath = tuple[str | int, ...]
 
@@ -54,7 +54,7 @@ class Document:
     mistakes: list[Mistake] = field(default_factory=list)
 
 
-class NotYaml(Exception):
+class ParseError(Exception):
     """A text can't be parsed: the reason, and the line (0: unknown)."""
 
     def __init__(self, line: int, why: str) -> None:
@@ -62,38 +62,38 @@ class NotYaml(Exception):
         self.line = line
 
 
-class Unmeant(NotYaml):
+class InvalidValue(ParseError):
     """A text can be parsed, but contains a Mistake."""
 
 
 def read(text: str) -> Document:
-    """Parse a text. Raises NotYaml."""
+    """Parse a text. Raises ParseError."""
     if len(text) > SCENARIO_BYTES:
-        raise NotYaml(0, f"it has more than {format_size(SCENARIO_BYTES)}")
+        raise ParseError(0, f"it has more than {format_size(SCENARIO_BYTES)}")
     try:
         loader = _Loader(text)
     except ReaderError as error:
         what = f"the character #x{int(error.character):04x} is not allowed"
-        raise NotYaml(text.count("\n", 0, error.position) + 1, what) from None
+        raise ParseError(text.count("\n", 0, error.position) + 1, what) from None
     try:
         root = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise NotYaml(mark.line + 1 if mark else 0, str(error.problem)) from None
+        raise ParseError(mark.line + 1 if mark else 0, str(error.problem)) from None
     except ValueError as error:  # an escape beyond Unicode, a version of thousands of digits
-        raise NotYaml(loader.line + 1, str(error)) from None
+        raise ParseError(loader.line + 1, str(error)) from None
     document = Document()
     if root is not None:
-        document.data = _Builder(loader, document).built(root, ())
+        document.data = _Builder(loader, document).build(root, ())
     return document
 
 
 def value(text: str) -> Any:  # noqa: ANN401  YAML
-    """Return the value of a text. Raises NotYaml; Unmeant if it contains a mistake."""
+    """Return the value of a text. Raises ParseError; InvalidValue if it contains a mistake."""
     document = read(text)
     for mistake in document.mistakes:
         where = f"{'.'.join(map(str, mistake.path))}: " if mistake.path else ""
-        raise Unmeant(mistake.line, shown(where + mistake.message))
+        raise InvalidValue(mistake.line, shown(where + mistake.message))
     return document.data
 
 
@@ -111,13 +111,13 @@ class _Loader(yaml.SafeLoader):
         tag = getattr(event, "tag", None)
         if tag not in (None, "!", f"{_TAG}str"):
             shown = tag.replace(_TAG, "!!")
-            raise NotYaml(line, f"the tag {shown!r} is not allowed in a scenario; leave it out")
+            raise ParseError(line, f"the tag {shown!r} is not allowed in a scenario; leave it out")
         self._count += 1
         self._depth += 1
         if self._count > VALUES:
-            raise NotYaml(line, _TOO_MANY)
+            raise ParseError(line, _TOO_MANY)
         if self._depth > DEPTH:
-            raise NotYaml(line, f"nested too deeply: {DEPTH} lists and mappings are the most")
+            raise ParseError(line, f"nested too deeply: {DEPTH} lists and mappings are the most")
         try:
             node: yaml.Node | None = super().compose_node(parent, index)
         finally:
@@ -137,11 +137,11 @@ class _Builder:
         self._loader = loader
         self._document = document
         self._count = 0
-        self._around: list[yaml.Node] = []
+        self._parents: list[yaml.Node] = []
         """The parents of the current node."""
 
-    def built(self, node: yaml.Node, path: KeyPath) -> Any:  # noqa: ANN401  YAML
-        """Return the data of a node. Raises NotYaml."""
+    def build(self, node: yaml.Node, path: KeyPath) -> Any:  # noqa: ANN401  YAML
+        """Return the data of a node. Raises ParseError."""
         self._enter(node)
         try:
             match node:
@@ -151,31 +151,31 @@ class _Builder:
                     return self._sequence(node, path)
             return self._scalar(node, path)
         finally:
-            self._around.pop()
+            self._parents.pop()
 
     def _enter(self, node: yaml.Node) -> None:
         self._count += 1
         line = node.start_mark.line + 1
         if self._count > VALUES:
-            raise NotYaml(line, _TOO_MANY)
-        if any(node is one for one in self._around):
-            raise NotYaml(line, "a list or mapping that contains itself")
-        if len(self._around) >= DEPTH:
-            raise NotYaml(line, f"nested too deeply: {DEPTH} lists and mappings are the most")
-        self._around.append(node)
+            raise ParseError(line, _TOO_MANY)
+        if any(node is one for one in self._parents):
+            raise ParseError(line, "a list or mapping that contains itself")
+        if len(self._parents) >= DEPTH:
+            raise ParseError(line, f"nested too deeply: {DEPTH} lists and mappings are the most")
+        self._parents.append(node)
 
     def _sequence(self, node: yaml.SequenceNode, path: KeyPath) -> list[Any]:
         made = []
         for index, inner in enumerate(node.value):
             self._document.lines[*path, index] = inner.start_mark.line + 1
-            made.append(self.built(inner, (*path, index)))
+            made.append(self.build(inner, (*path, index)))
         return made
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for name, key, inner in self._pairs(node, path):
             self._document.lines[*path, name] = key.start_mark.line + 1
-            made[name] = self.built(inner, (*path, name))
+            made[name] = self.build(inner, (*path, name))
         return made
 
     def _pairs(self, node: yaml.MappingNode, path: KeyPath) -> Iterator[_Pair]:
@@ -186,7 +186,7 @@ class _Builder:
                 yield from self._merged(inner, path)
             elif not isinstance(key, yaml.ScalarNode) or key.tag != f"{_TAG}str":
                 shown = (*path, key.value or "null") if isinstance(key, yaml.ScalarNode) else path
-                self._note(shown, key, _no_key(key), "write it in quotes")
+                self._note(shown, key, _key_error(key), "write it in quotes")
             else:
                 self._count += 1
                 name = self._text(key, (*path, key.value))
@@ -210,7 +210,7 @@ class _Builder:
                     yield from self._merged(inner, path)
             case _:
                 self._note(path, node, "`<<` takes a mapping, such as `<<: *base`")
-        self._around.pop()
+        self._parents.pop()
 
     def _scalar(self, node: yaml.Node, path: KeyPath) -> Any:  # noqa: ANN401  YAML
         kind = node.tag.removeprefix(_TAG)
@@ -221,7 +221,7 @@ class _Builder:
             try:
                 made = getattr(self._loader, f"construct_yaml_{kind}")(node)
             except (ValueError, OverflowError) as error:  # 30 February
-                raise NotYaml(node.start_mark.line + 1, str(error)) from None
+                raise ParseError(node.start_mark.line + 1, str(error)) from None
             if kind == "int" and not -_LARGEST - 1 <= made <= _LARGEST:
                 hint = f'if it is text, write "{node.value}" in quotes'
                 self._note(path, node, "a whole number of more than 64 bits", hint, replaced=True)
@@ -255,7 +255,7 @@ class _Builder:
         self._document.mistakes.append(mistake)
 
 
-def _no_key(key: yaml.Node) -> str:
+def _key_error(key: yaml.Node) -> str:
     """Return why a node can't be a key (pure)."""
     match key:
         case yaml.MappingNode():

@@ -18,7 +18,7 @@ from emulator.scenario.targets import is_glob, link_count, matches, strike_count
 from emulator.scenario.wording import closest
 from emulator.units import format_size
 
-__all__ = ["CrossError", "cross_errors"]
+__all__ = ["CrossError", "cross_section_errors"]
 
 _ROLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?")
 
@@ -39,7 +39,9 @@ class CrossError:
         return self.key or self.path
 
 
-def cross_errors(scenario: Scenario, broken: frozenset[str] = frozenset()) -> Iterator[CrossError]:
+def cross_section_errors(
+    scenario: Scenario, broken: frozenset[str] = frozenset()
+) -> Iterator[CrossError]:
     """Yield the errors; none that depends on a section in `broken`."""
     count = sum(spec.replicas for spec in scenario.cluster.values())
     if not broken & {"cluster", "framework"}:
@@ -114,7 +116,7 @@ def _of_variables(scenario: Scenario) -> Iterator[CrossError]:
     given += [(("cluster", role, "env"), spec.env) for role, spec in scenario.cluster.items()]
     for path, variables in given:
         for name in variables:
-            if hint := rendezvous.taken(name, scenario.framework):
+            if hint := rendezvous.reserved(name, scenario.framework):
                 yield CrossError((*path, name), "is set by the emulator itself", hint)
 
 

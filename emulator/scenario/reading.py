@@ -21,9 +21,9 @@ from pydantic_core import ErrorDetails
 from emulator.errors import Misfit, Problem, ScenarioError, UsageError
 from emulator.inputs import text_of
 from emulator.limits import DEPTH, SCENARIO_BYTES, VARIED_VALUES
-from emulator.scenario.document import KeyPath, NotYaml, Unmeant, read
+from emulator.scenario.document import InvalidValue, KeyPath, ParseError, read
 from emulator.scenario.document import value as value_of
-from emulator.scenario.fitting import cross_errors
+from emulator.scenario.fitting import cross_section_errors
 from emulator.scenario.model import Scenario
 from emulator.scenario.variants import assignments, parametrized, unsettled, written
 from emulator.scenario.wording import document_path, explain
@@ -34,7 +34,7 @@ __all__ = ["load", "parse", "placed", "scenario_text"]
 PROBLEMS = 100
 """Reported problems of one scenario, at most."""
 Known = dict[object, object]
-"""What lies on the disk, as it was found: see `paths.once`."""
+"""Results of checks of files: see `paths.once`."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -147,7 +147,7 @@ def _reading_order(problem: Problem) -> tuple[str, int, str]:
 def _read_yaml(text: str, file: str) -> tuple[_Source, list[Problem]]:
     try:
         document = read(text)
-    except NotYaml as error:
+    except ParseError as error:
         place = f"{file}:{error.line}" if error.line else file
         raise ScenarioError([Problem(place, "", f"not valid YAML: {error}")]) from None
     if not isinstance(document.data, dict):
@@ -174,9 +174,9 @@ def _override(source: _Source, assignment: str) -> None:
         )
     try:
         value = value_of(text)
-    except Unmeant as error:
+    except InvalidValue as error:
         raise UsageError(f"--set {shown(assignment)}: {error}.") from None
-    except NotYaml as error:
+    except ParseError as error:
         raise UsageError(f"The value of --set {shown(assignment)} is not YAML: {error}.") from None
     try:
         _assign(source, dotted, value, f"--set {assignment}")
@@ -325,7 +325,7 @@ def _set_all(
         key, _, value = text.partition("=")
         try:
             _assign(source, key, value_of(value), places[text])
-        except (_NotThere, NotYaml) as error:
+        except (_NotThere, ParseError) as error:
             yield Problem(places[text], key, str(error))
 
 
@@ -350,7 +350,7 @@ def _cross_problems(
     scenario: Scenario, source: _Source, broken: frozenset[str]
 ) -> Iterator[Problem]:
     """Yield the errors across sections, without those that depend on a broken one."""
-    for error in islice(cross_errors(scenario, broken), PROBLEMS + 1):
+    for error in islice(cross_section_errors(scenario, broken), PROBLEMS + 1):
         yield Problem(source.place(error.path), _dotted(error.named), error.message, error.hint)
 
 

@@ -1,7 +1,7 @@
-"""One of many that contend for a machine: takes parts of it again and again, and keeps a log.
+"""One of many processes that compete for a machine: acquires leases repeatedly, and keeps a log.
 
-`+` is written once something is held, and `-` or `x` (who holds it has died, and what he left has
-been removed) before anybody else can have it. So whoever reads the log sees what was held at most.
+It writes `+` after a lease is granted, and `-` (released) or `x` (recovered from a dead owner)
+before the resources are free. So the log shows the most that was granted at any time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main(folder: str, log: str, name: str, rounds: str, kills: str, dies: str = 
     broker = Broker(Path(folder))
     capacity = Capacity(4, 1000, ("a", "b", "c"))
     chance = random.Random(name)
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)  # each line at the end, in one piece
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)  # atomic appends
 
     def note(what: str, name: str, **data: object) -> None:
         os.write(descriptor, json.dumps([what, name, data]).encode() + b"\n")
@@ -35,7 +35,7 @@ def main(folder: str, log: str, name: str, rounds: str, kills: str, dies: str = 
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.readline()
-    if dies:  # of an alarm that nobody handles, wherever it is by then
+    if dies:  # killed by an unhandled alarm at any point
         signal.setitimer(signal.ITIMER_REAL, chance.uniform(0, float(dies)))
     for number in range(int(rounds)):
         need = Need(

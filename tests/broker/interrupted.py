@@ -1,4 +1,4 @@
-"""Takes a part of the machine again and again, and is interrupted at any point."""
+"""Acquires leases repeatedly, and is interrupted at any point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emulator.broker import Broker, Capacity, Claim, Need
 
 
 class RanOut(Exception):
-    """What the handler of a signal raises."""
+    """Raised by the signal handler."""
 
 
 def on_alarm(number: int, frame: FrameType | None) -> None:
@@ -20,7 +20,7 @@ def on_alarm(number: int, frame: FrameType | None) -> None:
 
 
 def recover(claim: Claim) -> None:
-    """Nothing was left."""
+    """Do nothing: no runs are left."""
 
 
 def main(folder: str, rounds: str, cpus: str) -> None:
@@ -31,7 +31,7 @@ def main(folder: str, rounds: str, cpus: str) -> None:
     for _ in range(int(rounds)):
         try:
             try:
-                # Again later: Python may lose an exception, where it comes while it frees objects.
+                # With an interval: Python may lose an exception raised while it frees objects.
                 signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00001, 0.003), 0.5)
                 with broker.acquire("me", Need(float(cpus)), Capacity(4, 0), recover=recover):
                     taken += 1

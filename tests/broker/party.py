@@ -1,6 +1,6 @@
-"""One who wants a part of the machine, as a process of its own; told on stdin what to do.
+"""A process that acquires leases, controlled through stdin.
 
-It says on stdout what happens to it: `waiting NAMES`, `recovering NAME RUNS`, `granted GPUS`.
+It reports on stdout: `waiting NAMES`, `recovering NAME RUNS`, `granted GPUS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from emulator.errors import EmulatorError
 
 
 class RanOut(Exception):
-    """What the handler of a signal raises."""
+    """Raised by the signal handler."""
 
 
 def on_alarm(number: int, frame: FrameType | None) -> None:
@@ -80,7 +80,7 @@ def main(folder: str, name: str, cpus: str, gpus: str, *devices: str) -> None:
                 child = os.fork()
                 if not child:
                     for lease in leases:
-                        lease.release()  # nothing of the parent's
+                        lease.release()  # must not release the parent's
                     say("forked", os.getpid())
                     signal.pause()
 

@@ -1,4 +1,4 @@
-"""What is granted, and in which order; and what a scenario needs."""
+"""Which claims are granted, in which order; and the needs of scenarios."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_what_fits_is_granted() -> None:
     assert granted(claim(1, gpus=2), claim(2, gpus=1)) == [1]
 
 
-def test_nobody_overtakes_one_that_waits() -> None:
+def test_no_claim_overtakes_a_waiting_one() -> None:
     assert granted(claim(1, cpus=3), claim(2, cpus=2), claim(3, cpus=1)) == [1]
 
 
@@ -41,14 +41,14 @@ def test_the_order_is_that_of_arrival_and_not_that_of_the_list() -> None:
     assert granted(claim(2, cpus=4), claim(1, cpus=4)) == [1]
 
 
-def test_who_wants_more_than_there_is_gets_all_of_it_alone() -> None:
+def test_a_claim_of_more_than_the_capacity_gets_all_of_it_alone() -> None:
     large = claim(1, cpus=100, memory=1000, gpus=8)
     assert [c.gpus for c in grant([large])] == [("a", "b")]
     assert granted(large, claim(2, cpus=1)) == [1]
     assert granted(claim(1, cpus=1, granted=True), replace(large, number=2)) == [1]
 
 
-def test_who_needs_nothing_goes_beside_anybody() -> None:
+def test_a_claim_of_nothing_is_granted_at_once() -> None:
     assert granted(claim(1, cpus=4), claim(2)) == [1, 2]
     assert granted(claim(1, cpus=4), claim(2, cpus=1), claim(3), claim(4, cpus=1)) == [1, 3]
 
@@ -59,9 +59,9 @@ def test_three_thirds_are_a_whole() -> None:
     assert granted(*thirds) == [0, 1, 2]
 
 
-def test_devices_that_are_held_are_not_handed_out() -> None:
-    held = replace(claim(1, gpus=1, granted=True), gpus=("a",))
-    assert [c.gpus for c in grant([held, claim(2, gpus=1)])] == [("a",), ("b",)]
+def test_granted_devices_are_not_granted_again() -> None:
+    first = replace(claim(1, gpus=1, granted=True), gpus=("a",))
+    assert [c.gpus for c in grant([first, claim(2, gpus=1)])] == [("a",), ("b",)]
 
 
 def test_engines_with_different_capacities_share_a_machine() -> None:
@@ -86,7 +86,7 @@ capacities = st.builds(
 
 @st.composite
 def deeds(draw: st.DrawFn) -> list[tuple[str, Any]]:
-    """Comings and goings: (`come`, need), or (`go`, which of those that hold something)."""
+    """Arrivals (`come`, need) and releases (`go`, which of the granted claims)."""
     come = st.tuples(st.just("come"), needs)
     go = st.tuples(st.just("go"), st.integers(0, 100))
     return draw(st.lists(st.one_of(come, go), max_size=30))
@@ -129,7 +129,7 @@ def test_never_over_capacity_no_device_twice_first_come_first_served_no_deadlock
 
 
 @given(claims=st.lists(st.tuples(needs, capacities, st.booleans()), max_size=8))
-def test_where_nothing_is_held_the_first_is_granted_whatever_others_believe_there_is(
+def test_without_grants_the_first_is_granted_whatever_capacity_others_see(
     claims: list[tuple[Need, Capacity, bool]],
 ) -> None:
     waiting = [Claim(n, "", 1, need, most) for n, (need, most, _) in enumerate(claims)]
@@ -145,11 +145,11 @@ def test_a_scenario_needs_what_its_tasks_are_limited_to() -> None:
     assert need_of(made) == Need(cpus=2.5, memory=3 * 2**30, gpus=0)
 
 
-def test_a_scenario_that_says_nothing_needs_nothing() -> None:
+def test_a_scenario_without_limits_needs_nothing() -> None:
     assert need_of(scenario("cluster: {worker: 2}")) == Need()
 
 
-def test_tasks_that_share_gpus_need_what_the_one_does_that_wants_most() -> None:
+def test_tasks_that_share_gpus_need_as_many_as_the_largest_of_them() -> None:
     made = scenario(
         "cluster:\n"
         "  chief: {gpus: 1}\n"

@@ -1,4 +1,4 @@
-"""Leases among real processes: who waits, who is next, and what a killed one leaves."""
+"""Leases among real processes: waiting, order, and recovery after kills."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import pytest
 from emulator.broker import Broker, Capacity, Claim, Need, Run
 from emulator.errors import RecordError, UsageError
 
-pytestmark = pytest.mark.timeout(300)  # what waits for ever is what these look for
+pytestmark = pytest.mark.timeout(300)  # these tests detect waits without end
 
 ALL = Capacity(cpus=4, memory=100, gpus=("a", "b"))
 HERE = Path(__file__).parent
 
 
 class Party:
-    """A process that acquires, and then does what it is told; see `party.py`."""
+    """A process that acquires leases on command; see `party.py`."""
 
     def __init__(self, script: str, *arguments: object) -> None:
         self.process = subprocess.Popen(
@@ -41,12 +41,12 @@ class Party:
         return self.process.stdout.readline().strip()
 
     def tell(self, line: str) -> str:
-        """Tell it to do something, and return what it says to that."""
+        """Send a command, and return the answer."""
         self.let(line)
         return self.says()
 
     def let(self, line: str = "") -> None:
-        """Tell it to do something, or to go on."""
+        """Send a command, or let it continue."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
@@ -59,7 +59,7 @@ class Party:
         self.process.wait()
 
     def end(self) -> int:
-        """Let it end by itself."""
+        """Close its stdin, so that it ends."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         return self.process.wait()
@@ -96,7 +96,7 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture
 def party(start: Start, folder: Path) -> Start:
-    """Start one who wants a part: `party("name", cpus=2, gpus=1)`."""
+    """Start a process that acquires: `party("name", cpus=2, gpus=1)`."""
 
     def one(name: str, cpus: float = 0, gpus: int = 0, *more: str) -> Party:
         return start("party.py", folder, name, cpus, gpus, *ALL.gpus, *more)
@@ -109,12 +109,12 @@ def unexpected(claim: Claim) -> None:
 
 
 def claims(folder: Path) -> list[str]:
-    """What lies in the folder beside the mutex."""
+    """The files in the folder except the mutex."""
     return sorted(path.name for path in folder.iterdir() if path.name != "mutex")
 
 
 def take_all(folder: Path) -> Broker:
-    """Take all there is and give it back: it hangs where anything is held."""
+    """Acquire everything and release it; hangs if anything is still granted."""
     broker = Broker(folder)
     with broker.acquire("all", Need(4, 100, 2), ALL, recover=unexpected) as lease:
         assert lease.gpus == ALL.gpus
@@ -133,7 +133,7 @@ def test_what_is_free_is_granted_at_once_and_given_back(folder: Path) -> None:
     take_all(folder)
 
 
-def test_who_finds_no_room_waits_until_it_is_given_back(party: Start, folder: Path) -> None:
+def test_without_room_it_waits_for_a_release(party: Start, folder: Path) -> None:
     first = party("first", 3)
     assert first.says() == "granted"
     second = party("second", 2)
@@ -180,7 +180,7 @@ def test_several_are_let_in_at_once(party: Start) -> None:
     assert [other.says() for other in others] == ["granted", "granted"]
 
 
-def test_who_wants_more_than_there_is_runs_alone(party: Start) -> None:
+def test_a_claim_of_more_than_the_capacity_runs_alone(party: Start) -> None:
     large = party("large", 64, 8)
     assert large.says() == "granted a b"
     small = party("small", 0.1)
@@ -189,7 +189,9 @@ def test_who_wants_more_than_there_is_runs_alone(party: Start) -> None:
     assert small.says() == "granted"
 
 
-def test_a_killed_holder_is_recovered_once_and_the_others_go_on(party: Start, folder: Path) -> None:
+def test_a_killed_holder_is_recovered_once_and_the_others_continue(
+    party: Start, folder: Path
+) -> None:
     holder = party("holder", 4, 1)
     assert holder.says() == "granted a"
     assert holder.tell("run run-1") == "noted"
@@ -210,7 +212,7 @@ def test_a_killed_holder_is_recovered_once_and_the_others_go_on(party: Start, fo
     take_all(folder)
 
 
-def test_a_holder_that_died_before_is_recovered_by_the_next_who_comes(
+def test_a_holder_that_died_before_is_recovered_by_the_next_process(
     party: Start, folder: Path
 ) -> None:
     holder = party("holder", 1)
@@ -281,7 +283,7 @@ def test_a_killed_waiter_is_forgotten(party: Start, folder: Path) -> None:
     small = party("small", 2)
     assert small.says() == "waiting holder large"
     large.kill()
-    assert small.says() == "granted"  # with nothing recovered, while `holder` goes on
+    assert small.says() == "granted"  # nothing recovered, `holder` continues
     assert holder.tell("release") == "released"
     small.tell("release")
     take_all(folder)
@@ -335,7 +337,7 @@ def test_a_second_lease_of_a_process_is_granted_at_once(party: Start, folder: Pa
     assert holder.tell("release") == "released"
     assert waiter.says() == "granted"
     assert late.says() == "granted"
-    assert holder.tell("again 4 0") == "waiting waiter late"  # it holds nothing any more
+    assert holder.tell("again 4 0") == "waiting waiter late"  # it has no lease any more
 
 
 def test_what_is_abandoned_is_recovered_before_it_is_free(party: Start, folder: Path) -> None:
@@ -348,14 +350,14 @@ def test_what_is_abandoned_is_recovered_before_it_is_free(party: Start, folder: 
     assert holder.tell("abandon run-2") == "abandoned"
     assert waiter.says() == f"recovering holder {holder.process.pid} run-2"
     assert waiter.says() == "granted a b"
-    assert holder.tell("again 1 0") == "waiting waiter"  # it holds nothing any more
+    assert holder.tell("again 1 0") == "waiting waiter"  # it has no lease any more
     waiter.tell("release")
     assert holder.says() == "granted"
     holder.tell("release")
     take_all(folder)
 
 
-def test_who_abandons_something_may_find_it_as_well(party: Start, folder: Path) -> None:
+def test_the_process_that_abandons_a_run_may_recover_it(party: Start, folder: Path) -> None:
     holder = party("holder", 4)
     assert holder.says() == "granted"
     assert holder.tell("run run-1") == "noted"
@@ -366,7 +368,7 @@ def test_who_abandons_something_may_find_it_as_well(party: Start, folder: Path) 
     take_all(folder)
 
 
-def test_who_holds_nothing_but_a_lease_of_nothing_waits_as_others_do(party: Start) -> None:
+def test_a_process_with_only_a_lease_of_nothing_waits_as_others_do(party: Start) -> None:
     nothing = party("nothing", 0)
     assert nothing.says() == "granted"
     holder = party("holder", 4, 2)
@@ -376,7 +378,7 @@ def test_who_holds_nothing_but_a_lease_of_nothing_waits_as_others_do(party: Star
     assert nothing.says() == "granted a"
 
 
-def test_who_takes_nothing_goes_past_those_that_wait(party: Start) -> None:
+def test_a_claim_of_nothing_overtakes_waiting_ones(party: Start) -> None:
     holder = party("holder", 4)
     assert holder.says() == "granted"
     waiter = party("waiter", 1)
@@ -568,7 +570,7 @@ def test_claims_that_are_removed_by_hand_are_reported(folder: Path) -> None:
 
 def test_a_folder_that_can_not_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RecordError, match="Can't keep account"):
+    with pytest.raises(RecordError, match="Can't read or write the broker's leases"):
         Broker(tmp_path / "file" / "broker").acquire("me", Need(), ALL, recover=unexpected)
 
 
@@ -592,7 +594,7 @@ def test_importing_it_imports_nothing_heavy() -> None:
 
 
 def contend(members: list[Party]) -> list[int]:
-    """Have many processes contend; return how they ended."""
+    """Let many processes compete; return their exit codes."""
     for member in members:
         assert member.says() == "ready"
     for member in members:
@@ -601,7 +603,7 @@ def contend(members: list[Party]) -> list[int]:
 
 
 def read(log: Path, *, exact: bool = True) -> tuple[Counter[str], Counter[str]]:
-    """Check that never more was held than there is; return the events, and who got his turn."""
+    """Check that grants never exceed the capacity; return counts of events and of grants."""
     held: dict[str, dict[str, object]] = {}
     events: Counter[str] = Counter()
     turns: Counter[str] = Counter()
@@ -639,7 +641,7 @@ def test_many_are_killed_and_each_is_recovered_once(
     ends = contend([start("crowd.py", folder, log, n, 15, 0.15) for n in range(16)])
     assert set(ends) <= {0, -signal.SIGKILL}
     found: list[Claim] = []
-    Broker(folder).recover_dead(found.append)  # those that nobody came after
+    Broker(folder).recover_dead(found.append)  # those that no other process has recovered
     events, _ = read(log)
     assert events["x"] + len(found) == events["+"] - events["-"]
     assert events["x"] > 3
@@ -654,8 +656,8 @@ def test_many_die_at_any_point_and_the_others_get_their_turn(
     others = [start("crowd.py", folder, log, n, 40, 0) for n in range(10, 14)]
     ends = contend(mortal + others)
     assert ends == [-signal.SIGALRM] * 10 + [0] * 4
-    # Who dies after it wrote `-` is recovered although it has given back, and one whose finder died
-    # is recovered again.
+    # A process that dies after it wrote `-` is recovered although it has released, and a claim is
+    # recovered again if the process that recovered it died.
     _, turns = read(log, exact=False)
     assert [turns[str(n)] for n in range(10, 14)] == [40] * 4
     Broker(folder).recover_dead(lambda claim: None)
@@ -687,7 +689,7 @@ def test_an_interrupt_at_any_point_leaves_nothing_that_lives(
     assert interrupted > 10
     assert (taken == 0) == (held == "3")
     assert holder.tell("release") == "released"
-    # What it may have left is dead, although it lives: nobody waits for it.
+    # Claims that it may have left have no owner, although the process lives.
     with Broker(folder).acquire("all", Need(4), Capacity(4, 0), recover=lambda claim: None):
         pass
     assert claims(folder) == []

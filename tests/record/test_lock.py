@@ -18,7 +18,7 @@ from filelock import Timeout
 
 from emulator.errors import InUse
 from emulator.record import lock
-from emulator.record.lock import LOCK, acquire, held, is_live, lock_of, wait_until_over
+from emulator.record.lock import LOCK, acquire, is_live, lock_of, locked, wait_until_over
 
 LOOKS = """
 import sys
@@ -155,7 +155,7 @@ def test_a_lock_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_who_removes_is_seen_as_at_work_and_a_supervisor_is_refused(dead: Path) -> None:
-    with held(dead, make=False):
+    with locked(dead, make=False):
         assert is_live(dead)
         with pytest.raises(Timeout):
             acquire(lock_of(dead))
@@ -169,19 +169,19 @@ def test_who_removes_is_refused_while_a_supervisor_is_at_work(dead: Path) -> Non
     with (
         lock_of(dead),
         pytest.raises(InUse, match=rf"Another emulate process is using {dead}\."),
-        held(dead, make=True),
+        locked(dead, make=True),
     ):
         pytest.fail("it has no business here")
 
 
 def test_two_do_not_remove_at_once(dead: Path) -> None:
-    with held(dead, make=False), pytest.raises(InUse), held(dead, make=False):
+    with locked(dead, make=False), pytest.raises(InUse), locked(dead, make=False):
         pytest.fail("one of them is enough")
 
 
 def test_who_removes_lets_a_look_end(dead: Path) -> None:
     def remove() -> None:
-        with held(dead, make=False):
+        with locked(dead, make=False):
             assert is_live(dead)
 
     with ThreadPoolExecutor() as pool:
@@ -194,9 +194,9 @@ def test_who_removes_lets_a_look_end(dead: Path) -> None:
 
 def test_a_lock_is_made_only_where_that_was_said(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "gone"):
-        with held(folder, make=False):
+        with locked(folder, make=False):
             assert os.listdir(tmp_path) == []
-    with held(tmp_path, make=True):
+    with locked(tmp_path, make=True):
         assert is_live(tmp_path)
     assert os.listdir(tmp_path) == [LOCK]
 
@@ -204,10 +204,10 @@ def test_a_lock_is_made_only_where_that_was_said(tmp_path: Path) -> None:
 def test_what_is_no_lock_is_neither_followed_nor_changed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / LOCK).symlink_to("file")
-    with pytest.raises(InUse), held(tmp_path, make=True):
+    with pytest.raises(InUse), locked(tmp_path, make=True):
         pytest.fail("nobody can tell")
     (tmp_path / LOCK).unlink()
     (tmp_path / LOCK).write_text("mine")
-    with held(tmp_path, make=True):
+    with locked(tmp_path, make=True):
         pass
     assert (tmp_path / "file").read_text() == (tmp_path / LOCK).read_text() == "mine"

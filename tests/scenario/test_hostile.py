@@ -105,7 +105,7 @@ def test_every_variable_that_a_task_is_given_is_taken(framework: str) -> None:
     """One list: what is given and not on it could be overridden. Who runs how often is not ours."""
     members = [rendezvous.Member("worker", n, f"worker-{n}", 2222) for n in range(2)]
     given = rendezvous.environment(framework, members[0], members).keys()
-    assert {n for n in given if not rendezvous.taken(n, framework)} <= {"PET_NPROC_PER_NODE"}
+    assert {n for n in given if not rendezvous.reserved(n, framework)} <= {"PET_NPROC_PER_NODE"}
 
 
 # --- Values -------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from emulator.analysis.checks import Status, Verdict
 from emulator.analysis.gate import against
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record.folder import Entry, Record, uncollected
+from emulator.record.events import Entry
+from emulator.record.folder import Record, uncollected
 from emulator.supervisor.events import JobEnd, Outcome
 from emulator.supervisor.state import LAST_WORDS
 

@@ -20,7 +20,8 @@ from emulator.engines.base import Engine, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, check_run_id, make_plan, new_run_id
-from emulator.record.folder import Entry, Record, RunFolder
+from emulator.record.events import EmulatorFailed, Entry, Removed
+from emulator.record.folder import Record, RunFolder
 from emulator.record.remains import remove_remains
 from emulator.results import Listener, Result, exit_code, judge
 from emulator.room import disk
@@ -293,7 +294,7 @@ def _supervise(
         return end
     except EmulatorError as error:
         with contextlib.suppress(EmulatorError):  # the disk may be what failed
-            record.write("error", message=error.message)
+            record.write(EmulatorFailed(message=error.message))
             record.finish("summary.json", judge(Record(record.path))[2])
         raise
     finally:
@@ -329,7 +330,7 @@ def _tear_down(engine: Engine, run_id: str, record: RunFolder) -> bool:
             raise
         return False
     with contextlib.suppress(EmulatorError):
-        record.write("removed", count=removed)
+        record.write(Removed(count=removed))
     return True
 
 

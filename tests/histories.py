@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from emulator.plan import Plan, Site, make_plan
-from emulator.record.history import Entry, as_it_happened
+from emulator.record.events import Entry
+from emulator.record.history import as_it_happened
 from emulator.scenario.reading import parse
 
 BEGAN = 1000.0

@@ -14,7 +14,7 @@ from emulator.analysis import goodput
 from emulator.analysis.course import Course
 from emulator.analysis.throughput import Throughput, Work, follow, rates
 from emulator.plan import Plan
-from emulator.record.history import Entry
+from emulator.record.events import Entry
 from emulator.scenario.faults import PlannedFault, from_json
 
 __all__ = ["Analysis", "FaultResult", "TaskResult", "analyse", "faults_of"]

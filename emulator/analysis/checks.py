@@ -18,7 +18,7 @@ from emulator.analysis.invariants import INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
 from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 from emulator.scenario.model import Expectations, Share
 from emulator.units import format_duration, format_number
 

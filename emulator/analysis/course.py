@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from emulator.record.history import Entry
+from emulator.record.events import Entry
 
 __all__ = ["Course"]
 

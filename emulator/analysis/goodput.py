@@ -42,7 +42,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
 from typing import NamedTuple
 
-from emulator.record.history import Entry
+from emulator.record.events import Entry
 
 __all__ = ["CAUSES", "split"]
 

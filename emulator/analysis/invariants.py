@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from emulator.record.history import Entry
+from emulator.record.events import Entry
 
 __all__ = ["INVARIANTS", "Observed", "monotone_checkpoints", "single_chief", "steps_exactly_once"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from emulator.analysis import spans
 from emulator.analysis.analyse import faults_of
 from emulator.plan import Plan
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 
 __all__ = ["STATES", "Ending", "Span", "endings", "over_at", "phases", "states"]
 

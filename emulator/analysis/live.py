@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from emulator.analysis.pace import Pace
 from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
 from emulator.plan import Plan, Task
-from emulator.record.history import Entry, HappenedAt
+from emulator.record.events import Entry
+from emulator.record.history import HappenedAt
 from emulator.scenario.faults import PlannedFault, from_json
 from emulator.scenario.strikes import LASTING
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.record.history import Entry
+from emulator.record.events import Entry
 
 __all__ = ["Span", "lanes", "phases", "states", "steps"]
 

@@ -25,7 +25,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from emulator.plan import Plan
-from emulator.record.history import Entry
+from emulator.record.events import Entry
 
 __all__ = [
     "JOB",

@@ -24,7 +24,8 @@ from urllib.parse import quote
 from emulator.api.door import SOCKET
 from emulator.errors import EngineError, EngineLost, UsageError
 from emulator.metrics.samples import Sample, from_json
-from emulator.record.folder import Entry, Record, entry_of, wait_until_over
+from emulator.record.events import Entry, entry_of
+from emulator.record.folder import Record, wait_until_over
 from emulator.results import Result, finished
 from emulator.sockets import close_unconnected
 from emulator.waiting import each

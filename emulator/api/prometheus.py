@@ -26,7 +26,7 @@ from emulator.analysis.live import Live, LiveTask
 from emulator.metrics import sample_file
 from emulator.metrics.samples import GpuUsage, Usage, from_json
 from emulator.plan import Plan
-from emulator.record.history import entry_of
+from emulator.record.events import entry_of
 from emulator.record.tail import whole_lines
 
 __all__ = ["Page", "collect"]

@@ -19,7 +19,7 @@ from pathlib import Path
 from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import GpuUsage, Sample, device_numbers, series
 from emulator.plan import Plan
-from emulator.record.folder import Entry
+from emulator.record.events import Entry, Step
 
 __all__ = ["JOB", "Moment", "moments", "write_event_file"]
 
@@ -125,7 +125,9 @@ def _examples(history: Sequence[Entry]) -> list[Entry]:
     """Return the history with examples for steps: the rate of both is the same sum."""
     told = [(entry, _number(entry.data.get("examples"))) for entry in history]
     return [
-        entry if entry.event != "step" else replace(entry, data={"step": int(seen or 0)})
+        entry
+        if not isinstance(entry, Step)
+        else replace(entry, step=int(seen or 0), values={}, coalesced=None)
         for entry, seen in told
         if entry.event != "step" or (seen is not None and isfinite(seen))
     ]

@@ -14,7 +14,7 @@ from typing import Literal
 
 from emulator.analysis.analyse import FaultResult
 from emulator.metrics.samples import Rates, Sample, series
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 
 __all__ = ["Cell", "Column", "Table", "tables"]
 

@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from emulator.record.history import Entry
+from emulator.record.events import Entry
 
 __all__ = ["EACH", "FREE", "Coalescer"]
 

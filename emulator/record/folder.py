@@ -26,17 +26,16 @@ from emulator.metrics import sample_file
 from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.plan import Plan, is_run_id
 from emulator.record.coalesce import Coalescer
-from emulator.record.history import Entry, as_it_happened, entry_of
+from emulator.record.events import Entry, Step, entry_of, line_of
+from emulator.record.history import as_it_happened
 from emulator.record.lock import LOCK, acquire, in_use, is_live, lock_of, wait_until_over
 from emulator.record.tail import last_lines
 
 __all__ = [
     "LOCK",
-    "Entry",
     "Record",
     "RunFolder",
     "as_it_happened",
-    "entry_of",
     "is_live",
     "runs_in",
     "uncollected",
@@ -94,7 +93,7 @@ class RunFolder:
                 _cut(samples)
         last = history[-1] if history else None
         folder._n = last.n + 1 if last else 0
-        folder._coalescer = Coalescer(sum(entry.event == "step" for entry in history))
+        folder._coalescer = Coalescer(sum(isinstance(event, Step) for event in history))
         since = max(0.0, clock.wall() - last.wall) if last else 0.0
         folder._began = clock.now() - (last.t + since if last else 0.0)
         return folder
@@ -104,33 +103,27 @@ class RunFolder:
         """Seconds since the run began."""
         return self._clock.now() - self._began
 
-    def write(
-        self, event: str, task: str = "", *, wall: float | None = None, **data: object
-    ) -> Entry:
+    def write(self, event: Entry, *, wall: float | None = None) -> Entry:
         """Append to the history; the only place where events get their number and time.
 
-        Of many steps some are told of together, see `coalesce.py`. A step that waits for
-        others has the number of what will tell of it.
+        `wall` is the engine's stamp, where it gave one. Step events may be merged (`coalesce.py`);
+        a buffered step has the number of the event that it will be merged into.
         """
-        entry = Entry(
+        event = replace(
+            event,
             n=self._n,
             t=round(self._clock.now() - self._began, 6),
             wall=round(self._clock.wall() if wall is None else wall, 6),
-            event=event,
-            task=task,
-            data=data,
         )
-        for one in self._coalescer.take(entry):
-            entry = replace(entry, n=self._n)
+        for one in self._coalescer.take(event):
+            event = replace(event, n=self._n)
             self._append(replace(one, n=self._n))
-        return entry
+        return event
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, event: Entry) -> None:
         self._n += 1
-        fields = {"n": entry.n, "t": entry.t, "wall": entry.wall, "event": entry.event}
-        line = json.dumps({**fields, **({"task": entry.task} if entry.task else {}), **entry.data})
         with _saying(self.path):
-            self._history.write(line.encode() + b"\n")
+            self._history.write(line_of(event).encode() + b"\n")
 
     def log(self, task: str, text: str) -> None:
         """Append a line to the task's log, as it was printed."""
@@ -317,7 +310,7 @@ def _entries(lines: IO[bytes]) -> Iterator[Entry]:
             return  # torn by a crash or a full disk
         try:
             yield entry_of(json.loads(line))
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError):
             return  # a torn line and what was written after it, once there was room again
 
 

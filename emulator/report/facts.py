@@ -16,7 +16,8 @@ from emulator.analysis.lanes import Ending, Span, endings, over_at, phases, stat
 from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.report.text import printable
 from emulator.results import judge
 

@@ -23,7 +23,8 @@ from rich.segment import Segment
 from emulator.analysis.live import Live
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.report.panel import lines as panel_lines
 from emulator.report.terminal import LivePrinter
 from emulator.results import Listener

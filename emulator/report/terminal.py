@@ -18,7 +18,8 @@ from rich.table import Table
 from emulator.analysis.figures import FIGURES, in_summary
 from emulator.doctor import Finding
 from emulator.plan import Plan, Task
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.report import HTML
 from emulator.report.panel import in_words
 from emulator.report.text import printable, shown_line

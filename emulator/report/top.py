@@ -27,7 +27,8 @@ from emulator.analysis.live import LINES, Live
 from emulator.api.client import Cluster
 from emulator.errors import EmulatorError
 from emulator.metrics.samples import Sample
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.report.live import IDLE, PAINTS, now
 from emulator.report.panel import lines as panel_lines
 from emulator.report.text import shown_line

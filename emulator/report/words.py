@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.record.history import Entry
+from emulator.record.events import Entry
 from emulator.units import format_duration
 
 __all__ = ["describe"]

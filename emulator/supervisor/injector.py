@@ -13,9 +13,9 @@ import math
 import signal
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-from emulator.record.folder import Entry
+from emulator.record.events import Entry, FaultEvent, FaultStage
 from emulator.scenario.faults import LASTING, PlannedFault, belongs, fires, from_json, to_json
 from emulator.supervisor.hands import Hands
 from emulator.supervisor.strike import Strike
@@ -386,10 +386,15 @@ class Injector:
             strike.healing = True
             self._hands.impair(strike.fault, on=False)
 
-    def _write(self, strike: Strike, stage: str, **data: object) -> None:
+    def _write(self, strike: Strike, stage: FaultStage, **data: Any) -> None:  # noqa: ANN401
         fault = strike.fault
-        task = "" if fault.links else fault.target
-        about = {"id": fault.id, "kind": fault.kind, "stage": stage}
-        if fault.links:
-            about["target"] = fault.target
-        self._hands.note("fault", task, **about, **data)
+        self._hands.note(
+            FaultEvent(
+                task="" if fault.links else fault.target,
+                id=fault.id,
+                kind=fault.kind,
+                stage=stage,
+                target=fault.target if fault.links else None,
+                **data,
+            )
+        )

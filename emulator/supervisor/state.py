@@ -13,7 +13,7 @@ from typing import Literal
 
 from emulator.engines.base import Exited
 from emulator.plan import Plan, Task
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 from emulator.steps import StepReader
 from emulator.supervisor.events import JobEnd
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.analysis.goodput import CAUSES, split
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 from tests.histories import (
     Told,
     began_again,

@@ -13,7 +13,7 @@ from emulator.analysis.invariants import (
     single_chief,
     steps_exactly_once,
 )
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 from emulator.scenario.model import Expectations
 from tests.histories import Told, began_again, ended, happened, history, phase, step
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.analysis.lanes import Ending, Span, endings, phases, states
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 from tests.histories import (
     a_plan,
     began_again,

@@ -12,7 +12,7 @@ from emulator.analysis.analyse import analyse
 from emulator.analysis.live import LINES, Live
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from emulator.plan import make_plan
-from emulator.record.folder import Entry, entry_of
+from emulator.record.events import Entry, entry_of
 from emulator.scenario.faults import by_hand, to_json
 from emulator.scenario.reading import load
 from emulator.scenario.strikes import Strike, Trigger

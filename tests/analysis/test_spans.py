@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.analysis.spans import Span, lanes, phases, states, steps
-from emulator.record.history import Entry
+from emulator.record.events import Entry
 from tests.exports.runs import a_history
 from tests.histories import Told, ended, happened, history, phase, restart, step
 

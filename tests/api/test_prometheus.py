@@ -20,7 +20,7 @@ from emulator.analysis.live import Live
 from emulator.api.prometheus import GPU, STATES, USAGE, Page, collect
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage, to_json
 from emulator.plan import make_plan
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 from emulator.scenario.reading import load
 from emulator.supervisor import state
 from tests.analysis.test_live import PREEMPT, RECORDED, ROOT, TARGET, UP, live, steps

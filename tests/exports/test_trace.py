@@ -11,7 +11,7 @@ from emulator.exports import trace as module
 from emulator.exports.trace import HEAD, Event, as_json, trace
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample
 from emulator.plan import Plan
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 from tests.exports.runs import DURATION, TEXT, a_history, a_plan, some_samples
 from tests.exports.trace_format import problems, read
 from tests.histories import BEGAN, fault, happened, history, step

@@ -19,8 +19,9 @@ from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.record import coalesce
 from emulator.record.coalesce import Coalescer
+from emulator.record.events import Entry
 from emulator.record.folder import Record
-from emulator.record.history import Entry, as_it_happened
+from emulator.record.history import as_it_happened
 from emulator.run import Listener, up
 from emulator.scenario.reading import parse
 from tests.histories import (

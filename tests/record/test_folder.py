@@ -17,9 +17,9 @@ from filelock import FileLock
 from emulator.clock import ManualClock
 from emulator.errors import RecordError, UsageError
 from emulator.plan import Plan, Site, make_plan
+from emulator.record.events import Entry
 from emulator.record.folder import (
     LOCK,
-    Entry,
     Record,
     RunFolder,
     is_live,

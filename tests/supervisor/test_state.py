@@ -11,7 +11,7 @@ from emulator.clock import ManualClock
 from emulator.engines.base import Exited
 from emulator.engines.memory import MemoryEngine
 from emulator.plan import make_plan
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 from emulator.scenario.reading import parse
 from emulator.supervisor.events import JobEnd
 from emulator.supervisor.state import Resumed, resumed

@@ -19,7 +19,8 @@ from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.plan import Plan
 from emulator.record import coalesce
-from emulator.record.folder import Entry, Record, RunFolder
+from emulator.record.events import Entry
+from emulator.record.folder import Record, RunFolder
 from emulator.run import make_ready
 from emulator.scenario.model import Scenario
 from emulator.scenario.reading import parse

@@ -13,7 +13,7 @@ from emulator.analysis.checks import Status, Verdict
 from emulator.analysis.gate import against
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record.events import Entry
+from emulator.record.events import Entry, JobEnded
 from emulator.record.folder import Record, uncollected
 from emulator.supervisor.events import JobEnd, Outcome
 from emulator.supervisor.state import LAST_WORDS
@@ -135,7 +135,7 @@ def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
 
 def finished(record: Record) -> Result:
     """Return a run that is over, judged from its folder alone. Raises RecordError."""
-    job = next((e for e in reversed(record.history) if e.event == "job"), None)
+    job = next((e for e in reversed(record.history) if isinstance(e, JobEnded)), None)
     analysis, verdicts, summary = judge(record)
     task = job.task if job else ""
     words = tuple(line for line in record.last_words(task, LAST_WORDS) if line.strip())

@@ -20,7 +20,7 @@ from emulator.engines.base import Engine, require
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, check_run_id, make_plan, new_run_id
-from emulator.record.events import EmulatorFailed, Entry, Removed
+from emulator.record.events import AllRunning, Attached, EmulatorFailed, Entry, Removed
 from emulator.record.folder import Record, RunFolder
 from emulator.record.remains import remove_remains
 from emulator.results import Listener, Result, exit_code, judge
@@ -248,7 +248,7 @@ def _supervise(
     def on_entry(entry: Entry) -> None:
         listener.entry(entry)
         if door is not None:
-            if entry.event in ("all-running", "attached"):
+            if isinstance(entry, AllRunning | Attached):
                 door.open()
             door.grown()
 

@@ -154,8 +154,3 @@ def test_make_targets_in_documents_exist(path: Path) -> None:
     targets = re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text())
     for target in re.findall(r"`make ([a-z]+)`|(?m:^make ([a-z]+))", path.read_text()):
         assert (target[0] or target[1]) in targets
-
-
-def test_no_file_is_over_400_lines() -> None:
-    long = {p.name: n for p in MODULES if (n := len(p.read_text().splitlines())) > 400}
-    assert long == {}, "is it still one subject?"

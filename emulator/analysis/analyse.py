@@ -14,7 +14,21 @@ from emulator.analysis import goodput
 from emulator.analysis.course import Course
 from emulator.analysis.throughput import Throughput, Work, follow, rates
 from emulator.plan import Plan
-from emulator.record.events import Entry
+from emulator.record.events import (
+    AllRunning,
+    EmulatorFailed,
+    Entry,
+    FaultEvent,
+    JobEnded,
+    Phase,
+    Prepared,
+    Restart,
+    Stall,
+    Step,
+    TaskExit,
+    TaskRunning,
+    TaskStart,
+)
 from emulator.scenario.faults import PlannedFault, from_json
 
 __all__ = ["Analysis", "FaultResult", "TaskResult", "analyse", "faults_of"]
@@ -119,7 +133,7 @@ class Analysis:
 def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     """Return the numbers of a run from its plan and history."""
     outcome, reason = _outcome(history)
-    end = next((e.t for e in history if e.event == "job"), history[-1].t if history else 0.0)
+    end = next((e.t for e in history if isinstance(e, JobEnded)), history[-1].t if history else 0.0)
     course = Course(history)
     tasks = _tasks(plan, history)
     work = follow(plan, history)
@@ -132,21 +146,21 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     speed = rates(plan, work)
     time = goodput.split(history, end)
     steps = course.steps
-    accuracies = [e.data["accuracy"] for e in steps if _is_number(e.data.get("accuracy"))]
+    accuracies = [e.values["accuracy"] for e in steps if _is_number(e.values.get("accuracy"))]
     return Analysis(
         outcome=outcome,
         reason=reason,
         duration=end,
         tasks=tasks,
-        final_step=max((e.furthest for e in steps), default=None),
-        network=_first(history, "prepared"),
-        all_running=_first(history, "all-running"),
+        final_step=max((e.step for e in steps), default=None),
+        network=_first(history, Prepared),
+        all_running=_first(history, AllRunning),
         first_step=steps[0].t if steps else None,
         steps_per_second=speed.job.steps_per_second,
         examples_per_second=speed.job.examples_per_second,
         throughput=speed,
         accuracy=float(accuracies[-1]) if accuracies else None,
-        restarts=sum(e.event == "restart" for e in history),
+        restarts=sum(isinstance(e, Restart) for e in history),
         lost_steps=max(task.lost_steps for task in tasks.values()) if steps else None,
         recoveries=[seconds for seconds in recoveries if seconds is not None],
         unrecovered=sum(seconds is None for seconds in recoveries),
@@ -158,15 +172,15 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
 
 def _outcome(history: Sequence[Entry]) -> tuple[str, str]:
     for entry in reversed(history):
-        if entry.event == "error":
-            return "error", str(entry.data["message"])
-        if entry.event == "job":
-            return str(entry.data["outcome"]), str(entry.data["reason"])
+        if isinstance(entry, EmulatorFailed):
+            return "error", entry.message
+        if isinstance(entry, JobEnded):
+            return entry.outcome, entry.reason
     return "running", "the record ends before the job does"
 
 
-def _first(history: Sequence[Entry], event: str) -> float | None:
-    return next((e.t for e in history if e.event == event), None)
+def _first(history: Sequence[Entry], kind: type[Entry]) -> float | None:
+    return next((e.t for e in history if isinstance(e, kind)), None)
 
 
 def _is_number(said: object) -> bool:
@@ -179,7 +193,7 @@ def _tasks(plan: Plan, history: Sequence[Entry]) -> dict[str, TaskResult]:
     results = {task.name: TaskResult() for task in plan.tasks}
     reached: dict[str, int | None] = {}  # before the latest restart, until the first step after it
     for entry in history:
-        if entry.event == "restart" and entry.data["scope"] == "job":
+        if isinstance(entry, Restart) and entry.scope == "job":
             for each in results.values():
                 each.restarts += 1
         elif (result := results.get(entry.task)) is not None:
@@ -189,24 +203,23 @@ def _tasks(plan: Plan, history: Sequence[Entry]) -> dict[str, TaskResult]:
 
 def _follow(result: TaskResult, entry: Entry, reached: int | None) -> int | None:
     """Note what an event says of its task; return where it was before, until it steps again."""
-    match entry.event:
-        case "start":
+    match entry:
+        case TaskStart():
             result.state = "starting"
             return result.last_step
-        case "running":
+        case TaskRunning():
             result.state = "running"
-        case "restart":
+        case Restart():
             result.state = "backoff"
             result.restarts += 1
-        case "exit":
-            result.exit_code = int(entry.data["exit_code"])
-            result.oom_killed = result.oom_killed or bool(entry.data["oom_killed"])
+        case TaskExit():
+            result.exit_code = entry.exit_code
+            result.oom_killed = result.oom_killed or entry.oom_killed
             result.state = _end_state(entry)
-        case "phase" if reached is not None and entry.data.get("phase") == "restore":
-            if isinstance(restored := entry.data.get("step"), int):
-                result.lost_steps += max(0, reached - restored)
-                return None
-        case "step":
+        case Phase(phase="restore", step=int(restored)) if reached is not None:
+            result.lost_steps += max(0, reached - restored)
+            return None
+        case Step():
             if reached is not None:
                 # The first step that is told of again was itself done again.
                 result.lost_steps += max(0, reached - entry.first + 1)
@@ -217,24 +230,24 @@ def _follow(result: TaskResult, entry: Entry, reached: int | None) -> int | None
     return reached
 
 
-def _end_state(entry: Entry) -> str:
-    if entry.data.get("fault"):
+def _end_state(entry: TaskExit) -> str:
+    if entry.fault:
         return "down"
-    if entry.data["exit_code"] == 0:
+    if entry.exit_code == 0:
         return "succeeded"
-    return "stopped" if entry.data["told_to_stop"] else "failed"
+    return "stopped" if entry.told_to_stop else "failed"
 
 
 def _recoveries(course: Course) -> Iterator[float | None]:
     """Yield, for each restart after a failure, the seconds from its exit to the job's next step."""
-    exits: dict[str, Entry] = {}
+    exits: dict[str, TaskExit] = {}
     for number, entry in enumerate(course.history):
-        if entry.event == "exit":
+        if isinstance(entry, TaskExit):
             exits[entry.task] = entry
-        if entry.event != "restart":
+        if not isinstance(entry, Restart):
             continue
         failed = exits[entry.task]
-        if failed.data["exit_code"] == 0:
+        if failed.exit_code == 0:
             continue  # `always` starts again what ended well
         running = course.running(entry.task, number)
         back = course.step_after(running)
@@ -243,26 +256,27 @@ def _recoveries(course: Course) -> Iterator[float | None]:
 
 def faults_of(plan: Plan, history: Sequence[Entry]) -> list[PlannedFault]:
     """Return the planned faults, and those by hand from where they were noted."""
-    told = (e for e in history if e.event == "fault" and e.data["stage"] == "planned")
-    return [*plan.faults, *(from_json(entry.data["plan"]) for entry in told)]
+    plans = (e.plan for e in history if isinstance(e, FaultEvent) and e.plan is not None)
+    return [*plan.faults, *map(from_json, plans)]
 
 
 def _fault(planned: PlannedFault, course: Course, work: Mapping[str, Work]) -> FaultResult:
     """Follow one fault through its stages, and the job after it."""
     history, stages = course.history, course.faults.get(planned.id, {})
     ends = [stage for stage in ("failed", "skipped", "applied") if stage in stages]
-    told = history[stages[ends[0]]].data if ends else {}
+    ended = history[stages[ends[0]]] if ends else None
     result = FaultResult(
         id=planned.id,
         kind=planned.kind,
         target=planned.target,
         status=ends[0] if ends else "pending",
-        reason=str(told.get("reason", "")),
+        reason=(isinstance(ended, FaultEvent) and ended.reason) or "",
     )
     if "triggered" not in stages or "applied" not in stages:
         return result
     start, trigger = stages["triggered"], history[stages["triggered"]]
     applied = history[stages["applied"]]
+    assert isinstance(applied, FaultEvent)
     # Where the target was back: healed, or restarted by the policy.
     back = stages.get("healed", course.running(planned.target, stages["applied"]))
     home = None if back is None else history[back]
@@ -280,8 +294,8 @@ def _fault(planned: PlannedFault, course: Course, work: Mapping[str, Work]) -> F
         gone=since(applied),
         noticed=since(_noticed(planned, course.ends(start, back))),
         saved=since(_saved(planned, history[start : stages["applied"]])),
-        killed=bool(applied.data.get("killed", False)),
-        exit_code=applied.data.get("exit_code"),
+        killed=bool(applied.killed),
+        exit_code=applied.exit_code,
         back=since(home),
         stepped=since(stepped),
         caught_up=since(course.step_after(back, before)),
@@ -297,23 +311,23 @@ def _fault(planned: PlannedFault, course: Course, work: Mapping[str, Work]) -> F
 def _noticed(fault: PlannedFault, until_back: Iterable[Entry]) -> Entry | None:
     """Return the first sign of a fault beyond its target: a failed task, or a stall."""
     for entry in until_back:
-        if entry.event == "stall":
+        if isinstance(entry, Stall):
             return entry
-        if entry.event == "exit" and entry.task != fault.target and _failed(entry):
+        if isinstance(entry, TaskExit) and entry.task != fault.target and _failed(entry):
             return entry
     return None
 
 
-def _failed(exit_: Entry) -> bool:
-    return bool(exit_.data["exit_code"]) and not exit_.data["told_to_stop"]
+def _failed(exit_: TaskExit) -> bool:
+    return bool(exit_.exit_code) and not exit_.told_to_stop
 
 
 def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
     """Return what ended the first checkpoint after a notice: the target's, else anybody's."""
     if fault.kind not in NOTICED:
         return None
-    saves = [e for e in notice if e.event == "phase" and e.data["phase"] == "checkpoint"]
-    ends = [e for e in saves if e.data["state"] == "end"]
+    saves = [e for e in notice if isinstance(e, Phase) and e.phase == "checkpoint"]
+    ends = [e for e in saves if e.state == "end"]
     return next((e for e in ends if e.task == fault.target), next(iter(ends), None))
 
 

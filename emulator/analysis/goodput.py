@@ -42,7 +42,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
 from typing import NamedTuple
 
-from emulator.record.events import Entry
+from emulator.record.events import (
+    AllRunning,
+    Entry,
+    FaultEvent,
+    JobEnded,
+    Phase,
+    Stall,
+    Step,
+    TaskExit,
+    TaskStart,
+)
 
 __all__ = ["CAUSES", "split"]
 
@@ -89,9 +99,9 @@ def split(history: Sequence[Entry], duration: float) -> dict[str, float]:
     course = list(_course(moments, end))
     phases = _phases(moments)
     stalls = [
-        _Span(max(0, when - round(entry.data["seconds"] * _MICRO)), when, "stall")
+        _Span(max(0, when - round(entry.seconds * _MICRO)), when, "stall")
         for when, entry in moments
-        if entry.event == "stall"
+        if isinstance(entry, Stall)
     ]
     stalls = sorted([*stalls, *_stuck(course)])
     spent = dict.fromkeys(CAUSES, 0)
@@ -104,13 +114,13 @@ def split(history: Sequence[Entry], duration: float) -> dict[str, float]:
 
 def _moments(history: Sequence[Entry], end: int) -> list[Moment]:
     """Return what happened until the job ended, each with its time."""
-    entries = takewhile(lambda entry: entry.event != "job", history)
+    entries = takewhile(lambda entry: not isinstance(entry, JobEnded), history)
     return [(min(max(round(entry.t * _MICRO), 0), end), entry) for entry in entries]
 
 
 def _course(moments: Sequence[Moment], end: int) -> Iterator[_Span]:
     """Yield the states of the job, without a gap; the phases and stalls in them come on top."""
-    lead = next((entry.task for _, entry in moments if entry.event == "step"), None)
+    lead = next((entry.task for _, entry in moments if isinstance(entry, Step)), None)
     if lead is None:
         return _untold(moments, end)
     return (span for span in _states(moments, end, lead) if span.begin < span.end)
@@ -118,7 +128,7 @@ def _course(moments: Sequence[Moment], end: int) -> Iterator[_Span]:
 
 def _untold(moments: Sequence[Moment], end: int) -> Iterator[_Span]:
     """Yield what is known where nobody told of a step."""
-    ran = next((when for when, entry in moments if entry.event == "all-running"), end)
+    ran = next((when for when, entry in moments if isinstance(entry, AllRunning)), end)
     yield from (_Span(0, ran, "startup"), _Span(ran, end, "other"))
 
 
@@ -127,23 +137,22 @@ def _states(moments: Sequence[Moment], end: int, lead: str) -> Iterator[_Span]:
     latest: dict[str, tuple[int, int]] = {}  # each task's step since it was started, and when
     struck: dict[str, int] = {}  # when who is about to end was signalled
     for when, entry in moments:
-        match entry.event:
-            case "start":
+        match entry:
+            case TaskStart():
                 latest.pop(entry.task, None)
-            case "fault" if entry.data["stage"] == "triggered" and entry.data["kind"] in _ENDING:
+            case FaultEvent(stage="triggered") if entry.kind in _ENDING:
                 struck[entry.task] = when
-            case "fault" if entry.data["stage"] in ("skipped", "failed"):
+            case FaultEvent(stage="skipped" | "failed"):
                 struck.pop(entry.task, None)
-            case "stall":
+            case Stall():
                 struck[entry.task] = when
-            case "exit" if entry.data["exit_code"] or entry.data["told_to_stop"]:
+            case TaskExit() if entry.exit_code or entry.told_to_stop:
                 failed = max(since, struck.pop(entry.task, when))
                 yield _Span(since, failed, "wasted" if state == "productive" else state, lead)
                 state, since = "recovery", failed
-            case "step":
-                step = entry.furthest
+            case Step(step=step):
                 before, at = latest.get(entry.task, (step, when))
-                latest[entry.task] = entry.step, when
+                latest[entry.task] = step, when
                 if step > furthest or (state == "recovery" and before >= step):
                     lead, more = entry.task, _told(entry, furthest) - 1
                     first = max(since, when - more * (when - at) // entry.count)
@@ -155,9 +164,9 @@ def _states(moments: Sequence[Moment], end: int, lead: str) -> Iterator[_Span]:
     yield _Span(since, end, "other" if state == "productive" else state, lead)
 
 
-def _told(entry: Entry, furthest: int) -> int:
+def _told(entry: Step, furthest: int) -> int:
     """Return how many of the steps that an event tells of brought the job further."""
-    further = entry.furthest - furthest
+    further = entry.step - furthest
     even = (entry.step - entry.first) / (entry.count - 1) if entry.count > 1 else 0.0
     return max(1, min(entry.count, round(further / even))) if even > 0 else 1
 
@@ -188,12 +197,12 @@ def _phases(moments: Sequence[Moment]) -> Mapping[str, Sequence[_Span]]:
     begun: dict[tuple[str, str], int] = {}
     ended: dict[str, list[_Span]] = defaultdict(list)
     for when, entry in moments:
-        if entry.event == "start":
+        if isinstance(entry, TaskStart):
             begun = {key: began for key, began in begun.items() if key[0] != entry.task}
-        if entry.event != "phase" or entry.data["phase"] not in _TOLD:
+        if not isinstance(entry, Phase) or entry.phase not in _TOLD:
             continue
-        key = entry.task, str(entry.data["phase"])
-        if entry.data["state"] == "begin":
+        key = entry.task, entry.phase
+        if entry.state == "begin":
             begun[key] = when
         elif key in begun:
             _enclose(ended[entry.task], _Span(begun.pop(key), when, key[1]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from emulator.record.events import Entry
+from emulator.record.events import Entry, Phase, Step, TaskExit, TaskRunning, TaskStart
 
 __all__ = ["INVARIANTS", "Observed", "monotone_checkpoints", "single_chief", "steps_exactly_once"]
 
@@ -40,10 +40,9 @@ def monotone_checkpoints(history: Sequence[Entry]) -> Observed:
     ended, broken = 0, []
     saved, latest = {0}, dict[str, int]()
     for entry in history:
-        step = entry.data.get("step")
-        if entry.event != "phase" or not isinstance(step, int):
+        if not isinstance(entry, Phase) or (step := entry.step) is None:
             continue
-        match entry.data["phase"], entry.data["state"]:
+        match entry.phase, entry.state:
             case "checkpoint", "begin":
                 saved.add(step)
             case "checkpoint", "end":
@@ -66,7 +65,7 @@ def single_chief(history: Sequence[Entry]) -> Observed:
     """
     chief = _chief({entry.task for entry in history})
     broken = list(_overlaps(chief, [entry for entry in history if entry.task == chief]))
-    lives = sum(entry.event == "running" and entry.task == chief for entry in history)
+    lives = sum(isinstance(e, TaskRunning) and e.task == chief for e in history)
     return Observed("one chief at a time", lives, f"lives of {chief or 'a chief'}", broken)
 
 
@@ -78,10 +77,10 @@ def steps_exactly_once(history: Sequence[Entry]) -> Observed:
     not done twice: programs tell the last one again with the accuracy. Of steps that were told of
     together and done again the first alone is named.
     """
-    tellers = [entry.task for entry in history if entry.event == "step"]
+    tellers = [entry.task for entry in history if isinstance(entry, Step)]
     leader = _chief(tellers) or next(iter(tellers), "")
     steps = list(_told([entry for entry in history if entry.task == leader]))
-    seen = sum(told.entry.count - told.entry.gaps.get(0, 0) - told.again for told in steps)
+    seen = sum(told.entry.count - told.again for told in steps)
     broken = list(_gaps(leader, steps)) if seen > 1 else []
     return Observed("each step once", seen if seen > 1 else 0, "steps", broken)
 
@@ -102,26 +101,26 @@ def _overlaps(chief: str, entries: Sequence[Entry]) -> Iterator[str]:
     """Yield where two lives of a task overlap, from what its history says of it."""
     state, ended = "pending", float("-inf")
     for entry in entries:
-        match entry.event:
-            case "start" | "running" if state == "running":
+        match entry:
+            case TaskStart() | TaskRunning() if state == "running":
                 yield f"{chief} was started at {entry.t:.1f} s while it ran"
                 state = "starting"
-            case "start":
+            case TaskStart():
                 state = "starting"
-            case "running":
+            case TaskRunning():
                 state = "running"
-            case "exit":
+            case TaskExit():
                 state, ended = "ended", entry.wall
-            case "step" if state == "ended":
-                yield f"{chief} told of step {entry.data['step']} after it had ended"
-            case "step" if entry.wall < ended:  # both are the engine's stamps
-                yield f"{chief} told of step {entry.data['step']} before its last life had ended"
+            case Step() if state == "ended":
+                yield f"{chief} told of step {entry.step} after it had ended"
+            case Step() if entry.wall < ended:  # both are the engine's stamps
+                yield f"{chief} told of step {entry.step} before its last life had ended"
 
 
 class _Told(NamedTuple):
     """One step event; see `emulator/record/coalesce.py` for those of many steps."""
 
-    entry: Entry
+    entry: Step
     again: bool
     """This life had just told of its first step."""
 
@@ -130,9 +129,9 @@ def _told(entries: Sequence[Entry]) -> Iterator[_Told]:
     """Yield the steps that a task told of, without those that one life told twice in a row."""
     before: int | None = None
     for entry in entries:
-        if entry.event == "start":
+        if isinstance(entry, TaskStart):
             before = None
-        elif entry.event == "step":
+        elif isinstance(entry, Step):
             again = entry.first == before
             if not again or entry.count > 1:
                 yield _Told(entry, again)
@@ -143,28 +142,30 @@ def _gaps(leader: str, steps: Sequence[_Told]) -> Iterator[str]:
     """Yield where steps go back, or leave out more than they usually do."""
     gaps = Counter(two.first - one.step for (one, _), (two, _) in pairwise(steps))
     for entry, _ in steps:
-        gaps.update(entry.gaps)
-    forward = [gap for gap in gaps if gap > 0]
+        gaps[_gap(entry)] += entry.count - 1
+    forward = [gap for gap, times in gaps.items() if gap > 0 and times > 0]
     furthest = steps[0].entry.first
     usual = min(forward, key=lambda gap: (-gaps[gap], gap), default=furthest)
     if furthest > usual:
         yield f"{leader} began with step {furthest}"
     yield from _within(leader, steps[0].entry, usual)
-    furthest = steps[0].entry.furthest
+    furthest = steps[0].entry.step
     for entry, again in steps[1:]:
         if entry.first > furthest + usual:
             yield f"{leader} told of nothing between {furthest} and {entry.first}"
         elif entry.first <= furthest and not again:
             yield f"{leader} told of step {entry.first} when it had been at {furthest}"
         yield from _within(leader, entry, usual)
-        furthest = max(furthest, entry.furthest)
+        furthest = max(furthest, entry.step)
 
 
-def _within(leader: str, entry: Entry, usual: int) -> Iterator[str]:
-    """Yield what broke the promise between steps that were told of together."""
-    between = f"between {entry.first} and {entry.furthest}"
-    for gap, times in entry.gaps.items():
-        if gap > usual:
-            yield from [f"{leader} left out {gap - 1} steps {between}"] * times
-        elif gap < 0:
-            yield from [f"{leader} went back by {-gap} {between}"] * times
+def _gap(entry: Step) -> int:
+    """Return the difference between two of the steps in a merged event, as if evenly spaced."""
+    return (entry.step - entry.first) // (entry.count - 1) if entry.count > 1 else 0
+
+
+def _within(leader: str, entry: Step, usual: int) -> Iterator[str]:
+    """Yield how many steps a merged event leaves out."""
+    missing = (entry.step - entry.first) // usual + 1 - entry.count if entry.count > 1 else 0
+    if missing > 0:
+        yield f"{leader} left out {missing} steps between {entry.first} and {entry.step}"

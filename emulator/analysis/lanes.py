@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from emulator.analysis import spans
 from emulator.analysis.analyse import faults_of
 from emulator.plan import Plan
-from emulator.record.events import Entry
+from emulator.record.events import Entry, FaultEvent, Step, TaskExit, TaskStart
 
 __all__ = ["STATES", "Ending", "Span", "endings", "over_at", "phases", "states"]
 
@@ -80,7 +80,7 @@ def _moments(history: Sequence[Entry]) -> Mapping[str, list[Entry]]:
     """Return what happened to each task, in order."""
     found: dict[str, list[Entry]] = defaultdict(list)
     for entry in history:
-        if entry.task and entry.event != "step":
+        if entry.task and not isinstance(entry, Step):
             found[entry.task].append(entry)
     return found
 
@@ -89,11 +89,11 @@ def _impairments(plan: Plan, history: Sequence[Entry], over: float) -> Mapping[s
     """Return when each task was not itself though it ran; the run is `over` then."""
     found: dict[str, list[Span]] = defaultdict(list)
     by_id = {fault.id: fault for fault in faults_of(plan, history)}
-    stages = [entry for entry in history if entry.event == "fault"]
-    healed = {str(e.data["id"]): e.t for e in reversed(stages) if e.data["stage"] == "healed"}
+    stages = [entry for entry in history if isinstance(entry, FaultEvent)]
+    healed = {e.id: e.t for e in reversed(stages) if e.stage == "healed"}
     for entry in stages:
-        fault = by_id.get(str(entry.data["id"])) if entry.data["stage"] == "applied" else None
-        if fault is None or "exit_code" in entry.data:
+        fault = by_id.get(entry.id) if entry.stage == "applied" else None
+        if fault is None or entry.exit_code is not None:
             continue  # it is gone, and that is a state of its own
         until = healed.get(fault.id, over)
         what = _IMPAIRED.get(fault.kind, "impaired")
@@ -130,10 +130,10 @@ def endings(history: Sequence[Entry]) -> list[Ending]:
     found: dict[str, Ending] = {}
     for task, moments in _moments(history).items():
         for entry in moments:
-            if entry.event == "start":
+            if isinstance(entry, TaskStart):
                 found.pop(task, None)
-            elif entry.event == "exit" and not entry.data.get("fault"):
-                code = int(entry.data["exit_code"])
-                ended = "stopped" if entry.data["told_to_stop"] else "failed"
+            elif isinstance(entry, TaskExit) and not entry.fault:
+                code = entry.exit_code
+                ended = "stopped" if entry.told_to_stop else "failed"
                 found[task] = Ending(task, entry.t, code, "succeeded" if code == 0 else ended)
     return list(found.values())

@@ -14,7 +14,18 @@ from dataclasses import dataclass, field, replace
 from emulator.analysis.pace import Pace
 from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
 from emulator.plan import Plan, Task
-from emulator.record.events import Entry
+from emulator.record.events import (
+    AllRunning,
+    EmulatorFailed,
+    Entry,
+    FaultEvent,
+    JobEnded,
+    Restart,
+    Step,
+    TaskExit,
+    TaskRunning,
+    TaskStart,
+)
 from emulator.record.history import HappenedAt
 from emulator.scenario.faults import PlannedFault, from_json
 from emulator.scenario.strikes import LASTING
@@ -197,41 +208,41 @@ class Live:
         """Take an event of the history."""
         self.tick(entry.t)
         entry = replace(entry, t=self._happened_at(entry))
-        match entry.event:
-            case "all-running":
+        match entry:
+            case AllRunning():
                 self.state = "running"
-            case "fault":
+            case FaultEvent():
                 self._fault(entry)
-            case "restart":
+            case Restart():
                 self._restart(entry)
-            case "job":
-                self._over(str(entry.data["outcome"]), str(entry.data["reason"]))
-            case "error":
-                self._over("error", str(entry.data["message"]))
+            case JobEnded():
+                self._over(entry.outcome, entry.reason)
+            case EmulatorFailed():
+                self._over("error", entry.message)
         if task := self.tasks.get(entry.task):
             self._of_task(task, entry)
 
     def _of_task(self, task: LiveTask, entry: Entry) -> None:
-        match entry.event:
-            case "start":
+        match entry:
+            case TaskStart():
                 task.state, task.starts = "starting", task.starts + 1
                 task.pace.break_off()
-            case "running":
+            case TaskRunning():
                 task.state = "running"
-            case "step":
+            case Step():
                 self._step(task, entry)
-            case "exit":
+            case TaskExit():
                 self._exit(task, entry)
 
-    def _step(self, task: LiveTask, entry: Entry) -> None:
-        t, reached = entry.t, entry.furthest
+    def _step(self, task: LiveTask, entry: Step) -> None:
+        t, reached = entry.t, entry.step
         each = self.plan.scenario.metrics.examples_per_step
         # The first after a start says where it goes on, not what was done.
         going = task.pace.going and task.step is not None
-        done = sum(gap * times for gap, times in entry.gaps.items() if gap > 0)
+        done = entry.step - entry.first
         done += max(0, entry.first - (task.step or 0)) if going else 0
         task.steps += done
-        told = entry.data.get("examples")
+        told = entry.values.get("examples")
         if isinstance(told, int | float):
             task.examples += max(0.0, told - (task.examples_told or 0.0)) if going else 0.0
             task.examples_told = float(told)
@@ -243,13 +254,12 @@ class Live:
                 self.front.break_off()
             self.front.advance(t, reached)
 
-    def _exit(self, task: LiveTask, entry: Entry) -> None:
-        data = entry.data
-        task.state = "down" if data.get("fault") else "ended"
-        task.exit_code = int(data["exit_code"])
-        task.oom_kills += bool(data["oom_killed"])
+    def _exit(self, task: LiveTask, entry: TaskExit) -> None:
+        task.state = "down" if entry.fault else "ended"
+        task.exit_code = entry.exit_code
+        task.oom_kills += entry.oom_killed
         task.usage, task.rates, task.gpus = None, None, {}
-        if data.get("fault") or (task.exit_code and not data["told_to_stop"]):
+        if entry.fault or (task.exit_code and not entry.told_to_stop):
             self._failed_at = entry.t
         if self.outcome and task.state == "down":
             task.state = "ended"
@@ -260,9 +270,9 @@ class Live:
             for other in self.tasks.values():
                 other.state = "backoff" if other.state == "ended" else other.state
 
-    def _restart(self, entry: Entry) -> None:
+    def _restart(self, entry: Restart) -> None:
         self.restarts += 1
-        if entry.data["scope"] == "job":
+        if entry.scope == "job":
             self._restarting = True
             for task in self.tasks.values():
                 task.restarts += 1
@@ -270,13 +280,13 @@ class Live:
             task = self.tasks[entry.task]
             task.state, task.restarts = "backoff", task.restarts + 1
 
-    def _fault(self, entry: Entry) -> None:
-        if entry.data["stage"] == "planned":
-            planned = from_json(entry.data["plan"])
+    def _fault(self, entry: FaultEvent) -> None:
+        if entry.plan is not None:
+            planned = from_json(entry.plan)
             self.faults[planned.id] = LiveFault(planned)
-        elif fault := self.faults.get(str(entry.data["id"])):
-            fault.stage, fault.since = str(entry.data["stage"]), entry.t
-            fault.reason = str(entry.data.get("reason", ""))
+        elif fault := self.faults.get(entry.id):
+            fault.stage, fault.since = entry.stage, entry.t
+            fault.reason = entry.reason or ""
             if fault.stage == "triggered":
                 fault.triggered = entry.t
             if fault.stage == "applied" and fault.kind in HOLDING:

@@ -9,7 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.record.events import Entry
+from emulator.record.events import (
+    Entry,
+    Phase,
+    Restart,
+    Step,
+    TaskExit,
+    TaskRunning,
+    TaskStart,
+    fields_of,
+)
 
 __all__ = ["Span", "lanes", "phases", "states", "steps"]
 
@@ -33,24 +42,24 @@ def states(of_task: Sequence[Entry], end: float) -> list[Span]:
     found: list[Span] = []
     now: tuple[str, float, Mapping[str, Any]] | None = None
     for number, entry in enumerate(of_task):
-        if entry.event not in ("start", "running", "exit"):
+        if not isinstance(entry, TaskStart | TaskRunning | TaskExit):
             continue
         if now is not None:
-            ended = dict(entry.data) if entry.event == "exit" else {}
+            ended = fields_of(entry) if isinstance(entry, TaskExit) else {}
             found.append(Span(now[0], now[1], entry.t, {**now[2], **ended}))
         state = _state(entry, of_task[number + 1 :])
-        now = (state, entry.t, entry.data if state == "running" else {}) if state else None
+        now = (state, entry.t, fields_of(entry) if state == "running" else {}) if state else None
     if now is not None:
         found.append(Span(now[0], now[1], max(end, now[1]), now[2]))
     return found
 
 
 def _state(entry: Entry, later: Iterable[Entry]) -> str:
-    if entry.event != "exit":
-        return {"start": "starting", "running": "running"}[entry.event]
-    if entry.data.get("fault"):
+    if not isinstance(entry, TaskExit):
+        return "starting" if isinstance(entry, TaskStart) else "running"
+    if entry.fault:
         return "down"
-    return "backoff" if any(next_.event in ("start", "restart") for next_ in later) else ""
+    return "backoff" if any(isinstance(one, TaskStart | Restart) for one in later) else ""
 
 
 def phases(of_task: Sequence[Entry], end: float) -> list[Span]:
@@ -63,27 +72,25 @@ def phases(of_task: Sequence[Entry], end: float) -> list[Span]:
         begun.clear()
 
     for entry in of_task:
-        if entry.event in ("exit", "start"):
+        if isinstance(entry, TaskExit | TaskStart):
             cut_off(entry.t)
-        elif entry.event == "phase" and entry.data["state"] == "begin":
-            begun[str(entry.data["phase"])] = entry.t
-        elif entry.event == "phase" and (name := str(entry.data["phase"])) in begun:
-            told = {k: v for k, v in entry.data.items() if k not in ("phase", "state")}
-            found.append(Span(name, begun.pop(name), entry.t, told))
+        elif isinstance(entry, Phase) and entry.state == "begin":
+            begun[entry.phase] = entry.t
+        elif isinstance(entry, Phase) and entry.phase in begun:
+            found.append(Span(entry.phase, begun.pop(entry.phase), entry.t, entry.values))
     cut_off(max([end, *begun.values()]))
     return found
 
 
 def steps(of_task: Sequence[Entry]) -> Iterator[Span]:
     """Yield the time between each two step events of one life of a task."""
-    before: Entry | None = None
+    before: Step | None = None
     for entry in of_task:
-        if entry.event in ("exit", "start"):
+        if isinstance(entry, TaskExit | TaskStart):
             before = None
-        elif entry.event == "step":
+        elif isinstance(entry, Step):
             if before is not None:
-                name = f"steps to {entry.data['step']}"
-                yield Span(name, before.t, entry.t, entry.data)
+                yield Span(f"steps to {entry.step}", before.t, entry.t, fields_of(entry))
             before = entry
 
 

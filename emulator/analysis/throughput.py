@@ -25,7 +25,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from emulator.plan import Plan
-from emulator.record.events import Entry
+from emulator.record.events import Entry, Step, TaskExit, TaskRunning, TaskStart
 
 __all__ = [
     "JOB",
@@ -246,54 +246,43 @@ def follow(plan: Plan, history: Sequence[Entry]) -> dict[str, Work]:
     lives: dict[str, _Life] = defaultdict(_Life)
     job = _Life()
     for entry in history:
-        if entry.event == "step" and entry.task in followed:
+        if isinstance(entry, Step) and entry.task in followed:
             life = lives[entry.task]
             _advance(followed[JOB], job, life, entry)
             _step(followed[entry.task], life, entry)
-        elif entry.event in ("start", "exit"):
+        elif isinstance(entry, TaskStart | TaskExit):
             lives.pop(entry.task, None)
-        elif entry.event == "running":
+        elif isinstance(entry, TaskRunning):
             lives[entry.task].began = entry.t
     return followed
 
 
-def _step(task: Work, life: _Life, entry: Entry) -> None:
+def _step(task: Work, life: _Life, entry: Step) -> None:
     """Note what a task did until one of its steps."""
     step, when = entry.step, entry.t
-    before, since, done = life.step, life.when, _done(entry)
-    back = sum(times for gap, times in entry.gaps.items() if gap < 0)
-    if before is not None:
-        done += max(0, entry.first - before)
-        # What came with a step back is no time of the others: each had the same.
-        since += (when - since) * (back + (entry.first < before)) / entry.count
+    before = life.step
+    done = max(0, step - before) if before is not None else step - entry.first
     if before is not None and done:
-        task.stretches.append(_Stretch(min(since, when), when, done))
+        task.stretches.append(_Stretch(min(life.when, when), when, done))
     # A step that is told again, with an accuracy, took no time of its own.
     if step != before or done:
         task.stepped(when)
         life.step, life.when = step, when
-        examples = _number(entry.data.get("examples"))
+        examples = _number(entry.values.get("examples"))
         if examples is not None:
             more = None if life.examples is None else max(0.0, examples - life.examples)
             task.has_seen(when, more)
             life.examples = examples
 
 
-def _done(entry: Entry) -> int:
-    """Return how many steps were made from the first to the last that an event tells of."""
-    if all(gap >= 0 for gap in entry.gaps):
-        return entry.step - entry.first
-    return sum(gap * times for gap, times in entry.gaps.items() if gap > 0)
-
-
-def _advance(followed: Work, job: _Life, life: _Life, entry: Entry) -> None:
+def _advance(followed: Work, job: _Life, life: _Life, entry: Step) -> None:
     """Note what brought the job further; `life` is that of the task, before this step of it."""
-    step, when = entry.furthest, entry.t
+    step, when = entry.step, entry.t
     furthest = job.step
     if furthest is not None and step <= furthest:
         return
     followed.stepped(when)
-    examples = _number(entry.data.get("examples"))
+    examples = _number(entry.values.get("examples"))
     if examples is not None:
         followed.has_seen(when, None if job.examples is None else examples - job.examples)
         job.examples = examples

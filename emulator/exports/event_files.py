@@ -86,9 +86,8 @@ def moments(
             scalars = {tag: getattr(used, name) for name, (tag, _) in _USAGE.items()}
             found[task.name].append(Moment(_milliseconds(t), walls[t], _known(scalars)))
     for entry in history:
-        step = int(entry.data["step"]) if entry.event == "step" else MOST
-        if abs(step) < MOST and (scalars := _told(entry)):
-            found[entry.task].append(Moment(step, entry.wall, scalars))
+        if isinstance(entry, Step) and abs(entry.step) < MOST and (scalars := _told(entry)):
+            found[entry.task].append(Moment(entry.step, entry.wall, scalars))
     return {run: of_run for run, of_run in found.items() if of_run}
 
 
@@ -96,11 +95,11 @@ def _rates(
     plan: Plan, history: Sequence[Entry], duration: float, began: float
 ) -> Iterator[tuple[str, Moment]]:
     """Yield the throughput of the job and of each task, at the end of the time that it is of."""
-    if not any(entry.event == "step" for entry in history):
+    if not any(isinstance(entry, Step) for entry in history):
         return
     steps = curve(plan, history, duration)
     examples, factor = _examples(history), plan.scenario.metrics.examples_per_step
-    told = any(entry.event == "step" for entry in examples)
+    told = any(isinstance(entry, Step) for entry in examples)
     seen = curve(plan, examples, duration) if told else None
     for run in (JOB, *steps.tasks):
         of_steps = _of_run(steps, run)
@@ -123,18 +122,17 @@ def _of_run(found: Curve, run: str) -> Sequence[float]:
 
 def _examples(history: Sequence[Entry]) -> list[Entry]:
     """Return the history with examples for steps: the rate of both is the same sum."""
-    told = [(entry, _number(entry.data.get("examples"))) for entry in history]
-    return [
-        entry
-        if not isinstance(entry, Step)
-        else replace(entry, step=int(seen or 0), values={}, coalesced=None)
-        for entry, seen in told
-        if entry.event != "step" or (seen is not None and isfinite(seen))
-    ]
+    found = []
+    for entry in history:
+        if not isinstance(entry, Step):
+            found.append(entry)
+        elif (seen := _number(entry.values.get("examples"))) is not None and isfinite(seen):
+            found.append(replace(entry, step=int(seen), values={}, coalesced=None))
+    return found
 
 
-def _told(entry: Entry) -> dict[str, float]:
-    numbers = {key: _number(value) for key, value in entry.data.items() if key != "step"}
+def _told(entry: Step) -> dict[str, float]:
+    numbers = {key: _number(value) for key, value in entry.values.items()}
     # A key may have half of a surrogate pair, which no UTF-8 holds.
     tags = {key.encode("utf-8", "backslashreplace").decode(): key for key in numbers}
     return _known({f"training/{tag}": numbers[key] for tag, key in tags.items()})

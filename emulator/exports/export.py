@@ -15,6 +15,7 @@ from emulator.exports.files import described, write_csv, write_parquet
 from emulator.exports.places import claim, claim_file, saying
 from emulator.exports.tables import Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace
+from emulator.record.events import Step
 from emulator.record.folder import Record
 
 __all__ = ["Wanted", "export"]
@@ -78,7 +79,7 @@ def _lacking(record: Record) -> str:
     none = [
         what
         for what, there in (
-            ("steps", any(entry.event == "step" for entry in record.history)),
+            ("steps", any(isinstance(entry, Step) for entry in record.history)),
             ("samples", record.samples),
             (
                 "samples of GPUs",
@@ -149,7 +150,7 @@ def _export_trace(record: Record, analysis: Analysis, path: Path, say: Say) -> N
     about = {**_about(record), "outcome": analysis.outcome}
     with saying(path), path.open("w", encoding="utf-8") as file:
         file.writelines(as_json(events, about))
-    steps = sum(entry.event == "step" for entry in record.history)
+    steps = sum(isinstance(entry, Step) for entry in record.history)
     left_out = f"; {steps} steps are too many to show each" if steps > MOST_STEPS else ""
     replaced = ", in place of an earlier export" if before else ""
     say(f"{len(events)} events for https://ui.perfetto.dev in {path}{replaced}{left_out}")

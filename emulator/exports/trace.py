@@ -14,13 +14,27 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from emulator.analysis.analyse import FaultResult
+from emulator.analysis.analyse import FaultResult, faults_of
 from emulator.analysis.spans import Span, lanes, phases, states, steps
 from emulator.analysis.throughput import curve
 from emulator.metrics.samples import Sample, device_numbers, series
 from emulator.plan import Plan, Task
-from emulator.record.events import Entry
-from emulator.scenario.faults import from_json
+from emulator.record.events import (
+    AllRunning,
+    Attached,
+    EmulatorFailed,
+    Entry,
+    FaultEvent,
+    JobEnded,
+    Prepared,
+    Restart,
+    RunStarted,
+    SecondInterrupt,
+    Stall,
+    Step,
+    TaskExit,
+    fields_of,
+)
 
 __all__ = ["HEAD", "MOST_STEPS", "Event", "as_json", "trace"]
 
@@ -77,7 +91,7 @@ def trace(
     told = {fault.id: fault for fault in faults}
     names: list[Event] = []
     events = [*_job(history, end, names), *_job_gpus(samples), *_rates(plan, history, duration)]
-    show_steps = sum(entry.event == "step" for entry in history) <= MOST_STEPS
+    show_steps = sum(isinstance(entry, Step) for entry in history) <= MOST_STEPS
     struck = _struck(plan, history)
     for number, task in enumerate(plan.tasks):
         process = _Process(JOB + 1 + number, task.name, names, _labels(task))
@@ -157,11 +171,13 @@ def _size(memory: int | None) -> str:
 
 # --- The job ------------------------------------------------------------------------------------
 
-_STAGES = {"run": "prepare", "prepared": "start tasks", "all-running": "train", "job": "remove"}
+_STAGES = {
+    RunStarted: "prepare",
+    Prepared: "start tasks",
+    AllRunning: "train",
+    JobEnded: "remove",
+}
 """Event -> what begins with it, for the job."""
-_STAGES_SHOWN = (None, "triggered", "skipped", "failed")
-"""Of a fault; what does not happen is told as well."""
-_MARKS = ("fault", "stall", "restart", "attached", "job", "error", "interrupted-again")
 
 
 def _job(history: Sequence[Entry], end: float, names: list[Event]) -> Iterator[Event]:
@@ -170,17 +186,28 @@ def _job(history: Sequence[Entry], end: float, names: list[Event]) -> Iterator[E
     stage, marks = process.row("stage"), process.row("events")
     begun: dict[str, float] = {}
     for entry in history:
-        begun.setdefault(_STAGES.get(entry.event, ""), entry.t)
+        begun.setdefault(_STAGES.get(type(entry), ""), entry.t)
     begun.pop("", None)
     for (name, since), (_, until) in pairwise([*begun.items(), ("", end)]):
         yield process.span(stage, Span(name, since, max(since, until)), "job")
     for entry in history:
-        if entry.event in _MARKS and entry.data.get("stage") in _STAGES_SHOWN:
-            what = (entry.data.get("kind", entry.event), entry.task or entry.data.get("target"))
-            ended = entry.data.get("stage") if entry.data.get("stage") != "triggered" else ""
-            name = " ".join(str(word) for word in (*what, ended, entry.data.get("outcome")) if word)
-            scope = "g" if entry.event in ("fault", "job", "error") else "p"
-            yield process.instant(marks, name, entry.t, entry.data, scope=scope)
+        if name := _mark(entry):
+            scope = "g" if isinstance(entry, FaultEvent | JobEnded | EmulatorFailed) else "p"
+            yield process.instant(marks, name, entry.t, fields_of(entry), scope=scope)
+
+
+def _mark(entry: Entry) -> str:
+    """Return the name of an event's mark; empty where it has none."""
+    match entry:
+        case FaultEvent(stage="triggered"):
+            return f"{entry.kind} {entry.task or entry.target}"
+        case FaultEvent(stage="skipped" | "failed"):
+            return f"{entry.kind} {entry.task or entry.target} {entry.stage}"
+        case JobEnded():
+            return " ".join(filter(None, ("job", entry.task, entry.outcome)))
+        case Stall() | Restart() | Attached() | EmulatorFailed() | SecondInterrupt():
+            return " ".join(filter(None, (entry.event, entry.task)))
+    return ""
 
 
 def _job_gpus(samples: Sequence[Sample]) -> Iterator[Event]:
@@ -198,7 +225,7 @@ def _job_gpus(samples: Sequence[Sample]) -> Iterator[Event]:
 
 def _rates(plan: Plan, history: Sequence[Entry], duration: float) -> Iterator[Event]:
     """Yield the steps per second of the job and its tasks, from where each bin begins."""
-    if not any(entry.event == "step" for entry in history):
+    if not any(isinstance(entry, Step) for entry in history):
         return
     found = curve(plan, history, duration)
     pids = {"job": JOB, **{task.name: JOB + 1 + n for n, task in enumerate(plan.tasks)}}
@@ -251,18 +278,13 @@ def _arrows(
 
 def _exits(process: _Process, tid: int, of_task: Sequence[Entry]) -> Iterator[Event]:
     for entry in of_task:
-        if entry.event == "exit":
-            yield process.instant(tid, f"exit {entry.data['exit_code']}", entry.t, entry.data)
+        if isinstance(entry, TaskExit):
+            yield process.instant(tid, f"exit {entry.exit_code}", entry.t, fields_of(entry))
 
 
 def _struck(plan: Plan, history: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
     """Return whom each fault strikes."""
-    by_hand = (
-        from_json(entry.data["plan"])
-        for entry in history
-        if entry.event == "fault" and entry.data["stage"] == "planned"
-    )
-    return {fault.id: fault.tasks for fault in (*plan.faults, *by_hand)}
+    return {fault.id: fault.tasks for fault in faults_of(plan, history)}
 
 
 def _lasted(fault: FaultResult, end: float) -> Span | None:
@@ -291,7 +313,7 @@ def _usage(
             if (share := gpu.tasks.get(process.name)) and share.memory is not None:
                 name = f"GPU {numbers[gpu.uuid]} memory"
                 yield process.count(name, "MiB", sample.t, share.memory / _MIB)
-    ends = [entry.t for entry in of_task if entry.event == "exit" and of_samples]
+    ends = [entry.t for entry in of_task if isinstance(entry, TaskExit) and of_samples]
     for when in ends:
         yield process.count("CPU", "cores", when, 0.0)
         yield process.count("memory", "MiB", when, 0.0)

@@ -221,32 +221,18 @@ class Step(Entry):
     """The last one."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """What the task reported with it: loss, examples, accuracy, ..."""
-    coalesced: Mapping[str, Any] | None = None
+    coalesced: Mapping[str, int] | None = None
+    """Of merged steps: the `first` of them, and the `count` of different steps."""
 
     @property
     def first(self) -> int:
-        """The first of the steps."""
-        return self.step if self.coalesced is None else int(self.coalesced["first"])
+        """The first of the steps; they ascend."""
+        return self.step if self.coalesced is None else self.coalesced["first"]
 
     @property
     def count(self) -> int:
-        """How many step reports these were."""
-        return 1 if self.coalesced is None else int(self.coalesced["count"])
-
-    @property
-    def furthest(self) -> int:
-        """The greatest step; the last one, unless the task went back."""
-        return self.step if self.coalesced is None else self.coalesced.get("furthest", self.step)
-
-    @property
-    def gaps(self) -> Mapping[int, int]:
-        """How often each difference between one step and the next came."""
-        if self.coalesced is None:
-            return {}
-        gaps = self.coalesced.get("gaps")
-        if gaps is None:
-            return {(self.step - self.first) // (self.count - 1): self.count - 1}
-        return {int(gap): int(times) for gap, times in gaps.items()}
+        """How many steps were reported."""
+        return 1 if self.coalesced is None else self.coalesced["count"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from emulator.analysis.lanes import Ending, Span, endings, over_at, phases, stat
 from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record.events import Entry
+from emulator.record.events import Entry, SamplingStarted, fields_of
 from emulator.record.folder import Record
 from emulator.report.text import printable
 from emulator.results import judge
@@ -88,7 +88,7 @@ class Facts:
     @property
     def sampling(self) -> Mapping[str, Any]:
         """What was watched: the interval, the GPUs, why there are none."""
-        return next((e.data for e in self.history if e.event == "sampling"), {})
+        return next((fields_of(e) for e in self.history if isinstance(e, SamplingStarted)), {})
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tests.histories import (
     fault,
     happened,
     history,
+    in_time,
     job,
     phase,
     restart,
@@ -26,7 +27,7 @@ from tests.histories import (
 
 def spent(*told: Told, until: float = 20) -> dict[str, float]:
     """Return the causes that took any time of a run, with their seconds."""
-    entries = sorted(told, key=lambda one: one[0])
+    entries = in_time(told)
     return {cause: t for cause, t in split(history(entries), until).items() if t}
 
 
@@ -364,7 +365,7 @@ ENTRIES = st.one_of(
 @given(told=st.lists(ENTRIES, max_size=40), duration=TIMES)
 def test_the_causes_add_up_to_the_duration_exactly(told: list[Told], duration: float) -> None:
     duration = round(duration, 6)
-    entries: list[Entry] = history(sorted(told, key=lambda one: one[0]))
+    entries: list[Entry] = history(in_time(told))
     found = split(entries, duration)
     assert tuple(found) == CAUSES
     assert min(found.values()) >= 0

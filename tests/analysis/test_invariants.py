@@ -84,8 +84,8 @@ def test_a_save_that_was_begun_may_have_been_done_untold() -> None:
 
 def test_who_saved_first_is_told_by_the_engines_stamps() -> None:
     """The restore of one task was heard of before the save of another that it came from."""
-    told = [*restore(1, "b-0", 10), happened(2, "phase", "a-0", phase="checkpoint", state="end")]
-    told[-1][3].update(step=10, late=-1.5)
+    saved = {"phase": "checkpoint", "state": "end", "step": 10}
+    told = [*restore(1, "b-0", 10), happened(2, "phase", "a-0", **saved, late=-1.5)]
     assert not monotone_checkpoints(history(told)).broken
 
 
@@ -111,7 +111,7 @@ def test_a_chief_that_is_started_again_is_one_at_a_time() -> None:
     ("told", "broken"),
     [
         (
-            [entry for entry in TWO_LIVES if entry[1:3] != ("exit", "chief-0") or entry[0] == 8],
+            [e for e in TWO_LIVES if (e.event, e.task) != ("exit", "chief-0") or e.t == 8],
             ["chief-0 was started at 5.0 s while it ran"],
         ),
         (

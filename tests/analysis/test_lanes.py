@@ -63,7 +63,7 @@ def test_what_lasts_is_laid_over_a_running_task_and_ends_with_it() -> None:
         ("paused", 4, 8),
         ("running", 8, 9),
     ]
-    crashed = history([*paused, happened(6, "note")])
+    crashed = history([*paused, happened(6, "removed")])
     assert of("worker-0", crashed, extra)[1:] == [("running", 1, 4), ("paused", 4, 6)]
 
 
@@ -84,7 +84,7 @@ def test_a_partition_cuts_off_all_whom_it_names() -> None:
 
 def test_who_is_down_when_the_record_ends_is_down_until_then_and_who_failed_is_gone() -> None:
     told = preempted()[:13]
-    assert of("worker-1", history([*told, happened(15, "note")]), PREEMPT)[-1] == ("down", 9, 15)
+    assert of("worker-1", history([*told, happened(15, "removed")]), PREEMPT)[-1] == ("down", 9, 15)
     failed = [happened(0, "run"), *began_again(0, "worker-0"), ended(4, "worker-0", 1), job(9)]
     assert of("worker-0", history(failed)) == [("starting", 0, 1), ("running", 1, 4)]
 

@@ -12,6 +12,7 @@ from emulator.analysis.listing import Listed, chosen, listed
 from emulator.clock import ManualClock
 from emulator.engines.memory import Script
 from emulator.record.folder import Record, RunFolder
+from tests.histories import an_event
 from tests.record.test_folder import TEXT, a_plan
 from tests.report.runs import a_run, told_step
 
@@ -65,7 +66,7 @@ def test_a_run_that_goes_on_has_no_verdict_and_one_that_crashed_cant_be_judged(
     tmp_path: Path,
 ) -> None:
     folder = RunFolder(tmp_path / "run-1", a_plan(), TEXT, ManualClock(wall=50.0))
-    folder.write("run")
+    folder.write(an_event("run"))
     live = listed(Record(folder.path))
     assert (live.outcome, live.verdict, live.scenario) == ("running", None, "test")
     folder.close()

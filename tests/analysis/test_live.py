@@ -181,11 +181,11 @@ def test_examples_that_a_task_tells_of_are_taken_at_its_word() -> None:
 
 
 def test_steps_that_are_told_of_together_count_each() -> None:
-    together = {"first": 11, "count": 4, "gaps": {"10": 2, "-15": 1}, "furthest": 31}
-    told = [step(3, "worker-0", 1), step(4, "worker-0", 16, coalesced=together)]
+    merged = {"first": 11, "count": 4}
+    told = [step(3, "worker-0", 1), step(4, "worker-0", 41, coalesced=merged)]
     run = live([*UP, *told])
-    assert (run.step, run.tasks["worker-0"].step) == (31, 16)
-    assert run.tasks["worker-0"].steps == 10 + 10 + 10
+    assert (run.step, run.tasks["worker-0"].step) == (41, 41)
+    assert run.tasks["worker-0"].steps == 40
 
 
 def test_without_a_final_step_there_is_no_estimate() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from emulator.analysis.spans import Span, lanes, phases, states, steps
 from emulator.record.events import Entry
 from tests.exports.runs import a_history
-from tests.histories import Told, ended, happened, history, phase, restart, step
+from tests.histories import Told, ended, happened, history, in_time, phase, restart, step
 
 END = 11.0
 
@@ -80,7 +80,7 @@ def test_phases_inside_each_other_share_a_row_and_others_do_not() -> None:
         *phase(2, 3, "a", "restore"),
         *phase(8, 10, "a", "checkpoint"),
     ]
-    found = phases(of("a", sorted(told, key=lambda one: one[0])), 11)
+    found = phases(of("a", in_time(told)), 11)
     assert [brief(lane) for lane in lanes(found)] == [
         [("eval", 1, 9), ("restore", 2, 3)],
         [("checkpoint", 8, 10)],

@@ -156,4 +156,5 @@ def test_a_run_of_which_nothing_is_known_has_tables_without_rows() -> None:
         (name, []) for name in ("steps", "samples", "gpus", "gpu_tasks", "events", "faults")
     ]
     assert "loss" in types(found[0])
-    assert tables(history([happened(0, "run")]), [], [])[4].rows == [(0, 0.0, BEGAN, "run", None)]
+    told = history([happened(0, "prepared")])
+    assert tables(told, [], [])[4].rows == [(0, 0.0, BEGAN, "prepared", None)]

@@ -9,6 +9,7 @@ import os
 import queue
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from filelock import FileLock
 from emulator.clock import ManualClock
 from emulator.errors import RecordError, UsageError
 from emulator.plan import Plan, Site, make_plan
-from emulator.record.events import Entry
+from emulator.record.events import RunStarted, Step
 from emulator.record.folder import (
     LOCK,
     Record,
@@ -28,6 +29,7 @@ from emulator.record.folder import (
     wait_until_over,
 )
 from emulator.scenario.reading import parse
+from tests.histories import an_event
 
 BEGAN = ManualClock.BEGAN
 
@@ -63,26 +65,26 @@ def test_plan_and_scenario_are_there_before_anything_happens(folder: RunFolder) 
 
 def test_events_are_numbered_timed_and_read_back(folder: RunFolder, clock: ManualClock) -> None:
     clock.call_at(BEGAN + 2.5, lambda: None)
-    first = folder.write("run", engine="fake")
+    first = folder.write(RunStarted(run_id="run-1", scenario="test", engine="fake", pid=7))
     clock.next_event(_inbox(), until=BEGAN + 2.5)
-    second = folder.write("step", "worker-0", wall=1001.5, step=3, loss=0.5)
-    assert first == Entry(n=0, t=0.0, wall=1000.0, event="run", data={"engine": "fake"})
-    assert second == Entry(
-        n=1, t=2.5, wall=1001.5, event="step", task="worker-0", data={"step": 3, "loss": 0.5}
-    )
+    second = folder.write(Step(task="worker-0", step=3, values={"loss": 0.5}), wall=1001.5)
+    began = RunStarted(run_id="run-1", scenario="test", engine="fake", pid=7)
+    assert first == replace(began, n=0, t=0.0, wall=1000.0)
+    assert second == Step(n=1, t=2.5, wall=1001.5, task="worker-0", step=3, values={"loss": 0.5})
     assert Record(folder.path).history == (first, second)
     lines = (folder.path / "history.jsonl").read_text().splitlines()
     assert json.loads(lines[0]) == {"n": 0, "t": 0.0, "wall": 1000.0, "event": "run"} | {
-        "engine": "fake"
+        **{"run_id": "run-1", "scenario": "test", "engine": "fake", "pid": 7}
     }
-    assert json.loads(lines[1])["task"] == "worker-0"
+    head = {"n": 1, "t": 2.5, "wall": 1001.5, "event": "step", "task": "worker-0"}
+    assert json.loads(lines[1]) == head | {"step": 3, "loss": 0.5}
 
 
 def test_the_runs_time_begins_with_its_folder(tmp_path: Path) -> None:
     clock = ManualClock(wall=1000.0)
     clock.next_event(_inbox(), until=BEGAN + 40.0)
     folder = RunFolder(tmp_path / "late", a_plan(), TEXT, clock)
-    entry = folder.write("run")
+    entry = folder.write(an_event("run"))
     folder.close()
     assert (entry.t, entry.wall) == (0.0, 1040.0)
 
@@ -99,7 +101,7 @@ def test_the_runs_time_begins_with_its_folder(tmp_path: Path) -> None:
     ],
 )
 def test_a_torn_line_and_all_after_it_are_left_out(folder: RunFolder, rest: bytes) -> None:
-    written = (folder.write("run"), folder.write("prepared"))
+    written = (folder.write(an_event("run")), folder.write(an_event("prepared")))
     with (folder.path / "history.jsonl").open("ab") as history:
         history.write(rest)
     assert Record(folder.path).history == written
@@ -162,7 +164,7 @@ def test_a_lock_that_is_left_over_does_not_make_a_run_live(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_second_writer_is_refused_and_harms_nothing(folder: RunFolder, ended: bool) -> None:
-    folder.write("run")
+    folder.write(an_event("run"))
     if ended:
         folder.close()
     with pytest.raises(UsageError, match=r"There is a run in .*run-1 already") as refused:
@@ -194,9 +196,9 @@ def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) ->
 def test_a_reopened_folder_goes_on_where_it_can_be_read(
     folder: RunFolder, clock: ManualClock, torn: bytes
 ) -> None:
-    folder.write("run")
+    folder.write(an_event("run"))
     clock.next_event(_inbox(), until=BEGAN + 7.0)
-    written = folder.write("prepared")
+    written = folder.write(an_event("prepared"))
     for line in ("whole", "gr\u00fcn"):
         folder.log("worker-0", line)
     folder.close()
@@ -211,7 +213,7 @@ def test_a_reopened_folder_goes_on_where_it_can_be_read(
         assert again.printed("worker-0") == ["whole", "gr\u00fcn"]
         assert again.printed("ps-0") == []
         assert again.t == pytest.approx(10.0)
-        entry = again.write("attached")
+        entry = again.write(an_event("attached"))
         again.log("worker-0", "more")
         assert is_live(folder.path)
     finally:
@@ -227,10 +229,10 @@ def test_a_folder_that_was_read_before_it_grew_is_reopened_as_it_is(
 ) -> None:
     record = Record(folder.path)
     assert record.history == ()
-    folder.write("run")
+    folder.write(an_event("run"))
     folder.close()
     again = RunFolder.reopen(record, clock)
-    assert again.write("attached").n == 1
+    assert again.write(an_event("attached")).n == 1
     again.close()
 
 
@@ -239,15 +241,15 @@ def test_time_never_goes_back_when_the_wall_clock_has(folder: RunFolder) -> None
     clock = ManualClock(wall=5000.0)
     folder._clock = clock
     clock.next_event(_inbox(), until=BEGAN + 3.0)
-    last = folder.write("run")
+    last = folder.write(an_event("run"))
     folder.close()
     again = RunFolder.reopen(Record(folder.path), slow)
-    assert again.write("attached").t == last.t
+    assert again.write(an_event("attached")).t == last.t
     again.close()
 
 
 def test_a_folder_whose_writer_is_at_work_is_not_reopened(folder: RunFolder) -> None:
-    folder.write("run")
+    folder.write(an_event("run"))
     folder.log("worker-0", "here")
     with (folder.path / "history.jsonl").open("ab") as history:
         history.write(b"half a line")  # that the writer is about to finish
@@ -283,7 +285,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "logs" / "worker-0.log").symlink_to("/dev/full")
     folder = RunFolder(tmp_path, a_plan(), TEXT, ManualClock())
     with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
-        folder.write("run")
+        folder.write(an_event("run"))
     with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
         folder.log("worker-0", "hello")
     folder.close()

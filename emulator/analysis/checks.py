@@ -19,6 +19,7 @@ from emulator.analysis.throughput import Rate
 from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
 from emulator.record.events import Entry
+from emulator.record.version import header
 from emulator.scenario.model import Expectations, Share
 from emulator.units import format_duration, format_number
 
@@ -131,6 +132,7 @@ def summary(
         del shown["first_step"], shown["lost_steps"]
         tasks[name] = shown
     found = {
+        **header(),
         "run_id": run_id,
         "scenario": scenario,
         "variant": variant,

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from emulator.record.version import FORMAT, version
+
 __all__ = [
     "KINDS",
     "AllRunning",
@@ -80,6 +82,9 @@ class RunStarted(Entry):
     engine: str
     pid: int
     """The process of the supervisor."""
+    format: int = FORMAT
+    """Of the record."""
+    emulator_version: str = field(default_factory=version)
 
 
 @dataclass(frozen=True, kw_only=True)

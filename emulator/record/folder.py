@@ -26,10 +26,11 @@ from emulator.metrics import sample_file
 from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.plan import Plan, is_run_id
 from emulator.record.coalesce import Coalescer
-from emulator.record.events import Entry, Step, entry_of, line_of
+from emulator.record.events import Entry, RunStarted, Step, entry_of, line_of
 from emulator.record.history import as_it_happened
 from emulator.record.lock import LOCK, acquire, in_use, is_live, lock_of, wait_until_over
 from emulator.record.tail import last_lines
+from emulator.record.version import check_format, header
 
 __all__ = [
     "LOCK",
@@ -65,7 +66,7 @@ class RunFolder:
         self._take()
         with _saying(path):
             (path / "scenario.yaml").write_text(scenario_text, encoding="utf-8")
-            _write_json(path / "plan.json", plan.model_dump(mode="json"))
+            _write_json(path / "plan.json", {**header(), **plan.model_dump(mode="json")})
 
     def _take(self) -> None:
         self._lock = lock_of(self.path)
@@ -224,9 +225,14 @@ class Record:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan as it was when the run began; raises RecordError where it can't be read."""
+        """The plan as it was when the run began.
+
+        Raises RecordError where it can't be read, or is of another format.
+        """
         try:
             text = (self.path / "plan.json").read_bytes()
+            with contextlib.suppress(ValueError):  # which pydantic puts into words
+                check_format(json.loads(text), self.path)
             # Paths in it are absolute and may be gone by now: that is no mistake any more.
             return Plan.model_validate_json(text, context={"stored": True})
         except OSError as error:
@@ -241,10 +247,13 @@ class Record:
 
     @cached_property
     def history(self) -> Sequence[Entry]:
-        """Every event that was written completely, in order."""
+        """Every event that was written completely, in order.
+
+        Raises RecordError where it is of another format.
+        """
         try:
             with uncollected(), (self.path / "history.jsonl").open("rb") as lines:
-                return tuple(_entries(lines))
+                return tuple(_entries(lines, self.path))
         except FileNotFoundError:
             return ()
 
@@ -293,6 +302,16 @@ class Record:
         return value
 
     @property
+    def summary(self) -> dict[str, Any] | None:
+        """The summary, None where the run has not come that far.
+
+        Raises RecordError where it is of another format.
+        """
+        if (found := self.result("summary.json")) is not None:
+            check_format(found, self.path)
+        return found
+
+    @property
     def live(self) -> bool:
         """Whether a supervisor is at work on it now."""
         return is_live(self.path)
@@ -304,12 +323,15 @@ def runs_in(folder: Path) -> list[Record]:
     return [Record(plan.parent) for plan in sorted(plans, key=lambda p: p.stat().st_mtime)]
 
 
-def _entries(lines: IO[bytes]) -> Iterator[Entry]:
-    for line in lines:
+def _entries(lines: IO[bytes], path: Path) -> Iterator[Entry]:
+    for number, line in enumerate(lines):
         if not line.endswith(b"\n"):
             return  # torn by a crash or a full disk
         try:
-            yield entry_of(json.loads(line))
+            fields = json.loads(line)
+            if number == 0 and fields["event"] == RunStarted.event:
+                check_format(fields, path)
+            yield entry_of(fields)
         except (ValueError, KeyError, TypeError):
             return  # a torn line and what was written after it, once there was room again
 

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from emulator.analysis.figures import FIGURES, in_summary
+from emulator.analysis.listing import OTHER_FORMAT, listed
 from emulator.doctor import Finding
 from emulator.plan import Plan, Task
 from emulator.record.events import Entry
@@ -335,16 +336,14 @@ def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Cons
     """Print runs, one a line; `left` counts what each still has on an engine."""
     table = _table(["run", "scenario", "engine", "state", "verdict", "on the engine"])
     for record in records:
-        done = record.result("summary.json") or {}
-        state = "running" if record.live else str(done.get("outcome", "crashed"))
-        plan = record.plan
-        things = left.get(record.run_id, 0)
+        row, things = listed(record), left.get(record.run_id, 0)
+        judged = row.outcome not in ("running", "crashed", OTHER_FORMAT)
         table.add_row(
             escape(record.run_id),
-            escape(f"{plan.scenario.name} {plan.variant}".strip()),
-            plan.engine,
-            state,
-            "" if record.live else str(done.get("verdict", "")),
+            escape(f"{row.scenario} {row.variant}".strip()),
+            escape(row.engine),
+            row.outcome,
+            str(row.verdict) if judged else "",
             str(things) if things else "",
         )
     console.print(table)

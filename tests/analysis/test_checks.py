@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import emulator
 from emulator.analysis import checks
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
 from emulator.analysis.checks import EXIT_CODES, Status, Verdict, judge, overall, summary
@@ -334,6 +335,8 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
         samples=[Sample(1.0, 1.0, {"worker-0": Usage(2.5, memory=7)})],
     )
     assert json.loads(json.dumps(told)) == {
+        "format": 2,
+        "emulator_version": emulator.__version__,
         "run_id": "r-1",
         "scenario": "s",
         "variant": "a=1",

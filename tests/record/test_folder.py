@@ -15,7 +15,10 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+import emulator
+from emulator.analysis.listing import listed
 from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError, UsageError
 from emulator.plan import Plan, Site, make_plan
 from emulator.record.events import RunStarted, Step
@@ -28,6 +31,9 @@ from emulator.record.folder import (
     uncollected,
     wait_until_over,
 )
+from emulator.record.version import FORMAT
+from emulator.results import judge
+from emulator.run import up
 from emulator.scenario.reading import parse
 from tests.histories import an_event
 
@@ -74,7 +80,8 @@ def test_events_are_numbered_timed_and_read_back(folder: RunFolder, clock: Manua
     assert Record(folder.path).history == (first, second)
     lines = (folder.path / "history.jsonl").read_text().splitlines()
     assert json.loads(lines[0]) == {"n": 0, "t": 0.0, "wall": 1000.0, "event": "run"} | {
-        **{"run_id": "run-1", "scenario": "test", "engine": "fake", "pid": 7}
+        **{"run_id": "run-1", "scenario": "test", "engine": "fake", "pid": 7},
+        **{"format": 2, "emulator_version": emulator.__version__},
     }
     head = {"n": 1, "t": 2.5, "wall": 1001.5, "event": "step", "task": "worker-0"}
     assert json.loads(lines[1]) == head | {"step": 3, "loss": 0.5}
@@ -303,7 +310,7 @@ def test_a_folder_without_a_plan_is_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b'{"run_id": "x"}', "engine: Field required"),
+        (b'{"format": 2, "run_id": "x"}', "engine: Field required"),
         (b'{"run_id": ', "plan.json: Invalid JSON"),
         (b"\xff\xfe", "plan.json: Invalid JSON"),
     ],
@@ -318,6 +325,51 @@ def test_a_plan_that_can_not_be_read_is_told_in_a_sentence(
         f"The plan in {tmp_path} is none of this version: {why}"
     )
     assert "\n" not in refused.value.message
+
+
+def of_another_format(record: Record, file: str) -> None:
+    """Rewrite a file of a record as another version would have written it."""
+    lines = (record.path / file).read_text().splitlines(keepends=True)
+    whole = file.endswith(".json")
+    head = json.loads("".join(lines) if whole else lines[0])
+    assert (head["format"], head["emulator_version"]) == (FORMAT, emulator.__version__)
+    head |= {"format": 3, "emulator_version": "9.9"}
+    rest = [] if whole else lines[1:]
+    (record.path / file).write_text("".join([json.dumps(head) + "\n", *rest]))
+
+
+@pytest.mark.parametrize("file", ["plan.json", "history.jsonl", "summary.json"])
+def test_a_record_of_another_format_is_refused_in_a_sentence(
+    tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(wall=1_700_000_000.0)
+    text = f"framework: none\nimage: none\n{TEXT}"
+    engine = MemoryEngine(clock, {"*": Script(exits_at=1.0)})
+    result = up(parse(text), engine, text=text, out=tmp_path, run_id="run-1", clock=clock)
+    record = Record(result.folder)
+    of_another_format(record, file)
+    wrong = (
+        f"The record in {record.path} has format 3 of emulator 9.9; "
+        f"this is emulator {emulator.__version__}, which reads format 2."
+    )
+    with pytest.raises(RecordError) as refused:
+        _ = getattr(record, file.partition(".")[0])
+    assert refused.value.message == wrong
+    if file != "summary.json":  # which is never read to judge
+        with pytest.raises(RecordError, match="has format 3"):
+            judge(Record(record.path))
+    row = listed(Record(record.path))
+    assert row.run_id == "run-1"
+    assert row.outcome == ("other format" if file == "summary.json" else "succeeded")
+    (record.path / "summary.json").unlink()
+    row = listed(Record(record.path))
+    assert row.outcome == ("other format" if file == "plan.json" else "crashed")
+
+
+def test_a_record_of_version_0_1_did_not_name_its_format(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"run_id": "run-1"}')
+    with pytest.raises(RecordError, match=r"has format 1 of emulator 0\.1; this is emulator"):
+        _ = Record(tmp_path).plan
 
 
 def test_runs_are_listed_oldest_first_without_other_folders(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def main() -> None:
         _, samples = timed("Record.samples", lambda: record.samples, reference)
         record.plan  # noqa: B018  (read once, so that judging does not count it)
         (analysis, _, summary), judging = timed("judge", lambda: judge(record), reference)
-        timed("curve", lambda: curve(plan, record.happened, analysis.duration), reference)
+        timed("curve", lambda: curve(record.timeline, analysis.duration), reference)
         whole = history + samples + judging
         print(f"{'in all':44} {whole:7.2f} s  x{whole / reference:.2f}")
         told = {key: summary[key] for key in ("verdict", "steps", "goodput", "restarts")}

@@ -13,7 +13,7 @@ from emulator.analysis.checks import Status, Verdict
 from emulator.analysis.gate import against
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record.events import Entry, JobEnded
+from emulator.record.events import Entry
 from emulator.record.folder import Record, uncollected
 from emulator.supervisor.events import JobEnd, Outcome
 from emulator.supervisor.state import LAST_WORDS
@@ -135,9 +135,8 @@ def judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
 
 def finished(record: Record) -> Result:
     """Return a run that is over, judged from its folder alone. Raises RecordError."""
-    job = next((e for e in reversed(record.history) if isinstance(e, JobEnded)), None)
     analysis, verdicts, summary = judge(record)
-    task = job.task if job else ""
+    task = record.timeline.ended_by
     words = tuple(line for line in record.last_words(task, LAST_WORDS) if line.strip())
     end = JobEnd(cast("Outcome", analysis.outcome), analysis.reason, task, words)
     return Result(record.path, end, analysis, verdicts, summary)
@@ -145,9 +144,8 @@ def finished(record: Record) -> Result:
 
 def _judge(record: Record) -> tuple[Analysis, list[Verdict], dict[str, Any]]:
     plan = record.plan
-    history = record.happened
-    analysis = analyse(plan, history)
-    verdicts = checks.judge(plan.scenario.expect, analysis, history, against(plan))
+    analysis = analyse(record.timeline)
+    verdicts = checks.judge(plan.scenario.expect, analysis, record.timeline, against(plan))
     summary = checks.summary(
         run_id=plan.run_id,
         scenario=plan.scenario.name,

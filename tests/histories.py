@@ -9,6 +9,7 @@ from typing import Any
 from emulator.plan import Plan, Site, make_plan
 from emulator.record.events import Entry, entry_of
 from emulator.record.history import as_it_happened
+from emulator.record.timeline import Timeline
 from emulator.scenario.reading import parse
 
 BEGAN = 1000.0
@@ -48,6 +49,11 @@ def a_plan(cluster: str, extra: str = "") -> Plan:
 def history(told: Sequence[Told]) -> list[Entry]:
     """Return a history as `Record.happened` has it."""
     return as_it_happened(written(told))
+
+
+def timeline(told: Sequence[Told], cluster: str = "{worker: 2}", extra: str = "") -> Timeline:
+    """Return the replay of a history."""
+    return Timeline(a_plan(cluster, extra), history(told))
 
 
 def written(told: Sequence[Told]) -> list[Entry]:

@@ -18,7 +18,7 @@ from emulator.analysis.invariants import INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
 from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
-from emulator.record.events import Entry
+from emulator.record.timeline import Timeline
 from emulator.record.version import header
 from emulator.scenario.model import Expectations, Share
 from emulator.units import format_duration, format_number
@@ -65,14 +65,14 @@ class Verdict:
 def judge(
     expect: Expectations,
     analysis: Analysis,
-    history: Sequence[Entry] = (),
+    timeline: Timeline,
     held: Against = NOTHING,
 ) -> list[Verdict]:
     """Judge every expectation that was written down, and the outcome always.
 
     `held` is what the rate is held against where a share of another is expected.
     """
-    promises = {name: partial(_promise, name, history) for name in INVARIANTS}
+    promises = {name: partial(_promise, name, timeline) for name in INVARIANTS}
     verdicts = _judged({**_CHECKS, **promises}, expect, analysis)
     passed = overall(verdicts) == "ok"
     return verdicts + _judged({GATE: partial(_gate, held, passed)}, expect, analysis)
@@ -297,10 +297,10 @@ def _saved_within_grace(expect: Expectations, found: Analysis) -> Iterator[Verdi
 
 
 def _promise(
-    name: str, history: Sequence[Entry], expect: Expectations, found: Analysis
+    name: str, timeline: Timeline, expect: Expectations, found: Analysis
 ) -> Iterator[Verdict]:
     if getattr(expect, name):
-        yield _observed(name, INVARIANTS[name](history))
+        yield _observed(name, INVARIANTS[name](timeline))
 
 
 _CHECKS: Mapping[str, Check] = {

@@ -36,9 +36,9 @@ Times are whole microseconds, as in the history, so that the causes add up to th
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
 from typing import NamedTuple
 
@@ -47,12 +47,12 @@ from emulator.record.events import (
     Entry,
     FaultEvent,
     JobEnded,
-    Phase,
     Stall,
     Step,
     TaskExit,
     TaskStart,
 )
+from emulator.record.timeline import Timeline
 
 __all__ = ["CAUSES", "split"]
 
@@ -92,12 +92,24 @@ Moment = tuple[int, Entry]
 """An entry and when it happened, in microseconds since the run began."""
 
 
-def split(history: Sequence[Entry], duration: float) -> dict[str, float]:
+def split(timeline: Timeline, duration: float) -> dict[str, float]:
     """Return the seconds that went into each of CAUSES; together they are the duration."""
     end = round(duration * _MICRO)
-    moments = _moments(history, end)
+
+    def micros(seconds: float) -> int:
+        return min(max(round(seconds * _MICRO), 0), end)
+
+    entries = takewhile(lambda entry: not isinstance(entry, JobEnded), timeline.history)
+    moments = [(micros(entry.t), entry) for entry in entries]
     course = list(_course(moments, end))
-    phases = _phases(moments)
+    phases = {
+        task.name: _nested(
+            _Span(micros(one.begin), micros(one.end), one.name)
+            for one in task.phases(math.inf)
+            if one.name in _TOLD and "cut off" not in one.values and one.end <= duration
+        )
+        for task in timeline.tasks.values()
+    }
     stalls = [
         _Span(max(0, when - round(entry.seconds * _MICRO)), when, "stall")
         for when, entry in moments
@@ -109,13 +121,7 @@ def split(history: Sequence[Entry], duration: float) -> dict[str, float]:
         now = course[_last(course, begin)]
         told = _cause(phases.get(now.lead, ()), begin)
         spent[told or _cause(stalls, begin) or now.cause] += until - begin
-    return {cause: micros / _MICRO for cause, micros in spent.items()}
-
-
-def _moments(history: Sequence[Entry], end: int) -> list[Moment]:
-    """Return what happened until the job ended, each with its time."""
-    entries = takewhile(lambda entry: not isinstance(entry, JobEnded), history)
-    return [(min(max(round(entry.t * _MICRO), 0), end), entry) for entry in entries]
+    return {cause: time / _MICRO for cause, time in spent.items()}
 
 
 def _course(moments: Sequence[Moment], end: int) -> Iterator[_Span]:
@@ -192,21 +198,12 @@ def _median(times: Sequence[tuple[float, int]]) -> int:
     return round((times[low][0] + times[high][0]) / 2)
 
 
-def _phases(moments: Sequence[Moment]) -> Mapping[str, Sequence[_Span]]:
-    """Return each task's phases that ended, in order and without overlap."""
-    begun: dict[tuple[str, str], int] = {}
-    ended: dict[str, list[_Span]] = defaultdict(list)
-    for when, entry in moments:
-        if isinstance(entry, TaskStart):
-            begun = {key: began for key, began in begun.items() if key[0] != entry.task}
-        if not isinstance(entry, Phase) or entry.phase not in _TOLD:
-            continue
-        key = entry.task, entry.phase
-        if entry.state == "begin":
-            begun[key] = when
-        elif key in begun:
-            _enclose(ended[entry.task], _Span(begun.pop(key), when, key[1]))
-    return ended
+def _nested(phases: Iterable[_Span]) -> list[_Span]:
+    """Return phases, given in the order in which they ended, in order and without overlap."""
+    found: list[_Span] = []
+    for phase in phases:
+        _enclose(found, phase)
+    return found
 
 
 def _enclose(spans: list[_Span], outer: _Span) -> None:

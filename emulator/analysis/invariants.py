@@ -1,4 +1,4 @@
-"""What must hold at every moment of a run, looked for in its history (pure).
+"""What must hold at every moment of a run (pure).
 
 These promise more than numbers do: a job may reach its last step and have had two chiefs on the
 way. Each function says what it looked at and what broke the promise; `checks.py` makes a
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-from emulator.record.events import Entry, Phase, Step, TaskExit, TaskRunning, TaskStart
+from emulator.record.events import Phase, Step
+from emulator.record.timeline import TaskTimeline, Timeline
 
 __all__ = ["INVARIANTS", "Observed", "monotone_checkpoints", "single_chief", "steps_exactly_once"]
 
@@ -31,7 +32,7 @@ class Observed:
     """What broke it, a sentence each."""
 
 
-def monotone_checkpoints(history: Sequence[Entry]) -> Observed:
+def monotone_checkpoints(timeline: Timeline) -> Observed:
     """Look whether the steps that a task saves grow, and what is restored had been saved.
 
     After a restore a task saves on from there. What is restored may be step 0, or any that some
@@ -39,7 +40,7 @@ def monotone_checkpoints(history: Sequence[Entry]) -> Observed:
     """
     ended, broken = 0, []
     saved, latest = {0}, dict[str, int]()
-    for entry in history:
+    for entry in timeline.history:
         if not isinstance(entry, Phase) or (step := entry.step) is None:
             continue
         match entry.phase, entry.state:
@@ -58,18 +59,19 @@ def monotone_checkpoints(history: Sequence[Entry]) -> Observed:
     return Observed("saved steps never go back", ended, "checkpoints that tell a step", broken)
 
 
-def single_chief(history: Sequence[Entry]) -> Observed:
-    """Look whether each life of the chief was over before the next, and told no step after it.
+def single_chief(timeline: Timeline) -> Observed:
+    """Look whether each incarnation of the chief ended before the next, and made no step after it.
 
     The chief is chief-0 or master-0; without these worker-0, as in TensorFlow 2.
     """
-    chief = _chief({entry.task for entry in history})
-    broken = list(_overlaps(chief, [entry for entry in history if entry.task == chief]))
-    lives = sum(isinstance(e, TaskRunning) and e.task == chief for e in history)
-    return Observed("one chief at a time", lives, f"lives of {chief or 'a chief'}", broken)
+    seen = {name: task for name, task in timeline.tasks.items() if task.incarnations}
+    chief = _chief(seen)
+    lives = [one for one in seen[chief].incarnations if one.running] if chief else []
+    broken = list(_overlaps(seen[chief])) if chief else []
+    return Observed("one chief at a time", len(lives), f"lives of {chief or 'a chief'}", broken)
 
 
-def steps_exactly_once(history: Sequence[Entry]) -> Observed:
+def steps_exactly_once(timeline: Timeline) -> Observed:
     """Look whether the task that leads told of every step once: none again, and none left out.
 
     It is the chief where that tells of steps, else the first that does. Steps are left out where
@@ -77,15 +79,15 @@ def steps_exactly_once(history: Sequence[Entry]) -> Observed:
     not done twice: programs tell the last one again with the accuracy. Of steps that were told of
     together and done again the first alone is named.
     """
-    tellers = [entry.task for entry in history if isinstance(entry, Step)]
+    tellers = [step.task for _, step in timeline.steps]
     leader = _chief(tellers) or next(iter(tellers), "")
-    steps = list(_told([entry for entry in history if entry.task == leader]))
+    steps = list(_told(timeline.tasks[leader])) if leader else []
     seen = sum(told.entry.count - told.again for told in steps)
     broken = list(_gaps(leader, steps)) if seen > 1 else []
     return Observed("each step once", seen if seen > 1 else 0, "steps", broken)
 
 
-INVARIANTS: Mapping[str, Callable[[Sequence[Entry]], Observed]] = {
+INVARIANTS: Mapping[str, Callable[[Timeline], Observed]] = {
     "monotone_checkpoints": monotone_checkpoints,
     "single_chief": single_chief,
     "steps_exactly_once": steps_exactly_once,
@@ -97,24 +99,19 @@ def _chief(tasks: Collection[str]) -> str:
     return next((name for name in ("chief-0", "master-0", "worker-0") if name in tasks), "")
 
 
-def _overlaps(chief: str, entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield where two lives of a task overlap, from what its history says of it."""
-    state, ended = "pending", float("-inf")
-    for entry in entries:
-        match entry:
-            case TaskStart() | TaskRunning() if state == "running":
-                yield f"{chief} was started at {entry.t:.1f} s while it ran"
-                state = "starting"
-            case TaskStart():
-                state = "starting"
-            case TaskRunning():
-                state = "running"
-            case TaskExit():
-                state, ended = "ended", entry.wall
-            case Step() if state == "ended":
-                yield f"{chief} told of step {entry.step} after it had ended"
-            case Step() if entry.wall < ended:  # both are the engine's stamps
-                yield f"{chief} told of step {entry.step} before its last life had ended"
+def _overlaps(chief: TaskTimeline) -> Iterator[str]:
+    """Yield where two incarnations of a task overlap."""
+    ended = float("-inf")
+    for one, after in zip_longest(chief.incarnations, chief.incarnations[1:]):
+        for step in one.steps:
+            if step in one.late:
+                yield f"{chief.name} told of step {step.step} after it had ended"
+            elif step.wall < ended:  # both are the engine's stamps
+                yield f"{chief.name} told of step {step.step} before its last life had ended"
+        if one.exit is not None:
+            ended = one.exit.wall
+        elif after is not None and one.running is not None:
+            yield f"{chief.name} was started at {after.begin:.1f} s while it ran"
 
 
 class _Told(NamedTuple):
@@ -125,17 +122,15 @@ class _Told(NamedTuple):
     """This life had just told of its first step."""
 
 
-def _told(entries: Sequence[Entry]) -> Iterator[_Told]:
+def _told(task: TaskTimeline) -> Iterator[_Told]:
     """Yield the steps that a task told of, without those that one life told twice in a row."""
-    before: int | None = None
-    for entry in entries:
-        if isinstance(entry, TaskStart):
-            before = None
-        elif isinstance(entry, Step):
-            again = entry.first == before
-            if not again or entry.count > 1:
-                yield _Told(entry, again)
-            before = entry.step
+    for one in task.incarnations:
+        before: int | None = None
+        for step in one.steps:
+            again = step.first == before
+            if not again or step.count > 1:
+                yield _Told(step, again)
+            before = step.step
 
 
 def _gaps(leader: str, steps: Sequence[_Told]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """`GET /metrics`: a run as it is now, in Prometheus' formats.
 
 It is read from the record, like all that is said of a run: what has been written since the last
-time is fed to a model of the run (see `live.py`). So the supervisor has nothing to do with it, and
+time is fed to a model of the run (see `run_state.py`). So the supervisor has nothing to do with it, and
 a run that nobody asks pays nothing. A first question to a run of a day reads its history, which
 takes some seconds of another thread.
 
@@ -22,7 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
-from emulator.analysis.live import Live, LiveTask
+from emulator.analysis.run_state import LiveTask, RunState
 from emulator.metrics import sample_file
 from emulator.metrics.samples import GpuUsage, Usage, from_json
 from emulator.plan import Plan
@@ -43,7 +43,7 @@ class Page:
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self._folder = folder
-        self._live = Live(plan)
+        self._live = RunState(plan)
         self._offsets: dict[str, int] = {}
         self._one_at_a_time = threading.Lock()
         self._registry = CollectorRegistry(auto_describe=False)
@@ -69,7 +69,7 @@ class Page:
                 self._live.sample(sample)
 
 
-def collect(live: Live) -> Iterator[Metric]:
+def collect(live: RunState) -> Iterator[Metric]:
     """Yield a run as metrics; what is not known is left out."""
     run = {"run": live.plan.run_id}
     yield from _of_run(live, run)
@@ -112,7 +112,7 @@ def _one_of(labels: Labels, key: str, kinds: Sequence[str], now: str | None) -> 
     return [({**labels, key: kind}, float(kind == now)) for kind in kinds]
 
 
-def _of_run(live: Live, run: Labels) -> Iterator[Metric]:
+def _of_run(live: RunState, run: Labels) -> Iterator[Metric]:
     plan = live.plan
     about = {
         **run,
@@ -165,7 +165,7 @@ def _of_run(live: Live, run: Labels) -> Iterator[Metric]:
     )
 
 
-def _of_faults(live: Live, run: Labels) -> Iterator[Metric]:
+def _of_faults(live: RunState, run: Labels) -> Iterator[Metric]:
     faults = live.faults.values()
     count = {stage: sum(fault.stage == stage for fault in faults) for stage in STAGES}
     yield from _gauge(
@@ -257,7 +257,7 @@ def _of_gpus(gpus: Sequence[tuple[Labels, GpuUsage]]) -> Iterator[Metric]:
         yield from make(f"gpu_{name}", text, values)
 
 
-def _of_gpu_shares(live: Live, tasks: Sequence[tuple[Labels, LiveTask]]) -> Iterator[Metric]:
+def _of_gpu_shares(live: RunState, tasks: Sequence[tuple[Labels, LiveTask]]) -> Iterator[Metric]:
     indexes = {gpu.uuid: str(gpu.index) for gpu in live.gpus}
     shares = [
         ({**labels, "gpu": indexes[uuid], "uuid": uuid}, share)

@@ -49,7 +49,7 @@ def export(record: Record, wanted: Wanted, say: Say) -> None:
         )
     _require("TensorBoard", wanted.tensorboard)
     _require("Parquet", wanted.parquet)
-    analysis = analyse(record.plan, record.happened)
+    analysis = analyse(record.timeline)
     if lacking := _lacking(record):
         say(f"{record.run_id} {lacking}")
     if wanted.csv or wanted.parquet:
@@ -132,7 +132,7 @@ def _listed(found: Sequence[Table]) -> str:
 
 def _export_event_files(record: Record, analysis: Analysis, folder: Path, say: Say) -> None:
     history = record.happened
-    found = moments(record.plan, history, record.samples, analysis.duration)
+    found = moments(record.timeline, record.samples, analysis.duration)
     # A name of its own each time, in order: a TensorBoard that is looking takes it for the next.
     file = f"events.out.tfevents.{time.time():.6f}.emulate"
     before = claim(folder, "tensorboard", [f"{run}/{file}" for run in found], _about(record))
@@ -146,7 +146,7 @@ def _export_event_files(record: Record, analysis: Analysis, folder: Path, say: S
 
 def _export_trace(record: Record, analysis: Analysis, path: Path, say: Say) -> None:
     before = claim_file(path, HEAD)
-    events = trace(record.plan, record.happened, record.samples, analysis.faults, analysis.duration)
+    events = trace(record.timeline, record.samples, analysis.faults, analysis.duration)
     about = {**_about(record), "outcome": analysis.outcome}
     with saying(path), path.open("w", encoding="utf-8") as file:
         file.writelines(as_json(events, about))

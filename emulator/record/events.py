@@ -179,6 +179,15 @@ class TaskExit(Entry):
     fault: str | None = None
     """The id of the fault that ended it, where the fault also starts it again."""
 
+    @property
+    def state(self) -> Literal["down", "succeeded", "stopped", "failed"]:
+        """What its task is after it; `stopped`: by us, `down`: until a fault starts it again."""
+        if self.fault:
+            return "down"
+        if self.exit_code == 0:
+            return "succeeded"
+        return "stopped" if self.told_to_stop else "failed"
+
 
 @dataclass(frozen=True, kw_only=True)
 class StopSignal(Entry):

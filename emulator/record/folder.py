@@ -30,6 +30,7 @@ from emulator.record.events import Entry, RunStarted, Step, entry_of, line_of
 from emulator.record.history import as_it_happened
 from emulator.record.lock import LOCK, acquire, in_use, is_live, lock_of, wait_until_over
 from emulator.record.tail import last_lines
+from emulator.record.timeline import Timeline
 from emulator.record.version import check_format, header
 
 __all__ = [
@@ -264,6 +265,12 @@ class Record:
         Every number and picture is made from this; see `history.HappenedAt` for the rule.
         """
         return tuple(as_it_happened(self.history))
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The run over time. Raises RecordError where it can't be read."""
+        with uncollected():
+            return Timeline(self.plan, self.happened)
 
     @cached_property
     def samples(self) -> Sequence[Sample]:

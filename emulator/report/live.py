@@ -20,7 +20,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live as RichLive
 from rich.segment import Segment
 
-from emulator.analysis.live import Live
+from emulator.analysis.run_state import RunState
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record.events import Entry
@@ -46,7 +46,7 @@ def view(*, plain: bool = False) -> LivePrinter:
     return LivePrinter() if plain or not can else LiveView(console)
 
 
-def now(live: Live) -> float:
+def now(live: RunState) -> float:
     """Return how late it is in a run, in seconds since it began."""
     return live.t if live.began is None else max(live.t, time.time() - live.began)
 
@@ -54,7 +54,7 @@ def now(live: Live) -> float:
 class Panel:
     """The lines of a run, in `share` of the terminal's height; made anew whenever it is painted."""
 
-    def __init__(self, live: Live, share: float = 0.5) -> None:
+    def __init__(self, live: RunState, share: float = 0.5) -> None:
         self._live, self._share = live, share
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -109,7 +109,7 @@ class LiveView(LivePrinter):
 
     def _planned(self, plan: Plan, folder: Path) -> None:
         super()._planned(plan, folder)
-        live = Live(plan)
+        live = RunState(plan)
         for entry in Record(folder).history:  # of a run that is taken over
             live.entry(entry)
         # No daemon: whatever ends this process, the terminal is given back before.
@@ -140,7 +140,7 @@ class LiveView(LivePrinter):
 
     # --- On the thread that paints ----------------------------------------------------------------
 
-    def _run(self, live: Live) -> None:
+    def _run(self, live: RunState) -> None:
         try:
             with RichLive(
                 Panel(live), console=self._console, auto_refresh=False, transient=True
@@ -162,7 +162,7 @@ class LiveView(LivePrinter):
             self._wake.clear()
         show()
 
-    def _paint(self, live: Live, shown: RichLive) -> None:
+    def _paint(self, live: RunState, shown: RichLive) -> None:
         self._batch = []
         self._drain(live)
         if self._batch:
@@ -171,14 +171,14 @@ class LiveView(LivePrinter):
             shown.refresh()
         self._batch = None
 
-    def _drain(self, live: Live) -> None:
+    def _drain(self, live: RunState) -> None:
         for _ in range(len(self._happened)):
             self._feed(live, self._happened.popleft())
         if left_out := self._left_out - self._told_of:
             self._told_of += left_out
             self._own(f"{left_out} lines came too fast to be shown; they are in the logs")
 
-    def _feed(self, live: Live, happened: Entry | Sample | str | tuple[str, str]) -> None:
+    def _feed(self, live: RunState, happened: Entry | Sample | str | tuple[str, str]) -> None:
         if isinstance(happened, Entry):
             self._entry(happened)
             live.entry(happened)

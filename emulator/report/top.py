@@ -23,7 +23,7 @@ from rich.live import Live as RichLive
 from rich.text import Text
 
 from emulator import signals
-from emulator.analysis.live import LINES, Live
+from emulator.analysis.run_state import LINES, RunState
 from emulator.api.client import Cluster
 from emulator.errors import EmulatorError
 from emulator.metrics.samples import Sample
@@ -50,9 +50,9 @@ Told = Entry | Sample | tuple[str, str] | str | signal.Signals | _End
 """An event, a sample, a line, a key, a signal, or the end."""
 
 
-def look_back(record: Record) -> Live:
+def look_back(record: Record) -> RunState:
     """Return a run as it is now or was in the end, from its record alone."""
-    live = Live(record.plan)
+    live = RunState(record.plan)
     for entry in record.happened:
         live.entry(entry)
     for sample in record.samples[-2:]:
@@ -81,7 +81,7 @@ def watch(record: Record, console: Console) -> bool:
 
     The terminal is as before when this returns or raises. Raises EmulatorError.
     """
-    live, left = Live(record.plan), threading.Event()
+    live, left = RunState(record.plan), threading.Event()
     told: SimpleQueue[Told] = SimpleQueue()
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(Cluster(record))
@@ -98,7 +98,7 @@ def watch(record: Record, console: Console) -> bool:
         return _follow(live, told, shown.refresh)
 
 
-def _follow(live: Live, told: SimpleQueue[Told], paint: Callable[[], None]) -> bool:
+def _follow(live: RunState, told: SimpleQueue[Told], paint: Callable[[], None]) -> bool:
     """Feed and paint until the end of the history (True) or a key that leaves (False)."""
     while True:
         paint()
@@ -114,7 +114,7 @@ def _follow(live: Live, told: SimpleQueue[Told], paint: Callable[[], None]) -> b
             wait = due - time.monotonic()
 
 
-def _take(live: Live, event: Told) -> bool | None:
+def _take(live: RunState, event: Told) -> bool | None:
     """Feed one event; return whether the run is over where that is the end of it."""
     match event:
         case _End(error=None):
@@ -139,7 +139,7 @@ def _take(live: Live, event: Told) -> bool | None:
 class _Screen:
     """The panel in the upper part, the last lines below it."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: RunState) -> None:
         self._live = live
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -9,12 +9,13 @@ import pytest
 
 from emulator.analysis.analyse import Analysis, TaskResult, analyse
 from emulator.analysis.goodput import CAUSES, split
-from emulator.analysis.live import Live
+from emulator.analysis.run_state import RunState
 from emulator.analysis.throughput import Rate, StepTimes, Throughput, curve
 from emulator.clock import ManualClock
 from emulator.engines.base import Inbox
 from emulator.record.events import Step
 from emulator.record.folder import Record, RunFolder
+from emulator.record.timeline import Timeline
 from tests.histories import (
     BEGAN,
     Told,
@@ -29,6 +30,7 @@ from tests.histories import (
     phase,
     restart,
     step,
+    timeline,
     written,
 )
 
@@ -36,7 +38,7 @@ NO_TIME = dict.fromkeys(CAUSES, 0.0)
 
 
 def analysed(told: Sequence[Told], cluster: str = "{worker: 2}", extra: str = "") -> Analysis:
-    return analyse(a_plan(cluster, extra), history(told))
+    return analyse(timeline(told, cluster, extra))
 
 
 PLAIN = [
@@ -244,7 +246,7 @@ def test_a_torn_record_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:
     with (folder.path / "history.jsonl").open("ab") as lines:
         lines.write(b'{"n": 2, "t": 0, "wall": 1003, "event": "step", "task": "worker-0", "st')
     record = Record(folder.path)
-    found = analyse(record.plan, record.happened)
+    found = analyse(record.timeline)
     assert (found.outcome, found.final_step, found.steps_per_second) == ("running", 2, 1.0)
 
 
@@ -390,15 +392,15 @@ def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
     ]
     text = "{worker: 1}", "faults: [{preempt: worker-0, at: {step: 10}}]"
     plan, events = a_plan(*text), history(told)
-    found = analyse(plan, events)
+    found = analyse(Timeline(plan, events))
     assert found.faults[0].stepped == 4
     assert found.recoveries == [4]
     assert found.time["recovery"] == 4
-    assert split(events, 20)["recovery"] == 4
-    assert curve(plan, events, 20).tasks["worker-0"][int(14 / 0.2) :] == [0.0] * 30
+    assert split(Timeline(plan, events), 20)["recovery"] == 4
+    assert curve(Timeline(plan, events), 20).tasks["worker-0"][int(14 / 0.2) :] == [0.0] * 30
     (recovered,) = [t for t in (entry.t for entry in events if entry.event == "step") if t > 10]
     assert recovered == 14
-    live = Live(plan)
+    live = RunState(plan)
     for entry in written(told):
         live.entry(entry)
     assert live.front.at == 14

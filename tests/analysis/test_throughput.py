@@ -20,17 +20,27 @@ from emulator.analysis.throughput import (
 )
 from emulator.plan import Plan
 from emulator.record.events import Step
-from tests.histories import Told, a_plan, began_again, ended, happened, history, in_time, job, step
+from tests.histories import (
+    Told,
+    a_plan,
+    began_again,
+    ended,
+    happened,
+    in_time,
+    job,
+    step,
+    timeline,
+)
 
 NOTHING = Rate()
 
 
 def measured(told: Sequence[Told], extra: str = "") -> Throughput:
-    return throughput(a_plan("{worker: 2}", extra), history(told))
+    return throughput(timeline(told, extra=extra))
 
 
 def binned(told: Sequence[Told], duration: float, bins: int = 600) -> Curve:
-    return curve(a_plan("{worker: 2}"), history(told), duration, bins=bins)
+    return curve(timeline(told), duration, bins=bins)
 
 
 def by_second(curve_: Sequence[float], width: float) -> list[float]:

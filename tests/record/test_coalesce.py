@@ -22,6 +22,7 @@ from emulator.record.coalesce import Coalescer
 from emulator.record.events import Entry, FaultEvent, Step, fields_of
 from emulator.record.folder import Record
 from emulator.record.history import as_it_happened
+from emulator.record.timeline import Timeline
 from emulator.run import Listener, up
 from emulator.scenario.reading import parse
 from tests.histories import (
@@ -132,8 +133,8 @@ def test_a_task_that_counts_each_epoch_anew_has_made_all_its_steps() -> None:
     told.append(ended(18, "worker-0", 0))
     plan = a_plan("{worker: 1}")
     assert len(written(told)) < 40 * 3 + 10  # of 400
-    exact = throughput(plan, history(told)).tasks["worker-0"]
-    found = throughput(plan, as_it_happened(written(told))).tasks["worker-0"]
+    exact = throughput(Timeline(plan, history(told))).tasks["worker-0"]
+    found = throughput(Timeline(plan, as_it_happened(written(told)))).tasks["worker-0"]
     assert found.steps_per_second == exact.steps_per_second == pytest.approx(360 / 15.96)
     assert found.step_times is not None
     assert found.step_times.count == 360
@@ -147,8 +148,8 @@ def test_steps_that_are_reported_twice_have_the_same_times_merged() -> None:
     told.append(ended(6, "worker-0", 0))
     plan = a_plan("{worker: 1}")
     assert len(written(told)) < 50
-    exact = throughput(plan, history(told)).tasks["worker-0"]
-    found = throughput(plan, as_it_happened(written(told))).tasks["worker-0"]
+    exact = throughput(Timeline(plan, history(told))).tasks["worker-0"]
+    found = throughput(Timeline(plan, as_it_happened(written(told)))).tasks["worker-0"]
     assert exact.steps_per_second == pytest.approx(25)
     assert found.steps_per_second == pytest.approx(25)
     assert exact.step_times is not None
@@ -161,7 +162,9 @@ def test_a_step_that_is_left_out_in_a_merged_event_is_seen() -> None:
     numbers = [n for n in range(1, 60) if n != 33]
     told = [*began_again(0, "worker-0"), *every(0.1, numbers, "worker-0", since=2)]
     told.append(ended(9, "worker-0", 0))
-    look = INVARIANTS["steps_exactly_once"](as_it_happened(written(told)))
+    look = INVARIANTS["steps_exactly_once"](
+        Timeline(a_plan("{worker: 1}"), as_it_happened(written(told)))
+    )
     assert look.seen == 58
     (sentence,) = look.broken
     assert sentence.startswith("worker-0 left out 1 steps between ")
@@ -326,7 +329,8 @@ def test_a_coalesced_history_says_what_the_whole_one_says(seed: int, each: int) 
         short = as_it_happened([one for entry in full for one in coalescer.take(entry)])
         interval = coalescer.interval
     plan = a_plan("{worker: 2}")
-    one, two = analyse(plan, full), analyse(plan, short)
+    whole, thin = Timeline(plan, full), Timeline(plan, short)
+    one, two = analyse(whole), analyse(thin)
     told = {e.task for e in full if isinstance(e, Step)}
     # A step that is reported again right away counts once; every other is counted.
     assert [made(full, task) for task in told] == [made(short, task) for task in told]
@@ -335,13 +339,13 @@ def test_a_coalesced_history_says_what_the_whole_one_says(seed: int, each: int) 
     for name in ("restarts", "lost_steps", "unrecovered", "recoveries", "all_running"):
         assert getattr(one, name) == getattr(two, name), name
     for name, look in INVARIANTS.items():
-        assert bool(look(full).broken) == bool(look(short).broken), name
-        assert look(full).seen == look(short).seen, name
+        assert bool(look(whole).broken) == bool(look(thin).broken), name
+        assert look(whole).seen == look(thin).seen, name
     slack = (interval + 1) * (1 + one.restarts)
     for cause, seconds in one.time.items():
         assert two.time[cause] == pytest.approx(seconds, abs=slack), cause
     for task in told:
         rates = [found.throughput.tasks[task].steps_per_second or 0.0 for found in (one, two)]
         assert rates[1] == pytest.approx(rates[0], rel=0.01), task
-    whole, thin = (curve(plan, entries, one.duration, bins=10) for entries in (full, short))
-    assert sum(thin.job) * thin.width == pytest.approx(sum(whole.job) * whole.width)
+    exact, found = (curve(replay, one.duration, bins=10) for replay in (whole, thin))
+    assert sum(found.job) * found.width == pytest.approx(sum(exact.job) * exact.width)

@@ -1,43 +1,29 @@
-"""What a run looks like now, from what has been told of it so far (pure).
+"""The state of a run now, from the events so far (pure).
 
 `emulate up` feeds it in its own process, `emulate top` over the run's API, and `/metrics` from the
-record. Whoever feeds it reads it as well: there is one thread, and no lock. It keeps nothing that
-grows with the run.
+record. One thread feeds it and reads it: there is no lock. It keeps nothing that grows with the
+steps of the run.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from emulator.analysis.pace import Pace
+from emulator.analysis.rate_estimator import RateEstimator
 from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
 from emulator.plan import Plan, Task
-from emulator.record.events import (
-    AllRunning,
-    EmulatorFailed,
-    Entry,
-    FaultEvent,
-    JobEnded,
-    Restart,
-    Step,
-    TaskExit,
-    TaskRunning,
-    TaskStart,
-)
+from emulator.record.events import Entry, FaultEvent, Phase, Step, TaskExit, TaskStart
 from emulator.record.history import HappenedAt
-from emulator.scenario.faults import PlannedFault, from_json
-from emulator.scenario.strikes import LASTING
+from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
 
-__all__ = ["Estimate", "Live", "LiveFault", "LiveTask"]
+__all__ = ["Estimate", "LiveTask", "RunState"]
 
 LINES = 200
 """Of what tasks print, so many of the last lines are kept."""
-HEALED = (*LASTING, "preempt", "restart")
-"""Kinds of faults that are over when they are healed; the others are when they are applied."""
 HOLDING = ("pause", "partition")
-"""Kinds that may hold up the whole job without ending a task."""
+"""Kinds of faults that may hold up the whole job without ending a task."""
 
 
 @dataclass
@@ -45,30 +31,22 @@ class LiveTask:
     """One task now."""
 
     task: Task
-    state: str = "pending"
-    """pending, starting, running, backoff, down (preempted), ended."""
-    exit_code: int | None = None
-    restarts: int = 0
-    """By the restart policy, with those of the whole job."""
-    starts: int = 0
-    """All of them: the first, restarts, replacements after a preemption."""
-    oom_kills: int = 0
+    run: RunState
+    timeline: TaskTimeline
     steps: int = 0
-    """That it told of, those done again counted again; what it did before the first that it tells
-    of after a start is not known and not counted."""
+    """Steps that it reported, those done again counted again; what it did before the first that it
+    reports after a start is not known and not counted."""
     examples: float = 0.0
-    """The same of examples, where it tells them or the scenario says how many a step has."""
+    """The same of examples, where it reports them or the scenario says how many a step has."""
     usage: Usage | None = None
-    """As last sampled; None where it does not run or nobody samples."""
+    """As last sampled; None where it does not run or nothing is sampled."""
     rates: Rates | None = None
     """Between the last two samples."""
     gpus: Mapping[str, GpuShare] = field(default_factory=dict)
     """By the device's uuid: instances of a divided device have the same index."""
-    pace: Pace = field(default_factory=Pace)
+    pace: RateEstimator = field(default_factory=RateEstimator)
     examples_told: float | None = None
-    """The last count of examples that it told of itself."""
-    now: list[float] = field(default_factory=lambda: [0.0])
-    """The run's time: one for all tasks, moved on by whoever feeds them."""
+    """The last count of examples that it reported itself."""
 
     @property
     def name(self) -> str:
@@ -76,43 +54,45 @@ class LiveTask:
         return self.task.name
 
     @property
+    def state(self) -> str:
+        """pending, starting, running, backoff, down (preempted), ended."""
+        state = self.timeline.state
+        if state in ("succeeded", "failed", "stopped"):
+            return "backoff" if self.run.job_waits else "ended"
+        if self.run.outcome and state in ("backoff", "down"):
+            return "ended"
+        return state
+
+    @property
+    def exit_code(self) -> int | None:
+        """That of its last exit."""
+        exits = self.timeline.exits
+        return exits[-1].exit_code if exits else None
+
+    @property
+    def restarts(self) -> int:
+        """By the restart policy, with those of the whole job."""
+        return self.timeline.restarts
+
+    @property
+    def starts(self) -> int:
+        """All of them: the first, restarts, replacements after a preemption."""
+        return sum(one.start is not None for one in self.timeline.incarnations)
+
+    @property
+    def oom_kills(self) -> int:
+        """How often it ran out of memory."""
+        return sum(exit_.oom_killed for exit_ in self.timeline.exits)
+
+    @property
     def step(self) -> int | None:
-        """The last that it told of."""
+        """The last that it reported."""
         return self.pace.step
 
     @property
     def steps_per_second(self) -> float | None:
-        """Over the last 10 s; None where it does not run, or has told of less than two steps."""
-        return self.pace.rate(self.now[0]) if self.state == "running" else None
-
-
-@dataclass
-class LiveFault:
-    """One fault now."""
-
-    planned: PlannedFault
-    stage: str = "waiting"
-    """waiting, preparing, triggered, applied, healed, skipped, failed."""
-    since: float | None = None
-    """When it came to this stage, in seconds since the run began."""
-    triggered: float | None = None
-    reason: str = ""
-    """Why it was skipped or failed, or what it waits for."""
-
-    @property
-    def id(self) -> str:
-        """As in the plan; `hand-1` by hand."""
-        return self.planned.id
-
-    @property
-    def kind(self) -> str:
-        """What is done."""
-        return self.planned.kind
-
-    @property
-    def in_force(self) -> bool:
-        """Whether it has been triggered and is not over yet."""
-        return self.stage == "triggered" or (self.stage == "applied" and self.kind in HEALED)
+        """Over the last 10 s; None where it does not run, or has reported less than two steps."""
+        return self.pace.rate(self.run.t) if self.state == "running" else None
 
 
 @dataclass(frozen=True)
@@ -127,44 +107,61 @@ class Estimate:
     """Why there is none, in a word or two."""
 
 
-class Live:
+class RunState:
     """A run, event by event; `tick` says that time has passed without any."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._now = [0.0]
+        self.timeline = Timeline(plan)
+        """Without steps and phases, which would grow with the run."""
+        self.t = 0.0
+        """Seconds since the run began, as far as is known."""
         self.tasks: dict[str, LiveTask] = {
-            task.name: LiveTask(task, now=self._now) for task in plan.tasks
+            task.name: LiveTask(task, self, self.timeline.tasks[task.name]) for task in plan.tasks
         }
-        self.faults: dict[str, LiveFault] = {
-            fault.id: LiveFault(fault) for fault in plan.faults
-        }  # by id, in the order of the plan; by hand after it
-        self.front = Pace()
+        self.front = RateEstimator()
         """The job's furthest step."""
-        self.state = "starting"
-        """starting, running (all tasks have run), ending."""
-        self.outcome: str | None = None
-        """Once it is settled: succeeded, failed, timeout, interrupted, error."""
-        self.reason = ""
-        self.restarts = 0
+        self.job_waits = False
+        """All tasks have ended and wait to be started again together."""
         self.lines: deque[tuple[str, str]] = deque(maxlen=LINES)
         """(task, what it printed)."""
         self.gpus: Sequence[GpuUsage] = ()
         self.sampled: float | None = None
         """When usage was sampled last."""
-        self._restarting = False
         self._happened_at = HappenedAt()
         self._failed_at: float | None = None
+
+    @property
+    def faults(self) -> Mapping[str, FaultTimeline]:
+        """By id, in the order of the plan; manual ones after them."""
+        return self.timeline.faults
+
+    @property
+    def state(self) -> str:
+        """starting, running (all tasks have run), ending."""
+        if self.outcome:
+            return "ending"
+        return "starting" if self.timeline.all_running is None else "running"
+
+    @property
+    def outcome(self) -> str | None:
+        """Once it is settled: succeeded, failed, timeout, interrupted, error."""
+        return self.timeline.outcome
+
+    @property
+    def reason(self) -> str:
+        """Why it is this outcome."""
+        return self.timeline.reason
+
+    @property
+    def restarts(self) -> int:
+        """By the restart policy."""
+        return len(self.timeline.restarts)
 
     @property
     def began(self) -> float | None:
         """Seconds since 1970 of the time 0; None before the first event."""
         return self._happened_at.began
-
-    @property
-    def t(self) -> float:
-        """Seconds since the run began, as far as anybody has said."""
-        return self._now[0]
 
     @property
     def step(self) -> int | None:
@@ -184,7 +181,7 @@ class Live:
 
     def tick(self, t: float) -> None:
         """Say how late it is, in seconds since the run began; it never goes back."""
-        self._now[0] = max(self._now[0], t)
+        self.t = max(self.t, t)
 
     # --- What is told ---------------------------------------------------------------------------
 
@@ -208,34 +205,32 @@ class Live:
         """Take an event of the history."""
         self.tick(entry.t)
         entry = replace(entry, t=self._happened_at(entry))
+        task = self.tasks.get(entry.task)
+        if not isinstance(entry, Step | Phase):
+            self.timeline.add(entry)
+            self.job_waits = self.timeline.restarting and not (
+                self.outcome or any(t.state in ("starting", "running") for t in self._timelines)
+            )
         match entry:
-            case AllRunning():
-                self.state = "running"
-            case FaultEvent():
-                self._fault(entry)
-            case Restart():
-                self._restart(entry)
-            case JobEnded():
-                self._over(entry.outcome, entry.reason)
-            case EmulatorFailed():
-                self._over("error", entry.message)
-        if task := self.tasks.get(entry.task):
-            self._of_task(task, entry)
-
-    def _of_task(self, task: LiveTask, entry: Entry) -> None:
-        match entry:
-            case TaskStart():
-                task.state, task.starts = "starting", task.starts + 1
-                task.pace.break_off()
-            case TaskRunning():
-                task.state = "running"
-            case Step():
+            case Step() if task is not None:
                 self._step(task, entry)
-            case TaskExit():
-                self._exit(task, entry)
+            case TaskStart() if task is not None:
+                task.pace.break_off()
+            case TaskExit() if task is not None:
+                task.usage, task.rates, task.gpus = None, None, {}
+                if entry.fault or (entry.exit_code and not entry.told_to_stop):
+                    self._failed_at = entry.t
+            case FaultEvent(stage="applied") if entry.kind in HOLDING:
+                self._failed_at = entry.t
+            case _:
+                pass
+
+    @property
+    def _timelines(self) -> Iterable[TaskTimeline]:
+        return self.timeline.tasks.values()
 
     def _step(self, task: LiveTask, entry: Step) -> None:
-        t, reached = entry.t, entry.step
+        t = entry.t
         each = self.plan.scenario.metrics.examples_per_step
         # The first after a start says where it goes on, not what was done.
         going = task.pace.going and task.step is not None
@@ -249,54 +244,10 @@ class Live:
         else:
             task.examples += done * (each or 0)
         task.pace.advance(t, entry.step)
-        if self.step is None or reached > self.step:
+        if self.step is None or entry.step > self.step:
             if self._disturbed:
                 self.front.break_off()
-            self.front.advance(t, reached)
-
-    def _exit(self, task: LiveTask, entry: TaskExit) -> None:
-        task.state = "down" if entry.fault else "ended"
-        task.exit_code = entry.exit_code
-        task.oom_kills += entry.oom_killed
-        task.usage, task.rates, task.gpus = None, None, {}
-        if entry.fault or (task.exit_code and not entry.told_to_stop):
-            self._failed_at = entry.t
-        if self.outcome and task.state == "down":
-            task.state = "ended"
-        if self._restarting and all(
-            other.state not in ("starting", "running") for other in self.tasks.values()
-        ):
-            self._restarting = False
-            for other in self.tasks.values():
-                other.state = "backoff" if other.state == "ended" else other.state
-
-    def _restart(self, entry: Restart) -> None:
-        self.restarts += 1
-        if entry.scope == "job":
-            self._restarting = True
-            for task in self.tasks.values():
-                task.restarts += 1
-        else:
-            task = self.tasks[entry.task]
-            task.state, task.restarts = "backoff", task.restarts + 1
-
-    def _fault(self, entry: FaultEvent) -> None:
-        if entry.plan is not None:
-            planned = from_json(entry.plan)
-            self.faults[planned.id] = LiveFault(planned)
-        elif fault := self.faults.get(entry.id):
-            fault.stage, fault.since = entry.stage, entry.t
-            fault.reason = entry.reason or ""
-            if fault.stage == "triggered":
-                fault.triggered = entry.t
-            if fault.stage == "applied" and fault.kind in HOLDING:
-                self._failed_at = entry.t
-
-    def _over(self, outcome: str, reason: str) -> None:
-        self.state, self.outcome, self.reason = "ending", outcome, reason
-        for task in self.tasks.values():
-            if task.state in ("backoff", "down"):
-                task.state = "ended"
+            self.front.advance(t, entry.step)
 
     # --- What follows from it -------------------------------------------------------------------
 
@@ -310,7 +261,7 @@ class Live:
         """Whether the job has not come further since a failure."""
         return self.step is not None and self.outcome is None and self._disturbed
 
-    def impairments(self, task: str) -> list[LiveFault]:
+    def impairments(self, task: str) -> list[FaultTimeline]:
         """Return the faults that a task is under now."""
         return [f for f in self.faults.values() if f.in_force and task in f.planned.tasks]
 
@@ -318,7 +269,7 @@ class Live:
         """Estimate when the job reaches the final step that the scenario expects.
 
         The steps that are left, over the rate of the last minute of training without what lies
-        around failures and stalls (`Pace.undisturbed`); what has passed since the last step is
+        around failures and stalls (`RateEstimator.undisturbed`); the time since the last step is
         taken off. Faults that are still to come are not in it: nobody knows what they will cost.
         So there is no estimate while the job recovers or stands, and none from too little.
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from emulator.analysis.rate_estimator import RateEstimator
 from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
@@ -204,7 +204,7 @@ class RunState:
     def entry(self, entry: Entry) -> None:
         """Take an event of the history."""
         self.tick(entry.t)
-        entry = replace(entry, t=self._happened_at(entry))
+        entry = entry.at(self._happened_at(entry))
         task = self.tasks.get(entry.task)
         if not isinstance(entry, Step | Phase):
             self.timeline.add(entry)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from emulator.record.events import Entry, Phase, Step, TaskExit, TaskRunning, TaskStart
 
@@ -62,5 +61,5 @@ def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
     written as one event are written when something else happens.
     """
     when = HappenedAt()
-    timed = [replace(entry, t=when(entry)) for entry in history]
+    timed = [entry.at(when(entry)) for entry in history]
     return sorted(timed, key=lambda entry: entry.t)

@@ -18,7 +18,8 @@ from typing import Any
 
 from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
-from emulator.record.folder import Entry, Record
+from emulator.record.events import AllRunning, Entry, FaultEvent, Step, TaskStart
+from emulator.record.folder import Record
 from emulator.run import up
 from emulator.scenario.reading import parse
 
@@ -60,14 +61,16 @@ def preemptions(engine: str) -> dict[str, list[float]]:
         for number in range(FAULTS)
     ]
     history = _run(engine, faults, seconds=3 + 0.7 * FAULTS)
-    began = next(e.t for e in history if e.event == "all-running")
+    began = next(e.t for e in history if isinstance(e, AllRunning))
     late, grace, down = [], [], []
     for number in range(FAULTS):
         stages = _stages(history, str(number))
         late.append(stages["triggered"].t - began - (1.0 + 0.7 * number))
-        grace.append(stages["applied"].data["seconds"] - GRACE)
+        grace.append((stages["applied"].seconds or 0.0) - GRACE)
         gone = stages["applied"]
-        started = next(e for e in history[gone.n :] if e.event == "start" and e.task == gone.task)
+        started = next(
+            e for e in history[gone.n :] if isinstance(e, TaskStart) and e.task == gone.task
+        )
         down.append(started.t - gone.t - DOWN)
     return {
         "strike, after its time": late,
@@ -91,7 +94,9 @@ def kills(engine: str) -> dict[str, list[float]]:
             raise SystemExit(f"fault {number} was not applied; is the machine this slow?")
         strike = stages["triggered"]
         line = next(
-            e for e in reversed(history[: strike.n]) if e.event == "step" and e.task == strike.task
+            e
+            for e in reversed(history[: strike.n])
+            if isinstance(e, Step) and e.task == strike.task
         )
         late.append(strike.t - (line.wall - zero))
         gone.append(stages["applied"].t - strike.t)
@@ -116,8 +121,8 @@ def _run(engine: str, faults: Sequence[dict[str, Any]], seconds: float) -> Seque
         return Record(result.folder).history
 
 
-def _stages(history: Sequence[Entry], fault: str) -> dict[str, Entry]:
-    return {e.data["stage"]: e for e in history if e.event == "fault" and e.data["id"] == fault}
+def _stages(history: Sequence[Entry], fault: str) -> dict[str, FaultEvent]:
+    return {e.stage: e for e in history if isinstance(e, FaultEvent) and e.id == fault}
 
 
 def _percentile(values: Sequence[float], share: float) -> float:

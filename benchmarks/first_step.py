@@ -20,7 +20,7 @@ from pathlib import Path
 
 from emulator.bundled import scenario_path
 from emulator.engines.docker import DockerEngine
-from emulator.record.folder import Entry
+from emulator.record.events import Entry, TaskRunning
 from emulator.results import Listener
 from emulator.run import up
 from emulator.scenario.model import Role, Scenario
@@ -80,8 +80,8 @@ def _cpu_when(scenario: Scenario, words: str, times: int) -> float:
     seen, taken = 0, [0.0]
 
     def entry(entry: Entry) -> None:
-        if entry.event == "running":
-            ids.append(str(entry.data["id"]))
+        if isinstance(entry, TaskRunning):
+            ids.append(entry.id)
 
     def line(task: str, text: str) -> None:
         nonlocal seen

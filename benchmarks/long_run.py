@@ -16,16 +16,29 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from emulator.analysis.throughput import curve
 from emulator.clock import ManualClock
 from emulator.engines.base import Inbox
 from emulator.metrics.samples import Usage
 from emulator.plan import Plan, Site, make_plan
+from emulator.record.events import (
+    AllRunning,
+    FaultEvent,
+    JobEnded,
+    Phase,
+    Prepared,
+    Restart,
+    RunStarted,
+    Step,
+    TaskExit,
+    TaskRunning,
+    TaskStart,
+)
 from emulator.record.folder import Record, RunFolder
 from emulator.run import judge
 from emulator.scenario.faults import PlannedFault
@@ -68,18 +81,18 @@ class Story:
     def tell(self, until: float) -> None:
         """Tell of a run with all its faults."""
         names = [task.name for task in self.plan.tasks]
-        self.record.write("run")
-        self.record.write("prepared")
+        self.record.write(RunStarted(run_id="long", scenario="long", engine="memory", pid=1))
+        self.record.write(Prepared())
         self._start(names)
-        self.record.write("all-running")
+        self.record.write(AllRunning())
         for number, fault in enumerate(self.plan.faults):
             if (at := fault.trigger.time) is not None and at < until - 60:
                 self._train(max(at, self.clock.now()))
                 self._preempt(fault, whole=number % 10 == 9)
         self._train(until)
         for name in names:
-            self.record.write("exit", name, exit_code=0, oom_killed=False, told_to_stop=False)
-        self.record.write("job", names[0], outcome="succeeded", reason="the story ends")
+            self.record.write(TaskExit(task=name, exit_code=0))
+        self.record.write(JobEnded(task=names[0], outcome="succeeded", reason="it finished"))
 
     def _train(self, until: float) -> None:
         while self.clock.now() < until:
@@ -87,44 +100,48 @@ class Story:
             self.step += 1
             for task in self.plan.tasks:
                 wall = self.clock.wall() - self.rng.uniform(0, 0.001)
-                self.record.write("step", task.name, wall=wall, step=self.step, loss=0.4321)
+                self.record.write(
+                    Step(task=task.name, step=self.step, values={"loss": 0.4321}), wall=wall
+                )
             self.told += len(self.plan.tasks)
             if self.clock.now() // CHECKPOINT > (self.clock.now() - 1 / self.rate) // CHECKPOINT:
                 self._save()
 
     def _save(self) -> None:
         first = self.plan.tasks[0].name
-        self.record.write("phase", first, phase="checkpoint", state="begin")
+        self.record.write(Phase(task=first, phase="checkpoint", state="begin"))
         self._pass(2)
-        self.record.write("phase", first, phase="checkpoint", state="end", step=self.step)
+        saved = {"step": self.step}
+        self.record.write(Phase(task=first, phase="checkpoint", state="end", values=saved))
         self.saved = self.step
 
     def _preempt(self, fault: PlannedFault, *, whole: bool) -> None:
         task = fault.target
-        about: dict[str, Any] = {"id": fault.id, "kind": fault.kind, "target": task}
-        self.record.write("fault", task, stage="triggered", **about)
+        struck = FaultEvent(task=task, id=fault.id, kind=fault.kind, target=task, stage="triggered")
+        self.record.write(struck)
         self._pass(2)
-        killed: dict[str, Any] = {"exit_code": 137, "oom_killed": False, "told_to_stop": False}
-        self.record.write("exit", task, fault=fault.id, **killed)
-        self.record.write("fault", task, stage="applied", exit_code=137, killed=True, **about)
+        self.record.write(TaskExit(task=task, exit_code=137, fault=fault.id))
+        self.record.write(replace(struck, stage="applied", exit_code=137, killed=True))
         others = [other.name for other in self.plan.tasks if other.name != task]
         if whole:
-            self.record.write("exit", others[0], **{**killed, "exit_code": 1})
-            self.record.write("restart", others[0], scope="job", number=1, delay=1.0)
+            self.record.write(TaskExit(task=others[0], exit_code=1))
+            self.record.write(Restart(task=others[0], scope="job", number=1, delay=1.0))
             for name in others[1:]:
-                self.record.write("exit", name, **{**killed, "told_to_stop": True})
+                self.record.write(TaskExit(task=name, exit_code=137, told_to_stop=True))
             self._start(others)
         self._pass(10)
         self._start([task])
-        self.record.write("fault", task, stage="healed", **about)
+        self.record.write(replace(struck, stage="healed"))
         self._pass(5)
         self.step = self.saved if whole else self.step
 
     def _start(self, names: list[str]) -> None:
-        for event in ("start", "running"):
-            for name in names:
-                self.record.write(event, name)
-            self._pass(1)
+        for name in names:
+            self.record.write(TaskStart(task=name, fresh=False))
+        self._pass(1)
+        for name in names:
+            self.record.write(TaskRunning(task=name, id="1"))
+        self._pass(1)
 
     def _pass(self, seconds: float) -> None:
         """Let time pass, and take a sample in each second of it."""
@@ -181,7 +198,7 @@ def main() -> None:
         _, samples = timed("Record.samples", lambda: record.samples, reference)
         record.plan  # noqa: B018  (read once, so that judging does not count it)
         (analysis, _, summary), judging = timed("judge", lambda: judge(record), reference)
-        timed("curve", lambda: curve(plan, record.happened, analysis.duration), reference)
+        timed("curve", lambda: curve(record.timeline, analysis.duration), reference)
         whole = history + samples + judging
         print(f"{'in all':44} {whole:7.2f} s  x{whole / reference:.2f}")
         told = {key: summary[key] for key in ("verdict", "steps", "goodput", "restarts")}

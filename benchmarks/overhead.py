@@ -39,6 +39,7 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.logs import seconds
 from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program_archive
 from emulator.plan import Plan, Task
+from emulator.record.events import Step
 from emulator.record.folder import Record
 from emulator.run import make_ready
 from emulator.scenario.reading import load
@@ -141,7 +142,7 @@ def emulated(scenario: str, sets: list[str]) -> Trained:
         used = cpu_beside() - before
         record = Record.find("last", Path(out))
         assert record.samples, "it was to be measured with sampling"
-        steps = [(e.wall, int(e.data["step"])) for e in record.history if e.event == "step"]
+        steps = [(e.wall, e.step) for e in record.history if isinstance(e, Step)]
         return steps, used
 
 

@@ -26,6 +26,7 @@ from emulator.engines import AUTO, answering, choose
 from emulator.engines.base import Engine, Resource
 from emulator.errors import EngineMissing, InUse, RecordError, UsageError, printable
 from emulator.plan import check_run_id, is_run_id
+from emulator.record.events import Attached, RunStarted
 from emulator.record.folder import Record, is_live, runs_in, wait_until_over
 from emulator.record.lock import is_being_removed, locked
 from emulator.record.remains import never_began, remains, remove_never_began, remove_remains
@@ -212,11 +213,11 @@ def _say_missing(error: EngineMissing, say: Callable[[str], None]) -> None:
 
 def _supervisor_of(record: Record) -> psutil.Process | None:
     """Return the process that began the run, or took it over, if it is still that one."""
-    came = [entry for entry in record.history if entry.event in ("run", "attached")]
-    if not came or int(came[-1].data.get("pid", 0)) == os.getpid():
+    came = [e for e in record.history if isinstance(e, RunStarted | Attached)]
+    if not came or came[-1].pid == os.getpid():
         return None
     try:
-        process = psutil.Process(int(came[-1].data["pid"]))
+        process = psutil.Process(came[-1].pid)
         return process if process.create_time() < came[-1].wall else None
-    except (psutil.Error, KeyError):
+    except psutil.Error:
         return None

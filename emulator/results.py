@@ -13,7 +13,8 @@ from emulator.analysis.checks import Status, Verdict
 from emulator.analysis.regression import comparison_of
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record.folder import Entry, Record, uncollected
+from emulator.record.events import Entry
+from emulator.record.folder import Record, uncollected
 from emulator.supervisor.events import JobEnd, Outcome
 from emulator.supervisor.state import LAST_WORDS
 
@@ -142,9 +143,8 @@ def judge(record: Record) -> Judged:
 
 def finished(record: Record) -> Result:
     """Return a run that is over, judged from its folder alone. Raises RecordError."""
-    job = next((e for e in reversed(record.history) if e.event == "job"), None)
     judged = judge(record)
-    task = job.task if job else ""
+    task = record.timeline.ended_by
     words = tuple(line for line in record.last_words(task, LAST_WORDS) if line.strip())
     outcome = cast("Outcome", judged.analysis.outcome)
     return Result(record.path, JobEnd(outcome, judged.analysis.reason, task, words), *judged)
@@ -152,9 +152,8 @@ def finished(record: Record) -> Result:
 
 def _judge(record: Record) -> Judged:
     plan = record.plan
-    history = record.happened
-    analysis = analyse(plan, history)
-    verdicts = checks.judge(plan.scenario.expect, analysis, history, comparison_of(plan))
+    analysis = analyse(record.timeline)
+    verdicts = checks.judge(plan.scenario.expect, analysis, record.timeline, comparison_of(plan))
     summary = checks.summary(
         run_id=plan.run_id,
         scenario=plan.scenario.name,

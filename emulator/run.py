@@ -23,7 +23,8 @@ from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.files import disk
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan, check_run_id, make_plan, new_run_id
-from emulator.record.folder import Entry, Record, RunFolder
+from emulator.record.events import AllRunning, Attached, EmulatorFailed, Entry, Removed
+from emulator.record.folder import Record, RunFolder
 from emulator.record.remains import remove_remains
 from emulator.results import Judged, Listener, Result, exit_code, judge
 from emulator.scenario.model import Scenario
@@ -250,7 +251,7 @@ def _supervise(
     def on_entry(entry: Entry) -> None:
         listener.entry(entry)
         if door is not None:
-            if entry.event in ("all-running", "attached"):
+            if isinstance(entry, AllRunning | Attached):
                 door.open()
             door.grown()
 
@@ -296,7 +297,7 @@ def _supervise(
         return end
     except EmulatorError as error:
         with contextlib.suppress(EmulatorError):  # the disk may be what failed
-            record.write("error", message=error.message)
+            record.write(EmulatorFailed(message=error.message))
             record.finish("summary.json", judge(Record(record.path))[2])
         raise
     finally:
@@ -331,7 +332,7 @@ def _tear_down(engine: Engine, run_id: str, record: RunFolder) -> bool:
             raise
         return False
     with contextlib.suppress(EmulatorError):
-        record.write("removed", count=removed)
+        record.write(Removed(count=removed))
     return True
 
 

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from emulator.plan import Plan, Site, make_plan
-from emulator.record.history import Entry, as_it_happened
+from emulator.record.events import Entry, entry_of
+from emulator.record.history import as_it_happened
+from emulator.record.timeline import Timeline
 from emulator.scenario.reading import parse
 
 BEGAN = 1000.0
 SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
 
-Told = tuple[float, str, str, dict[str, Any]]
-"""Seconds, event, task, data."""
+Told = Entry
+"""What a history is written from: an event with the time at which it was written, and its stamp."""
+
+LEAST: dict[str, dict[str, Any]] = {
+    "run": {"run_id": "run-1", "scenario": "test", "engine": "fake", "pid": 1},
+    "attached": {"pid": 2, "gap": 1.0},
+    "job": {"outcome": "succeeded", "reason": "worker-0 finished"},
+    "start": {"fresh": False},
+    "running": {"id": "1"},
+    "exit": {"exit_code": 0},
+    "stop": {"signal": "SIGTERM"},
+    "stall": {"seconds": 1.0},
+    "phase": {"phase": "eval", "state": "end"},
+    "fault": {"id": "0", "kind": "preempt", "stage": "triggered"},
+    "removed": {"count": 0},
+    "sampling": {"interval": 1.0},
+    "error": {"message": "it broke"},
+}
+"""What each kind of event has at least, where a test does not care."""
+
+
+def an_event(name: str, task: str = "", **fields: Any) -> Entry:
+    """Return the event of that name; what it must have and a test does not say is made up."""
+    return entry_of({**LEAST.get(name, {}), **fields, "event": name, "task": task})
 
 
 def a_plan(cluster: str, extra: str = "") -> Plan:
@@ -26,23 +51,32 @@ def history(told: Sequence[Told]) -> list[Entry]:
     return as_it_happened(written(told))
 
 
+def timeline(told: Sequence[Told], cluster: str = "{worker: 2}", extra: str = "") -> Timeline:
+    """Return the replay of a history."""
+    return Timeline(a_plan(cluster, extra), history(told))
+
+
 def written(told: Sequence[Told]) -> list[Entry]:
-    """Return entries as they are in the file; `late` is what to add to `wall` for the stamp."""
-    return [
-        Entry(n=n, t=t, wall=BEGAN + t + data.get("late", 0.0), event=event, task=task, data=data)
-        for n, (t, event, task, data) in enumerate(told)
-    ]
+    """Return entries as they are in the file."""
+    return [replace(entry, n=n) for n, entry in enumerate(told)]
 
 
-def happened(t: float, event: str, task: str = "", **data: object) -> Told:
-    return (t, event, task, dict(data))
+def in_time(told: Iterable[Told]) -> list[Told]:
+    """Return them in the order of their times."""
+    return sorted(told, key=lambda entry: entry.t)
 
 
-def step(t: float, task: str, number: int, **data: object) -> Told:
+def happened(t: float, event: str, task: str = "", **fields: Any) -> Told:
+    """Return an event; `late` is what its stamp is off from `t`, negative: it was read late."""
+    late = fields.pop("late", 0.0)
+    return an_event(event, task, t=t, wall=BEGAN + t + late, **fields)
+
+
+def step(t: float, task: str, number: int, **data: Any) -> Told:
     return happened(t, "step", task, step=number, **data)
 
 
-def phase(begin: float, end: float, task: str, name: str, **data: object) -> list[Told]:
+def phase(begin: float, end: float, task: str, name: str, **data: Any) -> list[Told]:
     return [
         happened(begin, "phase", task, phase=name, state="begin"),
         happened(end, "phase", task, phase=name, state="end", **data),
@@ -53,7 +87,7 @@ def ended(
     t: float, task: str, code: int, *, told: bool = False, oom: bool = False, late: float = 0.0
 ) -> Told:
     exited = {"exit_code": code, "told_to_stop": told, "oom_killed": oom}
-    return happened(t, "exit", task, **exited, late=late)
+    return happened(t, "exit", task, late=late, **exited)
 
 
 def restart(t: float, task: str, scope: str = "task", number: int = 1) -> Told:
@@ -65,8 +99,8 @@ def began_again(t: float, *tasks: str) -> list[Told]:
     return [*starts, *(happened(t + 1, "running", task) for task in tasks)]
 
 
-def fault(t: float, task: str, stage: str, kind: str = "preempt", **data: object) -> Told:
-    return happened(t, "fault", task, id="0", kind=kind, stage=stage, **data)
+def fault(t: float, task: str, stage: str, kind: str = "preempt", **data: Any) -> Told:
+    return happened(t, "fault", task, kind=kind, stage=stage, **{"id": "0", **data})
 
 
 def job(t: float, outcome: str = "succeeded", reason: str = "worker-0 finished") -> Told:

@@ -94,7 +94,7 @@ def same_times(told: dict[str, Any] | None, times: list[float]) -> None:
 def same_curve(folder: Path, summary: dict[str, Any], logs: Recount) -> None:
     """Look at each bin of each task: what was done until its end, from what was done before."""
     record = Record(folder)
-    found = curve(record.plan, record.happened, summary["duration"])
+    found = curve(record.timeline, summary["duration"])
     made = logs.final_step - logs.advances[0][0].step
     assert sum(found.job) * found.width == pytest.approx(made)
     began = record.history[0].wall - record.history[0].t

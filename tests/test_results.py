@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ import pytest
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.plan import Plan
-from emulator.record.folder import Entry, Record
+from emulator.record.folder import Record
+from emulator.record.timeline import Timeline
 from emulator.results import ExpectationFailed, Result, finished
 from emulator.run import up
 from emulator.scenario.reading import parse
@@ -47,9 +46,9 @@ def test_a_run_is_judged_once_for_its_result_its_files_and_its_reports(
 ) -> None:
     judged: list[str] = []
 
-    def counted(plan: Plan, history: Sequence[Entry]) -> Analysis:
-        judged.append(plan.run_id)
-        return analyse(plan, history)
+    def counted(timeline: Timeline) -> Analysis:
+        judged.append(timeline.plan.run_id)
+        return analyse(timeline)
 
     monkeypatch.setattr("emulator.results.analyse", counted)
     clock = ManualClock()

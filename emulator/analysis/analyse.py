@@ -1,23 +1,19 @@
-"""What a record says in numbers (pure): nothing here looks at anything but the history.
-
-Histories here and in all of analysis/ are as `Record.happened` has them: each event's `t` is when
-it happened.
-"""
+"""The numbers of a run (pure): made from its timeline alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from emulator.analysis import goodput
-from emulator.analysis.course import Course
+from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.throughput import Throughput, Work, follow, rates
-from emulator.plan import Plan
-from emulator.record.history import Entry
-from emulator.scenario.faults import PlannedFault, from_json
+from emulator.record.events import Entry, Phase, Stall, Step, TaskExit
+from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
+from emulator.scenario.faults import PlannedFault
 
-__all__ = ["Analysis", "FaultResult", "TaskResult", "analyse", "faults_of"]
+__all__ = ["Analysis", "FaultResult", "TaskResult", "analyse"]
 
 WINDOW = 10.0
 """Seconds before and after a fault in which the job's rate is taken."""
@@ -116,37 +112,36 @@ class Analysis:
         return math.inf if self.unrecovered else max(self.recoveries, default=None)
 
 
-def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
-    """Return the numbers of a run from its plan and history."""
-    outcome, reason = _outcome(history)
-    end = next((e.t for e in history if e.event == "job"), history[-1].t if history else 0.0)
-    course = Course(history)
-    tasks = _tasks(plan, history)
-    work = follow(plan, history)
-    faults = [_fault(fault, course, work) for fault in faults_of(plan, history)]
-    recoveries = list(_recoveries(course)) + [
+def analyse(timeline: Timeline) -> Analysis:
+    """Return the numbers of a run."""
+    end = timeline.duration
+    progress = ProgressIndex(timeline)
+    tasks = {task.name: _task(timeline.tasks[task.name]) for task in timeline.plan.tasks}
+    work = follow(timeline)
+    faults = [_fault(fault, progress, work) for fault in timeline.faults.values()]
+    recoveries = _recoveries(timeline, progress) + [
         fault.stepped
         for fault in faults
         if fault.kind in ("preempt", "restart") and fault.status == "applied"
     ]
-    speed = rates(plan, work)
-    time = goodput.split(history, end)
-    steps = course.steps
-    accuracies = [e.data["accuracy"] for e in steps if _is_number(e.data.get("accuracy"))]
+    speed = rates(timeline.plan, work)
+    time = goodput.split(timeline, end)
+    steps = progress.steps
+    accuracies = [a for e in steps if isinstance(a := e.values.get("accuracy"), int | float)]
     return Analysis(
-        outcome=outcome,
-        reason=reason,
+        outcome=timeline.outcome or "running",
+        reason=timeline.reason if timeline.outcome else "the record ends before the job does",
         duration=end,
         tasks=tasks,
-        final_step=max((e.furthest for e in steps), default=None),
-        network=_first(history, "prepared"),
-        all_running=_first(history, "all-running"),
+        final_step=progress.furthest[-1] if steps else None,
+        network=timeline.prepared,
+        all_running=timeline.all_running,
         first_step=steps[0].t if steps else None,
         steps_per_second=speed.job.steps_per_second,
         examples_per_second=speed.job.examples_per_second,
         throughput=speed,
         accuracy=float(accuracies[-1]) if accuracies else None,
-        restarts=sum(e.event == "restart" for e in history),
+        restarts=len(timeline.restarts),
         lost_steps=max(task.lost_steps for task in tasks.values()) if steps else None,
         recoveries=[seconds for seconds in recoveries if seconds is not None],
         unrecovered=sum(seconds is None for seconds in recoveries),
@@ -156,135 +151,94 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     )
 
 
-def _outcome(history: Sequence[Entry]) -> tuple[str, str]:
-    for entry in reversed(history):
-        if entry.event == "error":
-            return "error", str(entry.data["message"])
-        if entry.event == "job":
-            return str(entry.data["outcome"]), str(entry.data["reason"])
-    return "running", "the record ends before the job does"
+def _task(task: TaskTimeline) -> TaskResult:
+    """Return what became of a task."""
+    exits, steps = task.exits, task.steps
+    return TaskResult(
+        state=task.state,
+        exit_code=exits[-1].exit_code if exits else None,
+        restarts=task.restarts,
+        oom_killed=any(exit_.oom_killed for exit_ in exits),
+        first_step=steps[0].first if steps else None,
+        last_step=steps[-1].step if steps else None,
+        lost_steps=_lost_steps(task),
+    )
 
 
-def _first(history: Sequence[Entry], event: str) -> float | None:
-    return next((e.t for e in history if e.event == event), None)
+def _lost_steps(task: TaskTimeline) -> int:
+    """Return the steps that a task did again: those after what each incarnation restored.
+
+    Where it reports no restore, its first step says so: it was itself done again.
+    """
+    lost = 0
+    reached: int | None = None
+    for one in task.incarnations:
+        for report in one.reports:
+            if reached is None:
+                break
+            if isinstance(report, Step):
+                lost += max(0, reached - report.first + 1)
+                break
+            if report.phase == "restore" and report.step is not None:
+                lost += max(0, reached - report.step)
+                break
+        steps = one.steps
+        reached = steps[-1].step if steps else reached
+    return lost
 
 
-def _is_number(said: object) -> bool:
-    """Say whether a program's value is one: programs print what they like."""
-    return isinstance(said, int | float)
+def _recoveries(timeline: Timeline, progress: ProgressIndex) -> list[float | None]:
+    """Return, for each restart after a failure, the seconds from its exit to the job's next step.
+
+    `always` also restarts what ended well: that is no failure.
+    """
+    failed = [
+        (one.restart, one.exit)
+        for task in timeline.tasks.values()
+        for one in task.incarnations
+        if one.restart is not None and one.exit is not None and one.exit.exit_code
+    ]
+    found: list[float | None] = []
+    for restart, exit_ in sorted(failed, key=lambda pair: progress.place(pair[0])):
+        back = progress.step_after(progress.running(restart.task, restart))
+        found.append(None if back is None else round(back.t - exit_.t, 6))
+    return found
 
 
-def _tasks(plan: Plan, history: Sequence[Entry]) -> dict[str, TaskResult]:
-    """Follow every task through its events."""
-    results = {task.name: TaskResult() for task in plan.tasks}
-    reached: dict[str, int | None] = {}  # before the latest restart, until the first step after it
-    for entry in history:
-        if entry.event == "restart" and entry.data["scope"] == "job":
-            for each in results.values():
-                each.restarts += 1
-        elif (result := results.get(entry.task)) is not None:
-            reached[entry.task] = _follow(result, entry, reached.get(entry.task))
-    return results
-
-
-def _follow(result: TaskResult, entry: Entry, reached: int | None) -> int | None:
-    """Note what an event says of its task; return where it was before, until it steps again."""
-    match entry.event:
-        case "start":
-            result.state = "starting"
-            return result.last_step
-        case "running":
-            result.state = "running"
-        case "restart":
-            result.state = "backoff"
-            result.restarts += 1
-        case "exit":
-            result.exit_code = int(entry.data["exit_code"])
-            result.oom_killed = result.oom_killed or bool(entry.data["oom_killed"])
-            result.state = _end_state(entry)
-        case "phase" if reached is not None and entry.data.get("phase") == "restore":
-            if isinstance(restored := entry.data.get("step"), int):
-                result.lost_steps += max(0, reached - restored)
-                return None
-        case "step":
-            if reached is not None:
-                # The first step that is told of again was itself done again.
-                result.lost_steps += max(0, reached - entry.first + 1)
-            if result.first_step is None:
-                result.first_step = entry.first
-            result.last_step = entry.step
-            return None
-    return reached
-
-
-def _end_state(entry: Entry) -> str:
-    if entry.data.get("fault"):
-        return "down"
-    if entry.data["exit_code"] == 0:
-        return "succeeded"
-    return "stopped" if entry.data["told_to_stop"] else "failed"
-
-
-def _recoveries(course: Course) -> Iterator[float | None]:
-    """Yield, for each restart after a failure, the seconds from its exit to the job's next step."""
-    exits: dict[str, Entry] = {}
-    for number, entry in enumerate(course.history):
-        if entry.event == "exit":
-            exits[entry.task] = entry
-        if entry.event != "restart":
-            continue
-        failed = exits[entry.task]
-        if failed.data["exit_code"] == 0:
-            continue  # `always` starts again what ended well
-        running = course.running(entry.task, number)
-        back = course.step_after(running)
-        yield None if back is None else round(back.t - failed.t, 6)
-
-
-def faults_of(plan: Plan, history: Sequence[Entry]) -> list[PlannedFault]:
-    """Return the planned faults, and those by hand from where they were noted."""
-    told = (e for e in history if e.event == "fault" and e.data["stage"] == "planned")
-    return [*plan.faults, *(from_json(entry.data["plan"]) for entry in told)]
-
-
-def _fault(planned: PlannedFault, course: Course, work: Mapping[str, Work]) -> FaultResult:
-    """Follow one fault through its stages, and the job after it."""
-    history, stages = course.history, course.faults.get(planned.id, {})
-    ends = [stage for stage in ("failed", "skipped", "applied") if stage in stages]
-    told = history[stages[ends[0]]].data if ends else {}
+def _fault(fault: FaultTimeline, progress: ProgressIndex, work: Mapping[str, Work]) -> FaultResult:
+    """Return what became of a fault, and of the job after it."""
+    outcome, planned = fault.outcome, fault.planned
     result = FaultResult(
         id=planned.id,
         kind=planned.kind,
         target=planned.target,
-        status=ends[0] if ends else "pending",
-        reason=str(told.get("reason", "")),
+        status=outcome.stage if outcome else "pending",
+        reason=(outcome.reason or "") if outcome else "",
     )
-    if "triggered" not in stages or "applied" not in stages:
+    trigger, applied = fault.stages.get("triggered"), fault.stages.get("applied")
+    if trigger is None or applied is None:
         return result
-    start, trigger = stages["triggered"], history[stages["triggered"]]
-    applied = history[stages["applied"]]
     # Where the target was back: healed, or restarted by the policy.
-    back = stages.get("healed", course.running(planned.target, stages["applied"]))
-    home = None if back is None else history[back]
-    before = course.furthest_before(start)
+    back = fault.stages.get("healed") or progress.running(planned.target, applied)
+    before = progress.furthest_before(trigger)
 
     def since(entry: Entry | None) -> float | None:
         return None if entry is None else round(entry.t - trigger.t, 6)
 
-    stepped = course.step_after(back)
-    rate_before, rate_during, rate_after = _rates(course, trigger, applied, home, stepped)
-    target = _rates_of(work.get(planned.target), trigger, applied, home, stepped)
+    stepped = progress.step_after(back)
+    rate_before, rate_during, rate_after = _rates(progress, trigger, applied, back, stepped)
+    target = _rates_of(work.get(planned.target), trigger, applied, back, stepped)
     return replace(
         result,
         triggered=trigger.t,
         gone=since(applied),
-        noticed=since(_noticed(planned, course.ends(start, back))),
-        saved=since(_saved(planned, history[start : stages["applied"]])),
-        killed=bool(applied.data.get("killed", False)),
-        exit_code=applied.data.get("exit_code"),
-        back=since(home),
+        noticed=since(_noticed(planned, progress.ends(trigger, back))),
+        saved=since(_saved(planned, progress.between(trigger, applied))),
+        killed=bool(applied.killed),
+        exit_code=applied.exit_code,
+        back=since(back),
         stepped=since(stepped),
-        caught_up=since(course.step_after(back, before)),
+        caught_up=since(progress.step_after(back, before)),
         rate_before=rate_before,
         rate_during=rate_during,
         rate_after=rate_after,
@@ -294,40 +248,40 @@ def _fault(planned: PlannedFault, course: Course, work: Mapping[str, Work]) -> F
     )
 
 
-def _noticed(fault: PlannedFault, until_back: Iterable[Entry]) -> Entry | None:
+def _noticed(fault: PlannedFault, until_back: Iterable[TaskExit | Stall]) -> Entry | None:
     """Return the first sign of a fault beyond its target: a failed task, or a stall."""
     for entry in until_back:
-        if entry.event == "stall":
+        if isinstance(entry, Stall):
             return entry
-        if entry.event == "exit" and entry.task != fault.target and _failed(entry):
+        if entry.task != fault.target and entry.exit_code and not entry.told_to_stop:
             return entry
     return None
-
-
-def _failed(exit_: Entry) -> bool:
-    return bool(exit_.data["exit_code"]) and not exit_.data["told_to_stop"]
 
 
 def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
     """Return what ended the first checkpoint after a notice: the target's, else anybody's."""
     if fault.kind not in NOTICED:
         return None
-    saves = [e for e in notice if e.event == "phase" and e.data["phase"] == "checkpoint"]
-    ends = [e for e in saves if e.data["state"] == "end"]
+    saves = [e for e in notice if isinstance(e, Phase) and e.phase == "checkpoint"]
+    ends = [e for e in saves if e.state == "end"]
     return next((e for e in ends if e.task == fault.target), next(iter(ends), None))
 
 
 def _rates(
-    course: Course, trigger: Entry, applied: Entry, back: Entry | None, stepped: Entry | None
+    progress: ProgressIndex,
+    trigger: Entry,
+    applied: Entry,
+    back: Entry | None,
+    stepped: Entry | None,
 ) -> tuple[float | None, float | None, float | None]:
     """Return the job's steps per second before, during and after a fault."""
-    front = course.front
+    front = progress.front
 
     def rate(begin: float, end: float) -> float | None:
         """Count the steps that the furthest task made in a time, by linear interpolation."""
         if end <= begin or not front or not front[0].t <= begin or front[-1].t < end:
             return None
-        return (course.reached(end) - course.reached(begin)) / (end - begin)
+        return (progress.reached(end) - progress.reached(begin)) / (end - begin)
 
     before = rate(max(trigger.t - WINDOW, front[0].t if front else 0.0), trigger.t)
     if back is None or not front:

@@ -18,7 +18,8 @@ from emulator.analysis.invariants import INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
 from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
-from emulator.record.folder import Entry
+from emulator.record.timeline import Timeline
+from emulator.record.version import header
 from emulator.scenario.model import Expectations, Share
 from emulator.units import format_duration, format_number
 
@@ -64,14 +65,14 @@ class Verdict:
 def judge(
     expect: Expectations,
     analysis: Analysis,
-    history: Sequence[Entry] = (),
+    timeline: Timeline,
     comparison: regression.Comparison = regression.NOTHING,
 ) -> list[Verdict]:
     """Judge every expectation that was written down, and the outcome always.
 
     `comparison` is what the rate is compared with, where a share of another rate is expected.
     """
-    promises = {name: partial(_promise, name, history) for name in INVARIANTS}
+    promises = {name: partial(_promise, name, timeline) for name in INVARIANTS}
     verdicts = _judged({**_CHECKS, **promises}, expect, analysis)
     passed = overall(verdicts) == "ok"
     check = partial(_regression, comparison, passed)
@@ -132,6 +133,7 @@ def summary(
         del shown["first_step"], shown["lost_steps"]
         tasks[name] = shown
     found = {
+        **header(),
         "run_id": run_id,
         "scenario": scenario,
         "variant": variant,
@@ -299,10 +301,10 @@ def _saved_within_grace(expect: Expectations, found: Analysis) -> Iterator[Verdi
 
 
 def _promise(
-    name: str, history: Sequence[Entry], expect: Expectations, found: Analysis
+    name: str, timeline: Timeline, expect: Expectations, found: Analysis
 ) -> Iterator[Verdict]:
     if getattr(expect, name):
-        yield _observed(name, INVARIANTS[name](history))
+        yield _observed(name, INVARIANTS[name](timeline))
 
 
 _CHECKS: Mapping[str, Check] = {

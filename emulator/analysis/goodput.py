@@ -36,13 +36,23 @@ Times are whole microseconds, as in the history, so that the causes add up to th
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
 from typing import NamedTuple
 
-from emulator.record.history import Entry
+from emulator.record.events import (
+    AllRunning,
+    Entry,
+    FaultEvent,
+    JobEnded,
+    Stall,
+    Step,
+    TaskExit,
+    TaskStart,
+)
+from emulator.record.timeline import Timeline
 
 __all__ = ["CAUSES", "split"]
 
@@ -82,16 +92,28 @@ Moment = tuple[int, Entry]
 """An entry and when it happened, in microseconds since the run began."""
 
 
-def split(history: Sequence[Entry], duration: float) -> dict[str, float]:
+def split(timeline: Timeline, duration: float) -> dict[str, float]:
     """Return the seconds that went into each of CAUSES; together they are the duration."""
     end = round(duration * _MICRO)
-    moments = _moments(history, end)
+
+    def micros(seconds: float) -> int:
+        return min(max(round(seconds * _MICRO), 0), end)
+
+    entries = takewhile(lambda entry: not isinstance(entry, JobEnded), timeline.history)
+    moments = [(micros(entry.t), entry) for entry in entries]
     course = list(_course(moments, end))
-    phases = _phases(moments)
+    phases = {
+        task.name: _nested(
+            _Span(micros(one.begin), micros(one.end), one.name)
+            for one in task.phases(math.inf)
+            if one.name in _TOLD and "cut off" not in one.values and one.end <= duration
+        )
+        for task in timeline.tasks.values()
+    }
     stalls = [
-        _Span(max(0, when - round(entry.data["seconds"] * _MICRO)), when, "stall")
+        _Span(max(0, when - round(entry.seconds * _MICRO)), when, "stall")
         for when, entry in moments
-        if entry.event == "stall"
+        if isinstance(entry, Stall)
     ]
     stalls = sorted([*stalls, *_stuck(course)])
     spent = dict.fromkeys(CAUSES, 0)
@@ -99,18 +121,12 @@ def split(history: Sequence[Entry], duration: float) -> dict[str, float]:
         now = course[_last(course, begin)]
         told = _cause(phases.get(now.lead, ()), begin)
         spent[told or _cause(stalls, begin) or now.cause] += until - begin
-    return {cause: micros / _MICRO for cause, micros in spent.items()}
-
-
-def _moments(history: Sequence[Entry], end: int) -> list[Moment]:
-    """Return what happened until the job ended, each with its time."""
-    entries = takewhile(lambda entry: entry.event != "job", history)
-    return [(min(max(round(entry.t * _MICRO), 0), end), entry) for entry in entries]
+    return {cause: time / _MICRO for cause, time in spent.items()}
 
 
 def _course(moments: Sequence[Moment], end: int) -> Iterator[_Span]:
     """Yield the states of the job, without a gap; the phases and stalls in them come on top."""
-    lead = next((entry.task for _, entry in moments if entry.event == "step"), None)
+    lead = next((entry.task for _, entry in moments if isinstance(entry, Step)), None)
     if lead is None:
         return _untold(moments, end)
     return (span for span in _states(moments, end, lead) if span.begin < span.end)
@@ -118,7 +134,7 @@ def _course(moments: Sequence[Moment], end: int) -> Iterator[_Span]:
 
 def _untold(moments: Sequence[Moment], end: int) -> Iterator[_Span]:
     """Yield what is known where nobody told of a step."""
-    ran = next((when for when, entry in moments if entry.event == "all-running"), end)
+    ran = next((when for when, entry in moments if isinstance(entry, AllRunning)), end)
     yield from (_Span(0, ran, "startup"), _Span(ran, end, "other"))
 
 
@@ -127,23 +143,22 @@ def _states(moments: Sequence[Moment], end: int, lead: str) -> Iterator[_Span]:
     latest: dict[str, tuple[int, int]] = {}  # each task's step since it was started, and when
     struck: dict[str, int] = {}  # when who is about to end was signalled
     for when, entry in moments:
-        match entry.event:
-            case "start":
+        match entry:
+            case TaskStart():
                 latest.pop(entry.task, None)
-            case "fault" if entry.data["stage"] == "triggered" and entry.data["kind"] in _ENDING:
+            case FaultEvent(stage="triggered") if entry.kind in _ENDING:
                 struck[entry.task] = when
-            case "fault" if entry.data["stage"] in ("skipped", "failed"):
+            case FaultEvent(stage="skipped" | "failed"):
                 struck.pop(entry.task, None)
-            case "stall":
+            case Stall():
                 struck[entry.task] = when
-            case "exit" if entry.data["exit_code"] or entry.data["told_to_stop"]:
+            case TaskExit() if entry.exit_code or entry.told_to_stop:
                 failed = max(since, struck.pop(entry.task, when))
                 yield _Span(since, failed, "wasted" if state == "productive" else state, lead)
                 state, since = "recovery", failed
-            case "step":
-                step = entry.furthest
+            case Step(step=step):
                 before, at = latest.get(entry.task, (step, when))
-                latest[entry.task] = entry.step, when
+                latest[entry.task] = step, when
                 if step > furthest or (state == "recovery" and before >= step):
                     lead, more = entry.task, _told(entry, furthest) - 1
                     first = max(since, when - more * (when - at) // entry.count)
@@ -155,9 +170,9 @@ def _states(moments: Sequence[Moment], end: int, lead: str) -> Iterator[_Span]:
     yield _Span(since, end, "other" if state == "productive" else state, lead)
 
 
-def _told(entry: Entry, furthest: int) -> int:
+def _told(entry: Step, furthest: int) -> int:
     """Return how many of the steps that an event tells of brought the job further."""
-    further = entry.furthest - furthest
+    further = entry.step - furthest
     even = (entry.step - entry.first) / (entry.count - 1) if entry.count > 1 else 0.0
     return max(1, min(entry.count, round(further / even))) if even > 0 else 1
 
@@ -183,21 +198,12 @@ def _median(times: Sequence[tuple[float, int]]) -> int:
     return round((times[low][0] + times[high][0]) / 2)
 
 
-def _phases(moments: Sequence[Moment]) -> Mapping[str, Sequence[_Span]]:
-    """Return each task's phases that ended, in order and without overlap."""
-    begun: dict[tuple[str, str], int] = {}
-    ended: dict[str, list[_Span]] = defaultdict(list)
-    for when, entry in moments:
-        if entry.event == "start":
-            begun = {key: began for key, began in begun.items() if key[0] != entry.task}
-        if entry.event != "phase" or entry.data["phase"] not in _TOLD:
-            continue
-        key = entry.task, str(entry.data["phase"])
-        if entry.data["state"] == "begin":
-            begun[key] = when
-        elif key in begun:
-            _enclose(ended[entry.task], _Span(begun.pop(key), when, key[1]))
-    return ended
+def _nested(phases: Iterable[_Span]) -> list[_Span]:
+    """Return phases, given in the order in which they ended, in order and without overlap."""
+    found: list[_Span] = []
+    for phase in phases:
+        _enclose(found, phase)
+    return found
 
 
 def _enclose(spans: list[_Span], outer: _Span) -> None:

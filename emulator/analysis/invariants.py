@@ -1,4 +1,4 @@
-"""What must hold at every moment of a run, looked for in its history (pure).
+"""What must hold at every moment of a run (pure).
 
 These promise more than numbers do: a job may reach its last step and have had two chiefs on the
 way. Each function says what it looked at and what broke the promise; `checks.py` makes a
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-from emulator.record.history import Entry
+from emulator.record.events import Phase, Step
+from emulator.record.timeline import TaskTimeline, Timeline
 
 __all__ = ["INVARIANTS", "Observed", "monotone_checkpoints", "single_chief", "steps_exactly_once"]
 
@@ -31,7 +32,7 @@ class Observed:
     """What broke it, a sentence each."""
 
 
-def monotone_checkpoints(history: Sequence[Entry]) -> Observed:
+def monotone_checkpoints(timeline: Timeline) -> Observed:
     """Look whether the steps that a task saves grow, and what is restored had been saved.
 
     After a restore a task saves on from there. What is restored may be step 0, or any that some
@@ -39,11 +40,10 @@ def monotone_checkpoints(history: Sequence[Entry]) -> Observed:
     """
     ended, broken = 0, []
     saved, latest = {0}, dict[str, int]()
-    for entry in history:
-        step = entry.data.get("step")
-        if entry.event != "phase" or not isinstance(step, int):
+    for entry in timeline.history:
+        if not isinstance(entry, Phase) or (step := entry.step) is None:
             continue
-        match entry.data["phase"], entry.data["state"]:
+        match entry.phase, entry.state:
             case "checkpoint", "begin":
                 saved.add(step)
             case "checkpoint", "end":
@@ -59,18 +59,19 @@ def monotone_checkpoints(history: Sequence[Entry]) -> Observed:
     return Observed("saved steps never go back", ended, "checkpoints that tell a step", broken)
 
 
-def single_chief(history: Sequence[Entry]) -> Observed:
-    """Look whether each life of the chief was over before the next, and told no step after it.
+def single_chief(timeline: Timeline) -> Observed:
+    """Look whether each incarnation of the chief ended before the next, and made no step after it.
 
     The chief is chief-0 or master-0; without these worker-0, as in TensorFlow 2.
     """
-    chief = _chief({entry.task for entry in history})
-    broken = list(_overlaps(chief, [entry for entry in history if entry.task == chief]))
-    lives = sum(entry.event == "running" and entry.task == chief for entry in history)
-    return Observed("one chief at a time", lives, f"lives of {chief or 'a chief'}", broken)
+    seen = {name: task for name, task in timeline.tasks.items() if task.incarnations}
+    chief = _chief(seen)
+    lives = [one for one in seen[chief].incarnations if one.running] if chief else []
+    broken = list(_overlaps(seen[chief])) if chief else []
+    return Observed("one chief at a time", len(lives), f"lives of {chief or 'a chief'}", broken)
 
 
-def steps_exactly_once(history: Sequence[Entry]) -> Observed:
+def steps_exactly_once(timeline: Timeline) -> Observed:
     """Look whether the task that leads told of every step once: none again, and none left out.
 
     It is the chief where that tells of steps, else the first that does. Steps are left out where
@@ -78,15 +79,15 @@ def steps_exactly_once(history: Sequence[Entry]) -> Observed:
     not done twice: programs tell the last one again with the accuracy. Of steps that were told of
     together and done again the first alone is named.
     """
-    tellers = [entry.task for entry in history if entry.event == "step"]
+    tellers = [step.task for _, step in timeline.steps]
     leader = _chief(tellers) or next(iter(tellers), "")
-    steps = list(_told([entry for entry in history if entry.task == leader]))
-    seen = sum(told.entry.count - told.entry.gaps.get(0, 0) - told.again for told in steps)
+    steps = list(_told(timeline.tasks[leader])) if leader else []
+    seen = sum(told.entry.count - told.again for told in steps)
     broken = list(_gaps(leader, steps)) if seen > 1 else []
     return Observed("each step once", seen if seen > 1 else 0, "steps", broken)
 
 
-INVARIANTS: Mapping[str, Callable[[Sequence[Entry]], Observed]] = {
+INVARIANTS: Mapping[str, Callable[[Timeline], Observed]] = {
     "monotone_checkpoints": monotone_checkpoints,
     "single_chief": single_chief,
     "steps_exactly_once": steps_exactly_once,
@@ -98,73 +99,68 @@ def _chief(tasks: Collection[str]) -> str:
     return next((name for name in ("chief-0", "master-0", "worker-0") if name in tasks), "")
 
 
-def _overlaps(chief: str, entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield where two lives of a task overlap, from what its history says of it."""
-    state, ended = "pending", float("-inf")
-    for entry in entries:
-        match entry.event:
-            case "start" | "running" if state == "running":
-                yield f"{chief} was started at {entry.t:.1f} s while it ran"
-                state = "starting"
-            case "start":
-                state = "starting"
-            case "running":
-                state = "running"
-            case "exit":
-                state, ended = "ended", entry.wall
-            case "step" if state == "ended":
-                yield f"{chief} told of step {entry.data['step']} after it had ended"
-            case "step" if entry.wall < ended:  # both are the engine's stamps
-                yield f"{chief} told of step {entry.data['step']} before its last life had ended"
+def _overlaps(chief: TaskTimeline) -> Iterator[str]:
+    """Yield where two incarnations of a task overlap."""
+    ended = float("-inf")
+    for one, after in zip_longest(chief.incarnations, chief.incarnations[1:]):
+        for step in one.steps:
+            if step in one.late:
+                yield f"{chief.name} told of step {step.step} after it had ended"
+            elif step.wall < ended:  # both are the engine's stamps
+                yield f"{chief.name} told of step {step.step} before its last life had ended"
+        if one.exit is not None:
+            ended = one.exit.wall
+        elif after is not None and one.running is not None:
+            yield f"{chief.name} was started at {after.begin:.1f} s while it ran"
 
 
 class _Told(NamedTuple):
     """One step event; see `emulator/record/coalesce.py` for those of many steps."""
 
-    entry: Entry
+    entry: Step
     again: bool
     """This life had just told of its first step."""
 
 
-def _told(entries: Sequence[Entry]) -> Iterator[_Told]:
+def _told(task: TaskTimeline) -> Iterator[_Told]:
     """Yield the steps that a task told of, without those that one life told twice in a row."""
-    before: int | None = None
-    for entry in entries:
-        if entry.event == "start":
-            before = None
-        elif entry.event == "step":
-            again = entry.first == before
-            if not again or entry.count > 1:
-                yield _Told(entry, again)
-            before = entry.step
+    for one in task.incarnations:
+        before: int | None = None
+        for step in one.steps:
+            again = step.first == before
+            if not again or step.count > 1:
+                yield _Told(step, again)
+            before = step.step
 
 
 def _gaps(leader: str, steps: Sequence[_Told]) -> Iterator[str]:
     """Yield where steps go back, or leave out more than they usually do."""
     gaps = Counter(two.first - one.step for (one, _), (two, _) in pairwise(steps))
     for entry, _ in steps:
-        gaps.update(entry.gaps)
-    forward = [gap for gap in gaps if gap > 0]
+        gaps[_gap(entry)] += entry.count - 1
+    forward = [gap for gap, times in gaps.items() if gap > 0 and times > 0]
     furthest = steps[0].entry.first
     usual = min(forward, key=lambda gap: (-gaps[gap], gap), default=furthest)
     if furthest > usual:
         yield f"{leader} began with step {furthest}"
     yield from _within(leader, steps[0].entry, usual)
-    furthest = steps[0].entry.furthest
+    furthest = steps[0].entry.step
     for entry, again in steps[1:]:
         if entry.first > furthest + usual:
             yield f"{leader} told of nothing between {furthest} and {entry.first}"
         elif entry.first <= furthest and not again:
             yield f"{leader} told of step {entry.first} when it had been at {furthest}"
         yield from _within(leader, entry, usual)
-        furthest = max(furthest, entry.furthest)
+        furthest = max(furthest, entry.step)
 
 
-def _within(leader: str, entry: Entry, usual: int) -> Iterator[str]:
-    """Yield what broke the promise between steps that were told of together."""
-    between = f"between {entry.first} and {entry.furthest}"
-    for gap, times in entry.gaps.items():
-        if gap > usual:
-            yield from [f"{leader} left out {gap - 1} steps {between}"] * times
-        elif gap < 0:
-            yield from [f"{leader} went back by {-gap} {between}"] * times
+def _gap(entry: Step) -> int:
+    """Return the difference between two of the steps in a merged event, as if evenly spaced."""
+    return (entry.step - entry.first) // (entry.count - 1) if entry.count > 1 else 0
+
+
+def _within(leader: str, entry: Step, usual: int) -> Iterator[str]:
+    """Yield how many steps a merged event leaves out."""
+    missing = (entry.step - entry.first) // usual + 1 - entry.count if entry.count > 1 else 0
+    if missing > 0:
+        yield f"{leader} left out {missing} steps between {entry.first} and {entry.step}"

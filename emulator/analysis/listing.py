@@ -12,9 +12,13 @@ from emulator.analysis.checks import Status
 from emulator.analysis.figures import in_summary
 from emulator.errors import RecordError
 from emulator.record.folder import Record
+from emulator.record.version import OtherFormat
 
 __all__ = ["LISTED", "Listed", "chosen", "listed"]
 
+
+OTHER_FORMAT = "other format"
+"""The outcome of a record that another version of the emulator has to read."""
 
 LISTED = ("steps_per_second", "goodput", "lost_steps", "duration")
 """Figures of a listing."""
@@ -31,7 +35,7 @@ class Listed:
     began: float | None
     """Seconds since 1970."""
     outcome: str
-    """Also `running`, and `crashed` where the record just ends."""
+    """Also `running`, `crashed` where the record just ends, and OTHER_FORMAT."""
     verdict: Status | None
     """A run that goes on has none yet; what crashed can't be judged."""
     figures: Mapping[str, float | None] = field(default_factory=dict)
@@ -39,17 +43,24 @@ class Listed:
 
 
 def listed(record: Record) -> Listed:
-    """Return the row of a run. A record that this version can't read is listed by what it can."""
-    done = record.result("summary.json") or {}
-    live = record.live
-    scenario, variant, engine = _what(record, done)
+    """Return the row of a run. A record that can't be read is listed by what can be."""
+    live, done, what = record.live, dict[str, Any](), ("?", "", "?")
+    outcome = "crashed"
+    try:
+        done = record.summary or {}
+        what = _what(record, done)
+    except OtherFormat:
+        outcome = OTHER_FORMAT
+    except RecordError:
+        pass  # its plan is damaged
+    scenario, variant, engine = what
     return Listed(
         run_id=record.run_id,
         scenario=scenario,
         variant=variant,
         engine=engine,
         began=_began(record),
-        outcome="running" if live else str(done.get("outcome", "crashed")),
+        outcome="running" if live else str(done.get("outcome", outcome)),
         verdict=None if live else done.get("verdict", "unknown"),
         figures={key: in_summary(done, key) for key in LISTED},
     )
@@ -82,10 +93,7 @@ def _what(record: Record, done: dict[str, Any]) -> tuple[str, str, str]:
     """Return scenario, variant and engine, from the summary or else the plan."""
     if done:
         return str(done["scenario"]), str(done.get("variant", "")), str(done["engine"])
-    try:
-        plan = record.plan
-    except RecordError:  # of another version
-        return "?", "", "?"
+    plan = record.plan
     return plan.scenario.name, plan.variant, plan.engine
 
 

@@ -1,4 +1,4 @@
-"""How fast a job and its tasks train (pure): from the step events of a history alone.
+"""How fast a job and its tasks train (pure): from the step events of a run alone.
 
 All that tells of steps, JSON or a pattern, becomes a `step` event; so all sources are equal here.
 Times are seconds since the run began.
@@ -20,12 +20,13 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
 from emulator.plan import Plan
-from emulator.record.history import Entry
+from emulator.record.events import Step
+from emulator.record.timeline import Timeline
 
 __all__ = [
     "JOB",
@@ -87,7 +88,7 @@ class Curve:
     tasks: Mapping[str, Sequence[float]]
 
 
-def throughput(plan: Plan, history: Sequence[Entry]) -> Throughput:
+def throughput(timeline: Timeline) -> Throughput:
     """Return how fast the job and each of its tasks trained.
 
     The job's rate is its progress from the first step that was told to the last that brought it
@@ -95,7 +96,7 @@ def throughput(plan: Plan, history: Sequence[Entry]) -> Throughput:
     which nobody trained. Examples are those that a task tells of, else `examples_per_step` for
     each step; a synchronous step has all workers' examples, so tasks' rates don't add up.
     """
-    return rates(plan, follow(plan, history))
+    return rates(timeline.plan, follow(timeline))
 
 
 def rates(plan: Plan, work: Mapping[str, Work]) -> Throughput:
@@ -105,15 +106,15 @@ def rates(plan: Plan, work: Mapping[str, Work]) -> Throughput:
     return Throughput(work[JOB].rate(examples), tasks)
 
 
-def curve(plan: Plan, history: Sequence[Entry], duration: float, *, bins: int = 600) -> Curve:
+def curve(timeline: Timeline, duration: float, *, bins: int = 600, examples: bool = False) -> Curve:
     """Return the steps per second over a run's time; `duration` in seconds, as `Analysis` has it.
 
     A stretch's steps are spread evenly over its time. Together they are all steps that were made
     after the first that was told (for a task: the first of each of its lives). Bins are at least
     a second wide, in runs of less than a minute less. No more than `bins`, but for steps that were
-    told after the job's end.
+    told after the job's end. With `examples`, of the examples that steps reported.
     """
-    followed = follow(plan, history)
+    followed = follow(timeline, examples=examples)
     last = max((one.last for one in followed.values() if one.last is not None), default=0.0)
     width = duration / bins if duration > bins else _fine(duration)
     number = max(1, math.ceil(max(duration, last) / width - 1e-9))
@@ -240,60 +241,60 @@ class _Life:
     examples: float | None = None
 
 
-def follow(plan: Plan, history: Sequence[Entry]) -> dict[str, Work]:
-    """Return what the job (under an empty name) and each task did."""
-    followed = {name: Work() for name in (JOB, *(task.name for task in plan.tasks))}
-    lives: dict[str, _Life] = defaultdict(_Life)
+def follow(timeline: Timeline, *, examples: bool = False) -> dict[str, Work]:
+    """Return what the job (under an empty name) and each task did.
+
+    With `examples`, a step is as many as the examples that were reported with it; steps without
+    them are left out.
+    """
+    followed = {name: Work() for name in (JOB, *(task.name for task in timeline.plan.tasks))}
+    lives: dict[int, _Life] = defaultdict(_Life)
     job = _Life()
-    for entry in history:
-        if entry.event == "step" and entry.task in followed:
-            life = lives[entry.task]
-            _advance(followed[JOB], job, life, entry)
-            _step(followed[entry.task], life, entry)
-        elif entry.event in ("start", "exit"):
-            lives.pop(entry.task, None)
-        elif entry.event == "running":
-            lives[entry.task].began = entry.t
+    for incarnation, reported in timeline.steps:
+        step = _in_examples(reported) if examples else reported
+        if step is None or step.task not in followed:
+            continue
+        life = lives[id(incarnation)]
+        life.began = incarnation.running.t if incarnation.running else None
+        _advance(followed[JOB], job, life, step)
+        _step(followed[step.task], life, step)
     return followed
 
 
-def _step(task: Work, life: _Life, entry: Entry) -> None:
+def _in_examples(step: Step) -> Step | None:
+    """Return a step event that counts examples; their rate is the same sum as that of steps."""
+    seen = _number(step.values.get("examples"))
+    if seen is None or not math.isfinite(seen):
+        return None
+    return replace(step, step=int(seen), values={}, coalesced=None)
+
+
+def _step(task: Work, life: _Life, entry: Step) -> None:
     """Note what a task did until one of its steps."""
     step, when = entry.step, entry.t
-    before, since, done = life.step, life.when, _done(entry)
-    back = sum(times for gap, times in entry.gaps.items() if gap < 0)
-    if before is not None:
-        done += max(0, entry.first - before)
-        # What came with a step back is no time of the others: each had the same.
-        since += (when - since) * (back + (entry.first < before)) / entry.count
+    before = life.step
+    done = max(0, step - before) if before is not None else step - entry.first
     if before is not None and done:
-        task.stretches.append(_Stretch(min(since, when), when, done))
+        task.stretches.append(_Stretch(min(life.when, when), when, done))
     # A step that is told again, with an accuracy, took no time of its own.
     if step != before or done:
         task.stepped(when)
         life.step, life.when = step, when
-        examples = _number(entry.data.get("examples"))
+        examples = _number(entry.values.get("examples"))
         if examples is not None:
             more = None if life.examples is None else max(0.0, examples - life.examples)
             task.has_seen(when, more)
             life.examples = examples
 
 
-def _done(entry: Entry) -> int:
-    """Return how many steps were made from the first to the last that an event tells of."""
-    if all(gap >= 0 for gap in entry.gaps):
-        return entry.step - entry.first
-    return sum(gap * times for gap, times in entry.gaps.items() if gap > 0)
-
-
-def _advance(followed: Work, job: _Life, life: _Life, entry: Entry) -> None:
+def _advance(followed: Work, job: _Life, life: _Life, entry: Step) -> None:
     """Note what brought the job further; `life` is that of the task, before this step of it."""
-    step, when = entry.furthest, entry.t
+    step, when = entry.step, entry.t
     furthest = job.step
     if furthest is not None and step <= furthest:
         return
     followed.stepped(when)
-    examples = _number(entry.data.get("examples"))
+    examples = _number(entry.values.get("examples"))
     if examples is not None:
         followed.has_seen(when, None if job.examples is None else examples - job.examples)
         job.examples = examples
@@ -308,8 +309,13 @@ def _advance(followed: Work, job: _Life, life: _Life, entry: Entry) -> None:
 
 
 def _number(said: object) -> float | None:
-    """Return a program's value where it is a number: programs print what they like."""
-    return float(said) if isinstance(said, int | float) else None
+    """Return a program's value where it is a number that a float can hold."""
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return None
+    try:
+        return float(said)
+    except OverflowError:
+        return None
 
 
 # --- Summing up ---------------------------------------------------------------------------------

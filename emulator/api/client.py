@@ -24,7 +24,8 @@ from urllib.parse import quote
 from emulator.api.door import SOCKET
 from emulator.errors import EngineError, EngineLost, UsageError
 from emulator.metrics.samples import Sample, from_json
-from emulator.record.folder import Entry, Record, entry_of, wait_until_over
+from emulator.record.events import Entry, FaultEvent, Step, entry_of
+from emulator.record.folder import Record, wait_until_over
 from emulator.results import Result, finished
 from emulator.sockets import close_unconnected
 from emulator.waiting import each
@@ -152,7 +153,7 @@ class Cluster:
                 continue
             if task is not None and entry.task != task:
                 continue
-            if step is not None and (entry.event != "step" or entry.furthest < step):
+            if step is not None and not (isinstance(entry, Step) and entry.step >= step):
                 continue
             if event is not None and entry.event != event:
                 continue
@@ -235,12 +236,12 @@ class Cluster:
 
 def _came_to(entry: Entry, fault: str, stage: str) -> bool:
     """Say whether a fault came to a stage with this event; raise where it never will (pure)."""
-    if entry.event != "fault" or entry.data["id"] != fault:
+    if not isinstance(entry, FaultEvent) or entry.id != fault:
         return False
-    now = entry.data["stage"]
+    now = entry.stage
     if now == stage:
         return True
-    reason = f"The fault {fault} {{}} before it was {stage}: {entry.data.get('reason', '')}."
+    reason = f"The fault {fault} {{}} before it was {stage}: {entry.reason or ''}."
     if now == "failed":
         raise EngineError(reason.format("failed"))
     if now == "skipped":

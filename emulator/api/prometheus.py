@@ -1,8 +1,8 @@
 """`GET /metrics`: a run as it is now, in Prometheus' formats.
 
 Everything is read from the record: each request feeds what was written since the last one to a
-model of the run (see `live.py`). So the supervisor is not involved, and a run without requests has
-no cost. The first request to a run of a day reads its history, some seconds of another thread.
+model of the run (see `run_state.py`). So the supervisor is not involved, and a run without requests
+has no cost. The first request to a run of a day reads its history, some seconds of another thread.
 
 Names follow Prometheus' rules: base units, `_total` for counters. Counters of a task's usage start
 at 0 when the task is started again, like those of any process; `rate()` and `increase()` handle
@@ -22,12 +22,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
-from emulator.analysis.live import Live, LiveTask
+from emulator.analysis.run_state import LiveTask, RunState
 from emulator.metrics import catalog, sample_file
 from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
 from emulator.metrics.samples import from_json
 from emulator.plan import Plan
-from emulator.record.history import entry_of
+from emulator.record.events import entry_of
 from emulator.record.tail import whole_lines
 
 __all__ = ["Page", "collect"]
@@ -43,7 +43,7 @@ class Page:
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self._folder = folder
-        self._live = Live(plan)
+        self._live = RunState(plan)
         self._offsets: dict[str, int] = {}
         self._one_at_a_time = threading.Lock()
         self._registry = CollectorRegistry(auto_describe=False)
@@ -69,7 +69,7 @@ class Page:
                 self._live.sample(sample)
 
 
-def collect(live: Live) -> Iterator[Metric]:
+def collect(live: RunState) -> Iterator[Metric]:
     """Yield a run as metrics; unknown values are left out."""
     run = {"run": live.plan.run_id}
     yield from _of_run(live, run)
@@ -112,7 +112,7 @@ def _one_of(labels: Labels, key: str, kinds: Sequence[str], now: str | None) -> 
     return [({**labels, key: kind}, float(kind == now)) for kind in kinds]
 
 
-def _of_run(live: Live, run: Labels) -> Iterator[Metric]:
+def _of_run(live: RunState, run: Labels) -> Iterator[Metric]:
     plan = live.plan
     about = {
         **run,
@@ -142,7 +142,7 @@ def _of_run(live: Live, run: Labels) -> Iterator[Metric]:
     )
 
 
-def _of_faults(live: Live, run: Labels) -> Iterator[Metric]:
+def _of_faults(live: RunState, run: Labels) -> Iterator[Metric]:
     faults = live.faults.values()
     count = {stage: sum(fault.stage == stage for fault in faults) for stage in STAGES}
     yield from _gauge(
@@ -204,7 +204,7 @@ def _measured(
 
 
 def _gpu_shares(
-    live: Live, tasks: Sequence[tuple[Labels, LiveTask]]
+    live: RunState, tasks: Sequence[tuple[Labels, LiveTask]]
 ) -> Sequence[tuple[Labels, object]]:
     indexes = {gpu.uuid: str(gpu.index) for gpu in live.gpus}
     return [

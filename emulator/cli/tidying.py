@@ -12,7 +12,7 @@ import typer
 
 from emulator import signals
 from emulator.cli.common import Out, RunArgument, WhichEngine, console, find_run, note, print_json
-from emulator.errors import UsageError
+from emulator.errors import RecordError, UsageError
 from emulator.record.folder import Record
 
 __all__ = ["add_to"]
@@ -59,7 +59,7 @@ def ps(
                 {
                     "run_id": r.run_id,
                     "live": r.live,
-                    "summary": r.result("summary.json"),
+                    "summary": _summary(r),
                     "left": left[r.run_id],
                 }
                 for r in shown
@@ -69,6 +69,14 @@ def ps(
     print_runs(shown, left, console())
     if elsewhere := sorted({thing.run_id for thing in found if thing.run_id not in records}):
         note(f"runs with their record elsewhere: {', '.join(elsewhere)}")
+
+
+def _summary(record: Record) -> dict[str, Any] | None:
+    """Return a run's summary; None also where it is of another format."""
+    try:
+        return record.summary
+    except RecordError:
+        return None
 
 
 def _status(record: Record) -> dict[str, Any]:

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
 from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.catalog import GPU, GPU_SHARE, RATES, GpuUsage, Metric
 from emulator.metrics.samples import Sample, device_numbers, series
-from emulator.plan import Plan
-from emulator.record.folder import Entry
+from emulator.record.events import Step
+from emulator.record.timeline import Timeline
 
 __all__ = ["JOB", "Moment", "moments", "write_event_file"]
 
@@ -48,12 +48,13 @@ class Moment:
 
 
 def moments(
-    plan: Plan, history: Sequence[Entry], samples: Sequence[Sample], duration: float
+    timeline: Timeline, samples: Sequence[Sample], duration: float
 ) -> dict[str, list[Moment]]:
     """Return what each TensorBoard run shows; those that nothing is known of are left out."""
+    plan, history = timeline.plan, timeline.history
     began = history[0].wall - history[0].t if history else 0.0
     found: dict[str, list[Moment]] = {JOB: [], **{task.name: [] for task in plan.tasks}}
-    for run, of_run in _rates(plan, history, duration, began):
+    for run, of_run in _rates(timeline, duration, began):
         found[run].append(of_run)
     numbers = device_numbers(samples)
     for sample in samples:
@@ -64,23 +65,21 @@ def moments(
         for t, used in series(samples, task.name):
             scalars = _tagged("usage", RATES, used)
             found[task.name].append(Moment(_milliseconds(t), walls[t], scalars))
-    for entry in history:
-        step = int(entry.data["step"]) if entry.event == "step" else MOST
-        if abs(step) < MOST and (scalars := _told(entry)):
-            found[entry.task].append(Moment(step, entry.wall, scalars))
+    for _, step in timeline.steps:
+        if abs(step.step) < MOST and (scalars := _told(step)):
+            found[step.task].append(Moment(step.step, step.wall, scalars))
     return {run: of_run for run, of_run in found.items() if of_run}
 
 
-def _rates(
-    plan: Plan, history: Sequence[Entry], duration: float, began: float
-) -> Iterator[tuple[str, Moment]]:
+def _rates(timeline: Timeline, duration: float, began: float) -> Iterator[tuple[str, Moment]]:
     """Yield the throughput of the job and of each task, at the end of the time that it is of."""
-    if not any(entry.event == "step" for entry in history):
+    if not timeline.steps:
         return
-    steps = curve(plan, history, duration)
-    examples, factor = _examples(history), plan.scenario.metrics.examples_per_step
-    told = any(entry.event == "step" for entry in examples)
-    seen = curve(plan, examples, duration) if told else None
+    steps = curve(timeline, duration)
+    factor = timeline.plan.scenario.metrics.examples_per_step
+    reported = (_number(step.values.get("examples")) for _, step in timeline.steps)
+    told = any(examples is not None and isfinite(examples) for examples in reported)
+    seen = curve(timeline, duration, examples=True) if told else None
     for run in (JOB, *steps.tasks):
         of_steps = _of_run(steps, run)
         if not any(of_steps):
@@ -100,18 +99,8 @@ def _of_run(found: Curve, run: str) -> Sequence[float]:
     return found.job if run == JOB else found.tasks.get(run, ())
 
 
-def _examples(history: Sequence[Entry]) -> list[Entry]:
-    """Return the history with examples for steps: the rate of both is the same sum."""
-    told = [(entry, _number(entry.data.get("examples"))) for entry in history]
-    return [
-        entry if entry.event != "step" else replace(entry, data={"step": int(seen or 0)})
-        for entry, seen in told
-        if entry.event != "step" or (seen is not None and isfinite(seen))
-    ]
-
-
-def _told(entry: Entry) -> dict[str, float]:
-    numbers = {key: _number(value) for key, value in entry.data.items() if key != "step"}
+def _told(entry: Step) -> dict[str, float]:
+    numbers = {key: _number(value) for key, value in entry.values.items()}
     # A key may have half of a surrogate pair, which no UTF-8 holds.
     tags = {key.encode("utf-8", "backslashreplace").decode(): key for key in numbers}
     return _known({f"training/{tag}": numbers[key] for tag, key in tags.items()})

@@ -16,6 +16,7 @@ from emulator.exports.event_files import moments, write_event_file
 from emulator.exports.places import claim, claim_file, writing
 from emulator.exports.tables import Cell, Column, Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace
+from emulator.record.events import Step
 from emulator.record.folder import Record
 
 __all__ = ["Wanted", "described", "export", "write_csv", "write_parquet"]
@@ -49,7 +50,7 @@ def export(record: Record, wanted: Wanted, say: Say) -> None:
         )
     _require("TensorBoard", wanted.tensorboard)
     _require("Parquet", wanted.parquet)
-    analysis = analyse(record.plan, record.happened)
+    analysis = analyse(record.timeline)
     if lacking := _lacking(record):
         say(f"{record.run_id} {lacking}")
     if wanted.csv or wanted.parquet:
@@ -79,7 +80,7 @@ def _lacking(record: Record) -> str:
     none = [
         what
         for what, there in (
-            ("steps", any(entry.event == "step" for entry in record.history)),
+            ("steps", any(isinstance(entry, Step) for entry in record.history)),
             ("samples", record.samples),
             (
                 "samples of GPUs",
@@ -132,7 +133,7 @@ def _listed(found: Sequence[Table]) -> str:
 
 def _export_event_files(record: Record, analysis: Analysis, folder: Path, say: Say) -> None:
     history = record.happened
-    found = moments(record.plan, history, record.samples, analysis.duration)
+    found = moments(record.timeline, record.samples, analysis.duration)
     # A name of its own each time, in order: a TensorBoard that is looking takes it for the next.
     file = f"events.out.tfevents.{time.time():.6f}.emulate"
     before = claim(folder, "tensorboard", [f"{run}/{file}" for run in found], _about(record))
@@ -146,11 +147,11 @@ def _export_event_files(record: Record, analysis: Analysis, folder: Path, say: S
 
 def _export_trace(record: Record, analysis: Analysis, path: Path, say: Say) -> None:
     before = claim_file(path, HEAD)
-    events = trace(record.plan, record.happened, record.samples, analysis.faults, analysis.duration)
+    events = trace(record.timeline, record.samples, analysis.faults, analysis.duration)
     about = {**_about(record), "outcome": analysis.outcome}
     with writing(path), path.open("w", encoding="utf-8") as file:
         file.writelines(as_json(events, about))
-    steps = sum(entry.event == "step" for entry in record.history)
+    steps = sum(isinstance(entry, Step) for entry in record.history)
     left_out = f"; {steps} steps are too many to show each" if steps > MOST_STEPS else ""
     replaced = ", in place of an earlier export" if before else ""
     say(f"{len(events)} events for https://ui.perfetto.dev in {path}{replaced}{left_out}")

@@ -15,7 +15,7 @@ from typing import Literal
 from emulator.analysis.analyse import FaultResult
 from emulator.metrics.catalog import GPU, GPU_SHARE, RATES, USAGE, Metric
 from emulator.metrics.samples import Sample, series
-from emulator.record.folder import Entry
+from emulator.record.events import Entry, Step, fields_of
 
 __all__ = ["Cell", "Column", "Table", "tables"]
 
@@ -96,32 +96,29 @@ def tables(
 ) -> list[Table]:
     """Return every table of a run; those that nothing is known for have no rows."""
     return [
-        _steps([entry for entry in history if entry.event == "step"]),
+        _steps([entry for entry in history if isinstance(entry, Step)]),
         _samples(samples),
         _gpus(samples),
         _gpu_tasks(samples),
-        _events([entry for entry in history if entry.event != "step"]),
+        _events([entry for entry in history if not isinstance(entry, Step)]),
         _faults(faults),
     ]
 
 
-def _steps(steps: Sequence[Entry]) -> Table:
-    told, found = _told([_spread(entry.data) for entry in steps], _STEP)
+def _steps(steps: Sequence[Step]) -> Table:
+    told, found = _told([_spread(entry) for entry in steps], _STEP)
     fixed = [(entry.n, entry.t, entry.wall, entry.task) for entry in steps]
     return _table("steps", (_N, _T, _WALL, _TASK, *told), _joined(fixed, found))
 
 
-def _spread(data: Mapping[str, object]) -> Mapping[str, object]:
-    """Give what a step event says of others that it stands for columns: `coalesced_first`, ..."""
-    others = data.get("coalesced")
-    if not isinstance(others, Mapping):
-        return data
-    rest = {key: value for key, value in data.items() if key != "coalesced"}
-    return {**rest, **{f"coalesced_{key}": value for key, value in others.items()}}
+def _spread(entry: Step) -> Mapping[str, object]:
+    """Return the cells of a step event; of merged steps with `coalesced_first` and `_count`."""
+    merged = {f"coalesced_{key}": value for key, value in (entry.coalesced or {}).items()}
+    return {"step": entry.step, **entry.values, **merged}
 
 
 def _events(events: Sequence[Entry]) -> Table:
-    told, found = _told([entry.data for entry in events], {})
+    told, found = _told([fields_of(entry) for entry in events], {})
     fixed = [(entry.n, entry.t, entry.wall, entry.event, entry.task or None) for entry in events]
     columns = (_N, _T, _WALL, Column("event", "text"), _TASK, *told)
     return _table("events", columns, _joined(fixed, found))

@@ -15,15 +15,27 @@ from itertools import pairwise
 from typing import Any
 
 from emulator.analysis.analyse import FaultResult
-from emulator.analysis.spans import Span, lanes, phases, states, steps
 from emulator.analysis.throughput import curve
 from emulator.metrics.catalog import GPU, GPU_SHARE, RATES, Metric
 from emulator.metrics.samples import Sample, device_numbers, series
-from emulator.plan import Plan, Task
-from emulator.record.folder import Entry
-from emulator.scenario.faults import from_json
+from emulator.plan import Task
+from emulator.record.events import (
+    AllRunning,
+    Attached,
+    EmulatorFailed,
+    Entry,
+    FaultEvent,
+    JobEnded,
+    Prepared,
+    Restart,
+    RunStarted,
+    SecondInterrupt,
+    Stall,
+    fields_of,
+)
+from emulator.record.timeline import Interval, TaskTimeline, Timeline
 
-__all__ = ["HEAD", "MOST_STEPS", "Event", "as_json", "trace"]
+__all__ = ["HEAD", "MOST_STEPS", "Event", "as_json", "pack_rows", "trace"]
 
 Event = dict[str, Any]
 """One entry of `traceEvents`."""
@@ -67,23 +79,25 @@ def _finite(value: Any) -> Any:  # noqa: ANN401  whatever JSON can say
 
 
 def trace(
-    plan: Plan,
-    history: Sequence[Entry],
+    timeline: Timeline,
     samples: Sequence[Sample],
     faults: Sequence[FaultResult],
     duration: float,
 ) -> list[Event]:
     """Return the events of a run, names first, then by time."""
-    end = max((entry.t for entry in history), default=0.0)
-    told = {fault.id: fault for fault in faults}
+    end = timeline.end
+    results = {fault.id: fault for fault in faults}
     names: list[Event] = []
-    events = [*_job(history, end, names), *_job_gpus(samples), *_rates(plan, history, duration)]
-    show_steps = sum(entry.event == "step" for entry in history) <= MOST_STEPS
-    struck = _struck(plan, history)
-    for number, task in enumerate(plan.tasks):
+    events = [*_job(timeline, names), *_job_gpus(samples), *_rates(timeline, duration)]
+    show_steps = len(timeline.steps) <= MOST_STEPS
+    for number, task in enumerate(timeline.plan.tasks):
         process = _Process(JOB + 1 + number, task.name, names, _labels(task))
-        of_task = [entry for entry in history if entry.task == task.name]
-        hits = [told[id_] for id_, tasks in struck.items() if task.name in tasks and id_ in told]
+        hits = [
+            results[fault.id]
+            for fault in timeline.faults.values()
+            if task.name in fault.planned.tasks and fault.id in results
+        ]
+        of_task = timeline.tasks[task.name]
         events += _task(process, of_task, hits, end, show_steps=show_steps)
         events += _usage(process, samples, of_task)
     return names + sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
@@ -117,18 +131,18 @@ class _Process:
         self._name("thread_sort_index", tid, sort_index=self.rows)
         return tid
 
-    def spans(self, name: str, found: Iterable[Span], category: str) -> list[Event]:
+    def spans(self, name: str, found: Iterable[Interval], category: str) -> list[Event]:
         """Return spans, in as many rows as they need."""
         events = []
-        for number, lane in enumerate(lanes(found)):
+        for number, lane in enumerate(pack_rows(found)):
             tid = self.row(f"{name} {number + 1}" if number else name)
             events += [self.span(tid, span, category) for span in lane]
         return events
 
-    def span(self, tid: int, span: Span, category: str) -> Event:
+    def span(self, tid: int, span: Interval, category: str) -> Event:
         begin, end = _micros(span.begin), _micros(span.end)
         head = {"ph": "X", "name": span.name, "cat": category, "pid": self.pid, "tid": tid}
-        return {**head, "ts": begin, "dur": end - begin, "args": dict(span.told)}
+        return {**head, "ts": begin, "dur": end - begin, "args": dict(span.values)}
 
     def instant(
         self, tid: int, name: str, when: float, told: Mapping[str, Any], *, scope: str = "t"
@@ -152,6 +166,25 @@ class _Process:
                 yield self.count(f"{head}{scale.title}", scale.unit, when, value / scale.size)
 
 
+def pack_rows(spans: Iterable[Interval]) -> list[list[Interval]]:
+    """Return intervals in rows in which each two lie apart or one inside the other."""
+    rows: list[list[Interval]] = []
+    opened: list[list[float]] = []  # for each row, when its intervals end that are not over
+    for span in sorted(spans, key=lambda span: (span.begin, -span.end)):
+        for ends in opened:
+            while ends and ends[-1] <= span.begin:
+                ends.pop()
+        fits = [not ends or ends[-1] >= span.end for ends in opened]
+        if True not in fits:
+            rows.append([])
+            opened.append([])
+            fits.append(True)
+        row = fits.index(True)
+        rows[row].append(span)
+        opened[row].append(span.end)
+    return rows
+
+
 def _micros(seconds: float) -> int:
     return max(0, round(seconds * 1_000_000))
 
@@ -167,30 +200,43 @@ def _size(memory: int | None) -> str:
 
 # --- The job ------------------------------------------------------------------------------------
 
-_STAGES = {"run": "prepare", "prepared": "start tasks", "all-running": "train", "job": "remove"}
+_STAGES = {
+    RunStarted: "prepare",
+    Prepared: "start tasks",
+    AllRunning: "train",
+    JobEnded: "remove",
+}
 """Event -> what begins with it, for the job."""
-_STAGES_SHOWN = (None, "triggered", "skipped", "failed")
-"""Of a fault; what does not happen is told as well."""
-_MARKS = ("fault", "stall", "restart", "attached", "job", "error", "interrupted-again")
 
 
-def _job(history: Sequence[Entry], end: float, names: list[Event]) -> Iterator[Event]:
+def _job(timeline: Timeline, names: list[Event]) -> Iterator[Event]:
     """Yield what concerns the job as a whole; faults are lines over all tasks."""
     process = _Process(JOB, "job", names)
     stage, marks = process.row("stage"), process.row("events")
     begun: dict[str, float] = {}
-    for entry in history:
-        begun.setdefault(_STAGES.get(entry.event, ""), entry.t)
+    for entry in timeline.history:
+        begun.setdefault(_STAGES.get(type(entry), ""), entry.t)
     begun.pop("", None)
-    for (name, since), (_, until) in pairwise([*begun.items(), ("", end)]):
-        yield process.span(stage, Span(name, since, max(since, until)), "job")
-    for entry in history:
-        if entry.event in _MARKS and entry.data.get("stage") in _STAGES_SHOWN:
-            what = (entry.data.get("kind", entry.event), entry.task or entry.data.get("target"))
-            ended = entry.data.get("stage") if entry.data.get("stage") != "triggered" else ""
-            name = " ".join(str(word) for word in (*what, ended, entry.data.get("outcome")) if word)
-            scope = "g" if entry.event in ("fault", "job", "error") else "p"
-            yield process.instant(marks, name, entry.t, entry.data, scope=scope)
+    for (name, since), (_, until) in pairwise([*begun.items(), ("", timeline.end)]):
+        yield process.span(stage, Interval(name, since, max(since, until)), "job")
+    for entry in timeline.history:
+        if name := _mark(entry):
+            scope = "g" if isinstance(entry, FaultEvent | JobEnded | EmulatorFailed) else "p"
+            yield process.instant(marks, name, entry.t, fields_of(entry), scope=scope)
+
+
+def _mark(entry: Entry) -> str:
+    """Return the name of an event's mark; empty where it has none."""
+    match entry:
+        case FaultEvent(stage="triggered"):
+            return f"{entry.kind} {entry.task or entry.target}"
+        case FaultEvent(stage="skipped" | "failed"):
+            return f"{entry.kind} {entry.task or entry.target} {entry.stage}"
+        case JobEnded():
+            return " ".join(filter(None, ("job", entry.task, entry.outcome)))
+        case Stall() | Restart() | Attached() | EmulatorFailed() | SecondInterrupt():
+            return " ".join(filter(None, (entry.event, entry.task)))
+    return ""
 
 
 def _job_gpus(samples: Sequence[Sample]) -> Iterator[Event]:
@@ -200,12 +246,13 @@ def _job_gpus(samples: Sequence[Sample]) -> Iterator[Event]:
             yield from process.counts(f"GPU {numbers[gpu.uuid]} ", GPU, gpu, sample.t)
 
 
-def _rates(plan: Plan, history: Sequence[Entry], duration: float) -> Iterator[Event]:
+def _rates(timeline: Timeline, duration: float) -> Iterator[Event]:
     """Yield the steps per second of the job and its tasks, from where each bin begins."""
-    if not any(entry.event == "step" for entry in history):
+    if not timeline.steps:
         return
-    found = curve(plan, history, duration)
-    pids = {"job": JOB, **{task.name: JOB + 1 + n for n, task in enumerate(plan.tasks)}}
+    found = curve(timeline, duration)
+    tasks = timeline.plan.tasks
+    pids = {"job": JOB, **{task.name: JOB + 1 + n for n, task in enumerate(tasks)}}
     for name, rates in {"job": found.job, **found.tasks}.items():
         process = _Process(pids[name], name, [])
         if any(rates):  # a server makes none
@@ -219,7 +266,7 @@ def _rates(plan: Plan, history: Sequence[Entry], duration: float) -> Iterator[Ev
 
 def _task(
     process: _Process,
-    of_task: Sequence[Entry],
+    of_task: TaskTimeline,
     hits: Sequence[FaultResult],
     end: float,
     *,
@@ -227,11 +274,11 @@ def _task(
 ) -> list[Event]:
     """Return a task's rows."""
     state = process.row("state")
-    shown = [process.span(state, span, "state") for span in states(of_task, end)]
+    shown = [process.span(state, span, "state") for span in of_task.states(end)]
     strikes = [span for fault in hits if (span := _lasted(fault, end))]
     struck = process.spans("faults", strikes, "fault")
-    told = process.spans("phases", phases(of_task, end), "phase")
-    made = process.spans("steps", steps(of_task) if show_steps else (), "step")
+    told = process.spans("phases", of_task.phases(end), "phase")
+    made = process.spans("steps", of_task.step_intervals() if show_steps else (), "step")
     exits = _exits(process, state, of_task)
     return [*shown, *struck, *told, *made, *exits, *_arrows(struck, shown, made)]
 
@@ -253,35 +300,22 @@ def _arrows(
             yield {**ids, "ph": "f", "bp": "e", **where}
 
 
-def _exits(process: _Process, tid: int, of_task: Sequence[Entry]) -> Iterator[Event]:
-    for entry in of_task:
-        if entry.event == "exit":
-            yield process.instant(tid, f"exit {entry.data['exit_code']}", entry.t, entry.data)
+def _exits(process: _Process, tid: int, of_task: TaskTimeline) -> Iterator[Event]:
+    for exit_ in of_task.exits:
+        yield process.instant(tid, f"exit {exit_.exit_code}", exit_.t, fields_of(exit_))
 
 
-def _struck(plan: Plan, history: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
-    """Return whom each fault strikes."""
-    by_hand = (
-        from_json(entry.data["plan"])
-        for entry in history
-        if entry.event == "fault" and entry.data["stage"] == "planned"
-    )
-    return {fault.id: fault.tasks for fault in (*plan.faults, *by_hand)}
-
-
-def _lasted(fault: FaultResult, end: float) -> Span | None:
+def _lasted(fault: FaultResult, end: float) -> Interval | None:
     """Return from when until when a fault was at work; None where it was not."""
     if fault.triggered is None:
         return None
     told = {key: value for key, value in vars(fault).items() if value not in (None, "")}
     over = fault.back if fault.back is not None else fault.gone
     until = end if over is None else fault.triggered + over
-    return Span(f"{fault.kind} ({fault.status})", fault.triggered, until, told)
+    return Interval(f"{fault.kind} ({fault.status})", fault.triggered, until, told)
 
 
-def _usage(
-    process: _Process, samples: Sequence[Sample], of_task: Sequence[Entry]
-) -> Iterator[Event]:
+def _usage(process: _Process, samples: Sequence[Sample], of_task: TaskTimeline) -> Iterator[Event]:
     """Yield what a task used, from each sample on; nothing, once it has ended."""
     of_samples = [sample for sample in samples if process.name in sample.tasks]
     for sample, (_, now) in zip(of_samples, series(samples, process.name), strict=True):
@@ -291,7 +325,7 @@ def _usage(
         for gpu in sample.gpus:
             if share := gpu.tasks.get(process.name):
                 yield from process.counts(f"GPU {numbers[gpu.uuid]} ", GPU_SHARE, share, sample.t)
-    ends = [entry.t for entry in of_task if entry.event == "exit" and of_samples]
+    ends = [exit_.t for exit_ in of_task.exits if of_samples]
     shown = [metric.trace for metric in RATES if metric.trace]
     for when in ends:
         for scale in shown:

@@ -26,17 +26,18 @@ from emulator.metrics import sample_file
 from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.plan import Plan, is_run_id
 from emulator.record.coalesce import Coalescer
-from emulator.record.history import Entry, as_it_happened, entry_of
+from emulator.record.events import Entry, RunStarted, Step, entry_of, line_of
+from emulator.record.history import as_it_happened
 from emulator.record.lock import LOCK, acquire, in_use, is_live, lock_of, wait_until_over
 from emulator.record.tail import last_lines
+from emulator.record.timeline import Timeline
+from emulator.record.version import check_format, header
 
 __all__ = [
     "LOCK",
-    "Entry",
     "Record",
     "RunFolder",
     "as_it_happened",
-    "entry_of",
     "is_live",
     "runs_in",
     "uncollected",
@@ -66,7 +67,7 @@ class RunFolder:
         self._take()
         with _saying(path):
             (path / "scenario.yaml").write_text(scenario_text, encoding="utf-8")
-            _write_json(path / "plan.json", plan.model_dump(mode="json"))
+            _write_json(path / "plan.json", {**header(), **plan.model_dump(mode="json")})
 
     def _take(self) -> None:
         self._lock = lock_of(self.path)
@@ -94,7 +95,7 @@ class RunFolder:
                 _cut(samples)
         last = history[-1] if history else None
         folder._n = last.n + 1 if last else 0
-        folder._coalescer = Coalescer(sum(entry.event == "step" for entry in history))
+        folder._coalescer = Coalescer(sum(isinstance(event, Step) for event in history))
         since = max(0.0, clock.wall() - last.wall) if last else 0.0
         folder._began = clock.now() - (last.t + since if last else 0.0)
         return folder
@@ -104,33 +105,27 @@ class RunFolder:
         """Seconds since the run began."""
         return self._clock.now() - self._began
 
-    def write(
-        self, event: str, task: str = "", *, wall: float | None = None, **data: object
-    ) -> Entry:
+    def write(self, event: Entry, *, wall: float | None = None) -> Entry:
         """Append to the history; the only place where events get their number and time.
 
-        Of many steps some are told of together, see `coalesce.py`. A step that waits for
-        others has the number of what will tell of it.
+        `wall` is the engine's stamp, where it gave one. Step events may be merged (`coalesce.py`);
+        a buffered step has the number of the event that it will be merged into.
         """
-        entry = Entry(
+        event = replace(
+            event,
             n=self._n,
             t=round(self._clock.now() - self._began, 6),
             wall=round(self._clock.wall() if wall is None else wall, 6),
-            event=event,
-            task=task,
-            data=data,
         )
-        for one in self._coalescer.take(entry):
-            entry = replace(entry, n=self._n)
+        for one in self._coalescer.take(event):
+            event = replace(event, n=self._n)
             self._append(replace(one, n=self._n))
-        return entry
+        return event
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, event: Entry) -> None:
         self._n += 1
-        fields = {"n": entry.n, "t": entry.t, "wall": entry.wall, "event": entry.event}
-        line = json.dumps({**fields, **({"task": entry.task} if entry.task else {}), **entry.data})
         with _saying(self.path):
-            self._history.write(line.encode() + b"\n")
+            self._history.write(line_of(event).encode() + b"\n")
 
     def log(self, task: str, text: str) -> None:
         """Append a line to the task's log, as it was printed."""
@@ -231,9 +226,14 @@ class Record:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan as it was when the run began; raises RecordError where it can't be read."""
+        """The plan as it was when the run began.
+
+        Raises RecordError where it can't be read, or is of another format.
+        """
         try:
             text = (self.path / "plan.json").read_bytes()
+            with contextlib.suppress(ValueError):  # which pydantic puts into words
+                check_format(json.loads(text), self.path)
             # Paths in it are absolute and may be gone by now: that is no mistake any more.
             return Plan.model_validate_json(text, context={"stored": True})
         except OSError as error:
@@ -248,10 +248,13 @@ class Record:
 
     @cached_property
     def history(self) -> Sequence[Entry]:
-        """Every event that was written completely, in order."""
+        """Every event that was written completely, in order.
+
+        Raises RecordError where it is of another format.
+        """
         try:
             with uncollected(), (self.path / "history.jsonl").open("rb") as lines:
-                return tuple(_entries(lines))
+                return tuple(_entries(lines, self.path))
         except FileNotFoundError:
             return ()
 
@@ -262,6 +265,12 @@ class Record:
         Every number and picture is made from this; see `history.HappenedAt` for the rule.
         """
         return tuple(as_it_happened(self.history))
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The run over time. Raises RecordError where it can't be read."""
+        with uncollected():
+            return Timeline(self.plan, self.happened)
 
     @cached_property
     def samples(self) -> Sequence[Sample]:
@@ -300,6 +309,16 @@ class Record:
         return value
 
     @property
+    def summary(self) -> dict[str, Any] | None:
+        """The summary, None where the run has not come that far.
+
+        Raises RecordError where it is of another format.
+        """
+        if (found := self.result("summary.json")) is not None:
+            check_format(found, self.path)
+        return found
+
+    @property
     def live(self) -> bool:
         """Whether a supervisor is at work on it now."""
         return is_live(self.path)
@@ -311,13 +330,16 @@ def runs_in(folder: Path) -> list[Record]:
     return [Record(plan.parent) for plan in sorted(plans, key=lambda p: p.stat().st_mtime)]
 
 
-def _entries(lines: IO[bytes]) -> Iterator[Entry]:
-    for line in lines:
+def _entries(lines: IO[bytes], path: Path) -> Iterator[Entry]:
+    for number, line in enumerate(lines):
         if not line.endswith(b"\n"):
             return  # torn by a crash or a full disk
         try:
-            yield entry_of(json.loads(line))
-        except (ValueError, KeyError):
+            fields = json.loads(line)
+            if number == 0 and fields["event"] == RunStarted.event:
+                check_format(fields, path)
+            yield entry_of(fields)
+        except (ValueError, KeyError, TypeError):
             return  # a torn line and what was written after it, once there was room again
 
 

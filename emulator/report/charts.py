@@ -16,8 +16,8 @@ from typing import Any
 
 from emulator.analysis.analyse import FaultResult
 from emulator.analysis.goodput import CAUSES
-from emulator.analysis.lanes import STATES, Span
 from emulator.analysis.throughput import Curve
+from emulator.record.timeline import STATES, Interval
 from emulator.report.facts import Facts
 from emulator.units import format_duration
 
@@ -255,13 +255,13 @@ def _badges(faults: Sequence[FaultResult], end: float) -> Iterator[dict[str, Any
 
 
 def _lanes(
-    spans: Sequence[Span], number: Mapping[str, int], width: float, end: float
+    spans: Sequence[Interval], number: Mapping[str, int], width: float, end: float
 ) -> Iterator[dict[str, Any]]:
     """Yield one trace of bars for each state or phase, because a trace has one colour."""
     order = {state: place for place, state in enumerate(STATES)}
     known = [span for span in spans if span.task in number]
-    drawn = sorted(coalesced(known, end / POINTS), key=lambda s: (order.get(s.what, 99), s.what))
-    for what, group in groupby(drawn, key=lambda span: span.what):
+    drawn = sorted(coalesced(known, end / POINTS), key=lambda s: (order.get(s.name, 99), s.name))
+    for what, group in groupby(drawn, key=lambda span: span.name):
         bars = list(group)
         yield {
             "type": "bar",
@@ -278,10 +278,10 @@ def _lanes(
         }
 
 
-def _span_in_words(span: Span) -> str:
+def _span_in_words(span: Interval) -> str:
     often = f" ({span.count} times)" if span.count > 1 else ""
     return (
-        f"<b>{escape(span.task)}</b> {escape(span.what)}{often}<br>"
+        f"<b>{escape(span.task)}</b> {escape(span.name)}{often}<br>"
         f"{span.begin:.1f} s to {span.end:.1f} s, {format_duration(span.end - span.begin)}"
     )
 
@@ -313,14 +313,14 @@ def _ends(facts: Facts, number: Mapping[str, int]) -> Iterator[dict[str, Any]]:
         }
 
 
-def coalesced(spans: Sequence[Span], apart: float) -> list[Span]:
+def coalesced(spans: Sequence[Interval], apart: float) -> list[Interval]:
     """Merge equal spans that are less than `apart` seconds apart (about a pixel)."""
-    merged: list[Span] = []
-    for span in sorted(spans, key=lambda span: (span.task, span.what, span.begin)):
+    merged: list[Interval] = []
+    for span in sorted(spans, key=lambda span: (span.task, span.name, span.begin)):
         last = merged[-1] if merged else None
         if (
             last is not None
-            and (last.task, last.what) == (span.task, span.what)
+            and (last.task, last.name) == (span.task, span.name)
             and span.begin - last.end < apart
         ):
             until = max(last.end, span.end)

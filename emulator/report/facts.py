@@ -12,11 +12,12 @@ from typing import Any
 from emulator.analysis.analyse import Analysis, FaultResult
 from emulator.analysis.checks import Verdict
 from emulator.analysis.figures import FIGURES
-from emulator.analysis.lanes import Ending, Span, endings, over_at, phases, states
 from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record.folder import Entry, Record
+from emulator.record.events import SamplingStarted, TaskExit, fields_of
+from emulator.record.folder import Record
+from emulator.record.timeline import Interval, Timeline
 from emulator.report.text import printable
 from emulator.results import Judged, judge
 
@@ -32,7 +33,7 @@ class Facts:
 
     folder: Path
     plan: Plan
-    history: Sequence[Entry]
+    timeline: Timeline
     analysis: Analysis
     verdicts: Sequence[Verdict]
     summary: Mapping[str, Any]
@@ -56,38 +57,39 @@ class Facts:
     @property
     def began(self) -> datetime | None:
         """When the run began, UTC."""
-        first = next(iter(self.history), None)
+        first = next(iter(self.timeline.history), None)
         return None if first is None else datetime.fromtimestamp(first.wall - first.t, UTC)
 
     @cached_property
     def end(self) -> float:
         """Where the axis of the charts ends, in seconds."""
-        return over_at(self.history) or 1.0
+        return self.timeline.end or 1.0
 
     @cached_property
     def speed(self) -> Curve:
         """Steps per second over the run."""
-        return curve(self.plan, self.history, self.end)
+        return curve(self.timeline, self.end)
 
     @cached_property
-    def states(self) -> Sequence[Span]:
+    def states(self) -> Sequence[Interval]:
         """What every task was doing."""
-        return states(self.plan, self.history)
+        return self.timeline.states()
 
     @cached_property
-    def phases(self) -> Sequence[Span]:
-        """What tasks told of."""
-        return phases(self.history)
+    def phases(self) -> Sequence[Interval]:
+        """The phases that tasks reported."""
+        return self.timeline.phases()
 
     @cached_property
-    def endings(self) -> Sequence[Ending]:
+    def endings(self) -> Sequence[TaskExit]:
         """How the tasks ended."""
-        return endings(self.history)
+        return _endings(self.timeline)
 
     @property
     def sampling(self) -> Mapping[str, Any]:
         """What was watched: the interval, the GPUs, why there are none."""
-        return next((e.data for e in self.history if e.event == "sampling"), {})
+        history = self.timeline.history
+        return next((fields_of(e) for e in history if isinstance(e, SamplingStarted)), {})
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def read(record: Record, judged: Judged | None = None) -> Facts:
     """
     analysis, verdicts, summary = judged or judge(record)
     plan = record.plan
-    failed = {end.task for end in endings(record.happened) if end.state == "failed"}
+    failed = {end.task for end in _endings(record.timeline) if end.state == "failed"}
     try:
         text = (record.path / "scenario.yaml").read_text("utf-8", "replace")
     except OSError:
@@ -114,7 +116,7 @@ def read(record: Record, judged: Judged | None = None) -> Facts:
     return Facts(
         folder=record.path,
         plan=plan,
-        history=record.happened,
+        timeline=record.timeline,
         analysis=analysis,
         verdicts=verdicts,
         summary=summary,
@@ -128,6 +130,10 @@ def read(record: Record, judged: Judged | None = None) -> Facts:
         files=frozenset(path.name for path in record.path.iterdir()),
         running=record.live and analysis.outcome == "running",
     )
+
+
+def _endings(timeline: Timeline) -> list[TaskExit]:
+    return [end for task in timeline.tasks.values() if (end := task.final_exit)]
 
 
 def _last_lines(record: Record, task: str) -> Sequence[str]:

@@ -19,10 +19,11 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live as RichLive
 from rich.segment import Segment
 
-from emulator.analysis.live import Live
+from emulator.analysis.run_state import RunState
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.report.panel import lines as panel_lines
 from emulator.report.terminal import LivePrinter
 from emulator.results import Listener
@@ -44,7 +45,7 @@ def view(*, plain: bool = False) -> LivePrinter:
     return LivePrinter() if plain or not capable else LiveView(console)
 
 
-def now(live: Live) -> float:
+def now(live: RunState) -> float:
     """Return the time in a run, in seconds since its start."""
     return live.t if live.began is None else max(live.t, time.time() - live.began)
 
@@ -52,7 +53,7 @@ def now(live: Live) -> float:
 class Panel:
     """The panel of a run, up to `share` of the terminal's height; computed at each paint."""
 
-    def __init__(self, live: Live, share: float = 0.5) -> None:
+    def __init__(self, live: RunState, share: float = 0.5) -> None:
         self._live, self._share = live, share
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -107,7 +108,7 @@ class LiveView(LivePrinter):
 
     def _planned(self, plan: Plan, folder: Path) -> None:
         super()._planned(plan, folder)
-        live = Live(plan)
+        live = RunState(plan)
         for entry in Record(folder).history:  # not empty after a take-over
             live.entry(entry)
         # Not a daemon: the terminal is restored before the process ends.
@@ -138,7 +139,7 @@ class LiveView(LivePrinter):
 
     # --- On the thread that paints ----------------------------------------------------------------
 
-    def _run(self, live: Live) -> None:
+    def _run(self, live: RunState) -> None:
         try:
             with RichLive(
                 Panel(live), console=self._console, auto_refresh=False, transient=True
@@ -160,7 +161,7 @@ class LiveView(LivePrinter):
             self._wake.clear()
         show()
 
-    def _paint(self, live: Live, shown: RichLive) -> None:
+    def _paint(self, live: RunState, shown: RichLive) -> None:
         self._batch = []
         self._drain(live)
         if self._batch:
@@ -169,14 +170,14 @@ class LiveView(LivePrinter):
             shown.refresh()
         self._batch = None
 
-    def _drain(self, live: Live) -> None:
+    def _drain(self, live: RunState) -> None:
         for _ in range(len(self._queue)):
             self._feed(live, self._queue.popleft())
         if skipped := self._skipped - self._reported:
             self._reported += skipped
             self._own(f"{skipped} lines were printed too fast to be shown; they are in the logs")
 
-    def _feed(self, live: Live, item: Entry | Sample | str | tuple[str, str]) -> None:
+    def _feed(self, live: RunState, item: Entry | Sample | str | tuple[str, str]) -> None:
         if isinstance(item, Entry):
             self._entry(item)
             live.entry(item)

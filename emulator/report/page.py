@@ -175,7 +175,7 @@ def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
         ("lane", facts.states),
         ("phase", facts.phases),
     ):
-        for what in dict.fromkeys(span.what for span in spans):
+        for what in dict.fromkeys(span.name for span in spans):
             yield kind, printable(what), colour(what)
     for state in sorted({ending.state for ending in facts.endings}):
         yield state, state, colour(state)

@@ -13,9 +13,10 @@ from statistics import fmean
 from rich.cells import cell_len
 from rich.text import Text
 
-from emulator.analysis.live import Estimate, Live, LiveFault, LiveTask
+from emulator.analysis.run_state import Estimate, LiveTask, RunState
 from emulator.metrics import catalog
 from emulator.metrics.catalog import GpuShare, GpuUsage
+from emulator.record.timeline import FaultTimeline
 from emulator.scenario.strikes import Trigger
 from emulator.units import format_duration, format_number, format_size
 
@@ -46,7 +47,7 @@ OUTCOMES = {"running": "green", "succeeded": "green", "interrupted": "yellow"}
 
 
 def lines(
-    live: Live, *, width: int, height: int | None = None, ascii_only: bool = False
+    live: RunState, *, width: int, height: int | None = None, ascii_only: bool = False
 ) -> list[Text]:
     """Return tasks, progress, faults and devices, in at most `height` lines (None: all)."""
     head = _head(live, ascii_only=ascii_only)
@@ -80,7 +81,7 @@ def _cut(items: list[Text], most: int, what: str) -> list[Text]:
     return [*items[: most - 1], Text(f"and {len(items) - most + 1} more {what}", "dim")]
 
 
-def _head(live: Live, *, ascii_only: bool) -> Text:
+def _head(live: RunState, *, ascii_only: bool) -> Text:
     """Return the head line, state first, because a narrow terminal cuts off the end."""
     colour = OUTCOMES.get(live.outcome or live.state, "red" if live.outcome else "yellow")
     head = Text("-- " if ascii_only else "── ")
@@ -102,12 +103,12 @@ class _Column:
     """A column of the table; without room, columns of the highest `spare` are dropped first."""
 
     title: str
-    cell: Callable[[Live, Sequence[LiveTask]], str]
+    cell: Callable[[RunState, Sequence[LiveTask]], str]
     spare: int = 0
     right: bool = True
 
 
-def _grouped(live: Live, *, fold: bool) -> list[list[LiveTask]]:
+def _grouped(live: RunState, *, fold: bool) -> list[list[LiveTask]]:
     """Return the tasks of each line: one task, or several equal ones."""
     if not fold and len(live.tasks) <= FOLD:
         return [[task] for task in live.tasks.values()]
@@ -118,7 +119,7 @@ def _grouped(live: Live, *, fold: bool) -> list[list[LiveTask]]:
     return list(alike.values())
 
 
-def _table(live: Live, width: int, rows: int | None) -> list[Text]:
+def _table(live: RunState, width: int, rows: int | None) -> list[Text]:
     """Return the head and rows of the task table, without empty columns."""
     groups = _grouped(live, fold=rows is not None and rows < len(live.tasks))
     more = 0
@@ -151,13 +152,13 @@ def _padded(column: _Column, text: str, width: int) -> str:
     return space + text if column.right else text + space
 
 
-def _name(live: Live, tasks: Sequence[LiveTask]) -> str:
+def _name(live: RunState, tasks: Sequence[LiveTask]) -> str:
     if len(tasks) == 1:
         return tasks[0].name
     return f"{tasks[0].name} .. {tasks[-1].name} ({len(tasks)})"
 
 
-def _state(live: Live, task: LiveTask) -> str:
+def _state(live: RunState, task: LiveTask) -> str:
     if task.state == "ended" and task.exit_code is not None:
         return f"ended ({task.exit_code})"
     if task.state == "running" and (active := live.impairments(task.name)):
@@ -165,7 +166,7 @@ def _state(live: Live, task: LiveTask) -> str:
     return task.state
 
 
-def _step(live: Live, tasks: Sequence[LiveTask]) -> str:
+def _step(live: RunState, tasks: Sequence[LiveTask]) -> str:
     known = [task.step for task in tasks if task.step is not None]
     if not known:
         return ""
@@ -186,7 +187,7 @@ def _rate(rate: float | None) -> str:
     return format_number(rate, 0 if rate >= 100 else 1)
 
 
-def _cpu(live: Live, tasks: Sequence[LiveTask]) -> str:
+def _cpu(live: RunState, tasks: Sequence[LiveTask]) -> str:
     cores = _mean([task.rates.cpu for task in tasks if task.rates])
     limit = _mean([task.usage.cpus for task in tasks if task.usage])
     if cores is None:
@@ -194,7 +195,7 @@ def _cpu(live: Live, tasks: Sequence[LiveTask]) -> str:
     return f"{cores:.2f}" + (f" of {limit:g}" if limit else "")
 
 
-def _memory(live: Live, tasks: Sequence[LiveTask]) -> str:
+def _memory(live: RunState, tasks: Sequence[LiveTask]) -> str:
     used = _mean([task.rates.memory for task in tasks if task.rates])
     share = _mean([task.rates.memory_share for task in tasks if task.rates])
     if used is None:
@@ -202,7 +203,7 @@ def _memory(live: Live, tasks: Sequence[LiveTask]) -> str:
     return format_size(used) + (f" {share:.0%}" if share is not None else "")
 
 
-def _gpu(live: Live, tasks: Sequence[LiveTask]) -> str:
+def _gpu(live: RunState, tasks: Sequence[LiveTask]) -> str:
     shares = [share for task in tasks for share in task.gpus.values()]
     if not shares:
         return ""
@@ -235,7 +236,7 @@ _COLUMNS = (
 # --- Progress, faults, devices ------------------------------------------------------------------
 
 
-def _progress(live: Live, width: int, *, ascii_only: bool) -> Text:
+def _progress(live: RunState, width: int, *, ascii_only: bool) -> Text:
     """Return the progress: `step 120 of 400 ━━━╸──── 30%  12.1 steps/s  23s left`."""
     if live.step is None:
         return Text("no step yet", "dim")
@@ -268,7 +269,7 @@ def _progress(live: Live, width: int, *, ascii_only: bool) -> Text:
     return text.append(tail.rstrip())
 
 
-def _left(live: Live, estimate: Estimate) -> str:
+def _left(live: RunState, estimate: Estimate) -> str:
     if live.outcome or estimate.seconds == 0:
         return ""
     if estimate.seconds is None:
@@ -281,10 +282,10 @@ def _fitting(width: int, *texts: str) -> Text:
     return Text(next((text for text in texts if cell_len(text) <= width), texts[-1]))
 
 
-def _by_interest(live: Live) -> list[LiveFault]:
+def _by_interest(live: RunState) -> list[FaultTimeline]:
     """Return active faults, then past ones, latest first, then scheduled ones."""
 
-    def rank(fault: LiveFault) -> tuple[int, float]:
+    def rank(fault: FaultTimeline) -> tuple[int, float]:
         if fault.in_force:
             return 0, -(fault.since or 0.0)
         return (1, -fault.since) if fault.since is not None else (2, 0.0)
@@ -292,7 +293,7 @@ def _by_interest(live: Live) -> list[LiveFault]:
     return sorted(live.faults.values(), key=rank)
 
 
-def _fault(live: Live, fault: LiveFault, width: int) -> Text:
+def _fault(live: RunState, fault: FaultTimeline, width: int) -> Text:
     stage = _stage(live, fault)
     what = f"{fault.kind} {fault.planned.target}"
     text = Text(f"fault {fault.id}: {what}  ").append(stage, STAGES[fault.stage])
@@ -302,7 +303,7 @@ def _fault(live: Live, fault: LiveFault, width: int) -> Text:
     return Text(f"{fault.id}: ").append(stage, STAGES[fault.stage]).append(f"  {what}")
 
 
-def _stage(live: Live, fault: LiveFault) -> str:
+def _stage(live: RunState, fault: FaultTimeline) -> str:
     if fault.since is None:
         return f"waits for {in_words(fault.planned.trigger)}"
     text = f"{fault.stage} {_roughly(live.t - fault.since)} ago"

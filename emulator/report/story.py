@@ -7,7 +7,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.report import HTML
 from emulator.report.terminal import print_figures, print_verdicts
 from emulator.report.text import printable

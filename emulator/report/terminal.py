@@ -16,9 +16,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from emulator.analysis.figures import FIGURES, in_summary
+from emulator.analysis.listing import OTHER_FORMAT, listed
 from emulator.doctor import Finding
 from emulator.plan import Plan, Task
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.report import HTML
 from emulator.report.panel import in_words
 from emulator.report.text import printable, shown_line
@@ -334,17 +336,15 @@ def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Cons
     """Print runs, one a line; `left` is the number of resources of each on an engine."""
     table = _table(["run", "scenario", "engine", "state", "verdict", "on the engine"])
     for record in records:
-        done = record.result("summary.json") or {}
-        state = "running" if record.live else str(done.get("outcome", "crashed"))
-        plan = record.plan
-        resources = left.get(record.run_id, 0)
+        row, things = listed(record), left.get(record.run_id, 0)
+        judged = row.outcome not in ("running", "crashed", OTHER_FORMAT)
         table.add_row(
             escape(record.run_id),
-            escape(f"{plan.scenario.name} {plan.variant}".strip()),
-            plan.engine,
-            state,
-            "" if record.live else str(done.get("verdict", "")),
-            str(resources) if resources else "",
+            escape(f"{row.scenario} {row.variant}".strip()),
+            escape(row.engine),
+            row.outcome,
+            str(row.verdict) if judged else "",
+            str(things) if things else "",
         )
     console.print(table)
 

@@ -23,11 +23,12 @@ from rich.live import Live as RichLive
 from rich.text import Text
 
 from emulator import signals
-from emulator.analysis.live import LINES, Live
+from emulator.analysis.run_state import LINES, RunState
 from emulator.api.client import Cluster
 from emulator.errors import EmulatorError
 from emulator.metrics.samples import Sample
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.report.live import IDLE, PAINTS, now
 from emulator.report.panel import lines as panel_lines
 from emulator.report.text import shown_line
@@ -49,9 +50,9 @@ Item = Entry | Sample | tuple[str, str] | str | signal.Signals | _End
 """An event, a sample, a line, a key, a signal, or the end."""
 
 
-def look_back(record: Record) -> Live:
+def look_back(record: Record) -> RunState:
     """Return the current or final state of a run from its record."""
-    live = Live(record.plan)
+    live = RunState(record.plan)
     for entry in record.happened:
         live.entry(entry)
     for sample in record.samples[-2:]:
@@ -80,7 +81,7 @@ def watch(record: Record, console: Console) -> bool:
 
     Restores the terminal, also on errors. Raises EmulatorError.
     """
-    live, left = Live(record.plan), threading.Event()
+    live, left = RunState(record.plan), threading.Event()
     queue: SimpleQueue[Item] = SimpleQueue()
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(Cluster(record))
@@ -97,7 +98,7 @@ def watch(record: Record, console: Console) -> bool:
         return _follow(live, queue, shown.refresh)
 
 
-def _follow(live: Live, queue: SimpleQueue[Item], paint: Callable[[], None]) -> bool:
+def _follow(live: RunState, queue: SimpleQueue[Item], paint: Callable[[], None]) -> bool:
     """Update and paint until the end of the history (True) or a quit key (False)."""
     while True:
         paint()
@@ -113,7 +114,7 @@ def _follow(live: Live, queue: SimpleQueue[Item], paint: Callable[[], None]) -> 
             wait = due - time.monotonic()
 
 
-def _take(live: Live, event: Item) -> bool | None:
+def _take(live: RunState, event: Item) -> bool | None:
     """Process one event; return None to continue, else whether the run has finished."""
     match event:
         case _End(error=None):
@@ -138,7 +139,7 @@ def _take(live: Live, event: Item) -> bool | None:
 class _Screen:
     """The panel at the top, the last lines of output below it."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: RunState) -> None:
         self._live = live
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from emulator.record.history import Entry
+from emulator.record.events import (
+    AllRunning,
+    Attached,
+    Entry,
+    FaultEvent,
+    JobEnded,
+    Removed,
+    Restart,
+    Stall,
+    StopSignal,
+    TaskExit,
+)
 from emulator.units import format_duration
 
 __all__ = ["describe"]
@@ -16,53 +27,48 @@ _IMPAIRED = {
 
 
 def describe(entry: Entry) -> str:
-    """Say in words what an entry of the history means; nothing for what the output shows anyway."""
-    data = entry.data
-    match entry.event:
-        case "all-running":
+    """Return an event in words; empty for what the output shows anyway."""
+    match entry:
+        case AllRunning():
             return "all tasks are running"
-        case "attached":
-            return f"taken over after {format_duration(float(data['gap']))} without an emulator"
-        case "exit" if not data["told_to_stop"]:
-            how = " (out of memory)" if data["oom_killed"] else ""
-            return f"{entry.task} ended with exit code {data['exit_code']}{how}"
-        case "restart":
-            what = entry.task if data["scope"] == "task" else "every task"
-            delay = format_duration(float(data["delay"]))
-            return f"restarting {what} in {delay} (number {data['number']})"
-        case "stop" if data["signal"] == "SIGKILL":
+        case Attached():
+            return f"taken over after {format_duration(entry.gap)} without an emulator"
+        case TaskExit(told_to_stop=False):
+            how = " (out of memory)" if entry.oom_killed else ""
+            return f"{entry.task} ended with exit code {entry.exit_code}{how}"
+        case Restart():
+            what = entry.task if entry.scope == "task" else "every task"
+            return f"restarting {what} in {format_duration(entry.delay)} (number {entry.number})"
+        case StopSignal(signal="SIGKILL"):
             return f"{entry.task} did not leave: SIGKILL"
-        case "stall":
-            seconds = format_duration(float(data["seconds"]))
-            return f"{entry.task} made no step for {seconds}: SIGKILL"
-        case "fault":
+        case Stall():
+            return f"{entry.task} made no step for {format_duration(entry.seconds)}: SIGKILL"
+        case FaultEvent():
             return _fault_in_words(entry)
-        case "job":
-            return f"job {data['outcome']}: {data['reason']}"
-        case "removed":
+        case JobEnded():
+            return f"job {entry.outcome}: {entry.reason}"
+        case Removed():
             return "removed all that this run made"
     return ""
 
 
-def _fault_in_words(entry: Entry) -> str:
-    data = entry.data
-    target = data.get("target", entry.task)
-    match data["stage"]:
+def _fault_in_words(fault: FaultEvent) -> str:
+    head, target = f"fault {fault.id}", fault.target or fault.task
+    match fault.stage:
         case "planned":
             return ""
         case "preparing":
-            return f"fault {data['id']}: it waits: {data['reason']}"
+            return f"{head}: it waits: {fault.reason}"
         case "triggered":
-            return f"fault {data['id']}: {data['kind']} {target}"
-        case "applied" if "exit_code" in data:
-            how = "killed" if data["killed"] else "left by itself"
-            return (
-                f"fault {data['id']}: {entry.task} is gone ({how}, exit code {data['exit_code']})"
-            )
+            return f"{head}: {fault.kind} {target}"
+        case "applied" if fault.exit_code is not None:
+            how = "killed" if fault.killed else "left by itself"
+            return f"{head}: {fault.task} is gone ({how}, exit code {fault.exit_code})"
         case "applied":
-            return f"fault {data['id']}: {_IMPAIRED[data['kind']].format(target)}"
-        case "healed" if data["kind"] in ("partition", "shape"):
-            return f"fault {data['id']}: the network of {target} is as before"
+            return f"{head}: {_IMPAIRED[fault.kind].format(target)}"
+        case "healed" if fault.kind in ("partition", "shape"):
+            return f"{head}: the network of {target} is as before"
         case "healed":
-            return f"fault {data['id']}: {target} is back"
-    return f"fault {data['id']}: {data['stage']}: {data.get('reason', '')}"
+            return f"{head}: {target} is back"
+        case "skipped" | "failed":
+            return f"{head}: {fault.stage}: {fault.reason or ''}"

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import Protocol
 
+from emulator.record.events import Entry
 from emulator.scenario.faults import PlannedFault
 
 __all__ = ["Hands"]
@@ -38,5 +39,5 @@ class Hands(Protocol):
     def now(self) -> float:
         """Return monotonic seconds."""
 
-    def note(self, event: str, task: str, **data: object) -> None:
+    def note(self, entry: Entry) -> None:
         """Write to the history."""

@@ -13,9 +13,9 @@ import math
 import signal
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-from emulator.record.folder import Entry
+from emulator.record.events import Entry, FaultEvent, FaultStage, Step, TaskExit, TaskRunning
 from emulator.scenario.faults import LASTING, PlannedFault, belongs, fires, from_json, to_json
 from emulator.supervisor.hands import Hands
 from emulator.supervisor.strike import Strike
@@ -179,14 +179,15 @@ class Injector:
         """Come to know what a killed supervisor knew, `t` seconds into the run."""
         for entry in history:
             when = self._hands.now() - (t - entry.t)
-            if entry.event == "step":
+            if isinstance(entry, Step):
                 self._recover(entry.task, when)
-            elif entry.event == "fault":
+            elif isinstance(entry, FaultEvent):
                 self._remember(entry, when)
             for strike in self._strikes:
                 if strike.fault.target == entry.task and strike.struck < math.inf:
-                    strike.back = strike.back or entry.event == "running"
-                    strike.exited = strike.exited or entry.data.get("fault") == strike.fault.id
+                    strike.back = strike.back or isinstance(entry, TaskRunning)
+                    ended = isinstance(entry, TaskExit) and entry.fault == strike.fault.id
+                    strike.exited = strike.exited or ended
         for strike in self._strikes:
             if strike.stage == "down" and strike.back:
                 strike.stage = "over"
@@ -218,12 +219,12 @@ class Injector:
         self._followed("after")
         self._followed("recovery")
 
-    def _remember(self, entry: Entry, when: float) -> None:
+    def _remember(self, entry: FaultEvent, when: float) -> None:
         """Bring one strike as far as an event of it says."""
-        strike = self._find(str(entry.data["id"]))
-        stage = entry.data["stage"]
-        if stage == "planned":
-            self._strikes.append(Strike(from_json(entry.data["plan"]), stage="waiting"))
+        strike = self._find(entry.id)
+        stage = entry.stage
+        if entry.plan is not None:
+            self._strikes.append(Strike(from_json(entry.plan), stage="waiting"))
         if strike is None:
             return
         kind = strike.fault.kind
@@ -386,10 +387,15 @@ class Injector:
             strike.healing = True
             self._hands.impair(strike.fault, on=False)
 
-    def _write(self, strike: Strike, stage: str, **data: object) -> None:
+    def _write(self, strike: Strike, stage: FaultStage, **data: Any) -> None:  # noqa: ANN401
         fault = strike.fault
-        task = "" if fault.links else fault.target
-        about = {"id": fault.id, "kind": fault.kind, "stage": stage}
-        if fault.links:
-            about["target"] = fault.target
-        self._hands.note("fault", task, **about, **data)
+        self._hands.note(
+            FaultEvent(
+                task="" if fault.links else fault.target,
+                id=fault.id,
+                kind=fault.kind,
+                stage=stage,
+                target=fault.target if fault.links else None,
+                **data,
+            )
+        )

@@ -19,7 +19,21 @@ from emulator.engines.base import Engine, EngineDown, Exited, Inbox, Line, Shapi
 from emulator.errors import EngineLost
 from emulator.metrics.samples import Sample
 from emulator.plan import Plan
-from emulator.record.folder import Entry, RunFolder
+from emulator.record.events import (
+    AllRunning,
+    Entry,
+    JobEnded,
+    Prepared,
+    Restart,
+    RunStarted,
+    SecondInterrupt,
+    StopSignal,
+    TaskExit,
+    TaskRunning,
+    TaskStart,
+    observed,
+)
+from emulator.record.folder import RunFolder
 from emulator.scenario.faults import PlannedFault
 from emulator.steps import Observation, StepReader
 from emulator.supervisor import policy
@@ -104,14 +118,16 @@ class Supervisor:
         """
         plan = self._plan
         name = plan.scenario.name
-        self._write("run", run_id=plan.run_id, scenario=name, engine=plan.engine, pid=os.getpid())
+        self._write(
+            RunStarted(run_id=plan.run_id, scenario=name, engine=plan.engine, pid=os.getpid())
+        )
         return self._from_the_start()
 
     def _from_the_start(self) -> JobEnd:
         plan = self._plan
         self._engine.prepare(plan, self._record.path, self.inbox)
         self._calls.link()
-        self._write("prepared")
+        self._write(Prepared())
         if plan.scenario.timeout is not None:
             self._at(plan.scenario.timeout, self._out_of_time)
         for state in self._tasks.values():
@@ -169,7 +185,7 @@ class Supervisor:
         self._on_line(line.task, line.text)
         seen = state.reader.read(line.text) or Observation("", {})
         if seen.event:
-            self._write(seen.event, line.task, wall=line.wall, **seen.data)
+            self._write(observed(seen.event, line.task, seen.data), wall=line.wall)
         if seen.event == "step":
             state.step = cast("int", seen.data["step"])
             self._watchdog.stepped(line.task)
@@ -180,7 +196,7 @@ class Supervisor:
             raise call.error
         state = self._tasks[call.task]
         state.state = "running"
-        self._write("running", call.task, id=call.answer)
+        self._write(TaskRunning(task=call.task, id=call.answer))
         self._note_all_running()
         self._injector.running(call.task)
         self._watchdog.running()
@@ -195,7 +211,7 @@ class Supervisor:
             return
         if all(state.state != "starting" for state in self._tasks.values()):
             self._all_running = True
-            self._write("all-running")
+            self._write(AllRunning())
             self._injector.begin()
             self._watchdog.begin()
 
@@ -208,13 +224,14 @@ class Supervisor:
         fault = self._injector.takes(event.task, event.exit_code, oom_killed=oom)
         state.state, state.exit_code = "down" if fault else "ended", event.exit_code
         self._write(
-            "exit",
-            event.task,
+            TaskExit(
+                task=event.task,
+                exit_code=event.exit_code,
+                oom_killed=event.oom_killed,
+                told_to_stop=state.told_to_stop,
+                fault=fault or None,
+            ),
             wall=event.wall,
-            exit_code=event.exit_code,
-            oom_killed=event.oom_killed,
-            told_to_stop=state.told_to_stop,
-            **({"fault": fault} if fault else {}),
         )
         if self._restarting:
             self._restart_job_when_all_ended()
@@ -242,11 +259,11 @@ class Supervisor:
                 self._finish(JobEnd("failed", reason, event.task, words))
             case policy.RestartTask(delay=delay, number=number):
                 state.state, state.restarts = "backoff", number
-                self._write("restart", event.task, scope="task", number=number, delay=delay)
+                self._write(Restart(task=event.task, scope="task", number=number, delay=delay))
                 self._at(delay, lambda: self._start_unless_over(state))
             case policy.RestartJob(number=number, delay=delay):
                 self._job_restarts, self._restarting = number, decision
-                self._write("restart", event.task, scope="job", number=number, delay=delay)
+                self._write(Restart(task=event.task, scope="job", number=number, delay=delay))
                 self._stop_all()
                 self._restart_job_when_all_ended()
             case policy.Wait():
@@ -260,7 +277,7 @@ class Supervisor:
         if self._end is None:
             self._finish(JobEnd("interrupted", f"stopped by {name}"))
         else:
-            self._write("interrupted-again", signal=name)
+            self._write(SecondInterrupt(signal=name))
             self._kill_all()
 
     # --- Starting -------------------------------------------------------------------------------
@@ -273,7 +290,7 @@ class Supervisor:
         task = state.task
         state.state, state.told_to_stop = "starting", False
         state.reader = StepReader(self._plan.scenario.metrics.steps)
-        self._write("start", task.name, fresh=fresh)
+        self._write(TaskStart(task=task.name, fresh=fresh))
 
         self._calls.start(task, fresh=fresh, same_address=same_address)
 
@@ -294,7 +311,7 @@ class Supervisor:
     def _finish(self, end: JobEnd, *, drain: bool = False) -> None:
         """Settle the outcome; whatever happens after can't change it."""
         self._end, self._restarting = end, None
-        self._write("job", end.task, outcome=end.outcome, reason=end.reason)
+        self._write(JobEnded(task=end.task, outcome=end.outcome, reason=end.reason))
         self._injector.end()
         for state in self._tasks.values():
             if state.state in ("backoff", "down"):
@@ -338,7 +355,7 @@ class Supervisor:
 
     def _signal(self, state: TaskState, number: signal.Signals) -> None:
         name = state.task.name
-        self._write("stop", name, signal=number.name)
+        self._write(StopSignal(task=name, signal=number.name))
         self._calls.signal(name, number)
 
     def _anything_left(self) -> bool:
@@ -385,16 +402,14 @@ class Supervisor:
         """Return monotonic seconds."""
         return self._clock.now()
 
-    def note(self, event: str, task: str, **data: object) -> None:
+    def note(self, entry: Entry) -> None:
         """Write to the history."""
-        self._write(event, task, wall=None, **data)
+        self._write(entry)
 
     # --- Effects --------------------------------------------------------------------------------
 
     def _at(self, delay: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._timers, (self._clock.now() + delay, next(self._order), action))
 
-    def _write(
-        self, event: str, task: str = "", *, wall: float | None = None, **data: object
-    ) -> None:
-        self._on_entry(self._record.write(event, task, wall=wall, **data))
+    def _write(self, entry: Entry, *, wall: float | None = None) -> None:
+        self._on_entry(self._record.write(entry, wall=wall))

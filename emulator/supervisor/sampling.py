@@ -15,6 +15,7 @@ from emulator.clock import Clock
 from emulator.engines.base import Engine, Inbox, Measuring, capable
 from emulator.errors import EmulatorError, RecordError
 from emulator.metrics.samples import GpuUsage, Sample, Usage
+from emulator.record.events import Entry, SamplingFailed, SamplingStarted
 from emulator.supervisor.events import Measured
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Hands(Protocol):
     def after(self, delay: float, action: Callable[[], None]) -> None:
         """Do something later."""
 
-    def note(self, event: str, task: str, **data: object) -> None:
+    def note(self, entry: Entry) -> None:
         """Write to the history."""
 
 
@@ -79,10 +80,10 @@ class Sampling:
             raise event.unwritten
         if not self._noted and not event.error:
             self._noted = True
-            self._hands.note("sampling", "", interval=self._interval, **self._devices())
+            self._hands.note(self._started())
         if bool(event.error) != self._failing:  # the same reason may be worded anew each time
             self._failing = bool(event.error)
-            self._hands.note("sampling-failed", "", reason=event.error)
+            self._hands.note(SamplingFailed(reason=event.error))
         return event.sample
 
     def end(self) -> None:
@@ -126,13 +127,14 @@ class Sampling:
         pids = capable(self._engine, Measuring).pids
         return tuple(self._gpus.sample(pids())) if self._gpus.found.gpus else ()
 
-    def _devices(self) -> dict[str, object]:
+    def _started(self) -> SamplingStarted:
         if self._gpus is None:
-            return {}
+            return SamplingStarted(interval=self._interval)
         found = self._gpus.found
-        told: dict[str, object] = {
-            "gpus": [vars(gpu) for gpu in found.gpus],
-            "driver": found.driver,
-            "why_no_gpus": found.why_none,
-        }
-        return {**told, "lacking": dict(self._gpus.unavailable)} if found.gpus else told
+        return SamplingStarted(
+            interval=self._interval,
+            gpus=[vars(gpu) for gpu in found.gpus],
+            driver=found.driver,
+            why_no_gpus=found.why_none,
+            lacking=dict(self._gpus.unavailable) if found.gpus else None,
+        )

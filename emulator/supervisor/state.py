@@ -9,13 +9,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 from emulator.engines.base import Exited
 from emulator.plan import Plan, Task
-from emulator.record.folder import Entry
+from emulator.record.events import (
+    AllRunning,
+    Entry,
+    JobEnded,
+    Prepared,
+    Restart,
+    Step,
+    StopSignal,
+    TaskExit,
+    TaskRunning,
+    TaskStart,
+)
 from emulator.steps import StepReader
-from emulator.supervisor.events import JobEnd
+from emulator.supervisor.events import JobEnd, Outcome
 
 __all__ = ["Resumed", "TaskState", "resumed"]
 
@@ -71,22 +82,21 @@ def resumed(plan: Plan, history: Sequence[Entry]) -> Resumed:
     for entry in history:
         found.t = max(found.t, entry.t)
         state = found.tasks.get(entry.task)
-        match entry.event:
-            case "prepared":
+        match entry:
+            case Prepared():
                 found.prepared = True
-            case "all-running":
+            case AllRunning():
                 found.all_running = entry.t
-            case "job":
-                found.end = JobEnd(entry.data["outcome"], str(entry.data["reason"]), entry.task)
-            case "restart" if entry.data["scope"] == "job":
-                found.job_restarts, found.restarting = int(entry.data["number"]), True
-            case "start" if state is not None:
+            case JobEnded():
+                found.end = JobEnd(cast("Outcome", entry.outcome), entry.reason, entry.task)
+            case Restart(scope="job"):
+                found.job_restarts, found.restarting = entry.number, True
+            case TaskStart() if state is not None:
                 _started(found, state, entry)
-            case "running":
+            case TaskRunning():
                 found.replaced.discard(entry.task)
-            case "exit":
-                code, oom = entry.data["exit_code"], bool(entry.data["oom_killed"])
-                found.last_exit = Exited(entry.task, entry.wall, int(code), oom)
+            case TaskExit():
+                found.last_exit = Exited(entry.task, entry.wall, entry.exit_code, entry.oom_killed)
         if state is not None:
             _follow(state, entry)
     return found
@@ -106,17 +116,17 @@ def _started(found: Resumed, state: TaskState, entry: Entry) -> None:
 
 
 def _follow(state: TaskState, entry: Entry) -> None:
-    match entry.event:
-        case "start":
+    match entry:
+        case TaskStart():
             state.state, state.told_to_stop = "starting", False
-        case "running":
+        case TaskRunning():
             state.state = "running"
-        case "stop":
+        case StopSignal():
             state.told_to_stop = True
-        case "step":
-            state.step = int(entry.data["step"])
-        case "restart" if entry.data["scope"] == "task":
-            state.state, state.restarts = "backoff", int(entry.data["number"])
-        case "exit":
-            state.state = "down" if entry.data.get("fault") else "ended"
-            state.exit_code = int(entry.data["exit_code"])
+        case Step():
+            state.step = entry.step
+        case Restart(scope="task"):
+            state.state, state.restarts = "backoff", entry.number
+        case TaskExit():
+            state.state = "down" if entry.fault else "ended"
+            state.exit_code = entry.exit_code

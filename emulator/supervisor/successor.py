@@ -14,6 +14,7 @@ from itertools import takewhile
 from typing import cast
 
 from emulator.engines.base import Exited, Life, Reattaching, capable
+from emulator.record.events import Attached, observed
 from emulator.record.folder import Record
 from emulator.steps import Observation
 from emulator.supervisor import policy
@@ -36,7 +37,7 @@ class Successor(Supervisor):
         found = resumed(self._plan, history)
         if not found.prepared:
             self._engine.tear_down(self._plan.run_id)
-            self._write("attached", pid=os.getpid(), gap=round(t - found.t, 6))
+            self._write(Attached(pid=os.getpid(), gap=round(t - found.t, 6)))
             return self._from_the_start()
         self._tasks, self._end = found.tasks, found.end
         self._job_restarts, self._all_running = found.job_restarts, found.all_running is not None
@@ -45,11 +46,13 @@ class Successor(Supervisor):
         there = capable(self._engine, Reattaching).reattach(
             self._plan, self._record.path, self.inbox, lives
         )
-        self._write("attached", pid=os.getpid(), gap=round(t - found.t, 6))
+        self._write(Attached(pid=os.getpid(), gap=round(t - found.t, 6)))
         self._injector.remember(history, t)
         for name, steps in held_back.items():
             for step in steps:
-                self._write("step", name, wall=self._record.printed_until(name), **step.data)
+                self._write(
+                    observed("step", name, step.data), wall=self._record.printed_until(name)
+                )
         for name, state in self._tasks.items():
             self._take_over(state, there.get(name), found)
         if self._all_running:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 
+from emulator.record.events import Stall
 from emulator.supervisor.hands import Hands
 
 __all__ = ["Watchdog"]
@@ -44,7 +45,7 @@ class Watchdog:
         hung = sorted(task for task in self._stepping if self._hands.is_running(task))
         if idle >= limit and hung:
             for task in hung:
-                self._hands.note("stall", task, seconds=round(idle, 3))
+                self._hands.note(Stall(task=task, seconds=round(idle, 3)))
                 self._hands.send(task, signal.SIGKILL)
             self._latest = self._hands.now()
             idle = 0.0

@@ -19,7 +19,8 @@ from emulator.engines.requirements import machine_needs, needs
 from emulator.errors import EmulatorError, EngineLost, EngineMissing, InUse, Unsupported
 from emulator.leftovers import remove
 from emulator.plan import new_run_id
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.report.words import describe
 from emulator.results import Listener, Result, finished
 from emulator.run import make_ready, up

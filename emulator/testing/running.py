@@ -15,7 +15,8 @@ from typing import NoReturn
 
 from emulator.api.client import Cluster
 from emulator.errors import EmulatorError, UsageError
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.results import Listener, Result
 from emulator.waiting import Event, for_event, start
 

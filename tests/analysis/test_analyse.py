@@ -9,11 +9,13 @@ import pytest
 
 from emulator.analysis.analyse import Analysis, TaskResult, analyse
 from emulator.analysis.goodput import CAUSES, split
-from emulator.analysis.live import Live
+from emulator.analysis.run_state import RunState
 from emulator.analysis.throughput import Rate, StepTimes, Throughput, curve
 from emulator.clock import ManualClock
 from emulator.engines.base import Inbox
+from emulator.record.events import Step
 from emulator.record.folder import Record, RunFolder
+from emulator.record.timeline import Timeline
 from tests.histories import (
     BEGAN,
     Told,
@@ -23,10 +25,12 @@ from tests.histories import (
     fault,
     happened,
     history,
+    in_time,
     job,
     phase,
     restart,
     step,
+    timeline,
     written,
 )
 
@@ -34,7 +38,7 @@ NO_TIME = dict.fromkeys(CAUSES, 0.0)
 
 
 def analysed(told: Sequence[Told], cluster: str = "{worker: 2}", extra: str = "") -> Analysis:
-    return analyse(a_plan(cluster, extra), history(told))
+    return analyse(timeline(told, cluster, extra))
 
 
 PLAIN = [
@@ -237,12 +241,12 @@ def test_a_torn_record_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run-1", a_plan("{worker: 1}"), "", clock)
     for number in (1, 2):
         clock.next_event(Inbox(), ManualClock.BEGAN + number)
-        folder.write("step", "worker-0", wall=clock.wall(), step=number)
+        folder.write(Step(task="worker-0", step=number), wall=clock.wall())
     folder.close()
     with (folder.path / "history.jsonl").open("ab") as lines:
         lines.write(b'{"n": 2, "t": 0, "wall": 1003, "event": "step", "task": "worker-0", "st')
     record = Record(folder.path)
-    found = analyse(record.plan, record.happened)
+    found = analyse(record.timeline)
     assert (found.outcome, found.final_step, found.steps_per_second) == ("running", 2, 1.0)
 
 
@@ -363,7 +367,7 @@ def test_what_was_saved_before_a_task_was_gone(
         ended(25, "worker-1", 137),
         job(40),
     ]
-    told.sort(key=lambda one: one[0])
+    told = in_time(told)
     found = analysed(told, extra=f"faults: [{{{kind}: worker-1, at: {{step: 10}}}}]")
     assert [(one.saved, one.gone) for one in found.faults] == [(saved, 5)]
 
@@ -379,25 +383,24 @@ def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
         happened(2, "all-running"),
         *[step(t, "worker-0", t) for t in range(5, 11)],
         fault(10, "worker-0", "triggered"),
-        ended(10, "worker-0", 137),
+        happened(10, "exit", "worker-0", exit_code=137, fault="0"),
         fault(10, "worker-0", "applied", exit_code=137, seconds=0),
         *began_again(11, "worker-0"),
         fault(12, "worker-0", "healed"),
         step(17, "worker-0", 11, late=-3),
         job(20),
     ]
-    told[8 + 1][3]["fault"] = "0"
     text = "{worker: 1}", "faults: [{preempt: worker-0, at: {step: 10}}]"
     plan, events = a_plan(*text), history(told)
-    found = analyse(plan, events)
+    found = analyse(Timeline(plan, events))
     assert found.faults[0].stepped == 4
     assert found.recoveries == [4]
     assert found.time["recovery"] == 4
-    assert split(events, 20)["recovery"] == 4
-    assert curve(plan, events, 20).tasks["worker-0"][int(14 / 0.2) :] == [0.0] * 30
+    assert split(Timeline(plan, events), 20)["recovery"] == 4
+    assert curve(Timeline(plan, events), 20).tasks["worker-0"][int(14 / 0.2) :] == [0.0] * 30
     (recovered,) = [t for t in (entry.t for entry in events if entry.event == "step") if t > 10]
     assert recovered == 14
-    live = Live(plan)
+    live = RunState(plan)
     for entry in written(told):
         live.entry(entry)
     assert live.front.at == 14
@@ -415,7 +418,7 @@ def test_the_rate_after_a_fault_begins_with_the_first_step_after_it() -> None:
         fault(20, "worker-0", "healed"),
         *[step(29 + t / 2, "worker-0", 21 + t) for t in range(40)],
     ]
-    told.sort(key=lambda one: one[0])
+    told = in_time(told)
     extra = "faults: [{preempt: worker-0, at: {step: 20}}]"
     (found,) = analysed(told, "{worker: 1}", extra).faults
     assert (found.back, found.stepped) == (10, 19)
@@ -459,7 +462,7 @@ def test_a_fault_is_noticed_where_another_task_fails_before_the_target_is_back(
         step(25, "worker-1", 3),
         *others,
     ]
-    told.sort(key=lambda one: one[0])
+    told = in_time(told)
     (found,) = analysed(told, extra="faults: [{preempt: worker-1, at: {step: 1}}]").faults
     assert found.noticed == noticed
 
@@ -481,7 +484,7 @@ def test_the_target_has_its_own_rates_around_a_fault(
     told += [fault(20, "worker-1", stage, kind) for stage in ("triggered", "applied")]
     told += [*gone, fault(30, "worker-1", "healed", kind)]
     told += [step(30 + t / 2, "worker-1", 41 + t) for t in range(30)]
-    told.sort(key=lambda one: one[0])
+    told = in_time(told)
     (found,) = analysed(told, extra=f"faults: [{{{kind}: worker-1, at: 20s{lasts}}}]").faults
     assert (found.target_before, found.target_during, found.target_after) == rates
     assert (found.rate_before, found.rate_during, found.rate_after) == (1, 1, 1)
@@ -490,6 +493,6 @@ def test_the_target_has_its_own_rates_around_a_fault(
 def test_a_target_that_tells_of_no_step_has_no_rates() -> None:
     told = [step(t, "worker-0", t) for t in range(40)]
     told += [fault(20, "worker-1", stage, "pause") for stage in ("triggered", "applied", "healed")]
-    told.sort(key=lambda one: one[0])
+    told = in_time(told)
     (found,) = analysed(told, extra="faults: [{pause: worker-1, at: 20s, for: 1s}]").faults
     assert (found.rate_before, found.target_before, found.target_after) == (1, None, None)

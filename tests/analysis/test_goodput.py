@@ -9,25 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.analysis.goodput import CAUSES, split
-from emulator.record.folder import Entry
 from tests.histories import (
     Told,
     began_again,
     ended,
     fault,
     happened,
-    history,
+    in_time,
     job,
     phase,
     restart,
     step,
+    timeline,
 )
 
 
 def spent(*told: Told, until: float = 20) -> dict[str, float]:
     """Return the causes that took any time of a run, with their seconds."""
-    entries = sorted(told, key=lambda one: one[0])
-    return {cause: t for cause, t in split(history(entries), until).items() if t}
+    entries = in_time(told)
+    return {cause: t for cause, t in split(timeline(entries), until).items() if t}
 
 
 RUN = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
@@ -316,7 +316,7 @@ def test_without_steps_nobody_can_tell() -> None:
 
 
 def test_no_history_took_no_time() -> None:
-    assert split([], 0) == dict.fromkeys(CAUSES, 0)
+    assert split(timeline([]), 0) == dict.fromkeys(CAUSES, 0)
 
 
 def test_what_follows_the_end_of_the_job_is_not_counted() -> None:
@@ -364,7 +364,7 @@ ENTRIES = st.one_of(
 @given(told=st.lists(ENTRIES, max_size=40), duration=TIMES)
 def test_the_causes_add_up_to_the_duration_exactly(told: list[Told], duration: float) -> None:
     duration = round(duration, 6)
-    entries: list[Entry] = history(sorted(told, key=lambda one: one[0]))
+    entries = timeline(in_time(told))
     found = split(entries, duration)
     assert tuple(found) == CAUSES
     assert min(found.values()) >= 0

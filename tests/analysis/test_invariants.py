@@ -13,9 +13,9 @@ from emulator.analysis.invariants import (
     single_chief,
     steps_exactly_once,
 )
-from emulator.record.folder import Entry
+from emulator.record.timeline import Timeline
 from emulator.scenario.model import Expectations
-from tests.histories import Told, began_again, ended, happened, history, phase, step
+from tests.histories import Told, began_again, ended, happened, phase, step, timeline
 
 
 def test_each_is_asked_for_by_a_key_of_its_name() -> None:
@@ -25,9 +25,9 @@ def test_each_is_asked_for_by_a_key_of_its_name() -> None:
 
 @pytest.mark.parametrize("look", INVARIANTS.values())
 def test_a_history_that_says_nothing_keeps_no_promise(
-    look: Callable[[Sequence[Entry]], Observed],
+    look: Callable[[Timeline], Observed],
 ) -> None:
-    assert look([]).seen == look(history([happened(0, "run")])).seen == 0
+    assert look(timeline([])).seen == look(timeline([happened(0, "run")])).seen == 0
 
 
 # --- Checkpoints --------------------------------------------------------------------------------
@@ -71,22 +71,22 @@ def restore(t: float, task: str, number: int) -> list[Told]:
     ],
 )  # fmt: skip
 def test_saved_steps(told: Sequence[Told], count: int, broken: Sequence[str]) -> None:
-    found = monotone_checkpoints(history(told))
+    found = monotone_checkpoints(timeline(told))
     assert (found.seen, found.broken) == (count, broken)
 
 
 def test_a_save_that_was_begun_may_have_been_done_untold() -> None:
     told = [*save(1, "a-0", 10), *restore(5, "a-0", 20)]
     begun = happened(3, "phase", "a-0", phase="checkpoint", state="begin", step=20)
-    assert monotone_checkpoints(history(told)).broken
-    assert not monotone_checkpoints(history([*told[:2], begun, *told[2:]])).broken
+    assert monotone_checkpoints(timeline(told)).broken
+    assert not monotone_checkpoints(timeline([*told[:2], begun, *told[2:]])).broken
 
 
 def test_who_saved_first_is_told_by_the_engines_stamps() -> None:
     """The restore of one task was heard of before the save of another that it came from."""
-    told = [*restore(1, "b-0", 10), happened(2, "phase", "a-0", phase="checkpoint", state="end")]
-    told[-1][3].update(step=10, late=-1.5)
-    assert not monotone_checkpoints(history(told)).broken
+    saved = {"phase": "checkpoint", "state": "end", "step": 10}
+    told = [*restore(1, "b-0", 10), happened(2, "phase", "a-0", **saved, late=-1.5)]
+    assert not monotone_checkpoints(timeline(told)).broken
 
 
 # --- The chief ----------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ TWO_LIVES = [
 
 
 def test_a_chief_that_is_started_again_is_one_at_a_time() -> None:
-    assert single_chief(history(TWO_LIVES)) == Observed(
+    assert single_chief(timeline(TWO_LIVES)) == Observed(
         "one chief at a time", seen=2, of="lives of chief-0", broken=[]
     )
 
@@ -111,7 +111,7 @@ def test_a_chief_that_is_started_again_is_one_at_a_time() -> None:
     ("told", "broken"),
     [
         (
-            [entry for entry in TWO_LIVES if entry[1:3] != ("exit", "chief-0") or entry[0] == 8],
+            [e for e in TWO_LIVES if (e.event, e.task) != ("exit", "chief-0") or e.t == 8],
             ["chief-0 was started at 5.0 s while it ran"],
         ),
         (
@@ -134,7 +134,7 @@ def test_a_chief_that_is_started_again_is_one_at_a_time() -> None:
     ],
 )
 def test_two_chiefs_at_once(told: Sequence[Told], broken: Sequence[str]) -> None:
-    assert single_chief(history(told)).broken == broken
+    assert single_chief(timeline(told)).broken == broken
 
 
 @pytest.mark.parametrize(
@@ -147,20 +147,20 @@ def test_two_chiefs_at_once(told: Sequence[Told], broken: Sequence[str]) -> None
     ],
 )
 def test_who_is_the_chief(tasks: Sequence[str], chief: str) -> None:
-    found = single_chief(history(began_again(0, *tasks)))
+    found = single_chief(timeline(began_again(0, *tasks)))
     assert (found.of, found.seen) == (f"lives of {chief}", int(chief != "a chief"))
 
 
 # --- Steps --------------------------------------------------------------------------------------
 
 
-def lives(*steps: Sequence[int]) -> list[Entry]:
+def lives(*steps: Sequence[int]) -> Timeline:
     """Return the history of a worker that was started for each of `steps`."""
     told: list[Told] = []
     for life in steps:
         told += [happened(len(told), "start", "worker-0"), happened(len(told), "run")]
         told += [step(len(told) + n, "worker-0", number) for n, number in enumerate(life)]
-    return history(told)
+    return timeline(told)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def lives(*steps: Sequence[int]) -> list[Entry]:
         (lives([10, 10]), 0, []),
     ],
 )  # fmt: skip
-def test_each_step_once(entries: Sequence[Entry], count: int, broken: Sequence[str]) -> None:
+def test_each_step_once(entries: Timeline, count: int, broken: Sequence[str]) -> None:
     found = steps_exactly_once(entries)
     assert (found.seen, found.broken) == (count, broken)
 
@@ -191,7 +191,7 @@ def test_each_step_once(entries: Sequence[Entry], count: int, broken: Sequence[s
 def test_the_steps_are_those_of_the_task_that_leads() -> None:
     def of(*tellers: str) -> str:
         told = [step(n + 2, task, number) for n, task in enumerate(tellers) for number in (2, 1)]
-        (sentence,) = steps_exactly_once(history([*began_again(0, "chief-0"), *told])).broken
+        (sentence,) = steps_exactly_once(timeline([*began_again(0, "chief-0"), *told])).broken
         return sentence.split()[0]
 
     assert of("worker-1", "worker-0", "chief-0") == "chief-0"

@@ -12,6 +12,7 @@ from emulator.analysis.listing import Listed, chosen, listed
 from emulator.clock import ManualClock
 from emulator.engines.memory import Script
 from emulator.record.folder import Record, RunFolder
+from tests.histories import an_event
 from tests.record.test_folder import TEXT, a_plan
 from tests.report.runs import a_run, told_step
 
@@ -65,7 +66,7 @@ def test_a_run_that_goes_on_has_no_verdict_and_one_that_crashed_cant_be_judged(
     tmp_path: Path,
 ) -> None:
     folder = RunFolder(tmp_path / "run-1", a_plan(), TEXT, ManualClock(wall=50.0))
-    folder.write("run")
+    folder.write(an_event("run"))
     live = listed(Record(folder.path))
     assert (live.outcome, live.verdict, live.scenario) == ("running", None, "test")
     folder.close()
@@ -80,13 +81,22 @@ def test_a_record_of_another_version_is_listed_by_what_can_be_read(tmp_path: Pat
     (record.path / "summary.json").unlink()
     (record.path / "history.jsonl").write_text("torn")
     found = listed(Record(record.path))
-    assert (found.scenario, found.began, found.outcome) == ("?", None, "crashed")
+    assert (found.scenario, found.began, found.outcome) == ("?", None, "other format")
 
 
-def test_a_summary_of_an_older_version_may_lack_keys(tmp_path: Path) -> None:
+def test_a_summary_may_lack_keys_and_one_of_an_older_version_is_not_read(tmp_path: Path) -> None:
     record = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": STEPS})
-    old = {"scenario": "test", "engine": "docker", "outcome": "failed", "verdict": "failed"}
+    old = {
+        "format": 2,
+        "scenario": "test",
+        "engine": "docker",
+        "outcome": "failed",
+        "verdict": "failed",
+    }
     (record.path / "summary.json").write_text(json.dumps(old))
     found = listed(record)
     assert (found.verdict, set(found.figures.values())) == ("failed", {None})
+    (record.path / "summary.json").write_text(json.dumps({**old, "format": 1}))
+    found = listed(record)
+    assert (found.outcome, found.verdict, found.scenario) == ("other format", "unknown", "?")
     shutil.rmtree(record.path)

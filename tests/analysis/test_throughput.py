@@ -19,17 +19,28 @@ from emulator.analysis.throughput import (
     workers,
 )
 from emulator.plan import Plan
-from tests.histories import Told, a_plan, began_again, ended, happened, history, job, step
+from emulator.record.events import Step
+from tests.histories import (
+    Told,
+    a_plan,
+    began_again,
+    ended,
+    happened,
+    in_time,
+    job,
+    step,
+    timeline,
+)
 
 NOTHING = Rate()
 
 
 def measured(told: Sequence[Told], extra: str = "") -> Throughput:
-    return throughput(a_plan("{worker: 2}", extra), history(told))
+    return throughput(timeline(told, extra=extra))
 
 
 def binned(told: Sequence[Told], duration: float, bins: int = 600) -> Curve:
-    return curve(a_plan("{worker: 2}"), history(told), duration, bins=bins)
+    return curve(timeline(told), duration, bins=bins)
 
 
 def by_second(curve_: Sequence[float], width: float) -> list[float]:
@@ -213,9 +224,9 @@ ENTRIES = st.one_of(
 
 @given(told=st.lists(ENTRIES, max_size=40), bins=st.integers(1, 700))
 def test_a_curve_has_every_step_and_none_below_zero(told: list[Told], bins: int) -> None:
-    told = [happened(0, "run"), *sorted(told, key=lambda one: one[0])]
+    told = [happened(0, "run"), *in_time(told)]
     found = binned(told, 900, bins)
-    steps = [data["step"] for _, event, _, data in told if event == "step"]
+    steps = [entry.step for entry in told if isinstance(entry, Step)]
     made = max(steps) - steps[0] if steps else 0
     assert sum(found.job) * found.width == pytest.approx(made)
     for rates in (found.job, *found.tasks.values()):

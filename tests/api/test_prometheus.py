@@ -16,15 +16,15 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from emulator.analysis.live import Live
+from emulator.analysis.run_state import RunState
 from emulator.api.prometheus import STATES, Page, collect
 from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage, to_json
 from emulator.plan import make_plan
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 from emulator.scenario.reading import load
 from emulator.supervisor import state
-from tests.analysis.test_live import PREEMPT, RECORDED, ROOT, TARGET, UP, live, steps
+from tests.analysis.test_run_state import PREEMPT, RECORDED, ROOT, TARGET, UP, live, steps
 from tests.histories import (
     BEGAN,
     SITE,
@@ -51,14 +51,14 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 class OfLive:
-    def __init__(self, run: Live) -> None:
+    def __init__(self, run: RunState) -> None:
         self._run = run
 
     def collect(self) -> Any:
         return collect(self._run)
 
 
-def page(run: Live) -> str:
+def page(run: RunState) -> str:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(OfLive(run))
     return generate_latest(registry).decode()
@@ -75,7 +75,7 @@ def values(text: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def with_everything() -> Live:
+def with_everything() -> RunState:
     """A run of which everything is known."""
     extra = "metrics: {examples_per_step: 64}\n" + PREEMPT + TARGET
     run = live([*UP, *steps(3, 13, 0, each=5)], extra)

@@ -16,7 +16,8 @@ import emulator
 from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineError, UsageError
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from tests.conftest import Emulate, end, left, own, wait_for_line
 
 RUN = own("hand")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from emulator.plan import Plan, Site, make_plan
-from emulator.record.folder import Entry
+from emulator.record.events import Entry
 from emulator.scenario.reading import parse
 from tests.histories import BEGAN, ended, fault, happened, history, job, phase, restart, step
 

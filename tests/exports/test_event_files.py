@@ -18,6 +18,7 @@ import pytest
 
 from emulator.exports.event_files import JOB, Moment, moments, write_event_file
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
+from emulator.record.timeline import Timeline
 from tests.exports.runs import DURATION, a_history, a_plan, some_samples
 from tests.histories import BEGAN, history, step
 
@@ -37,7 +38,7 @@ def tags(found: Sequence[Moment]) -> set[str]:
 
 @pytest.fixture
 def found() -> Mapping[str, Sequence[Moment]]:
-    return moments(a_plan(), a_history(), some_samples(), DURATION)
+    return moments(Timeline(a_plan(), a_history()), some_samples(), DURATION)
 
 
 def test_what_tasks_tell_lies_at_the_training_step(found: dict[str, list[Moment]]) -> None:
@@ -72,7 +73,7 @@ def test_gpus_are_the_jobs_and_what_a_task_has_of_them_is_the_tasks(
 def test_parts_of_a_divided_device_are_told_apart() -> None:
     parts = [GpuUsage(0, "GPU-a", power=1.0), GpuUsage(0, "MIG-a", memory=2)]
     parts.append(GpuUsage(0, "MIG-b", memory=3, tasks={"worker-0": GpuShare(3)}))
-    found = moments(a_plan(), a_history(), [Sample(1, BEGAN + 1, {}, parts)], DURATION)
+    found = moments(Timeline(a_plan(), a_history()), [Sample(1, BEGAN + 1, {}, parts)], DURATION)
     assert points(found[JOB], "gpu/0/power_watts") == [(BEGAN + 1, 1000, 1.0)]
     assert points(found[JOB], "gpu/0.1/memory_bytes") == [(BEGAN + 1, 1000, 2.0)]
     assert points(found[JOB], "gpu/0.2/memory_bytes") == [(BEGAN + 1, 1000, 3.0)]
@@ -94,7 +95,7 @@ def test_steps_told_of_together_count_as_each_of_them() -> None:
     together = {"first": 1, "count": 8}
     last = step(4, "worker-0", 8, examples=256, coalesced=together)
     told = history([step(0, "worker-0", 0, examples=0), last])
-    found = moments(a_plan(WITHOUT_STEPS), told, [], 4)
+    found = moments(Timeline(a_plan(WITHOUT_STEPS), told), [], 4)
     assert sum(r for *_, r in points(found[JOB], "throughput/steps_per_second")) == pytest.approx(
         40
     )
@@ -104,14 +105,16 @@ def test_steps_told_of_together_count_as_each_of_them() -> None:
 
 def test_examples_may_be_known_from_the_scenario() -> None:
     plan = a_plan(WITHOUT_STEPS + "metrics: {examples_per_step: 32}\n")
-    found = moments(plan, history([step(0, "worker-0", 0), step(4, "worker-0", 8)]), [], 4)
+    found = moments(
+        Timeline(plan, history([step(0, "worker-0", 0), step(4, "worker-0", 8)])), [], 4
+    )
     rates = [rate for _, _, rate in points(found[JOB], "throughput/examples_per_second")]
     assert rates == [pytest.approx(64.0)] * 20
 
 
 def test_who_has_nothing_to_show_has_no_run(found: dict[str, list[Moment]]) -> None:
     assert list(found) == [JOB, "worker-0", "worker-1"]
-    assert moments(a_plan(), [], [], 0.0) == {}
+    assert moments(Timeline(a_plan(), []), [], 0.0) == {}
 
 
 LARGE = 10**400
@@ -123,7 +126,9 @@ LARGE = 10**400
 def test_no_value_that_a_program_prints_can_break_it(told: object, tmp_path: Path) -> None:
     said = {"x": told, "examples": 1 if told == LARGE else told}
     steps = [step(n, "worker-0", number, **said) for n, number in ((1, 1), (2, 9))]
-    found = moments(a_plan(), history([*steps, step(3, "worker-0", 2**70, loss=1.0)]), [], 3)
+    found = moments(
+        Timeline(a_plan(), history([*steps, step(3, "worker-0", 2**70, loss=1.0)])), [], 3
+    )
     for run, of_run in found.items():
         write_event_file(tmp_path / f"{run}.tfevents", of_run, BEGAN)
 
@@ -134,7 +139,7 @@ def test_a_step_that_64_bits_hold_is_stored_whole_and_a_larger_one_left_out(
 ) -> None:
     path, told = tmp_path / "w.tfevents", [step(1, "worker-0", number, loss=1.0)]
     usage = Sample(1.0, 2.0, {"worker-0": Usage(1.0, memory=2**63)})
-    found = moments(a_plan(), history(told), [usage], 1)["worker-0"]
+    found = moments(Timeline(a_plan(), history(told)), [usage], 1)["worker-0"]
     write_event_file(path, found, BEGAN)
     stored = [event for event in events(path) if event.HasField("summary")]
     losses = [e.step for e in stored if e.summary.value[0].tag == "training/loss"]
@@ -157,7 +162,7 @@ def events(path: Path) -> list[Any]:
 
 def test_no_name_that_a_program_gives_a_number_can_break_it(tmp_path: Path) -> None:
     told = history([step(1, "worker-0", 1, **{"a\ud800": 1.5, "": 2})])
-    found = moments(a_plan(), told, [], 1)["worker-0"]
+    found = moments(Timeline(a_plan(), told), [], 1)["worker-0"]
     assert tags(found) >= {"training/a\\ud800", "training/"}
     write_event_file(tmp_path / "worker-0.tfevents", found, BEGAN)
 

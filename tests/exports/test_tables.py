@@ -9,6 +9,7 @@ import pytest
 from emulator.analysis.analyse import FaultResult, analyse
 from emulator.exports.tables import Cell, Column, Table, tables
 from emulator.metrics.samples import GpuShare, GpuUsage, Usage
+from emulator.record.timeline import Timeline
 from tests.exports.runs import a_history, a_plan, some_samples
 from tests.histories import BEGAN, happened, history, step
 
@@ -22,7 +23,7 @@ def rows(table: Table) -> list[Row]:
 
 @pytest.fixture
 def found() -> dict[str, Table]:
-    faults = analyse(a_plan(), a_history()).faults
+    faults = analyse(Timeline(a_plan(), a_history())).faults
     return {table.name: table for table in tables(a_history(), some_samples(), faults)}
 
 
@@ -156,4 +157,5 @@ def test_a_run_of_which_nothing_is_known_has_tables_without_rows() -> None:
         (name, []) for name in ("steps", "samples", "gpus", "gpu_tasks", "events", "faults")
     ]
     assert "loss" in types(found[0])
-    assert tables(history([happened(0, "run")]), [], [])[4].rows == [(0, 0.0, BEGAN, "run", None)]
+    told = history([happened(0, "prepared")])
+    assert tables(told, [], [])[4].rows == [(0, 0.0, BEGAN, "prepared", None)]

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from emulator.analysis.analyse import analyse
 from emulator.exports import trace as module
-from emulator.exports.trace import HEAD, Event, as_json, trace
+from emulator.exports.trace import HEAD, Event, as_json, pack_rows, trace
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample
 from emulator.plan import Plan
-from emulator.record.folder import Entry
+from emulator.record.events import Entry, FaultEvent
+from emulator.record.timeline import Interval, Timeline
 from tests.exports.runs import DURATION, TEXT, a_history, a_plan, some_samples
 from tests.exports.trace_format import problems, read
-from tests.histories import BEGAN, fault, happened, history, step
+from tests.histories import BEGAN, fault, happened, history, in_time, phase, step, timeline
 
 
 def traced(
@@ -22,8 +25,9 @@ def traced(
 ) -> list[Event]:
     """Return a trace as a viewer reads it; that it keeps the format's rules comes along."""
     plan = plan or a_plan()
-    faults = analyse(plan, told).faults
-    text = "".join(as_json(trace(plan, told, samples or [], faults, DURATION), {"run_id": "run-1"}))
+    replay = Timeline(plan, told)
+    found = trace(replay, samples or [], analyse(replay).faults, DURATION)
+    text = "".join(as_json(found, {"run_id": "run-1"}))
     assert text.startswith(HEAD)
     whole = read(text)
     assert whole["otherData"] == {"writer": "emulate export", "run_id": "run-1"}
@@ -140,7 +144,7 @@ def test_a_network_fault_shows_at_each_task_that_it_strikes() -> None:
         fault(t, "", stage, kind="partition", target=whom)
         for t, stage in ((2, "triggered"), (2.1, "applied"), (2.6, "healed"))
     ]
-    whole = sorted([*told, *history(strikes)], key=lambda entry: entry.t)
+    whole = history(in_time([*told, *strikes]))
     events = traced(whole, plan=a_plan(text))
     for task in ("worker-0", "ps-0"):
         assert row(events, task, "faults") == [("partition (applied)", 2000, 2600)]
@@ -153,9 +157,10 @@ def test_a_fault_that_was_skipped_is_told_and_has_no_slice() -> None:
     told = [
         entry
         for entry in a_history()
-        if entry.event != "fault" or entry.data["stage"] == "triggered"
-    ] + history([fault(3.1, "worker-1", "skipped", reason="worker-1 was not running")])
-    events = traced(told)
+        if not isinstance(entry, FaultEvent) or entry.stage == "triggered"
+    ]
+    skipped = fault(3.1, "worker-1", "skipped", reason="worker-1 was not running")
+    events = traced(history(in_time([*told, skipped])))
     assert row(events, "worker-1", "faults") == []
     assert [e["name"] for e in events if e["ph"] == "i" and "preempt" in e["name"]] == [
         "preempt worker-1",
@@ -206,3 +211,38 @@ def test_the_rules_are_rules() -> None:
     assert broken(counter, args={"cores": "1"})
     with pytest.raises(ValueError, match="NaN is no JSON"):
         read('{"traceEvents": [NaN]}')
+
+
+# --- Rows ---------------------------------------------------------------------------------------
+
+
+def test_phases_inside_each_other_share_a_row_and_others_do_not() -> None:
+    told = [
+        *phase(1, 9, "a", "eval"),
+        *phase(2, 3, "a", "restore"),
+        *phase(8, 10, "a", "checkpoint"),
+    ]
+    found = timeline(in_time(told)).tasks["a"].phases(11)
+    assert [[one.name for one in row] for row in pack_rows(found)] == [
+        ["eval", "restore"],
+        ["checkpoint"],
+    ]
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 10)).map(
+        lambda at: Interval("x", float(at[0]), float(sum(at)))
+    )
+)
+
+
+@given(SPANS)
+def test_no_two_of_a_row_overlap_in_part(spans: list[Interval]) -> None:
+    rows = pack_rows(spans)
+    for row in rows:
+        for one in row:
+            for two in row:
+                assert not one.begin < two.begin < one.end < two.end
+    packed = [(span.begin, span.end) for row in rows for span in row]
+    assert sorted(packed) == sorted((span.begin, span.end) for span in spans)
+    assert all(rows)

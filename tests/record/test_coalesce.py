@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -19,8 +19,10 @@ from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.record import coalesce
 from emulator.record.coalesce import Coalescer
+from emulator.record.events import Entry, FaultEvent, Step, fields_of
 from emulator.record.folder import Record
-from emulator.record.history import Entry, as_it_happened
+from emulator.record.history import as_it_happened
+from emulator.record.timeline import Timeline
 from emulator.run import Listener, up
 from emulator.scenario.reading import parse
 from tests.histories import (
@@ -28,9 +30,9 @@ from tests.histories import (
     a_plan,
     began_again,
     ended,
-    fault,
     happened,
     history,
+    in_time,
     job,
     phase,
     restart,
@@ -51,7 +53,11 @@ def written(told: Sequence[Told]) -> list[Entry]:
 
 
 def steps_of(told: Sequence[Told]) -> list[tuple[float, int, int, int]]:
-    return [(e.t, e.first, e.step, e.count) for e in written(told) if e.event == "step"]
+    return [(e.t, e.first, e.step, e.count) for e in merged(told)]
+
+
+def merged(told: Sequence[Told]) -> list[Step]:
+    return [entry for entry in written(told) if isinstance(entry, Step)]
 
 
 def every(
@@ -70,7 +76,7 @@ def test_a_short_run_is_written_as_it_is(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_steps_within_an_interval_are_one_event() -> None:
     told = every(0.25, range(1, 11))
     assert steps_of(told) == [(0, 1, 1, 1), (1, 2, 5, 4), (2, 6, 9, 4)]
-    assert written(told)[1].data == {"step": 5, "coalesced": {"first": 2, "count": 4}}
+    assert fields_of(written(told)[1]) == {"step": 5, "coalesced": {"first": 2, "count": 4}}
 
 
 def test_steps_that_are_rarer_than_the_interval_are_written_as_they_are() -> None:
@@ -84,8 +90,8 @@ def test_the_interval_doubles() -> None:
 
 
 def test_tasks_are_told_of_apart() -> None:
-    told = sorted(every(0.5, range(9)) + every(0.5, range(9), "b-0", since=0.1), key=lambda e: e[0])
-    assert [(e.task, e.step) for e in written(told)] == [
+    told = in_time(every(0.5, range(9)) + every(0.5, range(9), "b-0", since=0.1))
+    assert [(e.task, e.step) for e in merged(told)] == [
         *[("a-0", 0), ("b-0", 0), ("a-0", 2), ("b-0", 2), ("a-0", 4), ("b-0", 4)],
         *[("a-0", 6), ("b-0", 6), ("a-0", 8), ("b-0", 8)],
     ]
@@ -94,7 +100,7 @@ def test_tasks_are_told_of_apart() -> None:
 def test_what_else_was_told_is_what_was_told_last() -> None:
     told = [step(0, "a-0", 0), step(0.1, "a-0", 1, loss=0.5, accuracy=0.9)]
     (_, entry) = written([*told, step(1, "a-0", 2, loss=0.4)])
-    assert entry.data == {
+    assert fields_of(entry) == {
         "step": 2,
         "loss": 0.4,
         "accuracy": 0.9,
@@ -103,47 +109,47 @@ def test_what_else_was_told_is_what_was_told_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "gaps", "furthest"),
+    ("numbers", "events"),
     [
-        ([2, 3, 4, 5], {1: 3}, 5),
-        ([10, 20, 30, 40], {10: 3}, 40),
-        ([7, 7, 7, 7], {0: 3}, 7),
-        ([1, 2, 4, 5], {1: 2, 2: 1}, 5),
-        ([1, 1, 2, 2], {0: 2, 1: 1}, 2),
-        ([3, 4, 2, 3], {1: 2, -2: 1}, 4),
-        ([4, 3, 2, 1], {-1: 3}, 4),
+        ([2, 3, 4, 5], [(2, 5, 4)]),
+        ([10, 20, 30, 40], [(10, 40, 4)]),
+        ([1, 2, 4, 5], [(1, 5, 4)]),  # which was left out is no longer known, but that one was
+        ([1, 1, 2, 2], [(1, 2, 2)]),  # reported again: counts once
+        ([7, 7, 7, 7], [(7, 7, 1)]),
+        ([0, 1, 2, 3], [(0, 0, 1), (1, 3, 3)]),  # again what was written already
+        ([3, 4, 2, 3], [(3, 4, 2), (2, 2, 1), (3, 3, 1)]),  # goes back: exact
+        ([4, 3, 2, 1], [(4, 4, 1), (3, 3, 1), (2, 2, 1), (1, 1, 1)]),
     ],
 )
-def test_how_steps_were_spaced_is_kept(
-    numbers: Sequence[int], gaps: dict[int, int], furthest: int
+def test_steps_of_a_merged_event_ascend(
+    numbers: Sequence[int], events: Sequence[tuple[int, int, int]]
 ) -> None:
-    (_, entry) = written(every(0.25, [0, *numbers]))
-    assert (entry.gaps, entry.furthest) == (gaps, furthest)
-    assert (entry.first, entry.step, entry.count) == (numbers[0], numbers[-1], 4)
+    told = [*every(0.25, [0, *numbers]), happened(2, "job")]
+    assert [(e.first, e.step, e.count) for e in merged(told)[1:]] == events
 
 
 def test_a_task_that_counts_each_epoch_anew_has_made_all_its_steps() -> None:
     told = [*began_again(0, "worker-0"), *every(0.04, [*range(1, 11)] * 40, "worker-0", since=1)]
     told.append(ended(18, "worker-0", 0))
     plan = a_plan("{worker: 1}")
-    assert len(written(told)) < 50
-    exact = throughput(plan, history(told)).tasks["worker-0"]
-    found = throughput(plan, as_it_happened(written(told))).tasks["worker-0"]
+    assert len(written(told)) < 40 * 3 + 10  # of 400
+    exact = throughput(Timeline(plan, history(told))).tasks["worker-0"]
+    found = throughput(Timeline(plan, as_it_happened(written(told)))).tasks["worker-0"]
     assert found.steps_per_second == exact.steps_per_second == pytest.approx(360 / 15.96)
     assert found.step_times is not None
     assert found.step_times.count == 360
     assert found.step_times.mean == pytest.approx(0.04)
 
 
-def test_steps_that_are_told_twice_have_the_same_times_together() -> None:
+def test_steps_that_are_reported_twice_have_the_same_times_merged() -> None:
     """The second time takes no time of its own: a program adds what it has just measured."""
     told = [*began_again(0, "worker-0")]
     told += [step(1 + n // 2 / 25, "worker-0", n // 2) for n in range(200)]
     told.append(ended(6, "worker-0", 0))
     plan = a_plan("{worker: 1}")
     assert len(written(told)) < 50
-    exact = throughput(plan, history(told)).tasks["worker-0"]
-    found = throughput(plan, as_it_happened(written(told))).tasks["worker-0"]
+    exact = throughput(Timeline(plan, history(told))).tasks["worker-0"]
+    found = throughput(Timeline(plan, as_it_happened(written(told)))).tasks["worker-0"]
     assert exact.steps_per_second == pytest.approx(25)
     assert found.steps_per_second == pytest.approx(25)
     assert exact.step_times is not None
@@ -152,11 +158,16 @@ def test_steps_that_are_told_twice_have_the_same_times_together() -> None:
     assert found.step_times.mean == pytest.approx(exact.step_times.mean)
 
 
-def test_of_many_kinds_of_gaps_the_rarest_count_as_the_nearest() -> None:
-    numbers = [n * n for n in range(1, 100)]  # 3, 5, 7, ... apart
-    (_, entry, *_) = written([step(0, "a-0", 0), *every(0.01, numbers, since=0.02)])
-    assert len(entry.gaps) == coalesce.KINDS
-    assert sum(entry.gaps.values()) == entry.count - 1
+def test_a_step_that_is_left_out_in_a_merged_event_is_seen() -> None:
+    numbers = [n for n in range(1, 60) if n != 33]
+    told = [*began_again(0, "worker-0"), *every(0.1, numbers, "worker-0", since=2)]
+    told.append(ended(9, "worker-0", 0))
+    look = INVARIANTS["steps_exactly_once"](
+        Timeline(a_plan("{worker: 1}"), as_it_happened(written(told)))
+    )
+    assert look.seen == 58
+    (sentence,) = look.broken
+    assert sentence.startswith("worker-0 left out 1 steps between ")
 
 
 # --- Times that matter --------------------------------------------------------------------------
@@ -176,18 +187,15 @@ def test_what_is_held_back_is_written_before_anything_else_and_the_next_step_at_
 ) -> None:
     told = [*every(0.25, range(1, 10)), other, step(2.2, "a-0", 10), step(2.3, "a-0", 11)]
     told = [*told, happened(3, "job")]
-    assert [(e.event, e.data.get("step")) for e in written(told)] == [
+    assert [(e.event, fields_of(e).get("step")) for e in written(told)] == [
         *[("step", 1), ("step", 5), ("step", 9)],
-        *[(other[1], None), ("step", 10), ("step", 11), ("job", None)],
+        *[(other.event, None), ("step", 10), ("step", 11), ("job", None)],
     ]
 
 
 def test_a_phase_of_another_task_changes_nothing() -> None:
     told = [*every(0.25, range(1, 4)), happened(0.6, "phase", "b-0"), step(1.1, "a-0", 4)]
-    assert [(e.event, e.count) for e in written(told) if e.event == "step"] == [
-        ("step", 1),
-        ("step", 3),
-    ]
+    assert [e.count for e in merged(told)] == [1, 3]
 
 
 def test_a_pause_keeps_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +208,7 @@ def test_a_pause_keeps_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_clock_that_is_set_back_holds_nothing_back_for_ever() -> None:
     told = [*every(0.25, range(9)), *[step(3 + n, "a-0", 9 + n, late=-500.0) for n in range(3)]]
-    assert sum(e.count for e in written(told)) == 12
+    assert sum(e.count for e in merged(told)) == 12
 
 
 # --- How many -----------------------------------------------------------------------------------
@@ -230,7 +238,7 @@ def test_a_long_run_has_no_more_events_than_is_said(
         t = made / 10 if kind == "even" else next(pauses)
         made += 1
         for task in range(tasks):
-            entry = Entry(0, t, 1000 + t, "step", f"a-{task}", {"step": made})
+            entry = Step(t=t, wall=1000 + t, task=f"a-{task}", step=made)
             events += len(coalescer.take(entry))
     bound = 100 + 50 * math.ceil(math.log2(1 + 4000 * most * tasks / 50))
     assert 200 < events <= bound
@@ -252,12 +260,14 @@ def test_triggers_and_listeners_have_every_step_as_it_is_printed(tmp_path: Path)
         clock=clock,
         listener=Listener(entry=seen.append),
     )
-    (triggered,) = (e for e in seen if e.event == "fault" and e.data["stage"] == "triggered")
+    (triggered,) = (e for e in seen if isinstance(e, FaultEvent) and e.stage == "triggered")
     assert triggered.t == 0.37
-    assert [e.step for e in seen if (e.event, e.task) == ("step", "worker-0")] == [*range(1, 101)]
+    assert [e.step for e in seen if isinstance(e, Step) and e.task == "worker-0"] == [
+        *range(1, 101)
+    ]
     entries = Record(result.folder).history
     assert [e.n for e in entries] == [*range(len(entries))]
-    told = [e for e in entries if (e.event, e.task) == ("step", "worker-0")]
+    told = [e for e in entries if isinstance(e, Step) and e.task == "worker-0"]
     assert sum(e.count for e in told) == 100
     assert len(told) < 20
     others = [(e.n, e.event) for e in entries if e.event != "step"]
@@ -273,7 +283,6 @@ def training(rng: Random) -> list[Told]:
     told = [happened(0, "run"), *began_again(1, *names), happened(2, "all-running")]
     at = dict.fromkeys(names, 3.0)
     number = dict.fromkeys(names, 0)
-    told += [fault(0.5, "worker-1", "planned", plan=None)] if False else []
     together, stride = rng.random() < 0.5, rng.choice([1, 1, 10, 0])
     pace = rng.choice([0.02, 0.1, 0.4])
     for restarts in range(1, rng.randint(2, 5)):
@@ -298,7 +307,14 @@ def training(rng: Random) -> list[Told]:
         told += [step(at[name], name, number[name] + 1, accuracy=0.5) for name in names]
         number = {name: last + 1 for name, last in number.items()}
     told += [ended(max(at.values()) + 1, "worker-0", 0), job(max(at.values()) + 1)]
-    return sorted(told, key=lambda one: one[0])
+    return in_time(told)
+
+
+def made(history: Sequence[Entry], task: str) -> int:
+    """Return how many steps a task reported, without those that repeat the one before."""
+    steps = [entry for entry in history if isinstance(entry, Step) and entry.task == task]
+    again = sum(two.first == one.step for one, two in pairwise(steps))
+    return sum(entry.count for entry in steps) - again
 
 
 @settings(max_examples=60)
@@ -313,24 +329,23 @@ def test_a_coalesced_history_says_what_the_whole_one_says(seed: int, each: int) 
         short = as_it_happened([one for entry in full for one in coalescer.take(entry)])
         interval = coalescer.interval
     plan = a_plan("{worker: 2}")
-    one, two = analyse(plan, full), analyse(plan, short)
-    told = Counter(e.task for e in full if e.event == "step")
-    assert (
-        Counter({n: sum(e.count for e in short if e.task == n and e.event == "step") for n in told})
-        == told
-    )
+    whole, thin = Timeline(plan, full), Timeline(plan, short)
+    one, two = analyse(whole), analyse(thin)
+    told = {e.task for e in full if isinstance(e, Step)}
+    # A step that is reported again right away counts once; every other is counted.
+    assert [made(full, task) for task in told] == [made(short, task) for task in told]
     for name in ("outcome", "reason", "duration", "tasks", "final_step", "first_step", "accuracy"):
         assert getattr(one, name) == getattr(two, name), name
     for name in ("restarts", "lost_steps", "unrecovered", "recoveries", "all_running"):
         assert getattr(one, name) == getattr(two, name), name
     for name, look in INVARIANTS.items():
-        assert bool(look(full).broken) == bool(look(short).broken), name
-        assert look(full).seen == look(short).seen, name
+        assert bool(look(whole).broken) == bool(look(thin).broken), name
+        assert look(whole).seen == look(thin).seen, name
     slack = (interval + 1) * (1 + one.restarts)
     for cause, seconds in one.time.items():
         assert two.time[cause] == pytest.approx(seconds, abs=slack), cause
     for task in told:
         rates = [found.throughput.tasks[task].steps_per_second or 0.0 for found in (one, two)]
         assert rates[1] == pytest.approx(rates[0], rel=0.01), task
-    whole, thin = (curve(plan, entries, one.duration, bins=10) for entries in (full, short))
-    assert sum(thin.job) * thin.width == pytest.approx(sum(whole.job) * whole.width)
+    exact, found = (curve(replay, one.duration, bins=10) for replay in (whole, thin))
+    assert sum(found.job) * found.width == pytest.approx(sum(exact.job) * exact.width)

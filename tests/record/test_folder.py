@@ -9,17 +9,21 @@ import os
 import queue
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
+import emulator
+from emulator.analysis.listing import listed
 from emulator.clock import ManualClock
+from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError, UsageError
 from emulator.plan import Plan, Site, make_plan
+from emulator.record.events import RunStarted, Step
 from emulator.record.folder import (
     LOCK,
-    Entry,
     Record,
     RunFolder,
     is_live,
@@ -27,7 +31,11 @@ from emulator.record.folder import (
     uncollected,
     wait_until_over,
 )
+from emulator.record.version import FORMAT
+from emulator.results import judge
+from emulator.run import up
 from emulator.scenario.reading import parse
+from tests.histories import an_event
 
 BEGAN = ManualClock.BEGAN
 
@@ -63,26 +71,27 @@ def test_plan_and_scenario_are_there_before_anything_happens(folder: RunFolder) 
 
 def test_events_are_numbered_timed_and_read_back(folder: RunFolder, clock: ManualClock) -> None:
     clock.call_at(BEGAN + 2.5, lambda: None)
-    first = folder.write("run", engine="fake")
+    first = folder.write(RunStarted(run_id="run-1", scenario="test", engine="fake", pid=7))
     clock.next_event(_inbox(), until=BEGAN + 2.5)
-    second = folder.write("step", "worker-0", wall=1001.5, step=3, loss=0.5)
-    assert first == Entry(n=0, t=0.0, wall=1000.0, event="run", data={"engine": "fake"})
-    assert second == Entry(
-        n=1, t=2.5, wall=1001.5, event="step", task="worker-0", data={"step": 3, "loss": 0.5}
-    )
+    second = folder.write(Step(task="worker-0", step=3, values={"loss": 0.5}), wall=1001.5)
+    began = RunStarted(run_id="run-1", scenario="test", engine="fake", pid=7)
+    assert first == replace(began, n=0, t=0.0, wall=1000.0)
+    assert second == Step(n=1, t=2.5, wall=1001.5, task="worker-0", step=3, values={"loss": 0.5})
     assert Record(folder.path).history == (first, second)
     lines = (folder.path / "history.jsonl").read_text().splitlines()
     assert json.loads(lines[0]) == {"n": 0, "t": 0.0, "wall": 1000.0, "event": "run"} | {
-        "engine": "fake"
+        **{"run_id": "run-1", "scenario": "test", "engine": "fake", "pid": 7},
+        **{"format": 2, "emulator_version": emulator.__version__},
     }
-    assert json.loads(lines[1])["task"] == "worker-0"
+    head = {"n": 1, "t": 2.5, "wall": 1001.5, "event": "step", "task": "worker-0"}
+    assert json.loads(lines[1]) == head | {"step": 3, "loss": 0.5}
 
 
 def test_the_runs_time_begins_with_its_folder(tmp_path: Path) -> None:
     clock = ManualClock(wall=1000.0)
     clock.next_event(_inbox(), until=BEGAN + 40.0)
     folder = RunFolder(tmp_path / "late", a_plan(), TEXT, clock)
-    entry = folder.write("run")
+    entry = folder.write(an_event("run"))
     folder.close()
     assert (entry.t, entry.wall) == (0.0, 1040.0)
 
@@ -99,7 +108,7 @@ def test_the_runs_time_begins_with_its_folder(tmp_path: Path) -> None:
     ],
 )
 def test_a_torn_line_and_all_after_it_are_left_out(folder: RunFolder, rest: bytes) -> None:
-    written = (folder.write("run"), folder.write("prepared"))
+    written = (folder.write(an_event("run")), folder.write(an_event("prepared")))
     with (folder.path / "history.jsonl").open("ab") as history:
         history.write(rest)
     assert Record(folder.path).history == written
@@ -162,7 +171,7 @@ def test_a_lock_that_is_left_over_does_not_make_a_run_live(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_second_writer_is_refused_and_harms_nothing(folder: RunFolder, ended: bool) -> None:
-    folder.write("run")
+    folder.write(an_event("run"))
     if ended:
         folder.close()
     with pytest.raises(UsageError, match=r"There is a run in .*run-1 already") as refused:
@@ -194,9 +203,9 @@ def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) ->
 def test_a_reopened_folder_goes_on_where_it_can_be_read(
     folder: RunFolder, clock: ManualClock, torn: bytes
 ) -> None:
-    folder.write("run")
+    folder.write(an_event("run"))
     clock.next_event(_inbox(), until=BEGAN + 7.0)
-    written = folder.write("prepared")
+    written = folder.write(an_event("prepared"))
     for line in ("whole", "gr\u00fcn"):
         folder.log("worker-0", line)
     folder.close()
@@ -211,7 +220,7 @@ def test_a_reopened_folder_goes_on_where_it_can_be_read(
         assert again.printed("worker-0") == ["whole", "gr\u00fcn"]
         assert again.printed("ps-0") == []
         assert again.t == pytest.approx(10.0)
-        entry = again.write("attached")
+        entry = again.write(an_event("attached"))
         again.log("worker-0", "more")
         assert is_live(folder.path)
     finally:
@@ -227,10 +236,10 @@ def test_a_folder_that_was_read_before_it_grew_is_reopened_as_it_is(
 ) -> None:
     record = Record(folder.path)
     assert record.history == ()
-    folder.write("run")
+    folder.write(an_event("run"))
     folder.close()
     again = RunFolder.reopen(record, clock)
-    assert again.write("attached").n == 1
+    assert again.write(an_event("attached")).n == 1
     again.close()
 
 
@@ -239,15 +248,15 @@ def test_time_never_goes_back_when_the_wall_clock_has(folder: RunFolder) -> None
     clock = ManualClock(wall=5000.0)
     folder._clock = clock
     clock.next_event(_inbox(), until=BEGAN + 3.0)
-    last = folder.write("run")
+    last = folder.write(an_event("run"))
     folder.close()
     again = RunFolder.reopen(Record(folder.path), slow)
-    assert again.write("attached").t == last.t
+    assert again.write(an_event("attached")).t == last.t
     again.close()
 
 
 def test_a_folder_whose_writer_is_at_work_is_not_reopened(folder: RunFolder) -> None:
-    folder.write("run")
+    folder.write(an_event("run"))
     folder.log("worker-0", "here")
     with (folder.path / "history.jsonl").open("ab") as history:
         history.write(b"half a line")  # that the writer is about to finish
@@ -283,7 +292,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "logs" / "worker-0.log").symlink_to("/dev/full")
     folder = RunFolder(tmp_path, a_plan(), TEXT, ManualClock())
     with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
-        folder.write("run")
+        folder.write(an_event("run"))
     with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
         folder.log("worker-0", "hello")
     folder.close()
@@ -301,7 +310,7 @@ def test_a_folder_without_a_plan_is_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b'{"run_id": "x"}', "engine: Field required"),
+        (b'{"format": 2, "run_id": "x"}', "engine: Field required"),
         (b'{"run_id": ', "plan.json: Invalid JSON"),
         (b"\xff\xfe", "plan.json: Invalid JSON"),
     ],
@@ -316,6 +325,51 @@ def test_a_plan_that_can_not_be_read_is_told_in_a_sentence(
         f"The plan in {tmp_path} is none of this version: {why}"
     )
     assert "\n" not in refused.value.message
+
+
+def of_another_format(record: Record, file: str) -> None:
+    """Rewrite a file of a record as another version would have written it."""
+    lines = (record.path / file).read_text().splitlines(keepends=True)
+    whole = file.endswith(".json")
+    head = json.loads("".join(lines) if whole else lines[0])
+    assert (head["format"], head["emulator_version"]) == (FORMAT, emulator.__version__)
+    head |= {"format": 3, "emulator_version": "9.9"}
+    rest = [] if whole else lines[1:]
+    (record.path / file).write_text("".join([json.dumps(head) + "\n", *rest]))
+
+
+@pytest.mark.parametrize("file", ["plan.json", "history.jsonl", "summary.json"])
+def test_a_record_of_another_format_is_refused_in_a_sentence(
+    tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(wall=1_700_000_000.0)
+    text = f"framework: none\nimage: none\n{TEXT}"
+    engine = MemoryEngine(clock, {"*": Script(exits_at=1.0)})
+    result = up(parse(text), engine, text=text, out=tmp_path, run_id="run-1", clock=clock)
+    record = Record(result.folder)
+    of_another_format(record, file)
+    wrong = (
+        f"The record in {record.path} has format 3 of emulator 9.9; "
+        f"this is emulator {emulator.__version__}, which reads format 2."
+    )
+    with pytest.raises(RecordError) as refused:
+        _ = getattr(record, file.partition(".")[0])
+    assert refused.value.message == wrong
+    if file != "summary.json":  # which is never read to judge
+        with pytest.raises(RecordError, match="has format 3"):
+            judge(Record(record.path))
+    row = listed(Record(record.path))
+    assert row.run_id == "run-1"
+    assert row.outcome == ("other format" if file == "summary.json" else "succeeded")
+    (record.path / "summary.json").unlink()
+    row = listed(Record(record.path))
+    assert row.outcome == ("other format" if file == "plan.json" else "crashed")
+
+
+def test_a_record_of_version_0_1_did_not_name_its_format(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"run_id": "run-1"}')
+    with pytest.raises(RecordError, match=r"has format 1 of emulator 0\.1; this is emulator"):
+        _ = Record(tmp_path).plan
 
 
 def test_runs_are_listed_oldest_first_without_other_folders(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.record.history import as_it_happened
-from tests.histories import Told, ended, happened, history, restart, step, written
+from tests.histories import Told, ended, happened, history, in_time, restart, step, written
 
 
 def times(told: Sequence[Told]) -> list[tuple[str, float]]:
@@ -53,8 +54,7 @@ def test_a_clock_that_is_set_while_a_run_is_under_way_moves_nothing(jump: int) -
     """Both clocks are of one machine: an event of ours shows by how much it was set."""
     told = [happened(0, "run"), happened(1, "start", "a"), step(5, "a", 1, late=-1)]
     after = [happened(10, "stop", "b"), step(12, "a", 2, late=-1), step(13, "a", 3, late=-1)]
-    for entry in after:
-        entry[3]["late"] = entry[3].get("late", 0) + jump
+    after = [replace(entry, wall=entry.wall + jump) for entry in after]
     assert [t for event, t in times([*told, *after]) if event == "step"] == [4, 11, 12]
 
 
@@ -74,7 +74,7 @@ EVENTS = st.one_of(
 
 @given(st.lists(EVENTS, max_size=20))
 def test_times_are_in_order_and_never_later_than_what_was_written(told: list[Told]) -> None:
-    entries = written(sorted(told, key=lambda one: one[0]))
+    entries = written(in_time(told))
     found = as_it_happened(entries)
     assert [entry.t for entry in found] == sorted(entry.t for entry in found)
     read = {entry.n: entry.t for entry in entries}

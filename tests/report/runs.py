@@ -17,15 +17,14 @@ from emulator.run import up
 from emulator.scenario.reading import parse
 from tests.histories import (
     Told,
-    a_plan,
     began_again,
     ended,
     fault,
     happened,
-    history,
     job,
     phase,
     step,
+    timeline,
 )
 
 BASE = "name: test\nframework: tensorflow\nimage: none\nprogram: {command: [train]}\n"
@@ -62,9 +61,9 @@ def facts_of(
     **more: Any,
 ) -> Facts:
     """Return what a record with this history says."""
-    plan, happening = a_plan(cluster, extra), history(told)
-    analysis = analyse(plan, happening)
-    verdicts = checks.judge(plan.scenario.expect, analysis, happening)
+    replay = timeline(told, cluster, extra)
+    analysis = analyse(replay)
+    verdicts = checks.judge(replay.plan.scenario.expect, analysis, replay)
     summary = checks.summary(
         run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=verdicts
     )
@@ -78,7 +77,7 @@ def facts_of(
         "verdicts": verdicts,
     }
     return Facts(
-        plan=plan, history=happening, analysis=analysis, samples=samples, **{**known, **more}
+        plan=replay.plan, timeline=replay, analysis=analysis, samples=samples, **{**known, **more}
     )
 
 

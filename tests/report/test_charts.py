@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import emulator.report
-from emulator.analysis.lanes import Span
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
+from emulator.record.timeline import Interval
 from emulator.report.charts import POINTS, coalesced, thinned, timeline
 from emulator.report.facts import Facts
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
@@ -126,11 +126,13 @@ def test_what_a_program_prints_is_no_html_in_a_hover() -> None:
 
 
 def test_spans_closer_than_a_pixel_are_drawn_together_and_counted() -> None:
-    spans = [Span("a", "save", t, t + 0.1) for t in (1.0, 1.15, 5.0)] + [Span("b", "save", 1.2, 2)]
+    spans = [Interval("save", t, t + 0.1, task="a") for t in (1.0, 1.15, 5.0)] + [
+        Interval("save", 1.2, 2, task="b")
+    ]
     assert coalesced(spans, 0.1) == [
-        Span("a", "save", 1.0, 1.25, 2),
-        Span("a", "save", 5.0, 5.1),
-        Span("b", "save", 1.2, 2),
+        Interval("save", 1.0, 1.25, task="a", count=2),
+        Interval("save", 5.0, 5.1, task="a"),
+        Interval("save", 1.2, 2, task="b"),
     ]
 
 

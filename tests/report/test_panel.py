@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from rich.cells import cell_len
 
-from emulator.analysis.live import Live
+from emulator.analysis.run_state import RunState
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from emulator.report import panel
 from tests.histories import (
@@ -27,14 +27,14 @@ from tests.histories import (
 WIDTHS, HEIGHTS = (1, 10, 20, 39, 60, 79, 200), (1, 2, 3, 4, 7, 12, 60)
 
 
-def of(told: Sequence[Told], workers: int = 2, extra: str = "") -> Live:
-    live = Live(a_plan(f"{{worker: {workers}}}", extra))
+def of(told: Sequence[Told], workers: int = 2, extra: str = "") -> RunState:
+    live = RunState(a_plan(f"{{worker: {workers}}}", extra))
     for entry in history(told):
         live.entry(entry)
     return live
 
 
-def shown(live: Live, width: int = 100, height: int | None = None, **how: bool) -> list[str]:
+def shown(live: RunState, width: int = 100, height: int | None = None, **how: bool) -> list[str]:
     return [text.plain for text in panel.lines(live, width=width, height=height, **how)]
 
 
@@ -43,7 +43,7 @@ def started(workers: int) -> list[Told]:
     return [happened(0, "run"), *began_again(1, *names), happened(2, "all-running")]
 
 
-def usage(live: Live, gpus: Sequence[GpuUsage] = (), limit: float | None = 2.0) -> Live:
+def usage(live: RunState, gpus: Sequence[GpuUsage] = (), limit: float | None = 2.0) -> RunState:
     """Sample twice, a second apart: half a core and 300 MiB each."""
     for n in range(2):
         used = Usage(cpu=n / 2, memory=300 * 2**20, cpus=limit, memory_limit=600 * 2**20)

@@ -13,7 +13,8 @@ from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import ImageError, Unsupported, UsageError
 from emulator.plan import Plan
-from emulator.record.folder import Entry, Record, RunFolder
+from emulator.record.events import Entry
+from emulator.record.folder import Record, RunFolder
 from emulator.report.words import describe
 from emulator.results import judge
 from emulator.run import make_ready

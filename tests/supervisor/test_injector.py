@@ -13,7 +13,8 @@ from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError
 from emulator.netem import Link
 from emulator.plan import Task
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.results import Result
 from emulator.run import up
 from emulator.scenario.reading import parse

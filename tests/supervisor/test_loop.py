@@ -12,7 +12,8 @@ import pytest
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, Unsupported
-from emulator.record.folder import Entry, Record
+from emulator.record.events import Entry
+from emulator.record.folder import Record
 from emulator.results import Listener, Result
 from emulator.run import up
 from emulator.scenario.reading import parse

@@ -11,7 +11,8 @@ import pytest
 
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script, Scripts
-from emulator.record.folder import Entry, Record, RunFolder
+from emulator.record.events import Entry
+from emulator.record.folder import Record, RunFolder
 from emulator.run import make_ready
 from emulator.scenario.reading import parse
 from emulator.supervisor.events import JobEnd

@@ -20,7 +20,7 @@ from emulator.record.folder import Record, RunFolder
 from emulator.scenario.reading import parse
 from emulator.supervisor.settling import SETTLES_WITHIN, settles_at
 from tests.conftest import Emulate, left, own
-from tests.histories import SITE
+from tests.histories import SITE, an_event
 
 ID = own("settling")
 TEXT = "name: settling\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
@@ -33,7 +33,7 @@ def killed(out: Path, written: Written) -> Record:
     plan = make_plan(parse(TEXT), ID, SITE).model_copy(update={"engine": "docker"})
     folder = RunFolder(out / ID, plan, TEXT, RealClock())
     for event, task, data in written:
-        folder.write(event, task, **data)
+        folder.write(an_event(event, task, **data))
     folder.close()
     return Record(folder.path)
 

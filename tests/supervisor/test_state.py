@@ -11,10 +11,10 @@ from emulator.clock import ManualClock
 from emulator.engines.base import Exited
 from emulator.engines.memory import MemoryEngine
 from emulator.plan import make_plan
-from emulator.record.folder import Entry
 from emulator.scenario.reading import parse
 from emulator.supervisor.events import JobEnd
 from emulator.supervisor.state import Resumed, resumed
+from tests.histories import an_event
 
 TEXT = "name: t\nframework: none\nimage: none\nprogram: {command: [a]}\ncluster: {worker: 3}\n"
 PLAN = make_plan(parse(TEXT), "r", MemoryEngine(ManualClock()).plan_context("r", Path()))
@@ -26,7 +26,8 @@ def stood(*told: Any) -> Resumed:
     entries = []
     for n, (event, worker, *data) in enumerate(told):
         task = "" if worker is None else f"worker-{worker}"
-        entries.append(Entry(n, float(n), 100.0 + n, event, task, data[0] if data else {}))
+        fields = data[0] if data else {}
+        entries.append(an_event(event, task, n=n, t=float(n), wall=100.0 + n, **fields))
     return resumed(PLAN, entries)
 
 

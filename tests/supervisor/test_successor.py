@@ -19,7 +19,8 @@ from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.plan import Plan
 from emulator.record import coalesce
-from emulator.record.folder import Entry, Record, RunFolder
+from emulator.record.events import Entry, Step
+from emulator.record.folder import Record, RunFolder
 from emulator.run import make_ready
 from emulator.scenario.model import Scenario
 from emulator.scenario.reading import parse
@@ -310,7 +311,7 @@ def test_steps_that_were_held_back_are_read_again_from_the_logs(
         begin(here, Fuse(length))
     here.pass_time(0.35)
     assert here.succeed(Fuse(0)) == "succeeded"
-    told = [entry for entry in here.history if entry.event == "step"]
+    told = [entry for entry in here.history if isinstance(entry, Step)]
     assert len(told) < 30
     for worker in ("worker-0", "worker-1"):
         own = [entry for entry in told if entry.task == worker]

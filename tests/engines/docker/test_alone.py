@@ -19,7 +19,8 @@ from emulator.engines.docker import DockerEngine, heartbeat
 from emulator.engines.docker.requests import METADATA, container_request
 from emulator.errors import EngineError, EngineLost
 from emulator.plan import Site, make_plan
-from emulator.record.folder import Entry, runs_in
+from emulator.record.events import Entry
+from emulator.record.folder import runs_in
 from emulator.results import Listener
 from emulator.run import up
 from emulator.scenario.reading import load, parse

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from emulator.analysis.analyse import analyse
-from emulator.analysis.live import LINES, Live
+from emulator.analysis.run_state import LINES, RunState
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from emulator.plan import make_plan
-from emulator.record.folder import Entry, entry_of
+from emulator.record.events import Entry, entry_of
+from emulator.record.timeline import Timeline
 from emulator.scenario.faults import by_hand, to_json
 from emulator.scenario.reading import load
 from emulator.scenario.strikes import Strike, Trigger
@@ -51,14 +52,14 @@ def steps(begin: int, end: int, first: int, *, each: int = 1) -> list[Told]:
     return told
 
 
-def live(told: Sequence[Told], extra: str = "") -> Live:
-    run = Live(a_plan("{worker: 2}", extra))
+def live(told: Sequence[Told], extra: str = "") -> RunState:
+    run = RunState(a_plan("{worker: 2}", extra))
     for entry in history(told):
         run.entry(entry)
     return run
 
 
-def states(run: Live) -> list[str]:
+def states(run: RunState) -> list[str]:
     return [task.state for task in run.tasks.values()]
 
 
@@ -181,11 +182,11 @@ def test_examples_that_a_task_tells_of_are_taken_at_its_word() -> None:
 
 
 def test_steps_that_are_told_of_together_count_each() -> None:
-    together = {"first": 11, "count": 4, "gaps": {"10": 2, "-15": 1}, "furthest": 31}
-    told = [step(3, "worker-0", 1), step(4, "worker-0", 16, coalesced=together)]
+    merged = {"first": 11, "count": 4}
+    told = [step(3, "worker-0", 1), step(4, "worker-0", 41, coalesced=merged)]
     run = live([*UP, *told])
-    assert (run.step, run.tasks["worker-0"].step) == (31, 16)
-    assert run.tasks["worker-0"].steps == 10 + 10 + 10
+    assert (run.step, run.tasks["worker-0"].step) == (41, 41)
+    assert run.tasks["worker-0"].steps == 40
 
 
 def test_without_a_final_step_there_is_no_estimate() -> None:
@@ -326,7 +327,7 @@ def recorded() -> list[Entry]:
 
 def test_a_recorded_run_ends_as_its_analysis_says() -> None:
     plan = make_plan(load(ROOT / "scenarios" / "mwms-preemption.yaml", []), "recorded", SITE)
-    run, analysis = Live(plan), analyse(plan, recorded())
+    run, analysis = RunState(plan), analyse(Timeline(plan, recorded()))
     for entry in recorded():
         run.entry(entry)
     assert (run.outcome, run.step) == (analysis.outcome, analysis.final_step) == ("succeeded", 2000)
@@ -341,7 +342,7 @@ def test_a_recorded_run_ends_as_its_analysis_says() -> None:
 def test_the_estimates_in_a_recorded_run_were_right() -> None:
     """From the moment when it had recovered, each was within a second of the truth, or 15 %."""
     plan = make_plan(load(ROOT / "scenarios" / "mwms-preemption.yaml", []), "recorded", SITE)
-    run, entries = Live(plan), recorded()
+    run, entries = RunState(plan), recorded()
     reached = next(e.t for e in entries if e.event == "step" and e.data["step"] == 2000)
     said: dict[str, int] = {}
     for entry in entries:

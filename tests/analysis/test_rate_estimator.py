@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.analysis.pace import FINE, STALL, WINDOW, Pace
+from emulator.analysis.rate_estimator import FINE, STALL, WINDOW, RateEstimator
 
 
-def paced(*told: tuple[float, int]) -> Pace:
-    pace = Pace()
+def paced(*told: tuple[float, int]) -> RateEstimator:
+    pace = RateEstimator()
     for t, step in told:
         pace.advance(t, step)
     return pace
 
 
-def steady(seconds: float, per_second: int) -> Pace:
+def steady(seconds: float, per_second: int) -> RateEstimator:
     return paced(*((n / per_second, n) for n in range(int(seconds * per_second) + 1)))
 
 
@@ -66,7 +66,7 @@ def test_what_a_stall_took_is_in_no_estimate() -> None:
 
 def test_a_checkpoint_now_and_then_is_in_it_with_its_share() -> None:
     """Ten steps in a second, then a second of saving: five a second over all."""
-    pace = Pace()
+    pace = RateEstimator()
     for second in range(0, 100, 2):
         for n in range(10):
             pace.advance(second + n / 10, second * 5 + n)

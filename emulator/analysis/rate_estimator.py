@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["STALL", "WINDOW", "Pace"]
+__all__ = ["STALL", "WINDOW", "RateEstimator"]
 
 WINDOW = 10.0
 """Seconds that the rate of the moment is taken over."""
@@ -25,7 +25,7 @@ STRETCH = 1.0
 """Seconds at least of an undisturbed stretch that is counted as one."""
 
 
-class Pace:
+class RateEstimator:
     """The steps of one task, or of the job's furthest task, as they are told."""
 
     def __init__(self) -> None:

@@ -1,0 +1,394 @@
+"""Every event of a run as a typed value, and its line in history.jsonl (pure).
+
+A line is a JSON object: `n`, `t`, `wall`, `event`, `task` where the event belongs to one, and the
+fields of the event's class; a field that is None is left out. This module is the only one that
+knows these names as strings. A new kind of event is one class here, named in `KINDS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
+
+from emulator.record.version import FORMAT, version
+
+__all__ = [
+    "KINDS",
+    "AllRunning",
+    "Attached",
+    "EmulatorFailed",
+    "Entry",
+    "FaultEvent",
+    "FaultStage",
+    "JobEnded",
+    "Phase",
+    "Prepared",
+    "Refused",
+    "Removed",
+    "Restart",
+    "RunStarted",
+    "SamplingFailed",
+    "SamplingStarted",
+    "SecondInterrupt",
+    "Stall",
+    "Step",
+    "StopSignal",
+    "TaskExit",
+    "TaskRunning",
+    "TaskStart",
+    "entry_of",
+    "fields_of",
+    "line_of",
+    "observed",
+]
+
+FaultStage = Literal["planned", "preparing", "triggered", "applied", "healed", "skipped", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """An entry of the history: what happened. The writer sets `n`, `t` and `wall`."""
+
+    event: ClassVar[str] = ""
+    """The name of the kind."""
+    n: int = -1
+    """The number of its line, from 0; -1 as long as it is not written."""
+    t: float = 0.0
+    """Seconds since the run began, monotonic: when it was written, or in `Record.happened` when it
+    happened (the rule is `history.HappenedAt`)."""
+    wall: float = 0.0
+    """Seconds since 1970, by the engine's clock where the engine stamped it."""
+    task: str = ""
+    """The task that it belongs to; empty: the whole job."""
+
+    def at(self, t: float) -> Self:
+        """Return the event with another time; as `replace` does, for a million of them."""
+        event = object.__new__(type(self))
+        vars(event).update(vars(self), t=t)
+        return event
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The fields of its kind, as they stand in the line."""
+        return fields_of(self)
+
+
+# --- The run --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted(Entry):
+    """The first event."""
+
+    event: ClassVar = "run"
+    run_id: str
+    scenario: str
+    engine: str
+    pid: int
+    """The process of the supervisor."""
+    format: int = FORMAT
+    """Of the record."""
+    emulator_version: str = field(default_factory=version)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared(Entry):
+    """The engine has made what the tasks share."""
+
+    event: ClassVar = "prepared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllRunning(Entry):
+    """All tasks run for the first time: triggers by time count from here."""
+
+    event: ClassVar = "all-running"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attached(Entry):
+    """Another supervisor took the run over."""
+
+    event: ClassVar = "attached"
+    pid: int
+    gap: float
+    """Seconds without a supervisor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEnded(Entry):
+    """The outcome is settled; `task` is the one that failed."""
+
+    event: ClassVar = "job"
+    outcome: str
+    """`succeeded`, `failed`, `timeout` or `interrupted`."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondInterrupt(Entry):
+    """A signal came while the run was being stopped: the remaining tasks are killed."""
+
+    event: ClassVar = "interrupted-again"
+    signal: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatorFailed(Entry):
+    """The emulator or the engine failed, and with it the run."""
+
+    event: ClassVar = "error"
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removed(Entry):
+    """What the run had made in the engine was removed."""
+
+    event: ClassVar = "removed"
+    count: int
+
+
+# --- Tasks ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskStart(Entry):
+    """The engine was asked to start a task."""
+
+    event: ClassVar = "start"
+    fresh: bool
+    """On a new disk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRunning(Entry):
+    """The engine has started a task."""
+
+    event: ClassVar = "running"
+    id: str
+    """The container's id, or the process id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskExit(Entry):
+    """A task ended."""
+
+    event: ClassVar = "exit"
+    exit_code: int
+    """128 + the signal's number where a signal ended it."""
+    oom_killed: bool = False
+    told_to_stop: bool = False
+    """The supervisor had sent it a signal."""
+    fault: str | None = None
+    """The id of the fault that ended it, where the fault also starts it again."""
+
+    @property
+    def state(self) -> Literal["down", "succeeded", "stopped", "failed"]:
+        """What its task is after it; `stopped`: by us, `down`: until a fault starts it again."""
+        if self.fault:
+            return "down"
+        if self.exit_code == 0:
+            return "succeeded"
+        return "stopped" if self.told_to_stop else "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopSignal(Entry):
+    """The supervisor sent a task a signal, not as a fault."""
+
+    event: ClassVar = "stop"
+    signal: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused(Entry):
+    """The engine refused a call for a task that no fault made."""
+
+    event: ClassVar = "refused"
+    operation: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restart(Entry):
+    """The restart policy starts a task again, or with `scope` job all of them."""
+
+    event: ClassVar = "restart"
+    scope: Literal["task", "job"]
+    number: int
+    """From 1."""
+    delay: float
+    """Seconds until then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stall(Entry):
+    """The watchdog killed a task: no task had stepped for `seconds`."""
+
+    event: ClassVar = "stall"
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Entry):
+    """A task reported a step, or several steps that were merged: see `coalesce.py`."""
+
+    event: ClassVar = "step"
+    step: int
+    """The last one."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What the task reported with it: loss, examples, accuracy, ..."""
+    coalesced: Mapping[str, int] | None = None
+    """Of merged steps: the `first` of them, and the `count` of different steps."""
+
+    @property
+    def first(self) -> int:
+        """The first of the steps; they ascend."""
+        return self.step if self.coalesced is None else self.coalesced["first"]
+
+    @property
+    def count(self) -> int:
+        """How many steps were reported."""
+        return 1 if self.coalesced is None else self.coalesced["count"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase(Entry):
+    """A task began or ended a phase of its work."""
+
+    event: ClassVar = "phase"
+    phase: str
+    """`startup`, `data`, `compile`, `checkpoint`, `restore`, `eval`, or a name of its own."""
+    state: Literal["begin", "end"]
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What the task reported with it, such as the `step` that was restored."""
+
+    @property
+    def step(self) -> int | None:
+        """The step that was saved or restored, where the task reported one."""
+        step = self.values.get("step")
+        return step if isinstance(step, int) else None
+
+
+# --- Faults and measurements ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultEvent(Entry):
+    """A fault reached a stage; `task` is its target where that is one task."""
+
+    event: ClassVar = "fault"
+    id: str
+    kind: str
+    stage: FaultStage
+    target: str | None = None
+    """The groups or tasks of a network fault."""
+    reason: str | None = None
+    """Why it was skipped, failed, or has to be prepared."""
+    plan: Mapping[str, Any] | None = None
+    """Of a manual fault: what the plan has of the others."""
+    exit_code: int | None = None
+    seconds: float | None = None
+    """Seconds from the notice to the exit."""
+    killed: bool | None = None
+    """SIGKILL was needed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingStarted(Entry):
+    """The first sample was taken; what there is to measure."""
+
+    event: ClassVar = "sampling"
+    interval: float
+    """Seconds between two samples."""
+    gpus: list[Mapping[str, Any]] | None = None
+    driver: str | None = None
+    why_no_gpus: str | None = None
+    lacking: Mapping[str, Any] | None = None
+    """Measurements that a GPU does not offer, with the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingFailed(Entry):
+    """Sampling failed; an empty reason: it works again."""
+
+    event: ClassVar = "sampling-failed"
+    reason: str
+
+
+KINDS: Mapping[str, type[Entry]] = {
+    kind.event: kind
+    for kind in (
+        RunStarted,
+        Prepared,
+        AllRunning,
+        Attached,
+        JobEnded,
+        SecondInterrupt,
+        EmulatorFailed,
+        Removed,
+        TaskStart,
+        TaskRunning,
+        TaskExit,
+        StopSignal,
+        Refused,
+        Restart,
+        Stall,
+        Step,
+        Phase,
+        FaultEvent,
+        SamplingStarted,
+        SamplingFailed,
+    )
+}
+"""Every kind of event, by its name in the history."""
+
+_HEADER = ("n", "t", "wall", "task")
+_OWN: Mapping[type[Entry], Sequence[str]] = {
+    Step: (*_HEADER, "step", "coalesced"),
+    Phase: (*_HEADER, "phase", "state"),
+}
+"""Of events with `values`: the keys of a line that are not among them."""
+
+
+def entry_of(line: Mapping[str, Any]) -> Entry:
+    """Return the event of a line of the history.
+
+    Raises KeyError where it has no event that is known, TypeError where its fields are others.
+    """
+    fields = dict(line)
+    kind = KINDS[fields.pop("event")]
+    if (own := _OWN.get(kind)) is not None:
+        known = {key: fields.pop(key) for key in own if key in fields}
+        return kind(**known, values=fields)
+    return kind(**fields)
+
+
+def observed(name: str, task: str, said: Mapping[str, Any]) -> Entry:
+    """Return the step or phase that a task reported, as `steps.StepReader` reads it."""
+    return entry_of({**said, "event": name, "task": task})
+
+
+def fields_of(event: Entry) -> dict[str, Any]:
+    """Return the fields of an event's own kind, as they stand in the line."""
+    fields = {
+        key: value
+        for key, value in vars(event).items()
+        if value is not None and key not in _HEADER and key != "values"
+    }
+    values = getattr(event, "values", None)
+    if values:
+        fields.update(values)
+        if "coalesced" in fields:
+            fields["coalesced"] = fields.pop("coalesced")  # last, as a reader expects it
+    return fields
+
+
+def line_of(event: Entry) -> str:
+    """Return the line of the history, without its newline."""
+    header = {"n": event.n, "t": event.t, "wall": event.wall, "event": event.event}
+    task = {"task": event.task} if event.task else {}
+    return json.dumps({**header, **task, **fields_of(event)})

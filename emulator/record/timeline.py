@@ -1,0 +1,410 @@
+"""The one replay of a history: what every task, every fault and the job did over time (pure).
+
+`Timeline(plan, record.happened)` is the whole run; the analysis, the reports and the exports query
+it. The live view feeds an empty one event by event with `add`, and leaves out steps and phases, so
+that nothing grows with them.
+
+Times are seconds since the run began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, zip_longest
+from typing import Any, Literal
+
+from emulator.plan import Plan
+from emulator.record.events import (
+    AllRunning,
+    EmulatorFailed,
+    Entry,
+    FaultEvent,
+    FaultStage,
+    JobEnded,
+    Phase,
+    Prepared,
+    Restart,
+    Stall,
+    Step,
+    TaskExit,
+    TaskRunning,
+    TaskStart,
+    fields_of,
+)
+from emulator.scenario.faults import PlannedFault, from_json
+from emulator.scenario.strikes import LASTING
+
+__all__ = ["STATES", "FaultTimeline", "Incarnation", "Interval", "TaskTimeline", "Timeline"]
+
+STATES = (
+    "starting",
+    "running",
+    "paused",
+    "throttled",
+    "cut off",
+    "impaired",
+    "backoff",
+    "down",
+)
+"""What a task can be in an interval of `Timeline.states`."""
+_IMPAIRED = {"pause": "paused", "throttle": "throttled", "partition": "cut off"}
+"""What a running task is while a fault of this kind lasts; `impaired` under any other."""
+_HEALED = (*LASTING, "preempt", "restart")
+"""Kinds of faults that are over when they are healed; the others are when they are applied."""
+
+TaskStatus = Literal[
+    "pending", "starting", "running", "backoff", "down", "succeeded", "failed", "stopped"
+]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A task was in one state or phase, or made steps, from `begin` until `end`."""
+
+    name: str
+    begin: float
+    end: float
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What else is known of it."""
+    task: str = ""
+    count: int = 1
+    """How many intervals it stands for, where a chart merges neighbours."""
+
+
+@dataclass
+class Incarnation:
+    """One process of a task: from the start that the engine was asked for until the next one."""
+
+    begin: float
+    start: TaskStart | None = None
+    running: TaskRunning | None = None
+    exit: TaskExit | None = None
+    restart: Restart | None = None
+    """By the policy, decided after the exit; of the task, or for it of the whole job."""
+    reports: list[Step | Phase] = field(default_factory=list)
+    """The steps and phases that it reported, in order."""
+    late: list[Step] = field(default_factory=list)
+    """Those of the steps that came after its exit."""
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps that it reported, in order."""
+        return [report for report in self.reports if isinstance(report, Step)]
+
+
+@dataclass
+class TaskTimeline:
+    """One task over time."""
+
+    name: str
+    incarnations: list[Incarnation] = field(default_factory=list)
+    restarts: int = 0
+    """By the policy, with those of the whole job."""
+
+    @property
+    def state(self) -> TaskStatus:
+        """The state after the last event; `down` is after a fault that brings the task back."""
+        if not self.incarnations:
+            return "pending"
+        last = self.incarnations[-1]
+        if last.exit is None:
+            return "running" if last.running else "starting" if last.start else "pending"
+        if last.restart is not None and last.restart.scope == "task":
+            return "backoff"
+        return last.exit.state
+
+    @property
+    def exits(self) -> list[TaskExit]:
+        """Every exit, in order."""
+        return [one.exit for one in self.incarnations if one.exit is not None]
+
+    @property
+    def final_exit(self) -> TaskExit | None:
+        """The exit that no start followed, and no fault is to make good."""
+        last = self.incarnations[-1].exit if self.incarnations else None
+        return None if last is None or last.fault else last
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every step that it reported, in order."""
+        return [step for one in self.incarnations for step in one.steps]
+
+    def states(self, end: float) -> Iterator[Interval]:
+        """Yield its states: starting, running, down, backoff; none after the last exit.
+
+        `down` is the time after a fault that brings the task back, `backoff` any other time between
+        an exit and a start. What has not ended ends at `end`.
+        """
+        for one, over in self._until(end):
+            stop = over if one.exit is None else one.exit.t
+            ended = {} if one.exit is None else fields_of(one.exit)
+            running = stop if one.running is None else one.running.t
+            if one.start is not None:
+                yield self._interval(
+                    "starting", one.begin, running, {} if one.running is not None else ended
+                )
+            if one.running is not None:
+                values = {**fields_of(one.running), **ended}
+                yield self._interval("running", running, stop, values)
+            if one.exit is not None and one.exit.fault:
+                yield self._interval("down", stop, over)
+            elif one.exit is not None and (one is not self.incarnations[-1] or one.restart):
+                yield self._interval("backoff", stop, over)
+
+    def phases(self, end: float) -> Iterator[Interval]:
+        """Yield its phases, each incarnation's in the order in which they ended.
+
+        Those that an exit or the `end` cut off come last and have the value `cut off`.
+        """
+        for one, over in self._until(end):
+            begun: dict[str, float] = {}
+            for report in one.reports:
+                if isinstance(report, Step):
+                    continue
+                if report.state == "begin":
+                    begun[report.phase] = report.t
+                elif report.phase in begun:
+                    since = begun.pop(report.phase)
+                    yield self._interval(report.phase, since, report.t, report.values)
+            stop = over if one.exit is None else one.exit.t
+            for name, since in begun.items():
+                yield self._interval(name, since, stop, {"cut off": True})
+
+    def step_intervals(self) -> Iterator[Interval]:
+        """Yield the time between each two step events of one incarnation."""
+        for one in self.incarnations:
+            for before, step in pairwise(one.steps):
+                yield self._interval(f"steps to {step.step}", before.t, step.t, fields_of(step))
+
+    def _interval(
+        self, name: str, begin: float, end: float, values: Mapping[str, Any] | None = None
+    ) -> Interval:
+        return Interval(name, begin, max(begin, end), values or {}, self.name)
+
+    def _until(self, end: float) -> Iterator[tuple[Incarnation, float]]:
+        """Yield each incarnation with the time of the next one's start."""
+        for one, after in zip_longest(self.incarnations, self.incarnations[1:]):
+            yield one, end if after is None else after.begin
+
+    def add(self, entry: Entry) -> None:
+        """Take an event of this task."""
+        last = self.incarnations[-1] if self.incarnations else None
+        begins_anew = isinstance(entry, TaskStart) or (
+            isinstance(entry, TaskRunning) and (last is None or bool(last.running or last.exit))
+        )
+        if last is None or begins_anew:
+            last = Incarnation(entry.t)
+            self.incarnations.append(last)
+        match entry:
+            case TaskStart():
+                last.start = entry
+            case TaskRunning():
+                last.running = entry
+            case TaskExit():
+                last.exit = entry
+            case Step() | Phase():
+                last.reports.append(entry)
+                if last.exit is not None and isinstance(entry, Step):
+                    last.late.append(entry)
+
+
+@dataclass
+class FaultTimeline:
+    """One fault over time, planned or manual."""
+
+    planned: PlannedFault
+    stages: dict[FaultStage, FaultEvent] = field(default_factory=dict)
+    """The event with which it reached each stage, with the evidence."""
+
+    @property
+    def id(self) -> str:
+        """As in the plan."""
+        return self.planned.id
+
+    @property
+    def kind(self) -> str:
+        """What is done."""
+        return self.planned.kind
+
+    @property
+    def last(self) -> FaultEvent | None:
+        """The latest event of it."""
+        return next(reversed(self.stages.values()), None)
+
+    @property
+    def stage(self) -> str:
+        """waiting, preparing, triggered, applied, healed, skipped, failed."""
+        return "waiting" if self.last is None else self.last.stage
+
+    @property
+    def since(self) -> float | None:
+        """When it came to this stage."""
+        return None if self.last is None else self.last.t
+
+    @property
+    def reason(self) -> str:
+        """Why it was skipped or failed, or what it waits for."""
+        return "" if self.last is None else self.last.reason or ""
+
+    @property
+    def triggered(self) -> float | None:
+        """When it was triggered."""
+        return self.stages["triggered"].t if "triggered" in self.stages else None
+
+    @property
+    def in_force(self) -> bool:
+        """Whether it has been triggered and is not over yet."""
+        return self.stage == "triggered" or (self.stage == "applied" and self.kind in _HEALED)
+
+    @property
+    def outcome(self) -> FaultEvent | None:
+        """The event that says what came of it: it failed, was skipped, or was applied."""
+        return next(
+            (self.stages[one] for one in ("failed", "skipped", "applied") if one in self.stages),
+            None,
+        )
+
+    def impairments(self, end: float) -> Iterator[Interval]:
+        """Yield, for each task, when it ran impaired; none where the fault ended its target."""
+        applied, healed = self.stages.get("applied"), self.stages.get("healed")
+        if applied is None or applied.exit_code is not None:
+            return
+        name = _IMPAIRED.get(self.kind, "impaired")
+        for task in self.planned.tasks:
+            yield Interval(name, applied.t, end if healed is None else healed.t, task=task)
+
+    def add(self, entry: FaultEvent) -> None:
+        """Take an event of this fault."""
+        self.stages.pop(entry.stage, None)
+        self.stages[entry.stage] = entry
+
+
+class Timeline:
+    """A run over time."""
+
+    def __init__(self, plan: Plan, history: Sequence[Entry] = ()) -> None:
+        self.plan = plan
+        self.history = history
+        """The events that it was made from; empty where they were fed one by one."""
+        self.tasks = {task.name: TaskTimeline(task.name) for task in plan.tasks}
+        self.faults = {fault.id: FaultTimeline(fault) for fault in plan.faults}
+        """By id, in the order of the plan; manual ones after them."""
+        self.steps: list[tuple[Incarnation, Step]] = []
+        """Every step of every task, in order, with the incarnation that reported it."""
+        self.prepared: float | None = None
+        self.all_running: float | None = None
+        """When the network was there, and all tasks ran for the first time."""
+        self.restarts: list[Restart] = []
+        self.stalls: list[Stall] = []
+        self.ended: float | None = None
+        """When the outcome was settled."""
+        self.outcome: str | None = None
+        """succeeded, failed, timeout, interrupted, error."""
+        self.reason = ""
+        self.ended_by = ""
+        """The task that settled the outcome; empty where none did."""
+        self.restarting = False
+        """All tasks are being stopped, or wait, to be started again together."""
+        for entry in history:
+            self.add(entry)
+
+    @property
+    def end(self) -> float:
+        """When the last event happened: the whole run is between 0 and this time."""
+        return max((entry.t for entry in self.history), default=0.0)
+
+    @property
+    def duration(self) -> float:
+        """Until the outcome was settled, or the last event where it never was."""
+        if self.ended is not None:
+            return self.ended
+        return self.history[-1].t if self.history else 0.0
+
+    def add(self, entry: Entry) -> None:
+        """Take the next event."""
+        match entry:
+            case FaultEvent():
+                self._fault(entry)
+            case Restart():
+                self._restart(entry)
+            case Stall():
+                self.stalls.append(entry)
+            case Prepared():
+                self.prepared = entry.t if self.prepared is None else self.prepared
+            case AllRunning():
+                self.all_running = entry.t if self.all_running is None else self.all_running
+            case JobEnded():
+                self.ended = entry.t if self.ended is None else self.ended
+                self.outcome, self.reason = entry.outcome, entry.reason
+                self.ended_by = entry.task
+            case EmulatorFailed():
+                self.outcome, self.reason = "error", entry.message
+            case TaskStart() | TaskRunning() | TaskExit() | Step() | Phase():
+                self._of_task(entry)
+            case _:  # an event of the emulator itself: it says nothing of tasks, faults or the job
+                pass
+
+    def _of_task(self, entry: Entry) -> None:
+        task = self.tasks.get(entry.task)
+        if task is None:
+            task = self.tasks[entry.task] = TaskTimeline(entry.task)
+        if isinstance(entry, TaskStart) and task.state != "down":  # else a fault's replacement
+            self.restarting = False
+        task.add(entry)
+        if isinstance(entry, Step):
+            self.steps.append((task.incarnations[-1], entry))
+
+    def _fault(self, entry: FaultEvent) -> None:
+        if entry.plan is not None:
+            planned = from_json(entry.plan)
+            self.faults[planned.id] = FaultTimeline(planned)
+        elif fault := self.faults.get(entry.id):
+            fault.add(entry)
+
+    def _restart(self, entry: Restart) -> None:
+        self.restarts.append(entry)
+        if entry.scope == "job":
+            self.restarting = True
+            for each in self.tasks.values():
+                each.restarts += 1
+        if task := self.tasks.get(entry.task):
+            task.restarts += entry.scope == "task"
+            if task.incarnations:
+                task.incarnations[-1].restart = entry
+
+    def states(self) -> list[Interval]:
+        """Return the STATES of every task, each task's in order and without overlap.
+
+        Before its first start and after its final exit a task is in none.
+        """
+        end = self.end
+        impaired = [one for fault in self.faults.values() for one in fault.impairments(end)]
+        found = [
+            part
+            for task in self.tasks.values()
+            for state in task.states(end)
+            for part in (
+                _split(state, [one for one in impaired if one.task == task.name])
+                if state.name == "running"
+                else [state]
+            )
+        ]
+        return [interval for interval in found if interval.begin < interval.end]
+
+    def phases(self) -> list[Interval]:
+        """Return the phases of every task; one that never ended lasts as long as its process."""
+        return [one for task in self.tasks.values() for one in task.phases(self.end)]
+
+
+def _split(whole: Interval, over: Iterable[Interval]) -> Iterator[Interval]:
+    """Yield an interval with others laid over it; where two of them overlap, the first counts."""
+    since = whole.begin
+    for upper in sorted(over, key=lambda one: one.begin):
+        begin, end = max(upper.begin, since), min(upper.end, whole.end)
+        if begin >= end:
+            continue
+        yield replace(whole, begin=since, end=begin)
+        yield replace(upper, begin=begin, end=end)
+        since = end
+    yield replace(whole, begin=since)

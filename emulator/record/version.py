@@ -1,0 +1,48 @@
+"""The format of a record, and the version of the emulator that writes it.
+
+`plan.json`, the first event of `history.jsonl` and `summary.json` have both. A record of another
+format is refused: its keys may mean something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from emulator.errors import RecordError
+
+__all__ = ["FORMAT", "OtherFormat", "check_format", "header", "version"]
+
+FORMAT = 2
+"""Raised with every change of a record that older readers would misread. Format 1 did not say so:
+it is that of version 0.1."""
+
+
+class OtherFormat(RecordError):
+    """A record that another version of the emulator has to read."""
+
+
+@cache
+def version() -> str:
+    """Return the version of this emulator."""
+    import emulator
+
+    return emulator.__version__
+
+
+def header() -> dict[str, Any]:
+    """Return what a file of a record has to say of itself."""
+    return {"format": FORMAT, "emulator_version": version()}
+
+
+def check_format(found: Mapping[str, Any], path: Path) -> None:
+    """Raise OtherFormat where a file of the record in `path` is not of this format."""
+    theirs, writer = found.get("format", 1), found.get("emulator_version", "0.1")
+    if theirs != FORMAT:
+        raise OtherFormat(
+            f"The record in {path} has format {theirs} of emulator {writer}; "
+            f"this is emulator {version()}, which reads format {FORMAT}.",
+            "Read it with the version that wrote it.",
+        )

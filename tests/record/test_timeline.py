@@ -1,0 +1,190 @@
+"""What tasks, faults and the job did over time; every expected number was worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from emulator.record.events import TaskExit
+from emulator.record.timeline import Interval, TaskTimeline
+from tests.exports.runs import a_history
+from tests.histories import (
+    Told,
+    began_again,
+    ended,
+    fault,
+    happened,
+    history,
+    job,
+    phase,
+    restart,
+    step,
+    timeline,
+)
+from tests.report.runs import PREEMPT, preempted
+
+END = 11.0
+
+
+def of(task: str, told: Sequence[Told] | None = None) -> TaskTimeline:
+    return timeline(a_history() if told is None else told, "{worker: 2, ps: 1}").tasks[task]
+
+
+def brief(spans: Iterable[Interval]) -> list[tuple[str, float, float]]:
+    return [(span.name, span.begin, span.end) for span in spans]
+
+
+def test_a_preempted_task_is_down_until_it_starts_again() -> None:
+    assert brief(of("worker-1").states(END)) == [
+        ("starting", 0.5, 1),
+        ("running", 1, 4),
+        ("down", 4, 6),
+        ("starting", 6, 6.5),
+        ("running", 6.5, 10.5),
+    ]
+
+
+def test_a_failed_task_is_in_backoff_until_it_starts_again() -> None:
+    found = list(of("worker-0").states(END))
+    assert brief(found)[2:] == [
+        ("backoff", 4.5, 5.5),
+        ("starting", 5.5, 5.6),
+        ("running", 5.6, 9.8),
+    ]
+    assert (found[1].values["id"], found[1].values["exit_code"]) == ("x", 1)
+
+
+def test_what_goes_on_ends_with_the_record() -> None:
+    told = [happened(1, "start", "a"), happened(2, "running", "a")]
+    assert brief(of("a", told).states(9))[-1] == ("running", 2, 9)
+    waiting = [*told, ended(3, "a", 1), restart(3, "a")]
+    assert brief(of("a", waiting).states(9))[-1] == ("backoff", 3, 9)
+
+
+def test_exits_and_steps_are_timed_by_the_engine() -> None:
+    told = [happened(1, "running", "a"), step(3, "a", 1, late=-0.5), ended(5, "a", 0, late=-1)]
+    assert [entry.t for entry in history(told)] == [1, 2.5, 4]
+    # A clock that is off puts nothing before what came earlier.
+    told = [happened(1, "running", "a"), ended(5, "a", 0, late=-9)]
+    assert [entry.t for entry in history(told)] == [1, 1]
+
+
+def test_a_phase_that_an_end_cut_off_says_so() -> None:
+    assert [(s.name, s.begin, s.end, s.values) for s in of("worker-1").phases(END)] == [
+        ("checkpoint", 3.5, 4, {"cut off": True})
+    ]
+    assert [(s.name, s.begin, s.end, s.values) for s in of("worker-0").phases(END)] == [
+        ("checkpoint", 2.2, 2.8, {"step": 10})
+    ]
+    begun = [happened(1, "phase", "a", phase="eval", state="begin")]
+    assert brief(of("a", begun).phases(9)) == [("eval", 1, 9)]
+
+
+def test_steps_lie_between_step_events_of_one_life() -> None:
+    assert brief(of("worker-0").step_intervals()) == [("steps to 20", 2, 3), ("steps to 30", 8, 9)]
+
+
+# --- All tasks, with the faults ---
+
+
+def shown(task: str, told: Sequence[Told], extra: str = "") -> list[tuple[str, float, float]]:
+    """Return a task's states with the faults laid over them."""
+    return brief(s for s in timeline(told, extra=extra).states() if s.task == task)
+
+
+def endings(told: Sequence[Told]) -> list[TaskExit]:
+    return [end for task in timeline(told).tasks.values() if (end := task.final_exit)]
+
+
+def test_a_preempted_task_is_down_until_it_is_started_again() -> None:
+    assert shown("worker-1", preempted(), PREEMPT) == [
+        ("starting", 1, 2),
+        ("running", 2, 9),
+        ("down", 9, 12),
+        ("starting", 12, 13),
+        ("running", 13, 20),
+    ]
+
+
+def test_a_task_of_a_restarted_job_waits_from_its_exit_to_its_start() -> None:
+    told = [
+        happened(0, "run"),
+        *began_again(0, "worker-0", "worker-1"),
+        ended(5, "worker-0", 1),
+        restart(5, "worker-0", "job"),
+        ended(6, "worker-1", 143, told=True),
+        *began_again(8, "worker-0", "worker-1"),
+        job(10),
+    ]
+    assert ("backoff", 5, 8) in shown("worker-0", told)
+    assert ("backoff", 6, 8) in shown("worker-1", told)
+
+
+def test_what_lasts_is_laid_over_a_running_task_and_ends_with_it() -> None:
+    extra = "faults: [{pause: worker-0, at: 3s, for: 4s}]\n"
+    paused = [
+        happened(0, "run"),
+        *began_again(0, "worker-0"),
+        fault(3, "worker-0", "triggered", "pause"),
+        fault(4, "worker-0", "applied", "pause"),
+    ]
+    healed = [*paused, fault(8, "worker-0", "healed", "pause"), ended(9, "worker-0", 0), job(9)]
+    assert shown("worker-0", healed, extra)[1:] == [
+        ("running", 1, 4),
+        ("paused", 4, 8),
+        ("running", 8, 9),
+    ]
+    crashed = [*paused, happened(6, "removed")]
+    assert shown("worker-0", crashed, extra)[1:] == [("running", 1, 4), ("paused", 4, 6)]
+
+
+def test_a_partition_cuts_off_all_whom_it_names() -> None:
+    extra = "faults: [{partition: [[worker-0], [worker-1]], at: 3s, for: 4s}]\n"
+    told = [
+        happened(0, "run"),
+        *began_again(0, "worker-0", "worker-1"),
+        fault(3, "", "applied", "partition"),
+        fault(7, "", "healed", "partition"),
+        job(9),
+    ]
+    for task in ("worker-0", "worker-1"):
+        assert ("cut off", 3, 7) in shown(task, told, extra)
+
+
+def test_who_is_down_when_the_record_ends_is_down_until_then_and_who_failed_is_gone() -> None:
+    told = preempted()[:13]
+    assert shown("worker-1", [*told, happened(15, "removed")], PREEMPT)[-1] == ("down", 9, 15)
+    failed = [happened(0, "run"), *began_again(0, "worker-0"), ended(4, "worker-0", 1), job(9)]
+    assert shown("worker-0", failed) == [("starting", 0, 1), ("running", 1, 4)]
+
+
+def test_phases_are_spans_and_end_with_their_task() -> None:
+    told = [
+        happened(0, "run"),
+        happened(1, "phase", "worker-0", phase="restore", state="begin"),
+        happened(2, "start", "worker-0"),
+        happened(3, "phase", "worker-0", phase="restore", state="end"),
+        *phase(4, 6, "worker-0", "checkpoint"),
+    ]
+    assert timeline(told).phases() == [
+        Interval("restore", 1, 2, {"cut off": True}, "worker-0"),
+        Interval("checkpoint", 4, 6, {}, "worker-0"),
+    ]
+
+
+def test_the_engines_stamp_says_when_a_task_ended_but_never_later_than_it_was_heard_of() -> None:
+    early = ended(5, "worker-0", 0, late=-2.0)
+    late = ended(5, "worker-1", 137, told=True, late=30.0)
+    told = [happened(0, "run"), *began_again(0, "worker-0", "worker-1"), early, late]
+    assert [(e.task, e.t, e.exit_code, e.state) for e in endings(told)] == [
+        ("worker-0", 3, 0, "succeeded"),
+        ("worker-1", 5, 137, "stopped"),
+    ]
+
+
+def test_what_was_started_again_has_not_ended() -> None:
+    told = preempted()
+    assert [(e.task, e.state) for e in endings(told)] == [
+        ("worker-0", "succeeded"),
+        ("worker-1", "failed"),
+    ]
+    assert endings(history(preempted()[:-3])) == []

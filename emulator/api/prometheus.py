@@ -1,9 +1,9 @@
 """`GET /metrics`: a run as it is now, in Prometheus' formats.
 
-It is read from the record, like all that is said of a run: what has been written since the last
-time is fed to a model of the run (see `run_state.py`). So the supervisor has nothing to do with it, and
-a run that nobody asks pays nothing. A first question to a run of a day reads its history, which
-takes some seconds of another thread.
+It is read from the record, as everything else that is reported of a run: the events since the
+last request are fed to a `RunState`. So the supervisor is not involved, and a run that is not
+scraped pays nothing. The first request to a run of a day reads its history, which takes some
+seconds of another thread.
 
 Names follow Prometheus' rules: base units, `_total` for what only grows. Counters of a task's usage
 begin at 0 when the task is started again, as those of any process; `rate()` and `increase()` know

@@ -363,7 +363,7 @@ def entry_of(line: Mapping[str, Any]) -> Entry:
     kind = KINDS[fields.pop("event")]
     if (own := _OWN.get(kind)) is not None:
         known = {key: fields.pop(key) for key in own if key in fields}
-        return kind(**known, values=fields)
+        fields = {**known, "values": fields}
     return kind(**fields)
 
 

@@ -20,7 +20,7 @@ from emulator.analysis.run_state import RunState
 from emulator.api.prometheus import GPU, STATES, USAGE, Page, collect
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage, to_json
 from emulator.plan import make_plan
-from emulator.record.events import Entry
+from emulator.record.events import Entry, fields_of
 from emulator.scenario.reading import load
 from emulator.supervisor import state
 from tests.analysis.test_run_state import PREEMPT, RECORDED, ROOT, TARGET, UP, live, steps
@@ -182,7 +182,10 @@ def test_names_follow_the_rules() -> None:
 
 def line_of(entry: Entry) -> str:
     head = {"n": entry.n, "t": entry.t, "wall": entry.wall, "event": entry.event}
-    return json.dumps({**head, **({"task": entry.task} if entry.task else {}), **entry.data}) + "\n"
+    return (
+        json.dumps({**head, **({"task": entry.task} if entry.task else {}), **fields_of(entry)})
+        + "\n"
+    )
 
 
 def written(path: Path, told: Sequence[Told]) -> None:

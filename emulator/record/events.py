@@ -69,11 +69,6 @@ class Entry:
         vars(event).update(vars(self), t=t)
         return event
 
-    @property
-    def data(self) -> Mapping[str, Any]:
-        """The fields of its kind, as they stand in the line."""
-        return fields_of(self)
-
 
 # --- The run --------------------------------------------------------------------------------------
 

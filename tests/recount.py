@@ -103,6 +103,29 @@ class Recount:
                 done += min(1.0, max(0.0, share)) * (two.step - one.step)
         return done
 
+    def rate(self, begin: float, end: float, task: str = "") -> float | None:
+        """Return the steps per second of a task, or of the job, between two times.
+
+        None where its steps don't reach from one to the other.
+        """
+        steps = self.printed(task) if task else [one for one, _ in self.advances]
+        if not steps or not steps[0].when <= begin < end <= steps[-1].when:
+            return None
+        done = (
+            self.done_until(task, when) if task else self.reached(when) for when in (end, begin)
+        )
+        return (next(done) - next(done)) / (end - begin)
+
+    def reached(self, when: float) -> float:
+        """Return how far the job was, each advance evenly over its time."""
+        steps = [one for one, _ in self.advances]
+        far = float(steps[0].step)
+        for one, two in pairwise(steps):
+            took = two.when - one.when
+            share = (when - one.when) / took if took > 0 else float(when >= two.when)
+            far += min(1.0, max(0.0, share)) * (two.step - one.step)
+        return far
+
     def _trained(self, task: str) -> Iterator[Life]:
         return (life for life in self.tasks[task] if life.steps)
 
@@ -140,6 +163,69 @@ def recount(folder: Path) -> Recount:
     for task, rest in said.items():
         assert next(rest, None) is None, f"{task} printed what the history lacks"
     return Recount(tasks, advances)
+
+
+def happened(folder: Path) -> list[dict[str, Any]]:
+    """Return the events in the order in which they happened, with `at`, seconds since 1970.
+
+    That is the engine's stamp where a task did it; but nothing happens later than it was written,
+    before its task was started, or before what its task did last.
+    """
+    events = list(map(json.loads, (folder / "history.jsonl").read_text().splitlines()))
+    began = events[0]["wall"] - events[0]["t"]
+    earliest: dict[str, float] = {}
+    running: dict[str, float] = {}
+    for event in events:
+        task, name = event.get("task", ""), event["event"]
+        event["at"] = began + event["t"]
+        if name in ("step", "phase", "exit"):
+            least = earliest.get(task, began)
+            if name == "exit":
+                least = max(least, running.get(task, began))
+            event["at"] = max(least, min(event["wall"], event["at"]))
+            earliest[task] = event["at"]
+        elif name == "start":
+            earliest[task] = event["at"]
+        elif name == "running":
+            running[task] = event["at"]
+    return sorted(events, key=lambda event: float(event["at"]))
+
+
+def fault_times(folder: Path, fault: str, target: str) -> dict[str, float | None]:
+    """Return when a fault that was applied reached what, in seconds since 1970; None: never."""
+    events = happened(folder)
+    stages = {e["stage"]: n for n, e in enumerate(events) if e.get("id") == fault and "stage" in e}
+    begin, applied = stages["triggered"], stages["applied"]
+    again = (
+        n
+        for n, e in enumerate(events)
+        if n > applied and (e["event"], e.get("task")) == ("running", target)
+    )
+    back = stages.get("healed", next(again, None))
+    steps = [] if back is None else [e for e in events[back:] if e["event"] == "step"]
+    before = max((e["step"] for e in events[:begin] if e["event"] == "step"), default=-1)
+    failed = [
+        e
+        for e in events[begin:back]
+        if e["event"] == "exit" and e["exit_code"] and not e["told_to_stop"] and e["task"] != target
+    ]
+    signs = [e for e in events[begin:back] if e["event"] == "stall" or e in failed]
+    saves = [
+        e
+        for e in events[begin:applied]
+        if (e["event"], e.get("phase"), e.get("state")) == ("phase", "checkpoint", "end")
+    ]
+    own = [e for e in saves if e["task"] == target]
+    found = {
+        "triggered": events[begin],
+        "gone": events[applied],
+        "noticed": next(iter(signs), None),
+        "saved": next(iter([*own, *saves]), None),
+        "back": None if back is None else events[back],
+        "stepped": next(iter(steps), None),
+        "caught_up": next((e for e in steps if e["step"] > before), None),
+    }
+    return {key: None if event is None else float(event["at"]) for key, event in found.items()}
 
 
 def _said(log: Path) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,7 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.errors import InUse, UsageError
 from emulator.plan import make_plan
+from emulator.record.events import fields_of
 from emulator.record.folder import Record
 from emulator.record.lock import LOCK, is_being_removed, is_live, locked
 from emulator.record.remains import LOG, SOCKET
@@ -406,7 +407,7 @@ def test_the_socket_of_a_killed_run_is_removed(
     folder = emulate.out / RUN
     begun = Record(folder).history[0]
     assert begun.event == "run"
-    supervisor = psutil.Process(int(begun.data["pid"]))
+    supervisor = psutil.Process(int(fields_of(begun)["pid"]))
     supervisor.kill()
     psutil.wait_procs([supervisor], timeout=60)
     files = {SOCKET, "api.port", "api.token"}

@@ -16,7 +16,7 @@ import pytest
 from emulator.analysis.throughput import curve
 from emulator.record.folder import Record
 from tests.conftest import Emulate
-from tests.recount import Recount, percentile, recount
+from tests.recount import Recount, fault_times, percentile, recount
 
 TEXT = """\
 name: recounted
@@ -43,6 +43,37 @@ cluster:
   chief: {replicas: 1, env: {FAILS_AT: 47}}
 restart: {policy: on-failure, backoff: 0.1s}
 """
+
+
+STRUCK = """\
+name: struck
+framework: none
+image: none
+program:
+  command:
+    - sh
+    - -c
+    - |
+      cd $EMULATOR_SHARED
+      n=$(cat saved 2>/dev/null || echo 0)
+      echo '{"emulate": "phase", "phase": "restore", "state": "end", "step": '$n'}'
+      say() { echo '{"emulate": "phase", "phase": "checkpoint", "state": "'$1'", "step": '$n'}'; }
+      trap 'say begin; echo $n > saved; say end; touch gone; exit 143' TERM
+      while test $n -lt 150; do
+        n=$((n + 1))
+        echo '{"emulate": "step", "step": '$n'}'
+        sleep 0.02
+        test -e gone && rm gone && exit 9
+      done
+      exit 0
+cluster: {worker: 2}
+success: all-workers
+restart: {policy: on-failure, backoff: 0.2s}
+faults:
+  - {preempt: worker-1, at: {step: 40, task: worker-1}, grace: 2s, down: 0.6s}
+  - {pause: worker-0, at: {step: 100, task: worker-0}, for: 0.5s}
+"""
+"""Worker 1 is preempted and saves; worker 0 fails for it; later worker 0 is paused."""
 
 
 def near(value: float | None) -> Any:
@@ -72,7 +103,41 @@ def agrees(folder: Path, summary: dict[str, Any]) -> Recount:
         )
         same_times(rates["tasks"][task]["step_time"], logs.task_step_times(task))
     same_curve(folder, summary, logs)
+    for fault in summary["faults"]:
+        same_fault(folder, fault, logs)
     return logs
+
+
+def same_fault(folder: Path, fault: dict[str, Any], logs: Recount) -> None:
+    """Look at every number of a fault that was applied."""
+    if fault["status"] != "applied":
+        return
+    times = fault_times(folder, fault["id"], fault["target"])
+    first = json.loads((folder / "history.jsonl").read_text().partition("\n")[0])
+    trigger = times["triggered"]
+    assert trigger is not None
+    assert fault["triggered"] == near(trigger - (first["wall"] - first["t"]))
+    for key in ("gone", "noticed", "saved", "back", "stepped", "caught_up"):
+        if key == "saved" and fault["kind"] not in ("preempt", "terminate"):
+            assert fault[key] is None  # there was no notice
+            continue
+        at = times[key]
+        assert fault[key] == near(None if at is None else at - trigger), key
+    gone, back, stepped = times["gone"], times["back"], times["stepped"]
+    assert gone is not None
+    tasks = [fault["target"]] if fault["target"] in logs.tasks else []
+    for name, task in (("rate", ""), *(("target", task) for task in tasks)):
+        steps = logs.printed(task) if task else [one for one, _ in logs.advances]
+        if not steps:
+            continue
+        begin, end = steps[0].when, steps[-1].when
+        rates = {
+            "before": logs.rate(max(begin, trigger - 10), trigger, task),
+            "during": None if back is None else logs.rate(gone, back, task),
+            "after": stepped and logs.rate(stepped, min(stepped + 10, end), task),
+        }
+        for when, rate in rates.items():
+            assert fault[f"{name}_{when}"] == near(rate), (name, when)
 
 
 def summary_of_examples(folder: Path) -> float | None:
@@ -140,3 +205,23 @@ def test_the_numbers_are_those_of_the_logs(finished: tuple[Path, dict[str, Any]]
         place[key] = place[key] * 1.01 + 0.01
         with pytest.raises(AssertionError):
             agrees(folder, wrong)
+
+
+def test_the_numbers_of_faults_are_those_of_the_logs(emulate: Emulate, tmp_path: Path) -> None:
+    path = tmp_path / "struck.yaml"
+    path.write_text(STRUCK)
+    done = emulate.up(path, "--engine", "process")
+    assert done.returncode == 0, done.stderr
+    folder, summary = emulate.out / done.json["run_id"], done.json
+    agrees(folder, summary)
+    preempted, paused = summary["faults"]
+    known = {"gone", "back", "stepped", "caught_up", "rate_before", "rate_after", "target_before"}
+    known |= {"triggered", "target_after"}
+    for fault, keys in ((preempted, known | {"noticed", "saved"}), (paused, known)):
+        for key in keys:
+            assert fault[key] is not None, key
+            wrong = copy.deepcopy(summary)
+            (place,) = (one for one in wrong["faults"] if one["id"] == fault["id"])
+            place[key] = place[key] * 1.01 + 0.01
+            with pytest.raises(AssertionError):
+                agrees(folder, wrong)

@@ -17,6 +17,7 @@ import pytest
 
 from emulator.broker import Need
 from emulator.engines.docker import DockerEngine
+from emulator.record.events import fields_of
 from emulator.record.folder import Record
 from emulator.results import Result
 from emulator.testing.harness import Emulator, recover
@@ -63,8 +64,12 @@ def test_workers_that_are_told_to_leave_save_together_and_lose_no_step(run: Resu
     assert (fault.status, fault.exit_code, fault.killed) == ("applied", 42, False)
     assert (run.restarts, run.lost_steps) == (1, 0)
     history = Record(run.folder).history
-    assert [e.data["exit_code"] for e in history if e.event == "exit"] == [42, 42, 0, 0]
-    told = [(e.task, e.data) for e in history if e.event == "phase" and e.data["state"] == "end"]
+    assert [fields_of(e)["exit_code"] for e in history if e.event == "exit"] == [42, 42, 0, 0]
+    told = [
+        (e.task, fields_of(e))
+        for e in history
+        if e.event == "phase" and fields_of(e)["state"] == "end"
+    ]
     for worker in ("worker-0", "worker-1"):
         mine = [data for task, data in told if task == worker]
         first, last = (data["step"] for data in mine if data["phase"] == "checkpoint")

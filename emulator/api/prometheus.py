@@ -1,8 +1,9 @@
 """`GET /metrics`: a run as it is now, in Prometheus' formats.
 
-Everything is read from the record: each request feeds what was written since the last one to a
-model of the run (see `run_state.py`). So the supervisor is not involved, and a run without requests
-has no cost. The first request to a run of a day reads its history, some seconds of another thread.
+It is read from the record, as everything else that is reported of a run: the events since the
+last request are fed to a `RunState`. So the supervisor is not involved, and a run that is not
+scraped pays nothing. The first request to a run of a day reads its history, which takes some
+seconds of another thread.
 
 Names follow Prometheus' rules: base units, `_total` for counters. Counters of a task's usage start
 at 0 when the task is started again, like those of any process; `rate()` and `increase()` handle

@@ -16,7 +16,6 @@ from emulator.exports.event_files import moments, write_event_file
 from emulator.exports.places import claim, claim_file, writing
 from emulator.exports.tables import Cell, Column, Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace
-from emulator.record.events import Step
 from emulator.record.folder import Record
 
 __all__ = ["Wanted", "described", "export", "write_csv", "write_parquet"]
@@ -80,7 +79,7 @@ def _lacking(record: Record) -> str:
     none = [
         what
         for what, there in (
-            ("steps", any(isinstance(entry, Step) for entry in record.history)),
+            ("steps", bool(record.timeline.steps)),
             ("samples", record.samples),
             (
                 "samples of GPUs",
@@ -151,7 +150,7 @@ def _export_trace(record: Record, analysis: Analysis, path: Path, say: Say) -> N
     about = {**_about(record), "outcome": analysis.outcome}
     with writing(path), path.open("w", encoding="utf-8") as file:
         file.writelines(as_json(events, about))
-    steps = sum(isinstance(entry, Step) for entry in record.history)
+    steps = len(record.timeline.steps)
     left_out = f"; {steps} steps are too many to show each" if steps > MOST_STEPS else ""
     replaced = ", in place of an earlier export" if before else ""
     say(f"{len(events)} events for https://ui.perfetto.dev in {path}{replaced}{left_out}")

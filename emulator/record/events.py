@@ -69,11 +69,6 @@ class Entry:
         vars(event).update(vars(self), t=t)
         return event
 
-    @property
-    def data(self) -> Mapping[str, Any]:
-        """The fields of its kind, as they stand in the line."""
-        return fields_of(self)
-
 
 # --- The run --------------------------------------------------------------------------------------
 
@@ -363,7 +358,7 @@ def entry_of(line: Mapping[str, Any]) -> Entry:
     kind = KINDS[fields.pop("event")]
     if (own := _OWN.get(kind)) is not None:
         known = {key: fields.pop(key) for key in own if key in fields}
-        return kind(**known, values=fields)
+        fields = {**known, "values": fields}
     return kind(**fields)
 
 

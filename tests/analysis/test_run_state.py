@@ -12,7 +12,7 @@ from emulator.analysis.analyse import analyse
 from emulator.analysis.run_state import LINES, RunState
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from emulator.plan import make_plan
-from emulator.record.events import Entry, entry_of
+from emulator.record.events import Entry, entry_of, fields_of
 from emulator.record.timeline import Timeline
 from emulator.scenario.faults import by_hand, to_json
 from emulator.scenario.reading import load
@@ -343,7 +343,7 @@ def test_the_estimates_in_a_recorded_run_were_right() -> None:
     """From the moment when it had recovered, each was within a second of the truth, or 15 %."""
     plan = make_plan(load(ROOT / "scenarios" / "mwms-preemption.yaml", []), "recorded", SITE)
     run, entries = RunState(plan), recorded()
-    reached = next(e.t for e in entries if e.event == "step" and e.data["step"] == 2000)
+    reached = next(e.t for e in entries if e.event == "step" and fields_of(e)["step"] == 2000)
     said: dict[str, int] = {}
     for entry in entries:
         run.entry(entry)

@@ -21,6 +21,7 @@ from emulator.api.client import Cluster
 from emulator.api.door import SOCKET, Door
 from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, EngineLost, UsageError
+from emulator.record.events import fields_of
 from emulator.record.folder import Record
 from tests.conftest import Emulate, Finished
 
@@ -157,17 +158,19 @@ def test_a_fault_by_hand_is_recorded_and_healed(running: Running) -> None:
     with running.cluster() as cluster:
         cluster.wait_for(step=1)
         (paused,) = cluster.pause("worker-1")
-        applied = next(e for e in cluster.history() if e.data.get("stage") == "applied")
-        assert (applied.data["id"], applied.task) == (paused, "worker-1")
+        applied = next(e for e in cluster.history() if fields_of(e).get("stage") == "applied")
+        assert (fields_of(applied)["id"], applied.task) == (paused, "worker-1")
         assert cluster.heal(paused) == [paused]
-        healed = next(e for e in cluster.history(applied.n) if e.data.get("stage") == "healed")
-        assert healed.data["id"] == paused
+        healed = next(
+            e for e in cluster.history(applied.n) if fields_of(e).get("stage") == "healed"
+        )
+        assert fields_of(healed)["id"] == paused
         assert cluster.heal() == []  # of all that there is, nothing
         (again,) = cluster.preempt("worker-0", grace=0, down="forever")
         assert again != paused
         cluster.wait_for(event="exit", task="worker-0")
         assert cluster.heal(again) == [again]
-        back = next(e for e in cluster.history() if e.data == {"fresh": True})
+        back = next(e for e in cluster.history() if fields_of(e) == {"fresh": True})
         assert back.task == "worker-0"
         cluster.stop()
         result = cluster.wait()
@@ -325,7 +328,7 @@ def test_a_supervisor_that_is_killed_is_said_to_be_gone(processes: Running) -> N
         first = cluster.wait_for(event="run")
         history = cluster.history()
         next(history)
-        supervisor = psutil.Process(int(first.data["pid"]))
+        supervisor = psutil.Process(int(fields_of(first)["pid"]))
         supervisor.kill()
         psutil.wait_procs([supervisor], timeout=60)
         with pytest.raises(UsageError, match="is gone; `emulate attach"):

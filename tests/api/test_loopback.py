@@ -19,6 +19,7 @@ import emulator
 from emulator.api.client import Cluster
 from emulator.api.loopback import PORT, TOKEN, VARIABLE, Loopback, guarded
 from emulator.errors import UsageError
+from emulator.record.events import fields_of
 from tests.api.test_prometheus import values
 from tests.conftest import Emulate
 from tests.report.test_live_view import RUN, end_of, scenario
@@ -168,7 +169,9 @@ def test_prometheus_page_and_api_answer_on_a_port(emulate: Emulate, tmp_path: Pa
             assert found["emulator_task_state"]["state=running,task=worker-1"] == 1
             assert found["emulator_task_memory_bytes"]["task=worker-0"] > 0
             assert http.get("/v1/run", headers=known).json()["state"] == "running"
-        listening = psutil.Process(int(cluster.wait_for(event="run").data["pid"])).net_connections()
+        listening = psutil.Process(
+            int(fields_of(cluster.wait_for(event="run"))["pid"])
+        ).net_connections()
         assert {c.laddr[0] for c in listening if c.status == "LISTEN"} == {"127.0.0.1"}
         end_of(emulate)
         cluster.wait()
@@ -194,7 +197,7 @@ def test_tasks_do_not_get_the_users_token(emulate: Emulate, tmp_path: Path) -> N
         known = {"Authorization": "Bearer my-own-token"}
         page = httpx.get(f"http://127.0.0.1:{port}/metrics", headers=known, timeout=60)
         assert page.status_code == 200
-        pid = int(cluster.wait_for(event="running").data["id"])
+        pid = int(fields_of(cluster.wait_for(event="running"))["id"])
         assert VARIABLE not in psutil.Process(pid).environ()
         end_of(emulate)
         cluster.wait()
@@ -202,7 +205,7 @@ def test_tasks_do_not_get_the_users_token(emulate: Emulate, tmp_path: Path) -> N
 
 def test_nor_do_those_of_a_run_without_a_port(emulate: Emulate, tmp_path: Path) -> None:
     with up(emulate, tmp_path, **{VARIABLE: "my-own-token"}) as cluster:
-        pid = int(cluster.wait_for(event="running").data["id"])
+        pid = int(fields_of(cluster.wait_for(event="running"))["id"])
         assert VARIABLE not in psutil.Process(pid).environ()
         end_of(emulate)
         cluster.wait()

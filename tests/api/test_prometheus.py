@@ -21,7 +21,7 @@ from emulator.api.prometheus import STATES, Page, collect
 from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage, to_json
 from emulator.plan import make_plan
-from emulator.record.events import Entry
+from emulator.record.events import Entry, fields_of
 from emulator.scenario.reading import load
 from emulator.supervisor import state
 from tests.analysis.test_run_state import PREEMPT, RECORDED, ROOT, TARGET, UP, live, steps
@@ -199,7 +199,10 @@ def test_large_whole_numbers_are_the_nearest_floats() -> None:
 
 def line_of(entry: Entry) -> str:
     head = {"n": entry.n, "t": entry.t, "wall": entry.wall, "event": entry.event}
-    return json.dumps({**head, **({"task": entry.task} if entry.task else {}), **entry.data}) + "\n"
+    return (
+        json.dumps({**head, **({"task": entry.task} if entry.task else {}), **fields_of(entry)})
+        + "\n"
+    )
 
 
 def written(path: Path, told: Sequence[Told]) -> None:

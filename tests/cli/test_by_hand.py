@@ -16,7 +16,7 @@ import emulator
 from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineError, UsageError
-from emulator.record.events import Entry
+from emulator.record.events import Entry, fields_of
 from emulator.record.folder import Record
 from tests.conftest import Emulate, end, left, own, wait_for_line
 
@@ -70,7 +70,7 @@ def test_a_run_in_the_background_is_struck_healed_stopped_and_judged(
         assert "hand-1" in shown
         assert "down" in shown
         assert "healing hand-1" in emulate("heal", *out).stderr
-        next(e for e in cluster.history() if e.data.get("stage") == "healed")
+        next(e for e in cluster.history() if fields_of(e).get("stage") == "healed")
         assert "there is nothing to heal" in emulate("heal", *out).stderr
         assert emulate("fault", "kill", "worker-0", *out).returncode == 0
         wait = emulate("wait", run, "--json", *out)
@@ -139,7 +139,7 @@ def test_who_follows_sees_all_and_ends_with_the_run(emulate: Emulate, tmp_path: 
         rest = logs.stdout.read()
         logs.wait(60)
         steps = [entry for entry in cluster.record.history if entry.event == "step"]
-        of_worker_1 = [e.data["step"] for e in steps if e.task == "worker-1"]
+        of_worker_1 = [fields_of(e)["step"] for e in steps if e.task == "worker-1"]
         assert len(rest.splitlines()) == len(of_worker_1) - 1
         for process in (attach, wait):
             stdout, _ = process.communicate(timeout=60)
@@ -280,7 +280,7 @@ def test_a_delay_that_the_kernel_can_not_make_hurts_nobody(
 def kill_9(cluster: Cluster) -> list[Entry]:
     """Kill the supervisor; return the history as it is then."""
     came = [e for e in Record(cluster.folder).history if e.event in ("run", "attached")]
-    supervisor = psutil.Process(int(came[-1].data["pid"]))
+    supervisor = psutil.Process(int(fields_of(came[-1])["pid"]))
     supervisor.kill()
     psutil.wait_procs([supervisor], timeout=60)
     cluster.close()
@@ -298,11 +298,11 @@ def finish(emulate: Emulate, cluster: Cluster, before: list[Entry], until: str) 
     history = list(Record(cluster.folder).history)
     assert history[: len(before)] == before  # nothing that was written is lost
     assert [entry.n for entry in history] == list(range(len(history)))
-    gaps = [entry.data["gap"] for entry in history if entry.event == "attached"]
+    gaps = [fields_of(entry)["gap"] for entry in history if entry.event == "attached"]
     assert len(gaps) == 1
     assert gaps[0] > 0
     for task in ("worker-0", "worker-1"):
-        steps = [e.data["step"] for e in history if (e.event, e.task) == ("step", task)]
+        steps = [fields_of(e)["step"] for e in history if (e.event, e.task) == ("step", task)]
         assert steps == list(range(1, len(steps) + 1)), task
     assert Record(cluster.folder).result("summary.json")["verdict"] == "ok"  # type: ignore[index]
     assert left("docker", cluster.run_id) == []
@@ -310,7 +310,7 @@ def finish(emulate: Emulate, cluster: Cluster, before: list[Entry], until: str) 
 
 
 def stages(history: list[Entry], fault: str) -> list[str]:
-    return [str(e.data["stage"]) for e in history if e.data.get("id") == fault]
+    return [str(fields_of(e)["stage"]) for e in history if fields_of(e).get("id") == fault]
 
 
 @pytest.mark.docker
@@ -320,7 +320,7 @@ def test_attach_after_a_kill_in_the_grace_period(
 ) -> None:
     cluster = up(emulate, write(tmp_path, tiny_image, DEAF), "docker")
     cluster.preempt("worker-1", grace=6, down=0.5)
-    next(e for e in cluster.history() if e.data.get("stage") == "triggered")
+    next(e for e in cluster.history() if fields_of(e).get("stage") == "triggered")
     before = kill_9(cluster)
     assert stages(before, "hand-1") == ["planned", "triggered"]
     # A deaf task steps until it is killed: what it said, but nobody heard, is there as well.
@@ -363,9 +363,9 @@ def test_attach_after_a_kill_in_a_pause_and_a_partition(
 ) -> None:
     cluster = up(emulate, write(tmp_path, tiny_image), "docker")
     (cut,) = cluster.partition(["worker-0"], ["worker-1"])
-    next(e for e in cluster.history() if e.data.get("stage") == "applied")
+    next(e for e in cluster.history() if fields_of(e).get("stage") == "applied")
     (frozen,) = cluster.pause("worker-1", for_=1)
-    next(e for e in cluster.history() if (e.data.get("id"), e.data.get("stage")) == (
+    next(e for e in cluster.history() if (fields_of(e).get("id"), fields_of(e).get("stage")) == (
         frozen, "applied"))  # fmt: skip
     before = kill_9(cluster)
     history = finish(emulate, cluster, before, "worker-1")
@@ -381,7 +381,7 @@ def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
 ) -> None:
     with up(emulate, write(tmp_path, tiny_image), "docker") as cluster:
         (cut,) = cluster.partition(["worker-0"], ["worker-1"])
-        next(e for e in cluster.history() if e.data.get("stage") == "applied")
+        next(e for e in cluster.history() if fields_of(e).get("stage") == "applied")
     kill_9(cluster)
     emulate.start("attach", "--out", emulate.out, unread=True)
     with _attached(cluster) as again:
@@ -395,7 +395,7 @@ def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
         cut_off = subprocess.run([*look, "1"], check=True, capture_output=True)
         assert cut_off.stdout == b"cut off\n"
         assert again.heal(cut) == [cut]
-        next(e for e in again.history() if e.data.get("stage") == "healed")
+        next(e for e in again.history() if fields_of(e).get("stage") == "healed")
         way = subprocess.run([*look, "10"], check=True, capture_output=True)
         assert way.stdout == b"there is a way\n"
         assert emulate("clean", "--dry-run", "--out", emulate.out).stderr.count(cluster.run_id) == 0
@@ -424,7 +424,7 @@ def test_down_after_a_kill_cleans_that_run_alone(
     lives = up(emulate, write(tmp_path, tiny_image), "docker")
     dies = up(emulate, write(tmp_path, tiny_image), "docker")
     dies.pause("worker-0")
-    next(e for e in dies.history() if e.data.get("stage") == "applied")
+    next(e for e in dies.history() if fields_of(e).get("stage") == "applied")
     dies.preempt("worker-1", grace="1h")
     before = kill_9(dies)
     down = emulate("down", dies.run_id, "--out", emulate.out)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from emulator.metrics.samples import GpuShare
+from emulator.record.events import fields_of
 from emulator.record.folder import Record
 from tests.conftest import Emulate
 from tests.metrics.fake_gpus import GIB, LOST, TWO, environment
@@ -39,7 +40,7 @@ def test_a_run_has_its_gpus_its_tasks_shares_and_a_device_that_is_lost(
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("GPU") == 0  # nothing to warn of
     record = Record(Path(emulate.out / done.json["run_id"]))
-    (said,) = [entry.data for entry in record.history if entry.event == "sampling"]
+    (said,) = [fields_of(entry) for entry in record.history if entry.event == "sampling"]
     assert [gpu["uuid"] for gpu in said["gpus"]] == ["GPU-0", "GPU-1"]
     assert (said["driver"], said["why_no_gpus"], said["lacking"]) == ("580.65.06", "", {})
     last = record.samples[-1]
@@ -66,7 +67,7 @@ def test_without_a_driver_a_run_says_why_once(
     assert "GPU" not in done.stderr
     assert "NVML" not in done.stderr
     record = Record(Path(emulate.out / done.json["run_id"]))
-    (said,) = [entry.data for entry in record.history if entry.event == "sampling"]
+    (said,) = [fields_of(entry) for entry in record.history if entry.event == "sampling"]
     assert said["why_no_gpus"] == (
         "the NVIDIA driver is installed but not loaded (Driver Not Loaded)"
     )

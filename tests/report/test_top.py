@@ -12,6 +12,7 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
+from emulator.record.events import fields_of
 from tests.conftest import Emulate, end
 from tests.report.test_live_view import LASTING, RUN, end_of, panel, row, scenario
 from tests.terminals import Terminal
@@ -169,7 +170,7 @@ def test_a_run_whose_emulator_was_killed_says_so(
 ) -> None:
     terminal = top()
     terminal.see("worker-0  running")  # its history has come: from now on it is known
-    supervisor = psutil.Process(int(running.wait_for(event="run").data["pid"]))
+    supervisor = psutil.Process(int(fields_of(running.wait_for(event="run"))["pid"]))
     supervisor.kill()
     psutil.wait_procs([supervisor], timeout=60)
     assert terminal.finish() == 0

@@ -13,7 +13,7 @@ from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import ImageError, Unsupported, UsageError
 from emulator.plan import Plan
-from emulator.record.events import Entry
+from emulator.record.events import Entry, fields_of
 from emulator.record.folder import Record, RunFolder
 from emulator.report.words import describe
 from emulator.results import judge
@@ -86,7 +86,11 @@ class Job:
 
 
 def stages(history: list[Entry], fault: str) -> list[tuple[str, float]]:
-    return [(e.data["stage"], e.t) for e in history if e.event == "fault" and e.data["id"] == fault]
+    return [
+        (fields_of(e)["stage"], e.t)
+        for e in history
+        if e.event == "fault" and fields_of(e)["id"] == fault
+    ]
 
 
 @pytest.fixture
@@ -172,7 +176,7 @@ def test_a_strike_that_makes_no_sense_is_refused_and_the_run_goes_on(
     with pytest.raises(UsageError, match=why):
         refused.result(0)
     assert right.result(0) == ["hand-1"]
-    assert {e.data["id"] for e in history if e.event == "fault"} == {"hand-1"}
+    assert {fields_of(e)["id"] for e in history if e.event == "fault"} == {"hand-1"}
 
 
 def test_what_the_engine_can_not_do_is_refused_and_the_run_goes_on(job: Job) -> None:
@@ -304,7 +308,7 @@ def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Pa
     assert stages(history, "hand-3")[:3] == [("planned", 30), ("triggered", 30), ("applied", 30)]
     assert isinstance(job.engine, Bare)
     assert job.engine.made == 1
-    told = [describe(e) for e in history if e.data.get("stage") == "preparing"]
+    told = [describe(e) for e in history if fields_of(e).get("stage") == "preparing"]
     assert told[0] == "fault hand-1: it waits: the image is built"
     steps = [e.t for e in history if e.event == "step"]
     assert {11.0, 12.0, 13.0, 14.0, 15.0, 16.0} <= set(steps)  # nobody else waits

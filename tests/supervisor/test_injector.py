@@ -13,7 +13,7 @@ from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError
 from emulator.netem import Link
 from emulator.plan import Task
-from emulator.record.events import Entry
+from emulator.record.events import Entry, fields_of
 from emulator.record.folder import Record
 from emulator.results import Result
 from emulator.run import up
@@ -57,14 +57,18 @@ def run(
 
 
 def stages(history: list[Entry], fault: str = "0") -> list[tuple[str, float]]:
-    return [(e.data["stage"], e.t) for e in history if e.event == "fault" and e.data["id"] == fault]
+    return [
+        (fields_of(e)["stage"], e.t)
+        for e in history
+        if e.event == "fault" and fields_of(e)["id"] == fault
+    ]
 
 
 def reason(history: list[Entry], fault: str = "0") -> str:
     return next(
-        str(e.data["reason"])
+        str(fields_of(e)["reason"])
         for e in history
-        if e.event == "fault" and e.data["id"] == fault and "reason" in e.data
+        if e.event == "fault" and fields_of(e)["id"] == fault and "reason" in fields_of(e)
     )
 
 
@@ -75,14 +79,14 @@ def test_out_of_memory_is_for_the_restart_policy(tmp_path: Path) -> None:
     history, _, result = run(tmp_path, "restart: on-failure\nfaults: [{oom: worker-1, at: 5s}]")
     assert stages(history) == [("triggered", 5), ("applied", 5)]
     (ended,) = [e for e in history if e.event == "exit" and e.t == 5]
-    assert (ended.task, ended.data["exit_code"], ended.data["oom_killed"]) == (
+    assert (ended.task, fields_of(ended)["exit_code"], fields_of(ended)["oom_killed"]) == (
         "worker-1",
         137,
         True,
     )
-    assert "fault" not in ended.data
+    assert "fault" not in fields_of(ended)
     (restart,) = [e for e in history if e.event == "restart"]
-    assert (restart.task, restart.data["number"]) == ("worker-1", 1)
+    assert (restart.task, fields_of(restart)["number"]) == ("worker-1", 1)
     (fault,) = result.analysis.faults
     assert (fault.status, fault.exit_code, fault.killed) == ("applied", 137, True)
 
@@ -105,7 +109,7 @@ def test_another_end_is_not_out_of_memory(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def starts(history: list[Entry]) -> list[tuple[str, float, bool]]:
-    return [(e.task, e.t, e.data["fresh"]) for e in history if e.event == "start"]
+    return [(e.task, e.t, fields_of(e)["fresh"]) for e in history if e.event == "start"]
 
 
 def test_each_is_restarted_once_the_one_before_steps_itself(tmp_path: Path) -> None:
@@ -240,7 +244,7 @@ def test_a_partition_is_made_and_healed(tmp_path: Path) -> None:
     history, engine, result = run(tmp_path, extra)
     assert stages(history) == [("triggered", 5), ("applied", 5), ("healed", 15)]
     assert [set(links) for links in engine.links] == [CUT, set()]
-    (told,) = {(e.task, e.data["target"]) for e in history if e.event == "fault"}
+    (told,) = {(e.task, fields_of(e)["target"]) for e in history if e.event == "fault"}
     assert told == ("", "worker-0 | worker-1")
     assert result.analysis.faults[0].back == 10
 

@@ -12,7 +12,7 @@ import pytest
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, Unsupported
-from emulator.record.events import Entry
+from emulator.record.events import Entry, fields_of
 from emulator.record.folder import Record
 from emulator.results import Listener, Result
 from emulator.run import up
@@ -219,7 +219,7 @@ def interrupting(at_steps: set[int], inbox: list[Any]) -> Listener:
     """Press Ctrl-C whenever one of these steps is written."""
 
     def entry(entry: Entry) -> None:
-        if entry.task == "worker-0" and entry.data.get("step") in at_steps:
+        if entry.task == "worker-0" and fields_of(entry).get("step") in at_steps:
             inbox[0].put(Interrupted(signal.SIGINT))
 
     return Listener(entry=entry)
@@ -333,7 +333,7 @@ def test_a_job_that_hangs_for_ever_ends_when_its_restarts_do(tmp_path: Path) -> 
 
 def stages(result: Result) -> list[tuple[str, str, float]]:
     history = Record(result.folder).history
-    return [(e.task, str(e.data["stage"]), e.t) for e in history if e.event == "fault"]
+    return [(e.task, str(fields_of(e)["stage"]), e.t) for e in history if e.event == "fault"]
 
 
 def trains(start: int, *, per_second: int = 1, steps: int = 60, resumes_at: int = 0) -> Script:

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script, Scripts
-from emulator.record.events import Entry
+from emulator.record.events import Entry, fields_of
 from emulator.record.folder import Record, RunFolder
 from emulator.run import make_ready
 from emulator.scenario.reading import parse
@@ -132,7 +132,7 @@ def stages(entries: list[Entry]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for entry in entries:
         if entry.event == "fault":
-            found.setdefault(entry.data["id"], []).append(entry.data["stage"])
+            found.setdefault(fields_of(entry)["id"], []).append(fields_of(entry)["stage"])
     return found
 
 

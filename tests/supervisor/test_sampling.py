@@ -14,6 +14,7 @@ from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError, RecordError
 from emulator.metrics.samples import Sample, Usage, series
+from emulator.record.events import fields_of
 from emulator.record.folder import Record
 from emulator.run import Listener, Result, up
 from emulator.scenario.reading import parse
@@ -59,9 +60,9 @@ def test_every_task_is_sampled_at_the_interval_while_it_runs(tmp_path: Path) -> 
 def test_the_history_says_once_what_is_sampled(tmp_path: Path) -> None:
     result, _ = run(tmp_path, {"*": Script(exits_at=5)}, "cluster: {worker: 1}\n")
     (said,) = [e for e in Record(result.folder).history if e.event == "sampling"]
-    assert said.data["interval"] == 1.0
-    assert set(said.data) >= {"gpus", "driver", "why_no_gpus"}
-    assert bool(said.data["gpus"]) != bool(said.data["why_no_gpus"])
+    assert fields_of(said)["interval"] == 1.0
+    assert set(fields_of(said)) >= {"gpus", "driver", "why_no_gpus"}
+    assert bool(fields_of(said)["gpus"]) != bool(fields_of(said)["why_no_gpus"])
 
 
 def test_a_run_that_ends_before_the_first_moment_has_none(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_what_can_not_be_measured_is_said_once_and_training_goes_on(
     assert result.exit_code == 0
     assert [sample.t for sample in heard] == [1, 5, 6]
     failed = [e for e in Record(result.folder).history if e.event == "sampling-failed"]
-    assert [(e.t, e.data["reason"]) for e in failed] == [(2, reason), (5, "")]
+    assert [(e.t, fields_of(e)["reason"]) for e in failed] == [(2, reason), (5, "")]
 
 
 def test_a_reason_that_is_worded_anew_each_time_is_said_once_too(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_what_is_sampled_is_said_as_soon_as_it_is_known(tmp_path: Path) -> None:
     result, _ = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
     (said,) = [e for e in Record(result.folder).history if e.event == "sampling"]
     assert said.t == 4
-    assert "gpus" in said.data
+    assert "gpus" in fields_of(said)
 
 
 def test_an_engine_that_can_not_measure_is_not_asked(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.plan import Plan
 from emulator.record import coalesce
-from emulator.record.events import Entry, Step
+from emulator.record.events import Entry, Step, fields_of
 from emulator.record.folder import Record, RunFolder
 from emulator.run import make_ready
 from emulator.scenario.model import Scenario
@@ -202,7 +202,9 @@ def check(here: World, outcome: str, away: float = 0.0) -> None:
     assert [e.event for e in history].count("job") == 1
     # After so long a time the job may be over before all of its tasks have been seen to run.
     assert [e.event for e in history].count("all-running") in ((0, 1) if away > 40 else (1,))
-    stages = Counter((e.data["id"], e.data["stage"]) for e in history if e.event == "fault")
+    stages = Counter(
+        (fields_of(e)["id"], fields_of(e)["stage"]) for e in history if e.event == "fault"
+    )
     assert set(stages.values()) <= {1}, stages
     for fault in here.plan.faults:
         told = {stage for number, stage in stages if number == fault.id}
@@ -211,12 +213,12 @@ def check(here: World, outcome: str, away: float = 0.0) -> None:
     preempted = {fault.id for fault in here.plan.faults if fault.kind == "preempt"}
     gone = set()
     for entry in history:
-        if entry.event == "exit" and entry.data.get("fault") in preempted:
+        if entry.event == "exit" and fields_of(entry).get("fault") in preempted:
             gone.add(entry.task)
         elif entry.event == "running":
             gone.discard(entry.task)
         if entry.event == "start" and entry.task in gone:
-            assert entry.data["fresh"], f"{entry.task}: a replacement on the old disk"
+            assert fields_of(entry)["fresh"], f"{entry.task}: a replacement on the old disk"
         if entry.event in ("running", "exit"):
             before = lives[entry.task]
             assert before != entry.event, f"{entry.task}: {entry.event} twice"
@@ -266,7 +268,7 @@ def test_a_kill_between_any_two_effects_is_survived(
             check(here, live_through(here, fuses, away), away)
         except (Exception, Killed) as error:
             last = "\n".join(
-                f"{e.n} {e.t} {e.event} {e.task} {e.data}"
+                f"{e.n} {e.t} {e.event} {e.task} {fields_of(e)}"
                 for e in here.history
                 if e.event != "step"
             )
@@ -294,9 +296,9 @@ def test_a_successor_keeps_what_its_forerunner_knew_of_the_output(tmp_path: Path
     here = world(tmp_path, "cluster: {worker: 1}\n", scripts)
     with contextlib.suppress(Killed):
         begin(here, Fuse(8))
-    assert here.history[-1].data["step"] == 15
+    assert fields_of(here.history[-1])["step"] == 15
     assert here.succeed(Fuse(0)) == "failed"
-    assert [e.data["step"] for e in here.history if e.event == "step"] == [15, 16]
+    assert [fields_of(e)["step"] for e in here.history if e.event == "step"] == [15, 16]
 
 
 @pytest.mark.parametrize("length", range(4, 70, 3))
@@ -347,7 +349,9 @@ def test_a_delay_and_a_duration_go_on_while_nobody_supervises(tmp_path: Path) ->
     here.pass_time(2.0)
     there = len(here.engine.links)
     here.succeed(Fuse(0))
-    told = [(e.data["id"], e.data["stage"], e.t) for e in here.history if e.event == "fault"]
+    told = [
+        (fields_of(e)["id"], fields_of(e)["stage"], e.t) for e in here.history if e.event == "fault"
+    ]
     assert ("1", "triggered", 12.0) in told
     assert ("0", "healed", 22.0) in told
     assert ("2", "healed", 14.0) in told
@@ -368,6 +372,8 @@ def test_a_fault_by_hand_is_known_to_the_successor(tmp_path: Path) -> None:
     here.clock.call_at(BEGAN + 8.0, lambda: here.ask(lambda desk: desk.strike(strike)))
     here.clock.call_at(BEGAN + 9.0, lambda: here.ask(lambda desk: desk.heal("hand-1")))
     assert here.succeed(Fuse(0)) == "succeeded"
-    told = [(e.data["id"], e.data["stage"], e.t) for e in here.history if e.event == "fault"]
+    told = [
+        (fields_of(e)["id"], fields_of(e)["stage"], e.t) for e in here.history if e.event == "fault"
+    ]
     assert ("hand-1", "healed", 9.0) in told
     assert ("hand-2", "healed", 20.5) in told

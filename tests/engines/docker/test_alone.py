@@ -19,7 +19,7 @@ from emulator.engines.docker import DockerEngine, heartbeat
 from emulator.engines.docker.requests import METADATA, container_request
 from emulator.errors import EngineError, EngineLost
 from emulator.plan import Site, make_plan
-from emulator.record.events import Entry
+from emulator.record.events import Entry, fields_of
 from emulator.record.folder import runs_in
 from emulator.results import Listener
 from emulator.run import up
@@ -162,7 +162,7 @@ def test_a_strike_that_needs_an_image_that_can_not_be_built_fails_and_hurts_nobo
     with emulator.connect(done.json["folder"]) as cluster:
         (cut,) = cluster.partition(["worker-0"], ["worker-1"])
         waits = cluster.wait_for(fault=cut, stage="preparing")
-        assert "emulator-network:" in str(waits.data["reason"])
+        assert "emulator-network:" in str(fields_of(waits)["reason"])
         with pytest.raises(EngineError, match="does not build"):
             cluster.wait_for(fault=cut)
         assert cluster.status()["state"] == "running"

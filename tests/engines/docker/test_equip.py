@@ -23,6 +23,7 @@ from emulator.engines.docker import DockerEngine, images
 from emulator.engines.docker.building import one_at_a_time
 from emulator.engines.docker.images import BuildOptions, Images, recipe_tag
 from emulator.errors import EngineError, UsageError
+from emulator.record.events import fields_of
 from emulator.record.folder import Record
 from emulator.results import Listener, Result
 from emulator.run import up
@@ -116,9 +117,9 @@ def running(tmp_path: Path, tiny_image: str) -> Iterator[Run]:
 
 def stages(run: Run, fault: str) -> list[str]:
     return [
-        str(e.data["stage"])
+        str(fields_of(e)["stage"])
         for e in Record(run.cluster.folder).history
-        if e.event == "fault" and e.data["id"] == fault
+        if e.event == "fault" and fields_of(e)["id"] == fault
     ]
 
 
@@ -138,7 +139,7 @@ def test_the_image_is_built_then_and_the_strike_is_applied_when_it_is_ready(
             *cluster.fault(shape="worker-0", bandwidth="10mbit", for_="forever"),
         )
         waits = cluster.wait_for(fault=cut, stage="preparing")
-        assert waits.data["reason"] == f"the image {tag} is built, which takes a while"
+        assert fields_of(waits)["reason"] == f"the image {tag} is built, which takes a while"
         cluster.wait_for(fault=narrow, stage="preparing")
         step_after(running, waits.n)  # the run is not held up,
         assert [fault["stage"] for fault in cluster.status()["faults"]] == ["preparing"] * 2
@@ -164,8 +165,8 @@ def test_a_build_that_fails_fails_the_strike_and_nothing_else(
     with pytest.raises(EngineError, match=f"The fault {cut} failed .*: {tag} does not build"):
         cluster.wait_for(fault=cut)
     failed = cluster.wait_for(fault=cut, stage="failed")
-    assert "`emulate build network` shows more" in str(failed.data["reason"])
-    assert "\n" not in str(failed.data["reason"])
+    assert "`emulate build network` shows more" in str(fields_of(failed)["reason"])
+    assert "\n" not in str(fields_of(failed)["reason"])
     step_after(running, failed.n)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pytest
+
 from emulator.record.events import TaskExit
 from emulator.record.timeline import Interval, TaskTimeline
+from emulator.scenario.faults import to_json
 from tests.exports.runs import a_history
 from tests.histories import (
     Told,
@@ -188,3 +191,104 @@ def test_what_was_started_again_has_not_ended() -> None:
         ("worker-1", "failed"),
     ]
     assert endings(history(preempted()[:-3])) == []
+
+
+# --- Faults and the job -------------------------------------------------------------------------
+
+
+def test_a_planned_fault_has_its_stages_with_times_and_evidence() -> None:
+    (found,) = timeline(preempted(), extra=PREEMPT).faults.values()
+    assert (found.id, found.kind, found.planned.target) == ("0", "preempt", "worker-1")
+    assert {stage: event.t for stage, event in found.stages.items()} == {
+        "triggered": 7,
+        "applied": 9,
+        "healed": 13,
+    }
+    assert (found.stages["applied"].exit_code, found.stages["applied"].killed) == (143, True)
+    assert (found.stage, found.since, found.triggered) == ("healed", 13, 7)
+    assert found.outcome is found.stages["applied"]
+    assert list(found.impairments(20)) == []  # its target was gone
+
+
+@pytest.mark.parametrize(
+    ("events", "stage", "reason", "in_force", "outcome"),
+    [
+        ([], "waiting", "", False, None),
+        (["preparing"], "preparing", "why", False, None),
+        (["triggered"], "triggered", "", True, None),
+        (["triggered", "applied"], "applied", "", True, "applied"),
+        (["triggered", "applied", "healed"], "healed", "", False, "applied"),
+        (["triggered", "applied", "failed"], "failed", "why", False, "failed"),
+        (["skipped"], "skipped", "why", False, "skipped"),
+    ],
+)
+def test_the_stage_of_a_fault_is_its_last(
+    events: Sequence[str], stage: str, reason: str, in_force: bool, outcome: str | None
+) -> None:
+    why = {"preparing": "why", "failed": "why", "skipped": "why"}
+    told = [
+        fault(n, "worker-1", one, **({"reason": why[one]} if one in why else {}))
+        for n, one in enumerate(events)
+    ]
+    found = timeline(told, extra=PREEMPT).faults["0"]
+    assert (found.stage, found.reason, found.in_force) == (stage, reason, in_force)
+    assert (found.outcome.stage if found.outcome else None) == outcome
+    assert found.since == (len(events) - 1 if events else None)
+
+
+def test_a_manual_fault_is_one_from_the_event_that_planned_it() -> None:
+    planned = timeline([], extra="faults: [{pause: worker-1, at: 3s, for: 4s}]\n").faults["0"]
+    plan = to_json(planned.planned) | {
+        "id": "manual-1",
+        "target": "worker-1",
+        "tasks": ["worker-1"],
+    }
+    about = {"id": "manual-1", "kind": "pause"}
+    replay = timeline(
+        [
+            *began_again(0, "worker-1"),
+            happened(2, "fault", "worker-1", **about, stage="planned", plan=plan),
+            happened(3, "fault", "worker-1", **about, stage="triggered"),
+            happened(4, "fault", "worker-1", **about, stage="applied"),
+            happened(9, "removed"),
+        ],
+        extra=PREEMPT,
+    )
+    assert list(replay.faults) == ["0", "manual-1"]
+    assert replay.faults["manual-1"].planned.tasks == ("worker-1",)
+    assert (replay.faults["manual-1"].stage, replay.faults["0"].stage) == ("applied", "waiting")
+    assert ("paused", 4, 9) in brief(replay.states())
+
+
+def test_the_job_has_its_times_restarts_and_end() -> None:
+    told = [
+        happened(0, "run"),
+        happened(1, "prepared"),
+        *began_again(2, "worker-0", "worker-1"),
+        happened(3, "all-running"),
+        ended(5, "worker-0", 1),
+        restart(5, "worker-0", "job"),
+    ]
+    cut = timeline(told)
+    assert (cut.prepared, cut.all_running, cut.outcome, cut.duration) == (1, 3, None, 5)
+    assert cut.restarting
+    assert {task.restarts for task in cut.tasks.values()} == {1}
+    told += [ended(6, "worker-1", 143, told=True), *began_again(8, "worker-0", "worker-1")]
+    replay = timeline([*told, job(9, "failed", "why"), ended(10, "worker-0", 0)])
+    assert [event.scope for event in replay.restarts] == ["job"]
+    assert not replay.restarting
+    assert (replay.outcome, replay.reason, replay.duration, replay.end) == ("failed", "why", 9, 10)
+    broken = timeline([*told, happened(9, "error", message="it broke")])
+    assert (broken.outcome, broken.reason, broken.ended) == ("error", "it broke", None)
+
+
+@pytest.mark.parametrize("length", range(len(a_history()) + 1))
+def test_events_one_by_one_give_the_same_as_all_at_once(length: int) -> None:
+    """The live view and the finished record share the replay."""
+    told = a_history()[:length]
+    whole, live = timeline(told, "{worker: 2, ps: 1}"), timeline([], "{worker: 2, ps: 1}")
+    for entry in told:
+        live.add(entry)
+    assert live.tasks == whole.tasks
+    assert live.faults == whole.faults
+    assert (live.outcome, live.restarts, live.ended) == (whole.outcome, whole.restarts, whole.ended)

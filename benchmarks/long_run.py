@@ -21,6 +21,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+from emulator.scenario.faults import PlannedFault
+
 from emulator.analysis.throughput import curve
 from emulator.clock import ManualClock
 from emulator.engines.base import Inbox
@@ -28,7 +30,6 @@ from emulator.metrics.samples import Usage
 from emulator.plan import Plan, Site, make_plan
 from emulator.record.folder import Record, RunFolder
 from emulator.run import judge
-from emulator.scenario.faults import PlannedFault
 from emulator.scenario.reading import parse
 
 SCENARIO = """\

@@ -13,17 +13,15 @@ from dataclasses import dataclass, field, replace
 from emulator.analysis import goodput
 from emulator.analysis.course import Course
 from emulator.analysis.throughput import Throughput, Work, follow, rates
+from emulator.faults.schedule import PlannedFault, from_json
+from emulator.faults.table import FAULTS
 from emulator.plan import Plan
 from emulator.record.events import Entry
-from emulator.scenario.faults import PlannedFault, from_json
 
 __all__ = ["Analysis", "FaultResult", "TaskResult", "analyse", "faults_of"]
 
 WINDOW = 10.0
 """Seconds before and after a fault in which the job's rate is taken."""
-
-NOTICED = ("preempt", "terminate")
-"""Faults that leave their target time to save a checkpoint."""
 
 
 @dataclass
@@ -127,7 +125,7 @@ def analyse(plan: Plan, history: Sequence[Entry]) -> Analysis:
     recoveries = list(_recoveries(course)) + [
         fault.stepped
         for fault in faults
-        if fault.kind in ("preempt", "restart") and fault.status == "applied"
+        if FAULTS[fault.kind].restarts_target and fault.status == "applied"
     ]
     speed = rates(plan, work)
     time = goodput.split(history, end)
@@ -310,7 +308,7 @@ def _failed(exit_: Entry) -> bool:
 
 def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
     """Return what ended the first checkpoint after a notice: the target's, else anybody's."""
-    if fault.kind not in NOTICED:
+    if not fault.spec.gives_notice:
         return None
     saves = [e for e in notice if e.event == "phase" and e.data["phase"] == "checkpoint"]
     ends = [e for e in saves if e.data["state"] == "end"]

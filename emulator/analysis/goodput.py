@@ -42,6 +42,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
 from typing import NamedTuple
 
+from emulator.faults.table import FAULTS
 from emulator.record.events import Entry
 
 __all__ = ["CAUSES", "split"]
@@ -61,8 +62,6 @@ CAUSES = (
 )
 _TOLD = frozenset({"data", "compile", "checkpoint", "restore", "eval"})
 """Phases that are causes of their own; a startup is what comes before a step anyway."""
-_ENDING = frozenset({"preempt", "kill", "terminate", "restart", "oom"})
-"""Faults that end their target."""
 _MICRO = 1_000_000
 STUCK_AFTER, STUCK_TIMES = 1 * _MICRO, 10
 """A gap between two advances of more than a second and ten usual (median) ones is a stall."""
@@ -130,7 +129,7 @@ def _states(moments: Sequence[Moment], end: int, lead: str) -> Iterator[_Span]:
         match entry.event:
             case "start":
                 latest.pop(entry.task, None)
-            case "fault" if entry.data["stage"] == "triggered" and entry.data["kind"] in _ENDING:
+            case "fault" if entry.data["stage"] == "triggered" and _ends_target(entry):
                 struck[entry.task] = when
             case "fault" if entry.data["stage"] in ("skipped", "failed"):
                 struck.pop(entry.task, None)
@@ -153,6 +152,10 @@ def _states(moments: Sequence[Moment], end: int, lead: str) -> Iterator[_Span]:
                     state, since = "productive" if step > furthest else "wasted", when
                     furthest = max(furthest, step)
     yield _Span(since, end, "other" if state == "productive" else state, lead)
+
+
+def _ends_target(fault: Entry) -> bool:
+    return FAULTS[fault.data["kind"]].ends_target
 
 
 def _told(entry: Entry, furthest: int) -> int:

@@ -11,23 +11,16 @@ from dataclasses import dataclass, replace
 
 from emulator.analysis import spans
 from emulator.analysis.analyse import faults_of
+from emulator.faults.table import states as states_under_faults
 from emulator.plan import Plan
 from emulator.record.events import Entry
 
-__all__ = ["STATES", "Ending", "Span", "endings", "over_at", "phases", "states"]
+__all__ = ["Ending", "Span", "all_states", "endings", "over_at", "phases", "states"]
 
-STATES = (
-    "starting",
-    "running",
-    "paused",
-    "throttled",
-    "cut off",
-    "impaired",
-    "backoff",
-    "down",
-)
-_IMPAIRED = {"pause": "paused", "throttle": "throttled", "partition": "cut off"}
-"""What a running task is while a fault of this kind lasts; `impaired` under any other."""
+
+def all_states() -> tuple[str, ...]:
+    """Return every state that a task can be in, in the order in which they are listed."""
+    return ("starting", "running", *states_under_faults(), "backoff", "down")
 
 
 @dataclass(frozen=True)
@@ -36,7 +29,7 @@ class Span:
 
     task: str
     what: str
-    """One of STATES, or the name of a phase."""
+    """One of `all_states`, or the name of a phase."""
     begin: float
     end: float
     count: int = 1
@@ -96,7 +89,7 @@ def _impairments(plan: Plan, history: Sequence[Entry], over: float) -> Mapping[s
         if fault is None or "exit_code" in entry.data:
             continue  # it is gone, and that is a state of its own
         until = healed.get(fault.id, over)
-        what = _IMPAIRED.get(fault.kind, "impaired")
+        what = fault.spec.state
         for task in fault.tasks:
             found[task].append(Span(task, what, entry.t, until))
     return found

@@ -12,21 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from emulator.analysis.pace import Pace
+from emulator.faults.schedule import PlannedFault, from_json
 from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
 from emulator.plan import Plan, Task
 from emulator.record.events import Entry
 from emulator.record.history import HappenedAt
-from emulator.scenario.faults import PlannedFault, from_json
-from emulator.scenario.strikes import LASTING
 
 __all__ = ["Estimate", "Live", "LiveFault", "LiveTask"]
 
 LINES = 200
 """Of what tasks print, so many of the last lines are kept."""
-HEALED = (*LASTING, "preempt", "restart")
-"""Kinds of faults that are over when they are healed; the others are when they are applied."""
-HOLDING = ("pause", "partition")
-"""Kinds that may hold up the whole job without ending a task."""
 
 
 @dataclass
@@ -90,7 +85,7 @@ class LiveFault:
 
     @property
     def id(self) -> str:
-        """As in the plan; `hand-1` by hand."""
+        """As in the plan; `manual-1` by hand."""
         return self.planned.id
 
     @property
@@ -101,7 +96,9 @@ class LiveFault:
     @property
     def in_force(self) -> bool:
         """Whether it has been triggered and is not over yet."""
-        return self.stage == "triggered" or (self.stage == "applied" and self.kind in HEALED)
+        return self.stage == "triggered" or (
+            self.stage == "applied" and self.planned.spec.is_healed
+        )
 
 
 @dataclass(frozen=True)
@@ -279,7 +276,7 @@ class Live:
             fault.reason = str(entry.data.get("reason", ""))
             if fault.stage == "triggered":
                 fault.triggered = entry.t
-            if fault.stage == "applied" and fault.kind in HOLDING:
+            if fault.stage == "applied" and fault.planned.spec.blocks_job:
                 self._failed_at = entry.t
 
     def _over(self, outcome: str, reason: str) -> None:

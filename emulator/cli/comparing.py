@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -115,17 +116,18 @@ def up_variants(
 
     def run(variant: Planned) -> Result:
         note(f"variant {variant.number} of {len(planned)}: {variant.label}")
-        result = up(
-            variant.scenario,
-            choose(first.name),
-            text=text,
-            out=out,
-            run_id=variant.run_id,
-            variant=variant.label,
-            yardstick=held[variant.number],
-            keep=keep,
-            listener=LivePrinter().listener(),
-        )
+        with contextlib.closing(choose(first.name)) as chosen:
+            result = up(
+                variant.scenario,
+                chosen,
+                text=text,
+                out=out,
+                run_id=variant.run_id,
+                variant=variant.label,
+                yardstick=held[variant.number],
+                keep=keep,
+                listener=LivePrinter().listener(),
+            )
         print_result(result, shown, kept=keep)
         return result
 

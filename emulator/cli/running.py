@@ -127,19 +127,19 @@ def up(
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
     with placed(text, str(found), overrides(sets, seed)), view(plain=plain) as shown:
         listener = telling(shown.listener())
-        chosen = choose(engine, listener.say)
-        variant = " ".join(overrides(sets, seed))
-        result = run_up(
-            parsed,
-            chosen,
-            text=text,
-            out=out,
-            run_id=run_id,
-            yardstick=yardstick_beside(found, parsed, chosen.name, variant),
-            keep=keep,
-            loopback=None if api_port is None else Loopback(api_port),
-            listener=listener,
-        )
+        with contextlib.closing(choose(engine, listener.say)) as chosen:
+            variant = " ".join(overrides(sets, seed))
+            result = run_up(
+                parsed,
+                chosen,
+                text=text,
+                out=out,
+                run_id=run_id,
+                yardstick=yardstick_beside(found, parsed, chosen.name, variant),
+                keep=keep,
+                loopback=None if api_port is None else Loopback(api_port),
+                listener=listener,
+            )
     with perhaps_unread():
         print_result(result, console(stderr=json), kept=keep)
         if json:

@@ -18,11 +18,10 @@ from typing import Any, Protocol
 
 from emulator.broker import Capacity
 from emulator.errors import EngineError, Misfit, Unsupported
+from emulator.faults.netem import Link
 from emulator.metrics.samples import Usage
-from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
 from emulator.room import Disk
-from emulator.scenario import faults
 from emulator.scenario.model import Scenario
 from emulator.units import format_size
 
@@ -382,7 +381,8 @@ def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "network delay", "network"
     if scenario.network.bandwidth is not None:
         yield "limited bandwidth", "network"
-    yield from faults.needs(scenario)
+    for fault in scenario.faults:
+        yield from fault.needs()
 
 
 def _advice(engine: Engine) -> str:

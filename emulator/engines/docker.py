@@ -46,13 +46,12 @@ from emulator.engines.docker_requests import (
 )
 from emulator.engines.docker_usage import ContainerUsage
 from emulator.errors import EngineError, ImageError
+from emulator.faults.netem import Link
 from emulator.images import Images
 from emulator.metrics import gpu
 from emulator.metrics.samples import Usage
-from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
 from emulator.room import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
-from emulator.scenario import faults
 from emulator.scenario.model import Scenario
 from emulator.task_limits import of_machine
 
@@ -154,7 +153,7 @@ class DockerEngine:
                 for short in shortages(self._disk(FOR_IMAGES)):
                     say(f"note: {short}")
             self._images.ensure(image, say)
-        if parts := faults.network_parts(scenario):
+        if parts := scenario.network_parts:
             helper = self._images.ensure("network", say)
             with saying("try the network"):
                 missing_parts(self._api, helper, parts)

@@ -18,8 +18,8 @@ from emulator.clock import ManualClock
 from emulator.engines.base import CAPABILITIES, Exited, Found, Inbox, Life, Line
 from emulator.engines.docker_logs import overlap
 from emulator.errors import EngineError
+from emulator.faults.netem import Link
 from emulator.metrics.samples import Usage
-from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
 from emulator.room import Disk
 from emulator.scenario.model import Dockerfile, Scenario

@@ -17,10 +17,10 @@ from typing import Any
 from emulator.analysis.analyse import FaultResult
 from emulator.analysis.spans import Span, lanes, phases, states, steps
 from emulator.analysis.throughput import curve
+from emulator.faults.schedule import from_json
 from emulator.metrics.samples import Sample, device_numbers, series
 from emulator.plan import Plan, Task
 from emulator.record.events import Entry
-from emulator.scenario.faults import from_json
 
 __all__ = ["HEAD", "MOST_STEPS", "Event", "as_json", "trace"]
 

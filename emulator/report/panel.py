@@ -14,8 +14,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from emulator.analysis.live import Estimate, Live, LiveFault, LiveTask
+from emulator.faults.spec import Trigger
 from emulator.metrics.samples import GpuShare, GpuUsage
-from emulator.scenario.strikes import Trigger
 from emulator.units import format_duration, format_number, format_size
 
 __all__ = ["in_words", "lines"]

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from emulator.faults.table import FAULTS
 from emulator.record.events import Entry
 from emulator.units import format_duration
 
 __all__ = ["describe"]
-
-_IMPAIRED = {
-    "pause": "{} is frozen",
-    "throttle": "{} is throttled",
-    "partition": "there is no way between {}",
-    "shape": "the network of {} is impaired",
-}
 
 
 def describe(entry: Entry) -> str:
@@ -46,7 +40,7 @@ def describe(entry: Entry) -> str:
 
 def _fault_in_words(entry: Entry) -> str:
     data = entry.data
-    target = data.get("target", entry.task)
+    target, kind = data.get("target", entry.task), FAULTS[data["kind"]]
     match data["stage"]:
         case "planned":
             return ""
@@ -60,9 +54,7 @@ def _fault_in_words(entry: Entry) -> str:
                 f"fault {data['id']}: {entry.task} is gone ({how}, exit code {data['exit_code']})"
             )
         case "applied":
-            return f"fault {data['id']}: {_IMPAIRED[data['kind']].format(target)}"
-        case "healed" if data["kind"] in ("partition", "shape"):
-            return f"fault {data['id']}: the network of {target} is as before"
+            return f"fault {data['id']}: {kind.applied.format(target)}"
         case "healed":
-            return f"fault {data['id']}: {target} is back"
+            return f"fault {data['id']}: {kind.healed.format(target)}"
     return f"fault {data['id']}: {data['stage']}: {data.get('reason', '')}"

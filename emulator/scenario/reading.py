@@ -34,7 +34,7 @@ __all__ = ["load", "parse", "placed", "scenario_text"]
 PROBLEMS = 100
 """That are told of one scenario."""
 Known = dict[object, object]
-"""What lies on the disk, as it was found: see `paths.once`."""
+"""What lies on the disk, as it was found: see `fields.once`."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 

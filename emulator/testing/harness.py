@@ -256,19 +256,20 @@ class Emulator:
                 engine = choose(engine_name)
             except EngineMissing as error:  # it was there just before: no reason to skip anything
                 raise EngineLost(error.message, error.hint) from None
-            lease.began_run(run_id, engine.name, self.out / run_id)
-            result = up(
-                wanted.scenario,
-                engine,
-                text=wanted.text,
-                out=self.out,
-                run_id=run_id,
-                variant=wanted.variant,
-                keep=self.settings.keep,
-                gpus=lease.gpus if need_of(wanted.scenario).gpus else None,
-                yardstick=held_against,
-                listener=listener,
-            )
+            with contextlib.closing(engine):
+                lease.began_run(run_id, engine.name, self.out / run_id)
+                result = up(
+                    wanted.scenario,
+                    engine,
+                    text=wanted.text,
+                    out=self.out,
+                    run_id=run_id,
+                    variant=wanted.variant,
+                    keep=self.settings.keep,
+                    gpus=lease.gpus if need_of(wanted.scenario).gpus else None,
+                    yardstick=held_against,
+                    listener=listener,
+                )
             if held_against is not None:
                 store(result, wanted, held_against)
             if not (reference or self.settings.keep):

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from emulator.scenario.faults import by_hand, to_json
+from emulator.scenario.strikes import Strike, Trigger
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.live import LINES, Live
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from emulator.plan import make_plan
 from emulator.record.events import Entry, entry_of
-from emulator.scenario.faults import by_hand, to_json
 from emulator.scenario.reading import load
-from emulator.scenario.strikes import Strike, Trigger
 from tests.histories import (
     BEGAN,
     SITE,

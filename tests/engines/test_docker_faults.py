@@ -14,7 +14,7 @@ from emulator.engines.base import Exited, Inbox, Line
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker_network import missing_parts
 from emulator.errors import EngineError, Unsupported
-from emulator.netem import Link
+from emulator.faults.netem import Link
 from emulator.plan import make_plan, new_run_id
 from emulator.scenario.model import Program, Scenario
 from emulator.task_limits import of_machine

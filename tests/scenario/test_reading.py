@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import ScenarioError, UsageError
+from emulator.faults.spec import Trigger
 from emulator.scenario.model import Gpus, Restart, Role
 from emulator.scenario.reading import load, parse
-from emulator.scenario.strikes import Trigger
 from emulator.wording import shown
 
 GOOD = """\

@@ -11,7 +11,7 @@ import pytest
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError
-from emulator.netem import Link
+from emulator.faults.netem import Link
 from emulator.plan import Task
 from emulator.record.events import Entry
 from emulator.record.folder import Record

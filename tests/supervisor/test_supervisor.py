@@ -17,8 +17,8 @@ from emulator.record.folder import Record
 from emulator.results import Listener, Result
 from emulator.run import up
 from emulator.scenario.reading import parse
-from emulator.supervisor.events import Interrupted
-from emulator.supervisor.loop import STOP_GRACE
+from emulator.supervisor.control import Interrupted
+from emulator.supervisor.supervisor import STOP_GRACE
 
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 

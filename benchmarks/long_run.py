@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from emulator.scenario.faults import PlannedFault
+from emulator.faults.schedule import PlannedFault
 
 from emulator.analysis.throughput import curve
 from emulator.clock import ManualClock

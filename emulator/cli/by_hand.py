@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -62,7 +63,12 @@ def _option(key: str, kinds: Sequence[type[FaultSpec]]) -> inspect.Parameter:
 
 
 def _with_options(command: Command, *kinds: type[FaultSpec]) -> Command:
-    """Give a command the options of some kinds in place of its `**options`."""
+    """Return a command that has the options of some kinds in place of its `**options`."""
+
+    @functools.wraps(command)
+    def with_options(*args: object, **options: object) -> None:
+        command(*args, **options)
+
     options: dict[str, list[type[FaultSpec]]] = {}
     for kind in kinds:
         for key in kind.key_fields().keys() - {kind.kind, "at", "name"}:
@@ -72,8 +78,8 @@ def _with_options(command: Command, *kinds: type[FaultSpec]) -> Command:
     order = {key: place for place, key in enumerate(k for kind in kinds for k in kind.key_fields())}
     added = [_option(key, options[key]) for key in sorted(options, key=lambda key: order[key])]
     merged = sorted([*own, *added], key=lambda p: p.kind)
-    command.__signature__ = signature.replace(parameters=merged)  # type: ignore[attr-defined]
-    return command
+    with_options.__signature__ = signature.replace(parameters=merged)  # type: ignore[attr-defined]
+    return with_options
 
 
 def preempt(

@@ -106,13 +106,9 @@ class Supervisor:
         """
         plan, found = self._plan, self._recovered
         if found is None:
+            name, pid = plan.scenario.name, os.getpid()
             self._history.write(
-                RunStarted(
-                    run_id=plan.run_id,
-                    scenario=plan.scenario.name,
-                    engine=plan.engine,
-                    pid=os.getpid(),
-                )
+                RunStarted(run_id=plan.run_id, scenario=name, engine=plan.engine, pid=pid)
             )
         elif not found.prepared:
             self._engine.tear_down(plan.run_id)

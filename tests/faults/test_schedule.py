@@ -441,3 +441,11 @@ def test_the_schema_knows_what_the_models_know() -> None:
             jsonschema.validate(
                 {**document, "faults": [{**fault, "gracious": "1s"}]}, json_schema()
             )
+
+
+def test_a_random_fault_of_the_network_has_the_links_of_its_target() -> None:
+    found = planned("random: {shape: 'worker-*', to: ps-0, loss: 5%, for: 1s}, every: 9s, max: 3")
+    for fault in found:
+        pairs = {(link.source, link.target) for link in fault.links}
+        assert pairs == {(fault.target, "ps-0"), ("ps-0", fault.target)}
+        assert {link.loss for link in fault.links} == {0.05}

@@ -21,11 +21,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from emulator.faults.schedule import PlannedFault
-
 from emulator.analysis.throughput import curve
 from emulator.clock import ManualClock
 from emulator.engines.base import Inbox
+from emulator.faults.schedule import PlannedFault
 from emulator.metrics.samples import Usage
 from emulator.plan import Plan, Site, make_plan
 from emulator.record.folder import Record, RunFolder

@@ -6,7 +6,7 @@ import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -56,6 +56,8 @@ def states() -> dict[str, str]:
     """Return the states of tasks that run under a fault, each with its colour."""
     return {kind.state: kind.colour for kind in FAULTS.values() if kind.lasting}
 
+
+Kind = TypeVar("Kind", bound=Entry)
 
 # --- Reading --------------------------------------------------------------------------------------
 
@@ -137,14 +139,16 @@ def _unknown_keys(given: Mapping[str, object], unknown: set[str]) -> ValidationE
 def _read(
     kinds: Sequence[str],
     given: Mapping[str, object],
-    table: Mapping[str, type[Entry]],
+    table: Mapping[str, type[Kind]],
     info: ValidationInfo,
-) -> Any:  # noqa: ANN401  a FaultSpec of FAULTS, any entry of entries()
+) -> Kind:
     """Read an entry of one kind.
 
     Raises ValueError where it is of several kinds, or has an option of another.
     """
-    if len(kinds) != 1:
+    if not kinds:
+        raise ValueError(f"of {', '.join(given)} none is a kind of fault")
+    if len(kinds) > 1:
         raise ValueError(f"{' and '.join(kinds)} in one entry; write one entry for each")
     kind = table[kinds[0]]
     own = kind.key_fields()

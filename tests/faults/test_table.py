@@ -161,8 +161,12 @@ def test_what_the_engine_refuses_is_its_reason(tmp_path: Path) -> None:
 def test_the_client_has_a_method_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     cluster = Cluster(Record(tmp_path), over=True)
-    answer = {"faults": ["manual-1"]}
-    monkeypatch.setattr(cluster, "_ask", lambda *how, **what: asked.append(what["json"]) or answer)
+
+    def ask(method: str, path: str, *, json: object) -> dict[str, list[str]]:
+        asked.append(json)
+        return {"faults": ["manual-1"]}
+
+    monkeypatch.setattr(cluster, "_ask", ask)
     assert cluster.fill_disk("worker-1", left="1k", for_=5) == ["manual-1"]
     assert cluster.fill_disk("worker-1") == ["manual-1"]
     assert asked == [

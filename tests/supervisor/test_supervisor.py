@@ -561,9 +561,7 @@ def test_the_way_from_up_to_the_start_of_a_task_is_short(tmp_path: Path) -> None
     class Engine(MemoryEngine):
         def start(self, task: Any, *, same_address: bool = False) -> str:
             frames = traceback.extract_stack()
-            ours = [
-                f.name for f in frames if "/emulator/" in f.filename and "clock" not in f.filename
-            ]
+            ours = [f for f in frames if "/emulator/" in f.filename and "clock" not in f.filename]
             ways.append([frame.name for frame in ours])
             return super().start(task, same_address=same_address)
 

@@ -22,7 +22,7 @@ from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage, to_json
 from emulator.plan import make_plan
 from emulator.record.events import Entry
 from emulator.scenario.reading import load
-from emulator.supervisor import job
+from emulator.supervisor.job import State
 from tests.analysis.test_live import PREEMPT, RECORDED, ROOT, TARGET, UP, live, steps
 from tests.histories import (
     BEGAN,
@@ -155,7 +155,7 @@ def test_counters_of_usage_begin_anew_and_others_go_on() -> None:
 
 
 def test_every_state_and_all_of_a_sample_are_there() -> None:
-    assert set(STATES) == set(get_args(job.State))
+    assert set(STATES) == set(get_args(State))
     limits = {key for _, _, key in USAGE}
     assert limits == {field.name for field in fields(Usage)}
     about = {"index", "uuid", "name", "tasks"}

@@ -207,7 +207,7 @@ def test_a_narrow_network_slows_a_transfer(cluster: Cluster) -> None:
     before = fastest("worker-1")
     cluster.engine.shape([Link("worker-0", "worker-1", bandwidth=1_000_000)])
     narrow = fastest("worker-1")
-    assert narrow > 2.2  # 2.4 s by arithmetic, less what may leave at once
+    assert narrow > 1.8  # 2.4 s by arithmetic, less a burst that may leave at once (0.3 s seen)
     assert fastest("worker-2") < narrow / 2
     cluster.engine.shape([])
     assert fastest("worker-1") < narrow / 2

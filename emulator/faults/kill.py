@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 from emulator.faults.spec import EndingFault
 from emulator.fields import Glob
 
@@ -14,7 +12,7 @@ class Kill(EndingFault):
     """SIGKILL now; the disk is kept."""
 
     kind = "kill"
-    first_signal = signal.SIGKILL
+    kills = True
 
     kill: Glob
 

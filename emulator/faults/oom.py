@@ -13,13 +13,9 @@ class Oom(EndingFault):
 
     kind = "oom"
     capability, request = "oom", "running {} out of memory"
+    kills = True
 
     oom: Glob
-
-    @property
-    def kills(self) -> bool:
-        """Whether the target has no chance to end by itself."""
-        return True
 
     def apply(self, target: Target) -> None:
         """Take its memory away."""

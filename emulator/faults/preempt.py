@@ -5,36 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from emulator.faults.spec import SETTLED, EndingFault
-from emulator.fields import Downtime, Duration, Glob
+from emulator.faults.spec import GracefulFault
+from emulator.fields import Downtime, Glob
 
 __all__ = ["Preempt"]
 
 
-class Preempt(EndingFault):
+class Preempt(GracefulFault):
     """SIGTERM, `grace`, SIGKILL if it is still there, `down`, then back on a fresh disk."""
 
     kind = "preempt"
     capability, request = "replace", "preempting {}"
-    restarts_target = replaces_target = gives_notice = True
+    replaces_target = gives_notice = True
 
     preempt: Glob
-    grace: Duration = 30.0
-    """Seconds between SIGTERM and SIGKILL."""
     down: Downtime = 10.0
     """Seconds until it is back, or `forever`."""
     address: Literal["new", "same"] | None = None
     """Its address when it is back; with Docker a new one by default."""
-
-    @property
-    def away(self) -> float:
-        """Seconds after which the target surely works again."""
-        return self.grace + self.down + SETTLED
-
-    @property
-    def kills_after(self) -> float:
-        """Seconds until a target that still runs gets SIGKILL."""
-        return self.grace
 
     @property
     def heals_after(self) -> float:

@@ -21,7 +21,7 @@ from emulator.faults.netem import Link
 from emulator.faults.network import Partition
 from emulator.faults.preempt import Preempt
 from emulator.faults.spec import Entry, FaultSpec, Trigger, matches
-from emulator.faults.table import AnyFault, RandomFaults, TraceFaults
+from emulator.faults.table import OneFault, RandomFaults, TraceFaults
 from emulator.fields import LONGEST
 from emulator.limits import LINKS
 from emulator.patterns import compiled
@@ -51,7 +51,7 @@ class PlannedFault:
     target: str
     """A task; the groups of a partition, as they were written."""
     trigger: Trigger
-    spec: AnyFault
+    spec: OneFault
     """The kind of fault, with its options."""
     name: str = ""
     """What the scenario calls it."""
@@ -132,7 +132,7 @@ def expand_targets(
     for path, pattern in spec.named():
         if path[0] != "at":
             _matching(pattern, tasks, f"faults.{number}.{'.'.join(map(str, path))}")
-    name = spec.name or ""
+    name, spec = spec.name or "", spec.model_copy(update={"at": None, "name": None})
     if spec.between_tasks:
         return [PlannedFault(number, spec.target, trigger, spec, name, spec.links(tasks))]
     targets = matches(spec.target, tasks)

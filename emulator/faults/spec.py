@@ -35,6 +35,7 @@ __all__ = [
     "EndingFault",
     "Entry",
     "FaultSpec",
+    "GracefulFault",
     "LastingFault",
     "Target",
     "Trigger",
@@ -212,14 +213,19 @@ class FaultSpec(Entry):
         return self.lasting or self.restarts_target
 
     @property
-    def away(self) -> float:
-        """Seconds after which the target surely works again."""
-        return SETTLED
+    def kills_after(self) -> float | None:
+        """Seconds until a target that was asked to end gets SIGKILL; None: it gets none."""
+        return None
 
     @property
     def heals_after(self) -> float:
         """Seconds from its effect until it is healed by itself; infinite: never."""
         raise NotImplementedError
+
+    @property
+    def away(self) -> float:
+        """Seconds after which the target surely works again."""
+        return (self.kills_after or 0.0) + self.heals_after + SETTLED
 
     def apply(self, target: Target) -> None:
         """Make the fault happen; blocks. Raises EngineError."""
@@ -256,11 +262,6 @@ class LastingFault(FaultSpec):
     """Seconds, or `forever`: until the run ends or it is healed by hand."""
 
     @property
-    def away(self) -> float:
-        """Seconds after which the target surely works again."""
-        return self.for_ + SETTLED
-
-    @property
     def heals_after(self) -> float:
         """Seconds from its effect until it is healed by itself; infinite: never."""
         return self.for_
@@ -270,17 +271,8 @@ class EndingFault(FaultSpec):
     """A fault that ends its target's process; it took effect when the process has exited."""
 
     ends_target = True
-    first_signal: ClassVar[signal.Signals] = signal.SIGTERM
-
-    @property
-    def kills_after(self) -> float | None:
-        """Seconds until a target that still runs gets SIGKILL; None: it gets none."""
-        return None
-
-    @property
-    def kills(self) -> bool:
-        """Whether the target has no chance to end by itself."""
-        return self.first_signal == signal.SIGKILL
+    kills: ClassVar[bool] = False
+    """The target has no chance to end by itself."""
 
     @property
     def same_address(self) -> bool:
@@ -293,12 +285,26 @@ class EndingFault(FaultSpec):
         return 0.0
 
     def apply(self, target: Target) -> None:
-        """Send the first signal."""
-        target.engine.signal(target.task, self.first_signal)
+        """Send SIGKILL, or SIGTERM as the first signal."""
+        number = signal.SIGKILL if self.kills else signal.SIGTERM
+        target.engine.signal(target.task, number)
 
     def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
         """Say what else ended the target; empty where it was this fault."""
         return ""
+
+
+class GracefulFault(EndingFault):
+    """A fault that asks its target to end, and then starts it again itself."""
+
+    restarts_target = True
+    grace: Duration = 30.0
+    """Seconds between SIGTERM and SIGKILL."""
+
+    @property
+    def kills_after(self) -> float:
+        """Seconds until a target that was asked to end gets SIGKILL."""
+        return self.grace
 
 
 # --- Names of tasks -------------------------------------------------------------------------------

@@ -36,7 +36,6 @@ from emulator.limits import TRACE_BYTES, TRACE_ROWS
 __all__ = [
     "FAULTS",
     "AnyEntry",
-    "AnyFault",
     "OneFault",
     "RandomFaults",
     "TraceFaults",
@@ -63,25 +62,17 @@ Kind = TypeVar("Kind", bound=Entry)
 
 
 def _fault(value: object, info: ValidationInfo) -> FaultSpec:
-    """Read a fault without a trigger: inside `random`, or by hand."""
+    """Read a fault without a trigger: inside `random`, of a plan, or by hand."""
     if isinstance(value, FaultSpec):
         return value
     given = _given(value)
     kinds = [kind for kind in FAULTS if kind in given]
     known = _known(FAULTS) - {"at", "name"}
-    if not kinds and not given.keys() - known:
-        raise ValueError("it does not say what is done to whom")
     if unknown := given.keys() - known:
         raise _unknown_keys(given, unknown)
+    if not kinds:
+        raise ValueError("it does not say what is done to whom")
     return _read(kinds, given, FAULTS, info)
-
-
-def _stored(value: object, info: ValidationInfo) -> FaultSpec:
-    """Read a fault of a plan or a history, which may have its trigger."""
-    if isinstance(value, FaultSpec):
-        return value
-    given = _given(value)
-    return _read([kind for kind in FAULTS if kind in given], given, FAULTS, info)
 
 
 def _entry(value: object, info: ValidationInfo) -> Entry:
@@ -146,8 +137,6 @@ def _read(
 
     Raises ValueError where it is of several kinds, or has an option of another.
     """
-    if not kinds:
-        raise ValueError(f"of {', '.join(given)} none is a kind of fault")
     if len(kinds) > 1:
         raise ValueError(f"{' and '.join(kinds)} in one entry; write one entry for each")
     kind = table[kinds[0]]
@@ -182,8 +171,6 @@ _SERIALIZED = PlainSerializer(lambda entry, info: entry.model_dump(mode=info.mod
 
 OneFault = Annotated[FaultSpec, PlainValidator(_fault), _SERIALIZED, _Schema(whole=False)]
 """A fault without a trigger."""
-AnyFault = Annotated[FaultSpec, PlainValidator(_stored), _SERIALIZED, _Schema(whole=False)]
-"""A fault as a plan has it."""
 AnyEntry = Annotated[Entry, PlainValidator(_entry), _SERIALIZED, _Schema(whole=True)]
 """An entry of `faults:`."""
 

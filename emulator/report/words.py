@@ -26,6 +26,8 @@ def describe(entry: Entry) -> str:
             return f"restarting {what} in {delay} (number {data['number']})"
         case "stop" if data["signal"] == "SIGKILL":
             return f"{entry.task} did not leave: SIGKILL"
+        case "refused":
+            return f"the engine refused {data['operation']} for {entry.task}: {data['reason']}"
         case "stall":
             seconds = format_duration(float(data["seconds"]))
             return f"{entry.task} made no step for {seconds}: SIGKILL"

@@ -16,6 +16,7 @@ from emulator.faults.netem import Link
 from emulator.plan import Task
 from emulator.record.events import Entry, Refused, TaskExit
 from emulator.record.folder import Record
+from emulator.report.words import describe
 from emulator.results import Result
 from emulator.run import up
 from emulator.scenario.reading import parse
@@ -390,6 +391,10 @@ def test_a_refused_stop_is_in_the_history_and_the_run_ends_all_the_same(tmp_path
         (21, "worker-1", "SIGTERM", "worker-1 can't be signalled."),
         (31, "worker-1", "SIGKILL", "worker-1 can't be signalled."),
     ]
+    (first, _) = [e for e in history if isinstance(e, Refused)]
+    assert describe(first) == (
+        "the engine refused SIGTERM for worker-1: worker-1 can't be signalled."
+    )
     assert result.end.outcome == "succeeded"
 
 

@@ -173,7 +173,8 @@ def attach(
     if record.live:
         with Cluster(record) as cluster:
             LivePrinter().follow(record.plan, cluster.lines())
-        wait(run, out)  # which ends the command
+        wait(run, out)
+        return
     with view(plain=plain) as shown, contextlib.closing(choose(record.plan.engine)) as engine:
         loopback = None if api_port is None else Loopback(api_port)
         result = take_over(record, engine, keep=keep, loopback=loopback, listener=shown.listener())

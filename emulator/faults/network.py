@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from emulator.errors import UsageError
 from emulator.faults.netem import Link
 from emulator.faults.spec import Entry, LastingFault, Target, matches
 from emulator.fields import LATEST, Duration, Glob, Rate, Share
@@ -62,14 +61,14 @@ class Partition(NetworkFault):
                 yield ("partition", number, place), name
         yield from Entry.named(self)
 
-    def in_two_groups(self, tasks: Sequence[str]) -> str | None:
-        """Return a task that is in more than one group, if there is one."""
+    def conflict(self, tasks: Sequence[str]) -> str:
+        """Name a task that is in more than one group, if there is one."""
         groups: dict[str, int] = {}
         for number, names in enumerate(self.partition):
             for task in (task for name in names for task in matches(name, tasks)):
                 if groups.setdefault(task, number) != number:
-                    return task
-        return None
+                    return f"{task} is in two groups"
+        return ""
 
     def link_count(self, tasks: Sequence[str]) -> int:
         """Return the number of ordered pairs of tasks whose network changes, at most."""
@@ -78,9 +77,7 @@ class Partition(NetworkFault):
         return groups[0] * sum(groups[1:]) if self.oneway else apart
 
     def links(self, tasks: Sequence[str]) -> tuple[Link, ...]:
-        """Return the links between the groups. Raises UsageError for a task in two groups."""
-        if both := self.in_two_groups(tasks):
-            raise UsageError(f"{both} is in two groups of the partition.")
+        """Return the links between the groups."""
         groups = [[t for name in names for t in matches(name, tasks)] for names in self.partition]
         return tuple(
             Link(source, target, loss=1.0)

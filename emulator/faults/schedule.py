@@ -18,7 +18,6 @@ from pydantic import TypeAdapter
 
 from emulator.errors import UsageError
 from emulator.faults.netem import Link
-from emulator.faults.network import Partition
 from emulator.faults.preempt import Preempt
 from emulator.faults.spec import Entry, FaultSpec, Trigger, matches
 from emulator.faults.table import OneFault, RandomFaults, TraceFaults
@@ -112,8 +111,8 @@ def cross_errors(
 ) -> Iterator[tuple[int, str, str, str]]:
     """Yield what is wrong between faults: number of the fault, key, message, hint."""
     for number, fault in enumerate(faults):
-        if isinstance(fault, Partition) and (both := fault.in_two_groups(tasks)):
-            yield number, fault.kind, f"{both} is in two groups", ""
+        if isinstance(fault, FaultSpec) and (conflict := fault.conflict(tasks)):
+            yield number, fault.kind, conflict, ""
         if fault.name and any(other.name == fault.name for other in faults[:number]):
             yield number, "name", f"another fault is called {fault.name!r} already", ""
     yield from _cyclic_references(faults)
@@ -132,6 +131,8 @@ def expand_targets(
     for path, pattern in spec.named():
         if path[0] != "at":
             _matching(pattern, tasks, f"faults.{number}.{'.'.join(map(str, path))}")
+    if conflict := spec.conflict(tasks):
+        raise UsageError(f"{conflict} of the {spec.kind}.")
     name, spec = spec.name or "", spec.model_copy(update={"at": None, "name": None})
     if spec.between_tasks:
         return [PlannedFault(number, spec.target, trigger, spec, name, spec.links(tasks))]

@@ -249,6 +249,10 @@ class FaultSpec(Entry):
         """Return the number of targets."""
         return 1 if self.between_tasks else len(matches(self.target, tasks))
 
+    def conflict(self, tasks: Sequence[str]) -> str:
+        """Say what is wrong with its targets, where each of them is there; empty: nothing."""
+        return ""
+
     def links(self, tasks: Sequence[str]) -> tuple[Link, ...]:
         """Return each ordered pair of tasks whose packets meet something, with what they meet."""
         return ()

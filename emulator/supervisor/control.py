@@ -99,7 +99,8 @@ class RunControl:
     def inject(self, spec: FaultSpec) -> list[str]:
         """Inject a fault now; return the ids. Raises UsageError, Unsupported."""
         require_of(self._engine, spec.needs())
-        if getattr(spec, "address", None) and not self._engine.keeps_addresses:
+        asked = {capability for _, capability in spec.needs()}
+        if asked & {"new-address", "same-address"} and not self._engine.keeps_addresses:
             raise UsageError(
                 f"The address that {spec.target} comes back to can't be chosen in this run.",
                 "Some fault of the scenario has to be a preemption from the start.",

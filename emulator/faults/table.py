@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, InitErrorDetails
+from pydantic_core import CoreSchema
 
 from emulator.faults.kill import Kill, Terminate
 from emulator.faults.network import Partition, Shape
@@ -67,9 +67,7 @@ def _fault(value: object, info: ValidationInfo) -> FaultSpec:
         return value
     given = _given(value)
     kinds = [kind for kind in FAULTS if kind in given]
-    known = _known(FAULTS) - {"at", "name"}
-    if unknown := given.keys() - known:
-        raise _unknown_keys(given, unknown)
+    _refuse_unknown(given, _known(FAULTS) - {"at", "name"})
     if not kinds:
         raise ValueError("it does not say what is done to whom")
     return _read(kinds, given, FAULTS, info)
@@ -86,8 +84,7 @@ def _entry(value: object, info: ValidationInfo) -> Entry:
         raise ValueError("`trace` says itself what is preempted, and when")
     if "random" in kinds and (len(kinds) > 1 or "at" in given):
         raise ValueError("`random` has its fault inside and happens `every` so often")
-    if unknown := given.keys() - _known(table):
-        raise _unknown_keys(given, unknown)
+    _refuse_unknown(given, _known(table))
     if not kinds:
         raise ValueError(f"a fault is one of {', '.join(FAULTS)}, random or trace")
     inside = given.get("random")
@@ -118,13 +115,9 @@ def _known(table: Mapping[str, type[Entry]]) -> set[str]:
     return {key for kind in table.values() for key in kind.key_fields()}
 
 
-def _unknown_keys(given: Mapping[str, object], unknown: set[str]) -> ValidationError:
-    errors = [
-        InitErrorDetails(type="extra_forbidden", loc=(key,), input=given[key])
-        for key in given
-        if key in unknown
-    ]
-    return ValidationError.from_exception_data("fault", errors)
+def _refuse_unknown(given: Mapping[str, object], known: set[str]) -> None:
+    """Raise ValidationError where there are other keys."""
+    Model.model_validate({key: value for key, value in given.items() if key not in known})
 
 
 def _read(

@@ -24,6 +24,7 @@ from typing import TypeVar
 from emulator.analysis.throughput import curve
 from emulator.clock import ManualClock
 from emulator.engines.base import Inbox
+from emulator.faults.schedule import PlannedFault
 from emulator.metrics.samples import Usage
 from emulator.plan import Plan, Site, make_plan
 from emulator.record.events import (
@@ -41,7 +42,6 @@ from emulator.record.events import (
 )
 from emulator.record.folder import Record, RunFolder
 from emulator.run import judge
-from emulator.scenario.faults import PlannedFault
 from emulator.scenario.reading import parse
 
 SCENARIO = """\

@@ -1,8 +1,9 @@
 """Clocks: the supervisor runs in real time or in simulated time.
 
-A clock returns the time and waits for the next event of an inbox. `RealClock` sleeps. `ManualClock`
-never sleeps: if the inbox is empty, it advances to the next action scheduled with `call_at`, so
-tests run an hour of training in milliseconds.
+A clock returns the time, waits for the next event of an inbox, and has the workers that make calls
+which take time. `RealClock` sleeps until something arrives. `ManualClock` never sleeps: if the
+inbox is empty, it advances to the next action scheduled with `call_at`, and its workers make each
+call at once. So tests run an hour of training in milliseconds.
 """
 
 from __future__ import annotations
@@ -10,13 +11,18 @@ from __future__ import annotations
 import heapq
 import itertools
 import queue
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from emulator.waiting import SLICE
 
-__all__ = ["Clock", "EventQueue", "ManualClock", "RealClock"]
+__all__ = ["Clock", "EventQueue", "ManualClock", "RealClock", "Workers"]
+
+CALLS_AT_ONCE = 32
+"""Calls that are made at the same time."""
 
 Event_co = TypeVar("Event_co", covariant=True)
 Event = TypeVar("Event")
@@ -32,8 +38,28 @@ class EventQueue(Protocol[Event_co]):
         """Return whether there is no event."""
 
 
+class Workers(Protocol):
+    """Make calls while the supervisor handles other events."""
+
+    def submit(self, call: Callable[..., object], /, *args: object) -> object:
+        """Make a call; `close` waits for it."""
+
+    def aside(self, call: Callable[[], object], /) -> object:
+        """Make a call that nothing waits for."""
+
+    def close(self) -> None:
+        """Wait for the calls that were begun, and drop the others."""
+
+
 class Clock(Protocol):
     """The time, and waiting for events."""
+
+    @property
+    def is_real(self) -> bool:
+        """Whether time passes by itself, for other processes as well: only then can they follow."""
+
+    def workers(self) -> Workers:
+        """Return workers for calls that take time."""
 
     def now(self) -> float:
         """Return monotonic seconds from an arbitrary origin."""
@@ -45,8 +71,48 @@ class Clock(Protocol):
         """Return the next event, or None at the time `until` (None: no limit)."""
 
 
+class Threads:
+    """Workers that are threads."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(CALLS_AT_ONCE)
+
+    def submit(self, call: Callable[..., object], /, *args: object) -> None:
+        """Make a call on a thread of the pool."""
+        self._pool.submit(call, *args)
+
+    def aside(self, call: Callable[[], object], /) -> None:
+        """Make a call on a thread of its own, which ends with the program if not before."""
+        threading.Thread(target=call, name="aside", daemon=True).start()
+
+    def close(self) -> None:
+        """Wait for the calls that were begun, and drop the others."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class AtOnce:
+    """Workers that make each call at once: on a manual clock nothing takes time."""
+
+    def submit(self, call: Callable[..., object], /, *args: object) -> None:
+        """Make a call now."""
+        call(*args)
+
+    def aside(self, call: Callable[[], object], /) -> None:
+        """Make a call now."""
+        call()
+
+    def close(self) -> None:
+        """Nothing is under way."""
+
+
 class RealClock:
     """The machine's clock."""
+
+    is_real = True
+
+    def workers(self) -> Workers:
+        """Return threads."""
+        return Threads()
 
     def now(self) -> float:
         """Return monotonic seconds."""
@@ -78,12 +144,17 @@ class ManualClock:
     """
 
     BEGAN = 1000.0
+    is_real = False
 
     def __init__(self, wall: float = 1_700_000_000.0) -> None:
         self._now = self.BEGAN
         self._wall = wall
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
+
+    def workers(self) -> Workers:
+        """Return workers that make each call at once."""
+        return AtOnce()
 
     def now(self) -> float:
         """Return BEGAN plus the simulated seconds since the clock was made."""

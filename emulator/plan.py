@@ -21,9 +21,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from emulator import rendezvous
 from emulator.baseline import ThroughputReference
 from emulator.errors import Unsupported, UsageError
+from emulator.faults.netem import Link, between_all
+from emulator.faults.schedule import PlannedFault, build_schedule
 from emulator.files import Disk, shortages
-from emulator.netem import Link, between_all
-from emulator.scenario.faults import PlannedFault, timeline
 from emulator.scenario.model import Dockerfile, Role, Scenario
 from emulator.task_limits import Limits
 
@@ -193,7 +193,7 @@ def make_plan(
         engine=site.engine,
         scenario=scenario,
         tasks=tasks,
-        faults=timeline(scenario, names),
+        faults=build_schedule(scenario.faults, scenario.seed, names),
         links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
         warnings=(*_warnings(scenario), *shortages(disks)),
         variant=variant,

@@ -15,8 +15,7 @@ from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record.events import Entry
 from emulator.record.folder import Record, uncollected
-from emulator.supervisor.events import JobEnd, Outcome
-from emulator.supervisor.state import LAST_WORDS
+from emulator.supervisor.job import LAST_WORDS, JobEnd, Outcome
 
 __all__ = ["ExpectationFailed", "Judged", "Listener", "Result", "exit_code", "finished", "judge"]
 

@@ -5,38 +5,33 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from emulator import signals
 from emulator.api.door import Door
 from emulator.api.loopback import Loopback
 from emulator.baseline import ThroughputReference
-from emulator.clock import Clock, ManualClock, RealClock
+from emulator.clock import Clock, RealClock
 from emulator.engines.base import Engine
 from emulator.engines.requirements import require
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.files import disk
-from emulator.metrics.samples import Sample
 from emulator.plan import Plan, check_run_id, make_plan, new_run_id
-from emulator.record.events import AllRunning, Attached, EmulatorFailed, Entry, Removed
+from emulator.record.events import EmulatorFailed, Removed
 from emulator.record.folder import Record, RunFolder
 from emulator.record.remains import remove_remains
 from emulator.results import Judged, Listener, Result, exit_code, judge
 from emulator.scenario.model import Scenario
 from emulator.signals import Held
-from emulator.supervisor.events import Interrupted, JobEnd
-from emulator.supervisor.loop import Supervisor
+from emulator.supervisor.control import Interrupted
+from emulator.supervisor.history import HistoryWriter
+from emulator.supervisor.job import JobEnd
 from emulator.supervisor.settling import let_settle
-from emulator.supervisor.state import resumed
-from emulator.supervisor.successor import Successor
+from emulator.supervisor.supervisor import Supervisor
+from emulator.supervisor.takeover import RecoveredState, recover, recover_run
 
-CALLS_AT_ONCE = 32
-"""Engine calls that are under way at the same time."""
 REMOVED = "the run is over: what it made is removed and its report is written, whatever comes"
 KEPT = "the run is over: its report is written, whatever comes"
 """What is said of a signal that comes after the job's end."""
@@ -84,6 +79,106 @@ def _as_text(folder: Path) -> Path:
     return folder
 
 
+@dataclass(frozen=True)
+class _Session:
+    """What opens and closes with a run, whether it begins or is taken over."""
+
+    plan: Plan
+    engine: Engine
+    clock: Clock
+    listener: Listener
+    held: Held
+    """The signals; the supervisor gets them."""
+    keep: bool
+    loopback: Loopback | None
+
+    @contextlib.contextmanager
+    def recording(self, record: RunFolder, *, reports: bool) -> Iterator[_Judging]:
+        """Yield what judges the run; write the reports and close the folder, whatever happens."""
+        judging = _Judging(record, Record(record.path))
+        try:
+            yield judging
+        finally:
+            try:
+                if reports:
+                    _write_reports(judging.reader, judging.judged, self.listener)
+            finally:
+                record.close()
+
+    @contextlib.contextmanager
+    def supervising(
+        self, record: RunFolder, recovered: RecoveredState | None = None
+    ) -> Iterator[Supervisor]:
+        """Yield a supervisor with its API and the signals; then remove what the run made."""
+        history, workers = HistoryWriter(record, self.listener), self.clock.workers()
+        supervisor = Supervisor(
+            self.plan,
+            self.engine,
+            history,
+            clock=self.clock,
+            workers=workers,
+            recovered=recovered,
+        )
+        door = self._door(supervisor, history) if self.clock.is_real else None
+        self.listener.stoppable(supervisor.control.stop)
+        came: list[signal.Signals] = []
+
+        def interrupt(number: signal.Signals) -> None:
+            came.append(number)
+            supervisor.inbox.put(Interrupted(number))
+
+        self.held.hand_to(interrupt)
+        try:
+            yield supervisor
+            if came and supervisor.end and supervisor.end.outcome != "interrupted":
+                self.held.pass_over(came[0])  # the outcome stands; a sweep ends here
+        except EmulatorError as error:
+            with contextlib.suppress(EmulatorError):  # the disk may be what failed
+                record.write(EmulatorFailed(message=error.message))
+                record.finish("summary.json", judge(Record(record.path)).summary)
+            raise
+        finally:
+            self.held.settle(self.listener.say, KEPT if self.keep else REMOVED)
+            removed = False
+            try:
+                # A start that is still under way must be over before anything is removed.
+                workers.close()
+                if door is not None:
+                    door.refuse()
+                removed = not self.keep and self._tear_down(record)
+            finally:
+                if door is not None:
+                    door.close()
+                if removed:
+                    with contextlib.suppress(EmulatorError):
+                        # of an emulator that was killed
+                        remove_remains(record.path, self.plan.run_id)
+
+    def _door(self, supervisor: Supervisor, history: HistoryWriter) -> Door:
+        folder, loopback = history.record.path, self.loopback
+        door = Door(supervisor.control, folder, self.listener.reachable, loopback=loopback)
+        history.subscribe(door)
+        if loopback is not None:
+            self.listener.say(loopback.said(folder))
+        return door
+
+    def _tear_down(self, record: RunFolder) -> bool:
+        """Remove what the run made; say whether that is done.
+
+        An error on the way here is not hidden by one of removing.
+        """
+        under_way = sys.exc_info()[1]
+        try:
+            removed = self.engine.tear_down(self.plan.run_id)
+        except EmulatorError:
+            if under_way is None:
+                raise
+            return False
+        with contextlib.suppress(EmulatorError):
+            record.write(Removed(count=removed))
+        return True
+
+
 def up(
     scenario: Scenario,
     engine: Engine,
@@ -104,9 +199,9 @@ def up(
 
     `text` is the scenario as it was written and `variant` what makes this run differ from others
     of it, for the record; `gpus` are the only devices that it gets (None: all that the engine
-    has), `yardstick` is what its rate is held against, `reports` are the pages for people,
-    `loopback` is a port that the API answers on as well. Raises EmulatorError; what the run made is
-    removed then as well.
+    has), `yardstick` is what its rate is compared with, `reports` are the pages for people,
+    `loopback` is a port that the API answers on as well. The caller closes the engine. Raises
+    EmulatorError; what the run made is removed then as well.
     """
     clock = clock or RealClock()
     plan, folder = make_ready(
@@ -114,21 +209,14 @@ def up(
     )
     with signals.held() as held:
         engine.ensure_images(scenario, listener.say)
-        signals.check()  # from here on the supervisor is told, and the run has a record
+        signals.check()  # from here on the supervisor gets the signals, and the run has a record
         listener.planned(plan, folder)
+        session = _Session(plan, engine, clock, listener, held, keep, loopback)
         record = RunFolder(folder, plan, text, clock)
-        return _see_through(
-            Supervisor,
-            plan,
-            engine,
-            record,
-            clock,
-            held,
-            keep=keep,
-            reports=reports,
-            loopback=loopback,
-            listener=listener,
-        )
+        with session.recording(record, reports=reports) as judging:
+            with session.supervising(record) as supervisor:
+                end = supervisor.run()
+            return judging.judge(end)
 
 
 def attach(
@@ -140,25 +228,16 @@ def attach(
     listener: Listener = Listener(),
     clock: Clock | None = None,
 ) -> Result:
-    """Take over a run whose emulator was killed; see it to its end, remove it and judge it.
+    """Take over a run whose emulator was killed; run it to its end, remove it and judge it.
 
-    Raises EmulatorError: UsageError where somebody is at work on it, where it is over, or where it
-    was removed.
+    The caller closes the engine. Raises EmulatorError: UsageError where another emulator runs it,
+    where it is over, or where it was removed.
     """
     clock = clock or RealClock()
     record = Record(record.path.resolve())  # it stands on what is made, for `emulate clean`
-    record.check_name()
-    plan = record.plan
-    if not record.live and record.result("summary.json") is not None:
-        raise UsageError(f"{record.run_id} is over.", "`emulate check` judges it again.")
-    if "reattach" not in engine.capabilities:
-        raise Unsupported(
-            f"The {engine.name} engine can't take over a run whose emulator is gone: how its tasks "
-            "end is told to their parent alone.",
-            f"`emulate down {record.run_id}` removes it.",
-        )
+    plan = _plan_to_continue(record, engine)
     with signals.held() as held:
-        if not isinstance(clock, ManualClock) and not record.live:
+        if clock.is_real and not record.live:
             let_settle([record], listener.say)
         folder = RunFolder.reopen(record, clock)
         try:
@@ -167,185 +246,61 @@ def attach(
             folder.close()
             raise
         listener.planned(plan, record.path)
-        return _see_through(
-            Successor,
-            plan,
-            engine,
-            folder,
-            clock,
-            held,
-            keep=keep,
-            loopback=loopback,
-            listener=listener,
+        session = _Session(plan, engine, clock, listener, held, keep, loopback)
+        with session.recording(folder, reports=True) as judging:
+            recovered = recover_run(plan, folder, clock.now() - folder.t)
+            with session.supervising(folder, recovered) as supervisor:
+                end = supervisor.run()
+            return judging.judge(end)
+
+
+def _plan_to_continue(record: Record, engine: Engine) -> Plan:
+    """Return the plan of a run that can be taken over. Raises UsageError, Unsupported."""
+    record.check_name()
+    plan = record.plan
+    if not record.live and record.result("summary.json") is not None:
+        raise UsageError(f"{record.run_id} is over.", "`emulate check` judges it again.")
+    if "reattach" not in engine.capabilities:
+        raise Unsupported(
+            f"The {engine.name} engine can't take over a run whose emulator is gone: the exits of "
+            "its tasks are reported to their parent process alone.",
+            f"`emulate down {record.run_id}` removes it.",
         )
+    return plan
 
 
 def _refuse_removed(engine: Engine, record: Record) -> None:
     """Raise UsageError where `emulate clean` or `down` has removed a run that was not over."""
-    found = resumed(record.plan, record.history)
-    ran = [name for name, task in found.tasks.items() if task.state == "running"]
-    if found.end is None and ran and not engine.find(record.run_id):
+    found = recover(record.plan, record.history)
+    if found.end is None and found.prepared and not engine.find(record.run_id):
         raise UsageError(
             f"{record.run_id} can't be taken over: all that it had made was removed.",
             "`emulate up` begins a new run.",
         )
 
 
-def _see_through(
-    kind: type[Supervisor],
-    plan: Plan,
-    engine: Engine,
-    record: RunFolder,
-    clock: Clock,
-    held: Held,
-    *,
-    keep: bool,
-    reports: bool = True,
-    loopback: Loopback | None,
-    listener: Listener,
-) -> Result:
-    """Supervise a run to its end, judge it, and close its folder whatever happens."""
-    reader = Record(record.path)
+@dataclass
+class _Judging:
+    """Judges a run once: for its result, its files and its reports."""
+
+    writer: RunFolder
+    reader: Record
     judged: Judged | None = None
-    try:
-        end = _supervise(
-            kind, plan, engine, record, clock, held, keep=keep, loopback=loopback, listener=listener
-        )
-        judged = judge(reader)
-        record.finish("summary.json", judged.summary)
-        record.finish("verdicts.json", [asdict(verdict) for verdict in judged.verdicts])
-    finally:
-        try:
-            if reports:
-                _write_reports(reader, judged, listener)
-        finally:
-            record.close()
-    return Result(record.path, end, *judged)
+    """None until it is judged."""
+
+    def judge(self, end: JobEnd) -> Result:
+        """Judge the run from its record, and write the results."""
+        self.judged = judge(self.reader)
+        self.writer.finish("summary.json", self.judged.summary)
+        self.writer.finish("verdicts.json", [asdict(verdict) for verdict in self.judged.verdicts])
+        return Result(self.reader.path, end, *self.judged)
 
 
 def _write_reports(record: Record, judged: Judged | None, listener: Listener) -> None:
-    """Write what people look at; where that fails, say so: verdict and exit code stand without."""
+    """Write the pages for people; if that fails, say so: verdict and exit code stand without."""
     try:
         from emulator.report.files import write  # only now: a run need not wait for it to load
 
         write(record, judged)
     except Exception as error:
         listener.say(f"the report is missing: {error}")
-
-
-def _supervise(
-    kind: type[Supervisor],
-    plan: Plan,
-    engine: Engine,
-    record: RunFolder,
-    clock: Clock,
-    held: Held,
-    *,
-    keep: bool,
-    loopback: Loopback | None,
-    listener: Listener,
-) -> JobEnd:
-    """Run the supervisor, and clean up after it whatever happens."""
-    door: Door | None = None
-
-    def on_entry(entry: Entry) -> None:
-        listener.entry(entry)
-        if door is not None:
-            if isinstance(entry, AllRunning | Attached):
-                door.open()
-            door.grown()
-
-    def on_line(task: str, text: str) -> None:
-        listener.line(task, text)
-        if door is not None:
-            door.grown()
-
-    def on_sample(sample: Sample) -> None:
-        listener.sample(sample)
-        if door is not None:
-            door.grown()
-
-    pool = _Inline() if isinstance(clock, ManualClock) else ThreadPoolExecutor(CALLS_AT_ONCE)
-    supervisor = kind(
-        plan,
-        engine,
-        record,
-        clock=clock,
-        submit=pool.submit,
-        aside=None if isinstance(clock, ManualClock) else _aside,
-        on_entry=on_entry,
-        on_line=on_line,
-        on_sample=on_sample,
-    )
-    listener.stoppable(lambda: supervisor.inbox.put(Interrupted(signal.SIGTERM)))
-    if not isinstance(clock, ManualClock):
-        desk, inbox = supervisor.desk, supervisor.inbox
-        door = Door(desk, inbox, record.path, listener.reachable, loopback=loopback)
-        if loopback is not None:
-            listener.say(loopback.said(record.path))
-    came: list[signal.Signals] = []
-
-    def interrupt(number: signal.Signals) -> None:
-        came.append(number)
-        supervisor.inbox.put(Interrupted(number))
-
-    held.hand_to(interrupt)
-    try:
-        end = supervisor.run()
-        if came and end.outcome != "interrupted":
-            held.pass_over(came[0])  # the outcome stands; a sweep ends here
-        return end
-    except EmulatorError as error:
-        with contextlib.suppress(EmulatorError):  # the disk may be what failed
-            record.write(EmulatorFailed(message=error.message))
-            record.finish("summary.json", judge(Record(record.path))[2])
-        raise
-    finally:
-        held.settle(listener.say, KEPT if keep else REMOVED)
-        try:
-            # A start that is still under way must be over before anything is removed.
-            pool.shutdown(wait=True, cancel_futures=True)
-            if door is not None:
-                door.refuse()
-        finally:
-            removed = False
-            try:
-                removed = not keep and _tear_down(engine, plan.run_id, record)
-            finally:
-                if door is not None:
-                    door.close()
-                if removed:
-                    with contextlib.suppress(EmulatorError):
-                        remove_remains(record.path, plan.run_id)  # of an emulator that was killed
-
-
-def _tear_down(engine: Engine, run_id: str, record: RunFolder) -> bool:
-    """Remove what the run made; say whether that is done.
-
-    An error on the way here is not hidden by one of removing.
-    """
-    under_way = sys.exc_info()[1]
-    try:
-        removed = engine.tear_down(run_id)
-    except EmulatorError:
-        if under_way is None:
-            raise
-        return False
-    with contextlib.suppress(EmulatorError):
-        record.write(Removed(count=removed))
-    return True
-
-
-def _aside(call: Callable[[], None]) -> None:
-    """Make a call on a thread of its own, which ends with the program if not before."""
-    threading.Thread(target=call, name="aside", daemon=True).start()
-
-
-class _Inline(Executor):
-    """Makes calls at once: on a manual clock nothing takes time."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ANN401
-        """Call `fn` now."""
-        future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future

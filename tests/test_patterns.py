@@ -13,9 +13,9 @@ import time
 import pytest
 
 from emulator import patterns
+from emulator.faults.schedule import trigger_matches
+from emulator.faults.spec import Trigger
 from emulator.patterns import Pattern, compiled
-from emulator.scenario.faults import fires
-from emulator.scenario.strikes import Trigger
 from emulator.steps import PATTERNS, StepReader
 
 MIB = 2**20
@@ -71,7 +71,7 @@ def test_no_line_holds_up_a_pattern_of_the_users(pattern: str, line: str) -> Non
     begin = time.process_time()
     assert StepReader(pattern).read(line) is None
     trigger = Trigger(log=pattern)
-    assert not fires(trigger, "worker-0", event="", data={}, line=line)
+    assert not trigger_matches(trigger, "worker-0", event="", data={}, line=line)
     assert time.process_time() - begin < BOUND
 
 

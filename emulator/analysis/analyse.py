@@ -9,17 +9,15 @@ from dataclasses import dataclass, field, replace
 from emulator.analysis import goodput
 from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.throughput import Throughput, Work, follow, rates
+from emulator.faults.schedule import PlannedFault
+from emulator.faults.table import FAULTS
 from emulator.record.events import Entry, Phase, Stall, Step, TaskExit
 from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
-from emulator.scenario.faults import PlannedFault
 
 __all__ = ["Analysis", "FaultResult", "TaskResult", "analyse"]
 
 WINDOW = 10.0
 """Seconds before and after a fault in which the job's rate is taken."""
-
-NOTICED = ("preempt", "terminate")
-"""Faults that leave their target time to save a checkpoint."""
 
 
 @dataclass
@@ -122,7 +120,7 @@ def analyse(timeline: Timeline) -> Analysis:
     recoveries = _recoveries(timeline, progress) + [
         fault.stepped
         for fault in faults
-        if fault.kind in ("preempt", "restart") and fault.status == "applied"
+        if FAULTS[fault.kind].restarts_target and fault.status == "applied"
     ]
     speed = rates(timeline.plan, work)
     time = goodput.split(timeline, end)
@@ -260,7 +258,7 @@ def _noticed(fault: PlannedFault, until_back: Iterable[TaskExit | Stall]) -> Ent
 
 def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
     """Return what ended the first checkpoint after a notice: the target's, else anybody's."""
-    if fault.kind not in NOTICED:
+    if not fault.spec.gives_notice:
         return None
     saves = [e for e in notice if isinstance(e, Phase) and e.phase == "checkpoint"]
     ends = [e for e in saves if e.state == "end"]

@@ -42,6 +42,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
 from typing import NamedTuple
 
+from emulator.faults.table import FAULTS
 from emulator.record.events import (
     AllRunning,
     Entry,
@@ -71,8 +72,6 @@ CAUSES = (
 )
 _TOLD = frozenset({"data", "compile", "checkpoint", "restore", "eval"})
 """Phases that are causes of their own; a startup is what comes before a step anyway."""
-_ENDING = frozenset({"preempt", "kill", "terminate", "restart", "oom"})
-"""Faults that end their target."""
 _MICRO = 1_000_000
 STUCK_AFTER, STUCK_TIMES = 1 * _MICRO, 10
 """A gap between two advances of more than a second and ten usual (median) ones is a stall."""
@@ -146,7 +145,7 @@ def _states(moments: Sequence[Moment], end: int, lead: str) -> Iterator[_Span]:
         match entry:
             case TaskStart():
                 latest.pop(entry.task, None)
-            case FaultEvent(stage="triggered") if entry.kind in _ENDING:
+            case FaultEvent(stage="triggered") if FAULTS[entry.kind].ends_target:
                 struck[entry.task] = when
             case FaultEvent(stage="skipped" | "failed"):
                 struck.pop(entry.task, None)

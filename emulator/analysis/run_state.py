@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emulator.analysis.rate_estimator import RateEstimator
+from emulator.faults.table import FAULTS
 from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
 from emulator.plan import Plan, Task
 from emulator.record.events import Entry, FaultEvent, Phase, Step, TaskExit, TaskStart
@@ -22,8 +23,6 @@ __all__ = ["Estimate", "LiveTask", "RunState"]
 
 LINES = 200
 """Of what tasks print, so many of the last lines are kept."""
-HOLDING = ("pause", "partition")
-"""Kinds of faults that may hold up the whole job without ending a task."""
 
 
 @dataclass
@@ -220,7 +219,7 @@ class RunState:
                 task.usage, task.rates, task.gpus = None, None, {}
                 if entry.fault or (entry.exit_code and not entry.told_to_stop):
                     self._failed_at = entry.t
-            case FaultEvent(stage="applied") if entry.kind in HOLDING:
+            case FaultEvent(stage="applied") if FAULTS[entry.kind].blocks_job:
                 self._failed_at = entry.t
             case _:
                 pass

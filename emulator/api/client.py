@@ -15,7 +15,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 from emulator.api.door import SOCKET
 from emulator.errors import EngineError, EngineLost, UsageError
+from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.events import Entry, FaultEvent, Step, entry_of
 from emulator.record.folder import Record, wait_until_over
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Cluster", "connect"]
 
 Time = float | str
-TIMES = frozenset({"grace", "down", "for", "delay", "jitter"})
 _BASE = "http://run/v1"
 
 
@@ -94,11 +94,26 @@ class Cluster:
         """Cut groups of tasks off from each other, for a time or until it is healed."""
         return self.fault(partition=groups, for_=for_, oneway=oneway or None)
 
-    def fault(self, **strike: object) -> list[str]:
-        """Strike now, with the keys of an entry of `faults:`; return the ids of what was struck."""
-        said = {key.removesuffix("_"): v for key, v in strike.items() if v is not None}
-        body = {key: _written(key, value) for key, value in said.items()}
+    def fault(self, **fault: object) -> list[str]:
+        """Inject a fault now, with the keys of an entry of `faults:`; return its ids.
+
+        Every kind has a method of its name as well: `cluster.oom("worker-1")`.
+        """
+        said = {key.removesuffix("_"): v for key, v in fault.items() if v is not None}
+        times = {key for kind in FAULTS.keys() & said for key in FAULTS[kind].times()}
+        body = {key: _with_unit(v) if key in times else v for key, v in said.items()}
         return list(self._ask("POST", "/faults", json=body)["faults"])
+
+    def __getattr__(self, name: str) -> Callable[..., list[str]]:
+        """Return the method of a kind of fault: it takes the target, and its options by name."""
+        if name not in FAULTS:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        until_healed = {"for_": "forever"} if FAULTS[name].lasting else {}
+
+        def inject(target: object, **options: object) -> list[str]:
+            return self.fault(**{name: target, **until_healed, **options})
+
+        return inject
 
     def heal(self, fault: str = "all") -> list[str]:
         """Heal a fault, by its id or name, or all; return which were healed."""
@@ -287,6 +302,6 @@ def _why_not(record: Record) -> str:
     return f"{record.run_id} is over."
 
 
-def _written(key: str, value: object) -> object:
-    """Write times as scenarios do."""
-    return f"{value}s" if key in TIMES and isinstance(value, int | float) else value
+def _with_unit(value: object) -> object:
+    """Write a time as scenarios do."""
+    return f"{value}s" if isinstance(value, int | float) else value

@@ -29,22 +29,22 @@ import socket
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from emulator.api.loopback import Loopback, guarded
-from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, UsageError
+from emulator.faults.spec import FaultSpec
+from emulator.faults.table import OneFault
 from emulator.metrics import sample_file
+from emulator.metrics.samples import Sample
+from emulator.record.events import AllRunning, Attached, Entry
 from emulator.record.folder import Record
 from emulator.record.remains import SOCKET, TEMPORARY
 from emulator.record.tail import last_lines, whole_lines
-from emulator.scenario.strikes import Strike
-from emulator.supervisor.desk import Desk
-from emulator.supervisor.events import Asked
+from emulator.supervisor.control import RunControl
 from emulator.waiting import Event, for_event
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class _Growth:
             self._waiting.discard(grown)
 
 
-def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Starlette:
+def application(control: RunControl, folder: Path, growth: _Growth) -> Starlette:
     """Return the API of one run as an ASGI application."""
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
@@ -136,26 +136,24 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
     async def ask(call: Callable[[], Any]) -> Any:  # noqa: ANN401  whatever the call returns
         if growth.refusing:
             raise UsageError("The run is over.")
-        reply: Future[Any] = Future()
-        inbox.put(Asked(call, reply))
-        return await run_in_threadpool(reply.result, ANSWER_WITHIN)
+        return await run_in_threadpool(control.ask(call).result, ANSWER_WITHIN)
 
     async def run(request: Request) -> Response:
-        return JSONResponse(await ask(desk.status))
+        return JSONResponse(await ask(control.status))
 
     async def faults(request: Request) -> Response:
-        strike = _strike(await request.body())
-        return JSONResponse({"faults": await ask(lambda: desk.strike(strike))}, 201)
+        spec = _fault(await request.body())
+        return JSONResponse({"faults": await ask(lambda: control.inject(spec))}, 201)
 
     async def heal(request: Request) -> Response:
         name = request.path_params["id"]
-        healed = await ask(lambda: desk.heal("" if name == "all" else name))
+        healed = await ask(lambda: control.heal("" if name == "all" else name))
         if not healed and name != "all":
             raise UsageError(f"There is nothing to heal of a fault {name!r}.")
         return JSONResponse({"healed": healed})
 
     async def stop(request: Request) -> Response:
-        await ask(desk.stop)
+        await ask(control.stop)
         return JSONResponse({}, 202)
 
     async def history(request: Request) -> Response:
@@ -185,8 +183,10 @@ def application(desk: Desk, inbox: Inbox, folder: Path, growth: _Growth) -> Star
 
     async def lines(request: Request) -> Response:
         only, last = request.query_params.get("task"), request.query_params.get("last")
-        if only is not None and only not in desk.tasks:
-            raise UsageError(f"No task is called {only!r}.", f"There are {', '.join(desk.tasks)}.")
+        if only is not None and only not in control.tasks:
+            raise UsageError(
+                f"No task is called {only!r}.", f"There are {', '.join(control.tasks)}."
+            )
 
         begin = None if last is None else _number(last)
 
@@ -242,20 +242,16 @@ def _number(text: str) -> int:
         raise UsageError(f"{text!r} is no number.") from None
 
 
-def _strike(body: bytes) -> Strike:
-    """Read a fault that is asked for by hand; raises UsageError."""
+def _fault(body: bytes) -> FaultSpec:
+    """Read a fault of a request. Raises UsageError."""
     try:
-        strike = Strike.model_validate_json(body)
-        strike.kind  # noqa: B018  it has to have one
+        return TypeAdapter[FaultSpec](OneFault).validate_json(body)
     except ValidationError as error:
         said = "; ".join(
             ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
             for one in error.errors()
         )
         raise UsageError(f"That is no fault: {said}.") from None
-    except StopIteration:
-        raise UsageError("That is no fault: it does not say what is done to whom.") from None
-    return strike
 
 
 class Door:
@@ -267,14 +263,13 @@ class Door:
 
     def __init__(
         self,
-        desk: Desk,
-        inbox: Inbox,
+        control: RunControl,
         folder: Path,
         opened: Callable[[], None],
         *,
         loopback: Loopback | None = None,
     ) -> None:
-        self._desk, self._inbox, self._folder, self._opened = desk, inbox, folder, opened
+        self._control, self._folder, self._opened = control, folder, opened
         self._loopback = loopback
         self._growth = _Growth()
         self._thread: threading.Thread | None = None
@@ -290,16 +285,24 @@ class Door:
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._thread.start()
 
-    def grown(self) -> None:
-        """Say that the record has grown."""
+    def entry(self, entry: Entry) -> None:
+        """An event was written; from the one on that says that all tasks run, the API answers."""
+        if isinstance(entry, AllRunning | Attached):
+            self.open()
+        self._growth.tell()
+
+    def line(self, task: str, text: str) -> None:
+        """A task printed a line."""
+        self._growth.tell()
+
+    def sample(self, sample: Sample) -> None:
+        """A sample was stored."""
         self._growth.tell()
 
     def refuse(self) -> None:
         """The supervisor has ended: whoever asks now, or has not been answered, is told so."""
         self._growth.refusing = True
-        while not self._inbox.empty():
-            if isinstance(event := self._inbox.get(), Asked):
-                event.refuse()
+        self._control.refuse_all()
 
     def close(self) -> None:
         """Send what there is, end every stream, remove the socket."""
@@ -333,7 +336,7 @@ class Door:
                 return
             import uvicorn
 
-            app = application(self._desk, self._inbox, self._folder, self._growth)
+            app = application(self._control, self._folder, self._growth)
             config = uvicorn.Config(
                 app if self._loopback is None else guarded(app, self._loopback.token),
                 log_level="error",

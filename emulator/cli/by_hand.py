@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,7 +25,9 @@ from emulator.cli.common import (
     print_json,
 )
 from emulator.errors import UsageError
-from emulator.scenario.strikes import STRIKES
+from emulator.faults.preempt import Preempt
+from emulator.faults.spec import FaultSpec
+from emulator.faults.table import FAULTS
 
 __all__ = ["add_to"]
 
@@ -30,87 +35,82 @@ Run = Annotated[
     str,
     typer.Option("--run", help="A run id, its folder, or `last`.", autocompletion=complete_runs),
 ]
-Grace = Annotated[
-    str | None, typer.Option("--grace", metavar="TIME", help="Between SIGTERM and SIGKILL [30s].")
-]
-Down = Annotated[
-    str | None, typer.Option("--down", metavar="TIME", help="Until it is back, or forever [10s].")
-]
-Address = Annotated[
-    str | None, typer.Option("--address", metavar="new|same", help="Of the task when it is back.")
-]
+Command = Callable[..., None]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add this theme's commands."""
-    app.command()(preempt)
-    app.command()(fault)
+    app.command()(_with_options(preempt, Preempt))
+    app.command()(_with_options(fault, *FAULTS.values()))
     app.command()(heal)
     app.command()(wait)
     app.command()(attach)
 
 
+def _option(key: str, kinds: Sequence[type[FaultSpec]]) -> inspect.Parameter:
+    """Return the option for a key that some kinds have."""
+    names = ", ".join(kind.kind for kind in kinds)
+    field = kinds[0].model_fields[kinds[0].key_fields()[key]]
+    what = (field.description or key).partition("\n")[0].removesuffix(".")
+    type_: Any = bool if field.annotation is bool else str | None
+    option = typer.Option(f"--{key}", help=f"{what} ({names}).")
+    return inspect.Parameter(
+        "for_" if key == "for" else key,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if type_ is bool else None,
+        annotation=Annotated[type_, option],
+    )
+
+
+def _with_options(command: Command, *kinds: type[FaultSpec]) -> Command:
+    """Return a command that has the options of some kinds in place of its `**options`."""
+
+    @functools.wraps(command)
+    def with_options(*args: object, **options: object) -> None:
+        command(*args, **options)
+
+    options: dict[str, list[type[FaultSpec]]] = {}
+    for kind in kinds:
+        for key in kind.key_fields().keys() - {kind.kind, "at", "name"}:
+            options.setdefault(key, []).append(kind)
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    order = {key: place for place, key in enumerate(k for kind in kinds for k in kind.key_fields())}
+    added = [_option(key, options[key]) for key in sorted(options, key=lambda key: order[key])]
+    merged = sorted([*own, *added], key=lambda p: p.kind)
+    with_options.__signature__ = signature.replace(parameters=merged)  # type: ignore[attr-defined]
+    return with_options
+
+
 def preempt(
     target: Annotated[str, typer.Argument(metavar="TASK", help="A task's name, or a glob.")],
-    grace: Grace = None,
-    down: Down = None,
-    address: Address = None,
     run: Run = "last",
     out: Out = Path("runs"),
+    **options: object,
 ) -> None:
     """Preempt a task of a running scenario: SIGTERM, grace, SIGKILL, down, back on a fresh disk."""
-    _strike(run, out, {"preempt": target, "grace": grace, "down": down, "address": address})
+    _inject(Preempt, [target], run, out, options)
 
 
 def fault(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="KIND", help=", ".join(STRIKES) + ".", autocompletion=lambda: list(STRIKES)
+            metavar="KIND", help=", ".join(FAULTS) + ".", autocompletion=lambda: list(FAULTS)
         ),
     ],
     targets: Annotated[
         list[str],
         typer.Argument(metavar="TASK...", help="A name or glob; for partition groups: a,b c."),
     ],
-    for_: Annotated[
-        str | None,
-        typer.Option("--for", metavar="TIME", help="How long; until it is healed where not said."),
-    ] = None,
-    grace: Grace = None,
-    down: Down = None,
-    address: Address = None,
-    cpus: Annotated[float | None, typer.Option(help="throttle: cores that are left.")] = None,
-    to: Annotated[str | None, typer.Option(metavar="TASK", help="shape: towards whom.")] = None,
-    oneway: Annotated[bool, typer.Option("--oneway", help="Only what the first sends.")] = False,
-    delay: Annotated[str | None, typer.Option(metavar="TIME", help="shape: of packets.")] = None,
-    jitter: Annotated[str | None, typer.Option(metavar="TIME", help="shape: around it.")] = None,
-    loss: Annotated[str | None, typer.Option(metavar="SHARE", help="shape: such as 5%.")] = None,
-    bandwidth: Annotated[str | None, typer.Option(metavar="RATE", help="shape: 10mbit.")] = None,
     run: Run = "last",
     out: Out = Path("runs"),
+    **options: object,
 ) -> None:
-    """Strike a running scenario with any fault, now. See docs/faults.md for the kinds."""
-    if kind not in STRIKES:
-        raise UsageError(f"There is no fault {kind!r}.", f"Faults: {', '.join(STRIKES)}.")
-    if kind != "partition" and len(targets) > 1:
-        raise UsageError(f"`{kind}` takes one task or glob.", "Strike once for each.")
-    lasts = kind in ("pause", "throttle", "partition", "shape")
-    said = {
-        kind: [group.split(",") for group in targets] if kind == "partition" else targets[0],
-        "for": for_ or ("forever" if lasts else None),
-        "grace": grace,
-        "down": down,
-        "address": address,
-        "cpus": cpus,
-        "to": to,
-        "oneway": oneway or None,
-        "delay": delay,
-        "jitter": jitter,
-        "loss": _share(loss),
-        "bandwidth": bandwidth,
-    }
-    _strike(run, out, said)
+    """Inject any fault into a running scenario, now. See docs/faults.md for the kinds."""
+    if kind not in FAULTS:
+        raise UsageError(f"There is no fault {kind!r}.", f"Faults: {', '.join(FAULTS)}.")
+    _inject(FAULTS[kind], targets, run, out, options)
 
 
 def heal(
@@ -185,17 +185,30 @@ def attach(
     raise typer.Exit(result.exit_code)
 
 
-def _strike(run: str, out: Path, said: dict[str, object]) -> None:
+def _inject(
+    kind: type[FaultSpec],
+    targets: Sequence[str],
+    run: str,
+    out: Path,
+    options: Mapping[str, object],
+) -> None:
     from emulator.api.client import Cluster
 
+    if len(targets) > 1 and not kind.lists_groups:
+        raise UsageError(f"`{kind.kind}` takes one task or glob.", "Inject one for each.")
+    said = {key.removesuffix("_"): value for key, value in options.items() if value}
+    said = {key: v if key in kind.times() else _number(v) for key, v in said.items()}
+    if kind.lasting:
+        said.setdefault("for", "forever")
+    target = [group.split(",") for group in targets] if kind.lists_groups else targets[0]
     with Cluster(find_live_run(run, out)) as cluster:
-        struck = cluster.fault(**said)
-    note(f"{cluster.run_id}: fault {', '.join(struck)}; `emulate heal {struck[0]}` heals it")
+        ids = cluster.fault(**{kind.kind: target}, **said)
+    note(f"{cluster.run_id}: fault {', '.join(ids)}; `emulate heal {ids[0]}` heals it")
 
 
-def _share(text: str | None) -> object:
-    """Pass a share on as scenarios write it: 0.05, or 5%."""
+def _number(value: object) -> object:
+    """Pass numbers on as such, and other texts as they are: 0.05, or 5%."""
     try:
-        return None if text is None else float(text)
+        return float(value) if isinstance(value, str) else value
     except ValueError:
-        return text
+        return value

@@ -21,8 +21,8 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from emulator.broker import Capacity
 from emulator.errors import EngineError, Unsupported
+from emulator.faults.netem import Link
 from emulator.metrics.samples import Usage
-from emulator.netem import Link
 from emulator.plan import Plan, Site, Task
 from emulator.scenario.model import Scenario
 

@@ -17,8 +17,8 @@ from emulator.clock import ManualClock
 from emulator.engines.base import CAPABILITIES, Exited, Inbox, Life, Line, Resource
 from emulator.engines.lines import overlap
 from emulator.errors import EngineError
+from emulator.faults.netem import Link
 from emulator.metrics.samples import Usage
-from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
 from emulator.scenario.model import Dockerfile, Scenario
 

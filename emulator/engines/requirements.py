@@ -8,7 +8,6 @@ from emulator import engines
 from emulator.broker import Capacity
 from emulator.engines.base import Engine
 from emulator.errors import Misfit, Unsupported
-from emulator.scenario import faults
 from emulator.scenario.model import Scenario
 from emulator.units import format_size
 
@@ -84,4 +83,5 @@ def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "network delay", "network"
     if scenario.network.bandwidth is not None:
         yield "limited bandwidth", "network"
-    yield from faults.needs(scenario)
+    for fault in scenario.faults:
+        yield from fault.needs()

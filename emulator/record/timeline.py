@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
 from typing import Any, Literal
 
+from emulator.faults.schedule import PlannedFault, from_json
+from emulator.faults.table import states as states_under_faults
 from emulator.plan import Plan
 from emulator.record.events import (
     AllRunning,
@@ -32,30 +34,17 @@ from emulator.record.events import (
     TaskStart,
     fields_of,
 )
-from emulator.scenario.faults import PlannedFault, from_json
-from emulator.scenario.strikes import LASTING
 
-__all__ = ["STATES", "FaultTimeline", "Incarnation", "Interval", "TaskTimeline", "Timeline"]
-
-STATES = (
-    "starting",
-    "running",
-    "paused",
-    "throttled",
-    "cut off",
-    "impaired",
-    "backoff",
-    "down",
-)
-"""What a task can be in an interval of `Timeline.states`."""
-_IMPAIRED = {"pause": "paused", "throttle": "throttled", "partition": "cut off"}
-"""What a running task is while a fault of this kind lasts; `impaired` under any other."""
-_HEALED = (*LASTING, "preempt", "restart")
-"""Kinds of faults that are over when they are healed; the others are when they are applied."""
+__all__ = ["FaultTimeline", "Incarnation", "Interval", "TaskTimeline", "Timeline", "all_states"]
 
 TaskStatus = Literal[
     "pending", "starting", "running", "backoff", "down", "succeeded", "failed", "stopped"
 ]
+
+
+def all_states() -> tuple[str, ...]:
+    """Return every state of a task in `Timeline.states`, in the order in which they are listed."""
+    return ("starting", "running", *states_under_faults(), "backoff", "down")
 
 
 @dataclass(frozen=True)
@@ -255,7 +244,9 @@ class FaultTimeline:
     @property
     def in_force(self) -> bool:
         """Whether it has been triggered and is not over yet."""
-        return self.stage == "triggered" or (self.stage == "applied" and self.kind in _HEALED)
+        return self.stage == "triggered" or (
+            self.stage == "applied" and self.planned.spec.is_healed
+        )
 
     @property
     def outcome(self) -> FaultEvent | None:
@@ -270,9 +261,9 @@ class FaultTimeline:
         applied, healed = self.stages.get("applied"), self.stages.get("healed")
         if applied is None or applied.exit_code is not None:
             return
-        name = _IMPAIRED.get(self.kind, "impaired")
+        until = end if healed is None else healed.t
         for task in self.planned.tasks:
-            yield Interval(name, applied.t, end if healed is None else healed.t, task=task)
+            yield Interval(self.planned.spec.state, applied.t, until, task=task)
 
     def add(self, entry: FaultEvent) -> None:
         """Take an event of this fault."""

@@ -17,7 +17,8 @@ from typing import Any
 from emulator.analysis.analyse import FaultResult
 from emulator.analysis.goodput import CAUSES
 from emulator.analysis.throughput import Curve
-from emulator.record.timeline import STATES, Interval
+from emulator.faults.table import states
+from emulator.record.timeline import Interval, all_states
 from emulator.report.facts import Facts
 from emulator.units import format_duration
 
@@ -34,12 +35,14 @@ _LABELLED = 30
 """With more faults than this, only bands and hover texts show them."""
 _TASK_COLOURS, _DASHES = 8, ("solid", "dash", "dot", "dashdot")
 _ENDS = {"succeeded": "circle", "failed": "x", "stopped": "square"}
-_COLOURED = frozenset({*STATES, *CAUSES, *_ENDS})
+_OWN = frozenset({"starting", "running", "backoff", "down", *CAUSES, *_ENDS})
+"""What has a colour of its own name."""
 
 
 def colour(what: str) -> str:
     """Return the CSS variable of a state, a cause or a phase (`--other` for unknown phases)."""
-    return f"--{what.replace(' ', '-')}" if what in _COLOURED else "--other"
+    key = what if what in _OWN else states().get(what, "other")
+    return f"--{key}"
 
 
 def line(number: int) -> dict[str, Any]:
@@ -258,7 +261,7 @@ def _lanes(
     spans: Sequence[Interval], number: Mapping[str, int], width: float, end: float
 ) -> Iterator[dict[str, Any]]:
     """Yield one trace of bars for each state or phase, because a trace has one colour."""
-    order = {state: place for place, state in enumerate(STATES)}
+    order = {state: place for place, state in enumerate(all_states())}
     known = [span for span in spans if span.task in number]
     drawn = sorted(coalesced(known, end / POINTS), key=lambda s: (order.get(s.name, 99), s.name))
     for what, group in groupby(drawn, key=lambda span: span.name):

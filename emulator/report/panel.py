@@ -14,10 +14,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from emulator.analysis.run_state import Estimate, LiveTask, RunState
+from emulator.faults.spec import Trigger
 from emulator.metrics import catalog
 from emulator.metrics.catalog import GpuShare, GpuUsage
 from emulator.record.timeline import FaultTimeline
-from emulator.scenario.strikes import Trigger
 from emulator.units import format_duration, format_number, format_size
 
 __all__ = ["in_words", "lines"]

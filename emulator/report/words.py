@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from emulator.faults.table import FAULTS
 from emulator.record.events import (
     AllRunning,
     Attached,
     Entry,
     FaultEvent,
     JobEnded,
+    Refused,
     Removed,
     Restart,
     Stall,
@@ -17,13 +19,6 @@ from emulator.record.events import (
 from emulator.units import format_duration
 
 __all__ = ["describe"]
-
-_IMPAIRED = {
-    "pause": "{} is frozen",
-    "throttle": "{} is throttled",
-    "partition": "there is no way between {}",
-    "shape": "the network of {} is impaired",
-}
 
 
 def describe(entry: Entry) -> str:
@@ -41,6 +36,8 @@ def describe(entry: Entry) -> str:
             return f"restarting {what} in {format_duration(entry.delay)} (number {entry.number})"
         case StopSignal(signal="SIGKILL"):
             return f"{entry.task} did not leave: SIGKILL"
+        case Refused():
+            return f"the engine refused {entry.operation} for {entry.task}: {entry.reason}"
         case Stall():
             return f"{entry.task} made no step for {format_duration(entry.seconds)}: SIGKILL"
         case FaultEvent():
@@ -65,10 +62,8 @@ def _fault_in_words(fault: FaultEvent) -> str:
             how = "killed" if fault.killed else "left by itself"
             return f"{head}: {fault.task} is gone ({how}, exit code {fault.exit_code})"
         case "applied":
-            return f"{head}: {_IMPAIRED[fault.kind].format(target)}"
-        case "healed" if fault.kind in ("partition", "shape"):
-            return f"{head}: the network of {target} is as before"
+            return f"{head}: {FAULTS[fault.kind].applied.format(target)}"
         case "healed":
-            return f"{head}: {target} is back"
+            return f"{head}: {FAULTS[fault.kind].healed.format(target)}"
         case "skipped" | "failed":
             return f"{head}: {fault.stage}: {fault.reason or ''}"

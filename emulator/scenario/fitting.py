@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from emulator import rendezvous
+from emulator.faults.schedule import cross_errors
+from emulator.faults.spec import is_glob, matches
 from emulator.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
-from emulator.scenario import faults
 from emulator.scenario.document import KeyPath
 from emulator.scenario.model import ROLES, Scenario
-from emulator.scenario.targets import is_glob, link_count, matches, strike_count
 from emulator.scenario.wording import closest
 from emulator.units import format_size
 
@@ -131,7 +131,7 @@ def _of_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]
             if not matches(pattern, tasks):
                 hint = closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
                 yield CrossError(("faults", number, *keys), f"no task is called {pattern!r}", hint)
-    for number, key, message, hint in faults.misfits(scenario.faults, tasks):
+    for number, key, message, hint in cross_errors(scenario.faults, tasks):
         yield CrossError(("faults", number, key), message, hint)
     strikes, links = 0, 0
     if scenario.network.delay or scenario.network.bandwidth is not None:
@@ -140,8 +140,8 @@ def _of_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]
             yield _too_many_links(("network",))
             return
     for number, fault in enumerate(scenario.faults):
-        strikes += strike_count(fault, tasks)
-        links += link_count(fault.random or fault, tasks)
+        strikes += fault.count(tasks)
+        links += fault.link_count(tasks)
         if strikes > STRIKES:
             message = f"these are more than {STRIKES:,} strikes, counted by task"
             yield CrossError(("faults", number), message, "fewer rows, a smaller `max` or glob")

@@ -17,12 +17,9 @@ from pydantic import (
     model_validator,
 )
 
-from emulator.limits import FAULTS, TASKS
-from emulator.patterns import Pattern
-from emulator.scenario import paths
-from emulator.scenario.strikes import Fault
-from emulator.scenario.testing import Marks, Parametrize, Reference
-from emulator.scenario.values import (
+from emulator.faults.netem import Link
+from emulator.faults.table import AnyEntry
+from emulator.fields import (
     Command,
     Cores,
     Delay,
@@ -33,7 +30,12 @@ from emulator.scenario.values import (
     Rate,
     Size,
     Variable,
+    is_stored,
 )
+from emulator.limits import FAULTS, TASKS
+from emulator.patterns import Pattern
+from emulator.scenario import paths
+from emulator.scenario.testing import Marks, Parametrize, Reference
 from emulator.steps import PATTERNS
 
 __all__ = [
@@ -191,7 +193,7 @@ class Metrics(Model):
     @field_validator("steps")
     @classmethod
     def _known(cls, steps: str, info: ValidationInfo) -> str:
-        if steps in {"auto", "json", *PATTERNS} or paths.is_stored(info):
+        if steps in {"auto", "json", *PATTERNS} or is_stored(info):
             return steps
         if "step" not in Pattern(steps).names:
             names = ", ".join(["auto", "json", *PATTERNS])
@@ -267,7 +269,7 @@ class Scenario(Model):
     ] = Restart()
     reserve: Reserve | None = None
     success: SuccessRule = "auto"
-    faults: Annotated[list[Fault], Field(max_length=FAULTS)] = []
+    faults: Annotated[list[AnyEntry], Field(max_length=FAULTS)] = []
     timeout: Duration | None = None
     """Seconds from the start of the first task; default: none."""
     seed: int = Field(default=0, strict=True)
@@ -280,6 +282,13 @@ class Scenario(Model):
     """Overrides of the reference variant, which pytest runs to compare rates."""
     marks: Marks = []
     """Marks of its tests in pytest."""
+
+    @property
+    def network_parts(self) -> frozenset[str]:
+        """What of `netem.PROBES` the engine's kernel needs for its network and its faults."""
+        network = self.network
+        parts = Link("", "", delay=network.delay, bandwidth=network.bandwidth).parts
+        return parts.union(*(fault.parts for fault in self.faults))
 
 
 def json_schema() -> dict[str, Any]:
@@ -295,10 +304,11 @@ def json_schema() -> dict[str, Any]:
     schema["$defs"]["Role"]["properties"]["gpus"] = {
         "anyOf": [{"$ref": "#/$defs/Gpus"}, {"type": "integer", "minimum": 0}]
     }
-    trace = schema["$defs"]["Fault"]["properties"]["trace"]
-    trace["anyOf"].append({"type": "string", "examples": ["trace.csv"]})
-    trigger = schema["$defs"]["Trigger"]
-    schema["$defs"]["Fault"]["properties"]["at"] = {
-        "anyOf": [{"$ref": "#/$defs/Trigger"}, *trigger["properties"]["time"]["anyOf"]]
-    }
+    time = schema["$defs"]["Trigger"]["properties"]["time"]["anyOf"]
+    for entry in schema["properties"]["faults"]["items"]["anyOf"]:
+        keys = entry["properties"]
+        keys["at"] = {"anyOf": [{"$ref": "#/$defs/Trigger"}, *time]}
+        if "trace" in keys:
+            file = {"type": "string", "examples": ["trace.csv"]}
+            keys["trace"] = {"anyOf": [keys["trace"], file]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

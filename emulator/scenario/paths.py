@@ -5,19 +5,17 @@ A scenario that is read from a record (`stored`) is not checked again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from pydantic import BeforeValidator, ValidationInfo
 
+from emulator.fields import is_stored, once
 from emulator.inputs import is_unreal, readable, reason
 from emulator.limits import DOCKERFILE_BYTES
 from emulator.program import parts
 
-__all__ = ["Named", "build_context", "dockerfile", "is_stored", "once", "program"]
-
-Made = TypeVar("Made")
+__all__ = ["Named", "build_context", "dockerfile", "program"]
 
 
 def _not_empty(path: object) -> object:
@@ -29,28 +27,6 @@ def _not_empty(path: object) -> object:
 
 Named = Annotated[Path, BeforeValidator(_not_empty)]
 """A path as written, before it is made absolute."""
-
-
-def is_stored(info: ValidationInfo) -> bool:
-    """Say whether a scenario is read back from a record, on whatever machine it was made."""
-    return bool((info.context or {}).get("stored"))
-
-
-def once(info: ValidationInfo, key: object, make: Callable[[], Made]) -> Made:
-    """Return what `make` returns, or raise the ValueError that it raises; asked once a scenario.
-
-    A scenario is validated for each of its variants; what lies on the disk is looked at once.
-    """
-    known = (info.context or {}).get("known", {})
-    if key not in known:
-        try:
-            known[key] = make()
-        except ValueError as error:
-            known[key] = error
-    if isinstance(known[key], ValueError):
-        raise ValueError(str(known[key]))
-    found: Made = known[key]
-    return found
 
 
 def program(path: Path | None, info: ValidationInfo) -> Path | None:

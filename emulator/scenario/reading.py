@@ -34,7 +34,7 @@ __all__ = ["load", "parse", "placed", "scenario_text"]
 PROBLEMS = 100
 """Reported problems of one scenario, at most."""
 Known = dict[object, object]
-"""Results of checks of files: see `paths.once`."""
+"""Results of checks of files: see `fields.once`."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 

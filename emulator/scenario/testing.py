@@ -14,8 +14,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from emulator.fields import Model
 from emulator.limits import VARIANTS
-from emulator.scenario.values import Model
 from emulator.wording import shown
 
 __all__ = ["Mark", "Marks", "Parametrize", "Reference"]

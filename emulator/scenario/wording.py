@@ -11,6 +11,8 @@ from typing import get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from emulator.faults.spec import Entry, FaultSpec
+from emulator.faults.table import FAULTS, entries
 from emulator.scenario.document import KeyPath
 from emulator.scenario.model import Scenario
 from emulator.wording import shown
@@ -95,6 +97,10 @@ def _fields_at(loc: Iterable[str | int]) -> set[str]:
 
 
 def _models_in(annotation: object) -> set[type[BaseModel]]:
+    if annotation is Entry:
+        return set(entries().values())
+    if annotation is FaultSpec:
+        return set(FAULTS.values())
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {annotation}
     return {model for inner in get_args(annotation) for model in _models_in(inner)}

@@ -1,395 +1,333 @@
-"""Performs the timeline of faults: strikes when a trigger fires, heals what it did, and records it.
+"""Performs the schedule of faults: injects when a trigger fires, heals, and records it.
 
-Every strike is a `fault` event in the history with its `stage`: `triggered`, then `applied` with
-the evidence (exit code, what the grace period was used for), then `healed`; or `skipped` and
-`failed` with the reason. One that nobody planned may have to wait first until the engine has what
-it takes: `preparing`. A fault that was only asked for never counts as applied. Heals run even
-when the job ends meanwhile.
+Every fault is a series of `fault` events in the history, with their `stage`: `triggered`, then
+`applied` with the evidence (exit code, use of the grace period), then `healed`; or `skipped` or
+`failed` with the reason. A manual fault may have to wait first until the engine has made what it
+needs: `preparing`. A fault that was only asked for never counts as applied. Heals are performed
+even when the job ends meanwhile.
 """
 
 from __future__ import annotations
 
 import math
-import signal
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 
-from emulator.record.events import Entry, FaultEvent, FaultStage, Step, TaskExit, TaskRunning
-from emulator.scenario.faults import LASTING, PlannedFault, belongs, fires, from_json, to_json
-from emulator.supervisor.hands import Hands
-from emulator.supervisor.strike import Strike
+from emulator.faults.schedule import PlannedFault, is_part_of, to_json, trigger_matches
+from emulator.record.events import FaultEvent, FaultStage
+from emulator.supervisor.active import ActiveFault, ActiveFaults
+from emulator.supervisor.engine_calls import EngineCalls
+from emulator.supervisor.history import HistoryWriter
+from emulator.supervisor.job import Job
+from emulator.supervisor.timers import Timers
 
 __all__ = ["Injector"]
-
-REPLACED = ("preempt", "restart")
-"""Kinds that start their target again themselves."""
 
 
 class Injector:
     """The faults of one run."""
 
-    def __init__(self, timeline: Sequence[PlannedFault], hands: Hands) -> None:
-        self._hands = hands
-        self._strikes = [Strike(fault) for fault in timeline]
-        self._stepping: set[str] = set()
-        """Who has told of steps."""
+    def __init__(
+        self,
+        faults: ActiveFaults,
+        job: Job,
+        *,
+        timers: Timers,
+        calls: EngineCalls,
+        history: HistoryWriter,
+    ) -> None:
+        self._faults, self._job = faults, job
+        self._timers, self._calls, self._history = timers, calls, history
         self._making = ""
-        """What the engine makes now, for strikes that wait for it."""
+        """What the engine makes now, for faults that wait for it."""
+
+    # --- The run --------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """All tasks run for the first time: triggers by time count from here."""
-        for strike in self._strikes:
-            if strike.stage != "planned":
-                continue  # by hand, before
-            strike.stage = "waiting"
-            if strike.fault.trigger.time is not None:
-                due = strike.fault.trigger.time
-                self._hands.after(due, partial(self._trigger, strike))
+        for one in self._faults:
+            if one.stage == "planned":
+                one.stage = "waiting"
+                if (time := one.fault.trigger.time) is not None:
+                    self._timers.after(time, self._trigger, one)
 
-    def heard(self, task: str, line: str, event: str, data: Mapping[str, object]) -> None:
-        """See whether a line, and the step or phase in it, triggers anything."""
-        if event == "step":
-            self._recover(task, self._hands.now())
-            self._followed("recovery")
-        for strike in self._strikes:
-            if strike.stage == "waiting" and fires(
-                strike.fault.trigger, task, event=event, data=data, line=line
-            ):
-                self._trigger(strike)
+    def resume(self, all_running_at: float | None) -> None:
+        """Continue with faults as a killed supervisor left them.
 
-    def takes(self, task: str, exit_code: int, *, oom_killed: bool = False) -> str:
-        """Return the id of the fault that an exit belongs to, if it then deals with it."""
-        for strike in self._strikes:
-            fault = strike.fault
-            if fault.target != task or strike.stage != "noticed":
-                continue
-            if exit_code == 0:
-                strike.stage = "over"
-                self._write(strike, "skipped", reason=f"{task} finished by itself meanwhile")
-                return ""
-            if fault.kind == "oom" and not oom_killed:
-                strike.stage = "over"
-                self._write(strike, "failed", reason=f"{task} ended otherwise, with {exit_code}")
-                return ""
-            evidence = {
-                "exit_code": exit_code,
-                "seconds": round(self._hands.now() - strike.since, 6),
-                "killed": strike.killed,
-            }
-            # What is killed or told to stop is the restart policy's business.
-            strike.stage = "down" if fault.kind in REPLACED else "over"
-            self._struck(strike, **evidence)
-            self._heal_in_time(strike)
-            return fault.id if fault.kind in REPLACED else ""
-        return ""
-
-    def running(self, task: str) -> None:
-        """A task runs: a preempted one is back."""
-        for strike in self._strikes:
-            if strike.fault.target != task or strike.struck == math.inf:
-                continue
-            if strike.stage == "down":
-                strike.stage = "over"
-                self._write(strike, "healed")
-            strike.back = True
-
-    def impaired(self, fault: str, *, on: bool, error: str) -> None:
-        """The engine has done what `impair` asked for, or could not."""
-        strike = self._find(fault)
-        if strike is None or strike.stage not in ("impaired", "noticed"):
-            return
-        if error:
-            strike.stage = "over"
-            self._write(strike, "failed", reason=error)
-            if on and strike.fault.links:
-                self._hands.impair(strike.fault, on=False)  # some may have been made
-        elif strike.stage == "noticed":
-            pass  # squeezed: its exit is what counts
-        elif on:
-            self._struck(strike)
-            self._heal_in_time(strike)
-        else:
-            strike.stage, strike.back = "over", True
-            self._write(strike, "healed")
-
-    def preparing(self, what: str) -> None:
-        """The engine makes something now that strikes wait for."""
-        self._making = what
-        for strike in self._strikes:
-            if strike.stage == "preparing":
-                self._write(strike, "preparing", reason=what)
-
-    def prepared(self, error: str) -> None:
-        """The engine has what strikes wait for, or can't have it."""
-        self._making = ""
-        for strike in [one for one in self._strikes if one.stage == "preparing"]:
-            strike.stage = "over" if error else "waiting"
-            if error:
-                self._write(strike, "failed", reason=error)
-            else:
-                self._trigger(strike)
-
-    def strike(self, faults: Sequence[PlannedFault]) -> None:
-        """Strike now, by hand: the history gets the plan of it as well."""
-        for fault in faults:
-            strike = Strike(fault, stage="waiting")
-            self._strikes.append(strike)
-            self._write(strike, "planned", plan=to_json(fault))
-        for fault in faults[:1] if faults[0].kind == "restart" else faults:
-            found = self._find(fault.id)
-            assert found is not None
-            self._trigger(found)
-
-    def heal(self, fault: str) -> list[str]:
-        """Heal a fault now (empty: every one) where that can be done; return which."""
-        healed = []
-        for strike in self._strikes:
-            if fault and not belongs(strike.fault, fault):
-                continue
-            if strike.stage == "impaired" and strike.struck < math.inf and not strike.healing:
-                self._restore(strike)
-                healed.append(strike.fault.id)
-            elif strike.stage == "preparing":
-                strike.stage = "over"
-                self._write(strike, "skipped", reason="it was healed before it struck")
-                healed.append(strike.fault.id)
-            elif strike.stage == "down":
-                self._bring_back(strike)
-                healed.append(strike.fault.id)
-        return healed
-
-    def has_noticed(self, task: str) -> bool:
-        """Say whether a preemption or a rolling restart has told the task to leave."""
-        return any(
-            strike.stage == "noticed"
-            and strike.fault.target == task
-            and strike.fault.kind in REPLACED
-            for strike in self._strikes
-        )
-
-    def stages(self) -> list[dict[str, str]]:
-        """Return every fault with its stage, for whoever asks while it runs."""
-        return [
-            {"id": s.fault.id, "kind": s.fault.kind, "target": s.fault.target, "stage": s.stage}
-            for s in self._strikes
-        ]
-
-    def remember(self, history: Sequence[Entry], t: float) -> None:
-        """Come to know what a killed supervisor knew, `t` seconds into the run."""
-        for entry in history:
-            when = self._hands.now() - (t - entry.t)
-            if isinstance(entry, Step):
-                self._recover(entry.task, when)
-            elif isinstance(entry, FaultEvent):
-                self._remember(entry, when)
-            for strike in self._strikes:
-                if strike.fault.target == entry.task and strike.struck < math.inf:
-                    strike.back = strike.back or isinstance(entry, TaskRunning)
-                    ended = isinstance(entry, TaskExit) and entry.fault == strike.fault.id
-                    strike.exited = strike.exited or ended
-        for strike in self._strikes:
-            if strike.stage == "down" and strike.back:
-                strike.stage = "over"
-                self._write(strike, "healed")
-            elif strike.stage == "down" and not strike.exited:
-                strike.stage = "noticed"  # the exit will be told again
-
-    def go_on(self, began: float | None) -> None:
-        """Go on from what was remembered; `began` is when all tasks first ran.
-
-        What became due meanwhile is done now.
+        `all_running_at` is when all tasks first ran; what became due meanwhile is done now.
         """
-        for strike in self._strikes:
-            time = strike.fault.trigger.time
-            if strike.stage == "planned" and began is not None:
-                strike.stage = "waiting"
-            if strike.stage == "waiting" and time is not None:
-                left = (began or 0.0) + time - self._hands.now()
-                self._hands.after(max(0.0, left), partial(self._trigger, strike))
-            elif strike.stage == "noticed" and not self._hands.is_running(strike.fault.target):
-                strike.stage = "over"
-                self._write(strike, "skipped", reason=f"{strike.fault.target} was not running")
-            elif strike.stage == "noticed":
-                self._notice_again(strike)
-            elif strike.stage == "impaired" and (strike.struck == math.inf or strike.fault.links):
-                self._hands.impair(strike.fault, on=True)  # of links only the last one knew
+        for one in self._faults:
+            fault, time = one.fault, one.fault.trigger.time
+            if one.stage == "planned" and all_running_at is not None:
+                one.stage = "waiting"
+            if one.stage == "waiting" and time is not None:
+                self._timers.at((all_running_at or 0.0) + time, self._trigger, one)
+            elif one.stage == "terminating" and not self._job.is_running(fault.target):
+                self._end_fault(one, "skipped", f"{fault.target} was not running")
+            elif one.stage == "terminating":
+                self._terminate_again(one)
+            elif one.stage == "active" and (one.applied_at == math.inf or fault.links):
+                self._calls.inject(fault)  # links were known to the killed process alone
             else:
-                self._heal_in_time(strike)
-        self._followed("after")
-        self._followed("recovery")
+                self._heal_in_time(one)
+        self._trigger_followers("after")
+        self._trigger_followers("recovery")
 
-    def _remember(self, entry: FaultEvent, when: float) -> None:
-        """Bring one strike as far as an event of it says."""
-        strike = self._find(entry.id)
-        stage = entry.stage
-        if entry.plan is not None:
-            self._strikes.append(Strike(from_json(entry.plan), stage="waiting"))
-        if strike is None:
-            return
-        kind = strike.fault.kind
-        match stage:
-            case "triggered":
-                strike.stage = "impaired" if kind in LASTING else "noticed"
-                strike.since = when
-            case "applied":
-                strike.struck = when
-                if kind not in LASTING:
-                    strike.stage = "down" if kind in REPLACED else "over"
-            case "healed":
-                strike.stage, strike.back = "over", True
-            case "skipped" | "failed":
-                strike.stage = "over"
-
-    def _notice_again(self, strike: Strike) -> None:
-        """See to it that a task which was told to leave does; it may have been gone for long."""
-        fault = strike.fault
-        if fault.kind in REPLACED:
-            left = strike.since + fault.grace - self._hands.now()
-            self._hands.after(max(0.0, left), partial(self._kill, strike))
-        elif fault.kind == "oom":
-            self._hands.impair(fault, on=True)
-        else:
-            number = signal.SIGKILL if fault.kind == "kill" else signal.SIGTERM
-            self._hands.send(fault.target, number)
+    def settle_history(self) -> None:
+        """After a take-over, bring faults whose target was down to where it is now."""
+        for one in self._faults:
+            if one.stage == "down" and one.restored:
+                self._end_fault(one, "healed")
+            elif one.stage == "down" and not one.exited:
+                one.stage = "terminating"  # the engine will report the exit again
 
     @property
     def healing(self) -> bool:
-        """Whether the engine has still to say that something is healed."""
-        return any(strike.stage == "impaired" and strike.healing for strike in self._strikes)
+        """Whether the engine has yet to answer that something is healed."""
+        return any(one.stage == "active" and one.healing for one in self._faults)
 
     def end(self) -> None:
-        """The job is over: heal what can be healed, and say what never happened."""
-        for strike in self._strikes:
-            if strike.stage in ("planned", "waiting"):
-                strike.stage = "over"
-                self._write(strike, "skipped", reason="the job ended before its trigger fired")
-            elif strike.stage == "preparing":
-                strike.stage = "over"
-                self._write(strike, "skipped", reason="the job ended before the engine was ready")
-            elif strike.stage == "noticed" and strike.struck == math.inf:
-                strike.stage = "over"
-                self._write(strike, "failed", reason="the job ended before the task did")
-            elif strike.stage in ("noticed", "down"):
-                strike.stage = "over"
-            elif strike.stage == "impaired":
-                self._restore(strike)
+        """The job has ended: heal what can be healed, and record what never happened."""
+        for one in self._faults:
+            match one.stage:
+                case "planned" | "waiting":
+                    self._end_fault(one, "skipped", "the job ended before its trigger fired")
+                case "preparing":
+                    self._end_fault(one, "skipped", "the job ended before the engine was ready")
+                case "terminating" if one.applied_at == math.inf:
+                    self._end_fault(one, "failed", "the job ended before the task did")
+                case "terminating" | "down":
+                    one.stage = "over"
+                case "active":
+                    self._restore(one)
+                case "over":
+                    pass
 
-    # --- Strikes --------------------------------------------------------------------------------
+    # --- From the tasks -------------------------------------------------------------------------
 
-    def _find(self, fault: str) -> Strike | None:
-        return next((s for s in self._strikes if s.fault.id == fault), None)
+    def on_output(self, task: str, line: str, event: str, data: Mapping[str, object]) -> None:
+        """See whether a line, and the step or phase in it, triggers anything."""
+        if event == "step":
+            self._faults.on_step(task, self._timers.now())
+            self._trigger_followers("recovery")
+        for one in self._faults:
+            if one.stage == "waiting" and trigger_matches(
+                one.fault.trigger, task, event=event, data=data, line=line
+            ):
+                self._trigger(one)
 
-    def _trigger(self, strike: Strike) -> None:
-        if strike.stage != "waiting":
-            return
-        fault, task = strike.fault, strike.fault.target
-        if fault.links and not self._hands.can_shape():
-            self._prepare(strike)
-            return
-        self._write(strike, "triggered")
-        if not any(self._hands.is_running(name) for name in fault.tasks):
-            strike.stage = "over"
-            self._write(strike, "skipped", reason=f"{task} was not running")
-            return
-        strike.since = self._hands.now()
-        if fault.kind in LASTING:
-            strike.stage = "impaired"
-            self._hands.impair(fault, on=True)
-            return
-        strike.stage = "noticed"
-        if fault.kind == "oom":
-            strike.killed = True
-            self._hands.impair(fault, on=True)
-            return
-        if fault.kind == "kill":
-            strike.killed = True
-            self._hands.send(task, signal.SIGKILL)
-            return
-        self._hands.send(task, signal.SIGTERM)
-        if fault.kind in REPLACED:
-            self._hands.after(fault.grace, partial(self._kill, strike))
+    def on_running(self, task: str) -> None:
+        """A task runs: a preempted one is back."""
+        for one in self._faults:
+            if one.fault.target == task and one.applied_at < math.inf:
+                if one.stage == "down":
+                    self._end_fault(one, "healed")
+                one.restored = True
 
-    def _prepare(self, strike: Strike) -> None:
-        """Have the engine make what the strike takes, once for all that wait for it."""
-        others = any(one.stage == "preparing" for one in self._strikes)
-        strike.stage = "preparing"
-        if not others:
-            self._hands.equip()
-        elif self._making:
-            self._write(strike, "preparing", reason=self._making)
-
-    def _struck(self, strike: Strike, **evidence: object) -> None:
-        if strike.struck == math.inf:  # else a supervisor that was killed has written it
-            strike.struck = self._hands.now()
-            self._write(strike, "applied", **evidence)
-            self._followed("after")
-
-    def _heal_in_time(self, strike: Strike) -> None:
-        """Heal a strike by itself when its time is over, counted from when it took effect."""
-        fault = strike.fault
-        heal, lasts = {
-            "impaired": (self._restore, fault.duration),
-            "down": (self._bring_back, fault.down if fault.kind == "preempt" else 0.0),
-        }.get(strike.stage, (self._restore, math.inf))
-        if lasts != math.inf:
-            left = strike.struck + lasts - self._hands.now()
-            self._hands.after(max(0.0, left), partial(heal, strike))
-
-    def _recover(self, task: str, when: float) -> None:
-        """Note of which strikes a step of `task` shows that they are over."""
-        self._stepping.add(task)
-        for strike in self._strikes:
-            if strike.back and strike.recovered == math.inf and self._shows(strike, task):
-                strike.recovered = when
-
-    def _shows(self, strike: Strike, task: str) -> bool:
-        """Say whether a step of `task` shows that the job is over the strike.
-
-        In a rolling restart the restarted task has to step itself, where it is one that does.
-        """
-        fault = strike.fault
-        if fault.kind != "restart" or fault.target not in self._stepping:
-            return True
-        return task == fault.target
-
-    def _followed(self, what: Literal["after", "recovery"]) -> None:
-        """Trigger what waits for faults all of whose strikes have come that far."""
-        for strike in self._strikes:
-            reference = getattr(strike.fault.trigger, what)
-            if strike.stage != "waiting" or reference is None:
+    def claim_exit(self, task: str, exit_code: int, *, oom_killed: bool = False) -> str:
+        """Return the id of the fault that caused an exit, if that fault starts the task again."""
+        for one in self._faults:
+            kind = one.ending
+            if kind is None or one.fault.target != task or one.stage != "terminating":
                 continue
-            first = [s for s in self._strikes if belongs(s.fault, reference)]
-            times = [s.struck if what == "after" else s.recovered for s in first]
-            if (came := max(times, default=math.inf)) < math.inf:
-                strike.stage = "planned"  # not to be triggered twice
-                left = came + strike.fault.trigger.delay - self._hands.now()
-                self._hands.after(max(0.0, left), partial(self._now, strike))
+            if exit_code == 0:
+                self._end_fault(one, "skipped", f"{task} finished by itself meanwhile")
+                return ""
+            if other := kind.other_cause(exit_code, oom_killed=oom_killed):
+                self._end_fault(one, "failed", f"{task} {other}")
+                return ""
+            one.stage = "down" if kind.restarts_target else "over"
+            self._applied(
+                one,
+                exit_code=exit_code,
+                seconds=round(self._timers.now() - one.triggered_at, 6),
+                killed=one.killed,
+            )
+            self._heal_in_time(one)
+            return one.fault.id if kind.restarts_target else ""
+        return ""
 
-    def _now(self, strike: Strike) -> None:
-        if strike.stage == "planned":
-            strike.stage = "waiting"
-            self._trigger(strike)
+    def is_terminating(self, task: str) -> bool:
+        """Say whether a fault that starts the task again has asked it to end."""
+        return any(
+            one.stage == "terminating"
+            and one.fault.target == task
+            and one.fault.spec.restarts_target
+            for one in self._faults
+        )
 
-    def _kill(self, strike: Strike) -> None:
+    # --- From the engine ------------------------------------------------------------------------
+
+    def on_answer(self, fault: str, *, healed: bool, error: str) -> None:
+        """The engine has injected or healed a fault; or it refused, and `error` says why."""
+        one = self._faults.find(fault)
+        if one is None or one.stage not in ("active", "terminating"):
+            return
+        if error:
+            self._end_fault(one, "failed", error)
+            if one.fault.links and not healed:
+                self._calls.heal(one.fault)  # some of them may have been made
+        elif healed:
+            one.restored = True
+            self._end_fault(one, "healed")
+        elif one.stage == "active":
+            self._applied(one)
+            self._heal_in_time(one)
+
+    def on_preparing(self, what: str) -> None:
+        """The engine makes something now that faults wait for."""
+        self._making = what
+        for one in self._faults:
+            if one.stage == "preparing":
+                self._write(one, "preparing", reason=what)
+
+    def on_prepared(self, error: str) -> None:
+        """The engine has made what faults wait for; or it can't, and `error` says why."""
+        self._making = ""
+        for one in [one for one in self._faults if one.stage == "preparing"]:
+            if error:
+                self._end_fault(one, "failed", error)
+            else:
+                one.stage = "waiting"
+                self._trigger(one)
+
+    # --- From outside ---------------------------------------------------------------------------
+
+    def inject_now(self, faults: Sequence[PlannedFault]) -> None:
+        """Inject faults that are not planned: the history gets their plan as well."""
+        added = [ActiveFault(fault, stage="waiting") for fault in faults]
+        self._faults.faults += added
+        for one in added:
+            self._write(one, "planned", plan=to_json(one.fault))
+        for one in added:
+            if one.fault.trigger.time is not None:
+                self._trigger(one)
+
+    def heal_now(self, fault: str) -> list[str]:
+        """Heal a fault (empty: every one) where that is possible; return the ids."""
+        healed = []
+        for one in self._faults:
+            if fault and not is_part_of(one.fault, fault):
+                continue
+            if one.stage == "active" and one.applied_at < math.inf and not one.healing:
+                self._restore(one)
+            elif one.stage == "preparing":
+                self._end_fault(one, "skipped", "it was healed before it was injected")
+            elif one.stage == "down":
+                self._bring_back(one)
+            else:
+                continue
+            healed.append(one.fault.id)
+        return healed
+
+    def stages(self) -> list[dict[str, str]]:
+        """Return every fault with its stage."""
+        return [
+            {
+                "id": one.fault.id,
+                "kind": one.fault.kind,
+                "target": one.fault.target,
+                "stage": one.stage,
+            }
+            for one in self._faults
+        ]
+
+    # --- One fault ------------------------------------------------------------------------------
+
+    def _trigger(self, one: ActiveFault) -> None:
+        if one.stage != "waiting":
+            return
+        fault = one.fault
+        if fault.links and not self._calls.can_shape:
+            self._prepare(one)
+            return
+        self._write(one, "triggered")
+        if not any(self._job.is_running(name) for name in fault.tasks):
+            self._end_fault(one, "skipped", f"{fault.target} was not running")
+            return
+        one.triggered_at = self._timers.now()
+        one.stage = "active"
+        if (kind := one.ending) is not None:
+            one.stage, one.killed = "terminating", kind.kills
+        self._calls.inject(fault)
+        if kind is not None and kind.kills_after is not None:
+            self._timers.after(kind.kills_after, self._kill, one)
+
+    def _prepare(self, one: ActiveFault) -> None:
+        """Have the engine make what the fault needs, once for all that wait for it."""
+        others = any(other.stage == "preparing" for other in self._faults)
+        one.stage = "preparing"
+        if not others:
+            self._calls.equip()
+        elif self._making:
+            self._write(one, "preparing", reason=self._making)
+
+    def _terminate_again(self, one: ActiveFault) -> None:
+        """After a take-over, make sure that the target ends."""
+        kind = one.ending
+        if kind is not None and kind.kills_after is not None:
+            self._timers.at(one.triggered_at + kind.kills_after, self._kill, one)
+        else:
+            self._calls.inject(one.fault)
+
+    def _kill(self, one: ActiveFault) -> None:
         """End the grace period."""
-        if strike.stage == "noticed":
-            strike.killed = True
-            self._hands.send(strike.fault.target, signal.SIGKILL)
+        if one.stage == "terminating":
+            one.killed = True
+            self._calls.kill(one.fault)
 
-    def _bring_back(self, strike: Strike) -> None:
-        if strike.stage == "down" and not strike.healing:
-            strike.healing = True
-            self._hands.bring_back(strike.fault)
+    def _applied(self, one: ActiveFault, **evidence: object) -> None:
+        if one.applied_at == math.inf:  # else a supervisor that was killed has written it
+            one.applied_at = self._timers.now()
+            self._write(one, "applied", **evidence)
+            self._trigger_followers("after")
 
-    def _restore(self, strike: Strike) -> None:
-        if strike.stage == "impaired" and not strike.healing:
-            strike.healing = True
-            self._hands.impair(strike.fault, on=False)
+    def _heal_in_time(self, one: ActiveFault) -> None:
+        """Heal a fault by itself when its time is over, counted from when it took effect."""
+        if one.stage in ("active", "down") and one.fault.spec.heals_after != math.inf:
+            heal = self._restore if one.stage == "active" else self._bring_back
+            self._timers.at(one.applied_at + one.fault.spec.heals_after, heal, one)
 
-    def _write(self, strike: Strike, stage: FaultStage, **data: Any) -> None:  # noqa: ANN401
-        fault = strike.fault
-        self._hands.note(
+    def _trigger_followers(self, what: Literal["after", "recovery"]) -> None:
+        """Trigger the faults that wait for others, once all of those have come that far."""
+        for one in self._faults:
+            reference = getattr(one.fault.trigger, what)
+            if one.stage != "waiting" or reference is None:
+                continue
+            first = [other for other in self._faults if is_part_of(other.fault, reference)]
+            times = [o.applied_at if what == "after" else o.recovered_at for o in first]
+            if (latest := max(times, default=math.inf)) < math.inf:
+                one.stage = "planned"  # not to be triggered twice
+                self._timers.at(latest + one.fault.trigger.delay, self._trigger_follower, one)
+
+    def _trigger_follower(self, one: ActiveFault) -> None:
+        if one.stage == "planned":
+            one.stage = "waiting"
+            self._trigger(one)
+
+    def _restore(self, one: ActiveFault) -> None:
+        if one.stage == "active" and not one.healing:
+            one.healing = True
+            self._calls.heal(one.fault)
+
+    def _bring_back(self, one: ActiveFault) -> None:
+        """Start the target again."""
+        kind, target = one.ending, one.fault.target
+        if kind is None or one.stage != "down" or one.healing:
+            return
+        one.healing = True
+        if self._job.end is None and self._job.tasks[target].state == "down":
+            same = kind.same_address
+            self._job.start_task(target, fresh=kind.replaces_target, same_address=same)
+
+    def _end_fault(self, one: ActiveFault, stage: FaultStage, reason: str | None = None) -> None:
+        """Write the last stage of a fault."""
+        one.stage = "over"
+        self._write(one, stage, reason=reason)
+
+    def _write(self, one: ActiveFault, stage: FaultStage, **data: Any) -> None:  # noqa: ANN401
+        fault = one.fault
+        self._history.write(
             FaultEvent(
                 task="" if fault.links else fault.target,
                 id=fault.id,

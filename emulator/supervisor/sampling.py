@@ -1,63 +1,66 @@
-"""Measures what tasks and GPUs use, at the scenario's interval, without ever holding the loop up.
+"""Measures what tasks and GPUs use, at the scenario's interval, without delaying the loop.
 
-A timer asks, another thread measures and writes `samples.jsonl` (which nobody else does), and the
-loop hears of it by its inbox. Where that takes longer than the interval, the next moment is left
-out; where it never ends, the run does without it.
+A timer starts it, another thread measures and writes `samples.jsonl` (it is the only writer), and
+the result arrives in the inbox. Where that takes longer than the interval, the next moment is left
+out; where it never ends, the run continues without it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from emulator.clock import Clock
+from emulator.clock import Clock, Workers
 from emulator.engines.base import Engine, Inbox, Measuring, capable
 from emulator.errors import EmulatorError, RecordError
-from emulator.metrics.samples import GpuUsage, Sample, Usage
-from emulator.record.events import Entry, SamplingFailed, SamplingStarted
-from emulator.supervisor.events import Measured
+from emulator.metrics.samples import GpuUsage, Sample
+from emulator.record.events import SamplingFailed, SamplingStarted
+from emulator.supervisor.history import HistoryWriter
+from emulator.supervisor.timers import Timers
 
 if TYPE_CHECKING:
     from emulator.metrics.gpu.sampler import GpuSampler
 
-__all__ = ["Sampling"]
+__all__ = ["Measured", "Sampling"]
 
 GIVE_UP = 2.0
 """Seconds at the end of a run that a measurement under way gets."""
-Store = Callable[[float, float, Mapping[str, Usage], Sequence[GpuUsage]], Sample]
 
 
-class Hands(Protocol):
-    """What sampling needs the supervisor to do."""
+@dataclass(frozen=True)
+class Measured:
+    """The result of a measurement; what was measured is stored already."""
 
-    def after(self, delay: float, action: Callable[[], None]) -> None:
-        """Do something later."""
-
-    def note(self, entry: Entry) -> None:
-        """Write to the history."""
+    sample: Sample | None = None
+    """None: there was nothing to measure, or it can't be measured."""
+    error: str = ""
+    """Why it can't be measured."""
+    unwritten: RecordError | None = None
+    """Why it can't be stored."""
 
 
 class Sampling:
-    """Samples one run; `aside` runs a call on another thread, `store` writes a sample.
+    """Samples one run. An engine without the capability `usage` is not asked.
 
-    An engine without the capability `usage` is not asked. GPUs are those of this machine.
+    GPUs are those of this machine.
     """
 
     def __init__(
         self,
         interval: float,
         engine: Engine,
-        store: Store,
         inbox: Inbox,
-        hands: Hands,
-        *,
         clock: Clock,
-        aside: Callable[[Callable[[], None]], object],
+        workers: Workers,
+        *,
+        timers: Timers,
+        history: HistoryWriter,
     ) -> None:
-        self._interval, self._engine, self._store = interval, engine, store
-        self._inbox, self._hands = inbox, hands
-        self._clock, self._aside = clock, aside
+        self._interval, self._engine, self._inbox = interval, engine, inbox
+        self._clock, self._workers = clock, workers
+        self._timers, self._history = timers, history
         self._gpus: GpuSampler | None = None
         self._under_way = False
         self._noted = False
@@ -68,10 +71,10 @@ class Sampling:
     def begin(self) -> None:
         """Sample from now on."""
         if "usage" in self._engine.capabilities:
-            self._hands.after(self._interval, self._tick)
+            self._timers.after(self._interval, self._tick)
 
-    def measured(self, event: Measured) -> Sample | None:
-        """Take note of an answer; return what there is to be told of it.
+    def on_measured(self, event: Measured) -> None:
+        """Record a result and pass the sample on.
 
         Raises RecordError where it could not be stored.
         """
@@ -80,14 +83,15 @@ class Sampling:
             raise event.unwritten
         if not self._noted and not event.error:
             self._noted = True
-            self._hands.note(self._started())
+            self._history.write(self._started())
         if bool(event.error) != self._failing:  # the same reason may be worded anew each time
             self._failing = bool(event.error)
-            self._hands.note(SamplingFailed(reason=event.error))
-        return event.sample
+            self._history.write(SamplingFailed(reason=event.error))
+        if event.sample is not None:
+            self._history.sampled(event.sample)
 
     def end(self) -> None:
-        """Let go of the GPUs' driver; what is being measured gets a moment to be over."""
+        """Close the GPUs' driver; a measurement that runs gets a moment to finish."""
         in_time = self._measuring.acquire(timeout=GIVE_UP)
         self._over = True
         if in_time:
@@ -96,10 +100,10 @@ class Sampling:
             self._measuring.release()
 
     def _tick(self) -> None:
-        self._hands.after(self._interval, self._tick)
+        self._timers.after(self._interval, self._tick)
         if not self._under_way:
             self._under_way = True
-            self._aside(self._measure)
+            self._workers.aside(self._measure)
 
     def _measure(self) -> None:
         """Ask the engine and the driver, and store what they say; on another thread."""
@@ -111,7 +115,8 @@ class Sampling:
         at, wall = self._clock.now(), self._clock.wall()
         try:
             used, gpus = capable(self._engine, Measuring).usage(), self._of_gpus()
-            return Measured(self._store(at, wall, used, gpus) if used or gpus else None)
+            store = self._history.record.sample
+            return Measured(store(at, wall, used, gpus) if used or gpus else None)
         except RecordError as error:
             return Measured(unwritten=error)
         except Exception as error:  # training goes on, whatever measuring runs into

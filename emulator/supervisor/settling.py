@@ -14,7 +14,7 @@ from pathlib import Path
 from emulator import signals
 from emulator.errors import RecordError
 from emulator.record.folder import Record
-from emulator.supervisor.state import resumed
+from emulator.supervisor.takeover import recover
 from emulator.waiting import pause
 
 __all__ = ["SETTLES_WITHIN", "let_settle", "settles_at"]
@@ -29,7 +29,7 @@ def settles_at(record: Record) -> float:
     if until < time.time() or record.result("summary.json") is not None:
         return 0.0  # most runs; one that ended by itself has waited for all answers
     try:
-        found = resumed(record.plan, record.history)
+        found = recover(record.plan, record.history)
     except RecordError:
         return 0.0
     starting = any(task.state == "starting" for task in found.tasks.values())

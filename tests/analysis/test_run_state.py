@@ -10,13 +10,14 @@ import pytest
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.run_state import LINES, RunState
+from emulator.faults.pause import Pause
+from emulator.faults.schedule import expand_targets, to_json
+from emulator.faults.spec import Trigger
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from emulator.plan import make_plan
 from emulator.record.events import Entry, entry_of, fields_of
 from emulator.record.timeline import Timeline
-from emulator.scenario.faults import by_hand, to_json
 from emulator.scenario.reading import load
-from emulator.scenario.strikes import Strike, Trigger
 from tests.histories import (
     BEGAN,
     SITE,
@@ -141,10 +142,10 @@ def test_faults_go_through_their_stages() -> None:
 
 
 def test_a_fault_by_hand_comes_in_with_its_plan() -> None:
-    strike = Strike.model_validate({"pause": "worker-0", "for": "forever"})
+    pause = Pause.model_validate({"pause": "worker-0", "for": "forever"})
     trigger = Trigger.model_construct(time=0.0)
-    (planned,) = by_hand("hand-1", strike, ["worker-0", "worker-1"], trigger)
-    about = {"id": "hand-1", "kind": "pause"}
+    (planned,) = expand_targets("manual-1", pause, ["worker-0", "worker-1"], trigger)
+    about = {"id": "manual-1", "kind": "pause"}
     told = [
         *UP,
         happened(5, "fault", "worker-0", stage="planned", plan=to_json(planned), **about),
@@ -153,7 +154,7 @@ def test_a_fault_by_hand_comes_in_with_its_plan() -> None:
     ]
     run = live(told)
     assert [(f.id, f.kind, f.planned.target) for f in run.impairments("worker-0")] == [
-        ("hand-1", "pause", "worker-0")
+        ("manual-1", "pause", "worker-0")
     ]
 
 

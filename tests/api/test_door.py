@@ -10,7 +10,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import psutil
@@ -23,7 +23,12 @@ from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, EngineLost, UsageError
 from emulator.record.events import fields_of
 from emulator.record.folder import Record
+from emulator.supervisor.control import RunControl
 from tests.conftest import Emulate, Finished
+
+NOBODY: Any = None
+CONTROL = RunControl(NOBODY, NOBODY, Inbox(), NOBODY, NOBODY)
+"""Of a run without a supervisor."""
 
 # Steps until somebody writes `over` into the shared folder.
 JOB = r"""
@@ -254,6 +259,22 @@ def test_whoever_asks_while_the_run_ends_gets_an_answer(running: Running) -> Non
     assert all(isinstance(error, UsageError) for error in refused), refused
 
 
+def test_a_request_after_the_supervisor_has_ended_is_refused_at_once(tmp_path: Path) -> None:
+    opened = threading.Event()
+    door = Door(CONTROL, tmp_path, opened.set)
+    with contextlib.closing(door):
+        door.open()
+        assert opened.wait(60)
+        waiting = CONTROL.ask(lambda: None)
+        door.refuse()
+        with pytest.raises(UsageError, match="The run is over"):
+            waiting.result(0)
+        transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
+        with httpx.Client(transport=transport, timeout=30) as client:
+            answer = client.post("http://run/v1/stop")
+            assert (answer.status_code, answer.json()) == (422, {"error": "The run is over."})
+
+
 def test_a_long_path_has_its_api_all_the_same(emulate: Emulate, tmp_path: Path) -> None:
     emulate.out = tmp_path / "/".join(["deep" * 10] * 4) / "runs"
     run = Running(emulate, tmp_path, "process", "none")
@@ -280,7 +301,7 @@ def test_a_supervisor_with_a_thousand_open_files_has_its_api(tmp_path: Path) -> 
         for _ in range(1030):
             stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
         opened = threading.Event()
-        door = Door(cast("Any", None), Inbox(), tmp_path, opened.set)
+        door = Door(CONTROL, tmp_path, opened.set)
         stack.callback(door.close)
         door.open()
         assert opened.wait(60)
@@ -313,7 +334,7 @@ def test_a_client_follows_to_the_socket_of_who_took_the_run_over(tmp_path: Path)
     cluster = Cluster(Record(folder), over=True)
     for _ in range(2):
         opened = threading.Event()
-        door = Door(cast("Any", None), Inbox(), folder, opened.set)
+        door = Door(CONTROL, folder, opened.set)
         with contextlib.closing(door):
             door.open()
             assert opened.wait(60)

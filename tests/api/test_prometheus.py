@@ -23,7 +23,7 @@ from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage, to_json
 from emulator.plan import make_plan
 from emulator.record.events import Entry, fields_of
 from emulator.scenario.reading import load
-from emulator.supervisor import state
+from emulator.supervisor.job import State
 from tests.analysis.test_run_state import PREEMPT, RECORDED, ROOT, TARGET, UP, live, steps
 from tests.histories import (
     BEGAN,
@@ -157,7 +157,7 @@ def test_counters_of_usage_begin_anew_and_others_go_on() -> None:
 
 
 def test_every_state_and_all_of_a_sample_are_there() -> None:
-    assert set(STATES) == set(get_args(state.State))
+    assert set(STATES) == set(get_args(State))
     for kind, metrics, not_measured in (
         (Usage, USAGE, set()),
         (GpuUsage, GPU, {"index", "uuid", "name", "tasks"}),

@@ -64,12 +64,12 @@ def test_a_run_in_the_background_is_struck_healed_stopped_and_judged(
         assert [task["state"] for task in status["tasks"]] == ["running", "running"]
         struck = emulate("preempt", "worker-1", "--grace", "0s", "--down", "forever", *out)
         assert struck.returncode == 0, struck.stderr
-        assert f"{run}: fault hand-1; `emulate heal hand-1` heals it" in struck.stderr
+        assert f"{run}: fault manual-1; `emulate heal manual-1` heals it" in struck.stderr
         cluster.wait_for(event="exit", task="worker-1")
         shown = emulate("ps", run, *out).stdout
-        assert "hand-1" in shown
+        assert "manual-1" in shown
         assert "down" in shown
-        assert "healing hand-1" in emulate("heal", *out).stderr
+        assert "healing manual-1" in emulate("heal", *out).stderr
         next(e for e in cluster.history() if fields_of(e).get("stage") == "healed")
         assert "there is nothing to heal" in emulate("heal", *out).stderr
         assert emulate("fault", "kill", "worker-0", *out).returncode == 0
@@ -78,8 +78,8 @@ def test_a_run_in_the_background_is_struck_healed_stopped_and_judged(
         over = emulate("ps", run, "--json", *out).json
         assert over["state"] == "failed"
         assert {fault["id"]: fault["stage"] for fault in over["faults"]}.keys() == {
-            "hand-1",
-            "hand-2",
+            "manual-1",
+            "manual-2",
         }
     again = emulate("preempt", "worker-1", *out)
     assert (again.returncode, again.stderr) == (2, f"emulate: {run} is over.\n")
@@ -322,10 +322,10 @@ def test_attach_after_a_kill_in_the_grace_period(
     cluster.preempt("worker-1", grace=6, down=0.5)
     next(e for e in cluster.history() if fields_of(e).get("stage") == "triggered")
     before = kill_9(cluster)
-    assert stages(before, "hand-1") == ["planned", "triggered"]
+    assert stages(before, "manual-1") == ["planned", "triggered"]
     # A deaf task steps until it is killed: what it said, but nobody heard, is there as well.
     history = finish(emulate, cluster, before, "is back")
-    assert stages(history, "hand-1") == ["planned", "triggered", "applied", "healed"]
+    assert stages(history, "manual-1") == ["planned", "triggered", "applied", "healed"]
 
 
 @pytest.mark.docker

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
+from emulator.faults.schedule import to_json
 from emulator.record.events import TaskExit
 from emulator.record.timeline import Interval, TaskTimeline
-from emulator.scenario.faults import to_json
 from tests.exports.runs import a_history
 from tests.histories import (
     Told,

@@ -17,7 +17,7 @@ from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.report.run_tables import print_listing
 from emulator.report.terminal import print_plan, print_result, print_summary
 from emulator.results import Result
-from emulator.supervisor.events import JobEnd
+from emulator.supervisor.job import JobEnd
 from tests.histories import a_plan
 
 

@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from emulator.bundled import ROOT, scenarios
+from emulator.faults.table import FAULTS
 from emulator.scenario.model import json_schema
-from emulator.scenario.strikes import STRIKES
 from tests.scenario.loader import Loader, loader
 
 TEXTS = [path.read_text(encoding="utf-8") for path in scenarios()]
@@ -267,7 +267,11 @@ def test_what_the_schema_allows_or_nearly(process: Loader, data: dict[str, Any])
     sound(process, written({**PLAIN, **data}))
 
 
-OF_FAULT = {k: of_schema(v) for k, v in resolved({"$ref": "#/$defs/Fault"})["properties"].items()}
+OF_FAULT = {
+    key: of_schema(value)
+    for kind in SCHEMA["properties"]["faults"]["items"]["anyOf"]
+    for key, value in resolved(kind)["properties"].items()
+}
 OF_TRIGGER = {
     k: of_schema(v) for k, v in resolved({"$ref": "#/$defs/Trigger"})["properties"].items()
 }
@@ -278,7 +282,7 @@ NEEDED |= {"pause": ["for"]}
 @st.composite
 def strikes(draw: st.DrawFn) -> dict[str, Any]:
     """Return a fault of one kind with what that needs, and now and then another option."""
-    kind = draw(st.sampled_from(STRIKES))
+    kind = draw(st.sampled_from(list(FAULTS)))
     more = draw(st.lists(st.sampled_from(sorted(OF_FAULT)), max_size=1))
     made = {name: draw(OF_FAULT[name]) for name in [kind, *NEEDED.get(kind, []), *more]}
     trigger = draw(st.sampled_from(sorted(OF_TRIGGER.keys() - {"delay", "task"})))

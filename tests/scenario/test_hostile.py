@@ -14,6 +14,7 @@ from emulator.broker import Capacity
 from emulator.engines.docker import DockerEngine
 from emulator.engines.requirements import fits
 from emulator.errors import ScenarioError, UsageError
+from emulator.faults.table import TraceFaults
 from emulator.run import make_ready
 from emulator.scenario.model import Scenario
 from emulator.scenario.reading import load, parse
@@ -453,7 +454,9 @@ def test_a_trace_of_too_many_rows_is_refused(tmp_path: Path) -> None:
     (found,) = problems(TRACE % "t.csv", folder=tmp_path)
     assert found == "s.yaml:4: faults.0.trace: has more than 10,000 entries"
     (tmp_path / "t.csv").write_text(rows.removesuffix("1,worker-0,2\n"))
-    assert len(parse(TRACE % "t.csv", folder=tmp_path).faults[0].trace or ()) == 10_000
+    (fault,) = parse(TRACE % "t.csv", folder=tmp_path).faults
+    assert isinstance(fault, TraceFaults)
+    assert len(fault.trace) == 10_000
 
 
 def test_a_program_that_runs_in_its_own_folder_is_not_copied_into_itself(

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import ScenarioError, UsageError
+from emulator.faults.kill import Kill
+from emulator.faults.spec import Trigger
 from emulator.scenario.model import Gpus, Restart, Role
 from emulator.scenario.reading import load, parse
-from emulator.scenario.strikes import Trigger
 from emulator.wording import shown
 
 GOOD = """\
@@ -584,6 +585,32 @@ def test_a_mistake_in_one_fault_names_the_override(assignment: str, problem: str
     with pytest.raises(UsageError) as refused:
         parse(FAULTY, sets=[assignment])
     assert str(refused.value).startswith(f"--set {assignment}: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("sets", "named"),
+    [
+        (["faults.0.grace=9s", "faults.0={preempt: worker-1, at: 1s, grace: 1}"], 1),
+        (["faults.0={preempt: worker-1, at: 1s}", "faults.0.grace=1"], 1),
+        (["faults.0={preempt: worker-1, at: 1s, grace: 1}", "faults.0.at=2s"], 0),
+        (["faults.0.grace=1", "faults.0.at=2s"], 0),
+    ],
+)
+def test_a_mistake_names_the_override_that_made_it_and_no_earlier_one(
+    sets: list[str], named: int
+) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        parse(FAULTY, sets=sets)
+    assert [str(problem) for problem in refused.value.problems] == [
+        f"--set {sets[named]}: faults.0.grace: '1' is not a duration; write '1s'"
+    ]
+
+
+def test_an_override_of_a_whole_fault_takes_the_place_of_one_in_it() -> None:
+    (fault, _) = parse(
+        FAULTY, sets=["faults.0.grace=9s", "faults.0={kill: worker-1, at: 1s}"]
+    ).faults
+    assert isinstance(fault, Kill)
 
 
 @pytest.mark.parametrize(

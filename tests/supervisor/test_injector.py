@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError
-from emulator.netem import Link
+from emulator.faults.netem import Link
 from emulator.plan import Task
-from emulator.record.events import Entry, fields_of
+from emulator.record.events import Entry, Refused, TaskExit, fields_of
 from emulator.record.folder import Record
+from emulator.report.words import describe
 from emulator.results import Result
 from emulator.run import up
 from emulator.scenario.reading import parse
@@ -325,3 +327,87 @@ def test_a_trace_preempts_when_it_says(tmp_path: Path) -> None:
     expected = {"0.0": (5, 7), "0.1:worker-1": (15, 16), "0.1:worker-2": (15, 16)}
     for fault, (gone, back) in expected.items():
         assert stages(history, fault) == [("triggered", gone), ("applied", gone), ("healed", back)]
+
+
+# --- What the engine refuses --------------------------------------------------------------------
+
+
+class Refusing(MemoryEngine):
+    """Refuses to send these signals."""
+
+    refused: Collection[int] = (signal.SIGTERM, signal.SIGKILL)
+
+    def signal(self, task: str, number: int) -> None:
+        if number in self.refused:
+            raise EngineError(f"{task} can't be signalled.")
+        super().signal(task, number)
+
+
+def run_refusing(
+    folder: Path, extra: str, scripts: Mapping[str, Any], refused: Collection[int]
+) -> tuple[list[Entry], Result]:
+    clock = ManualClock()
+    engine = Refusing(clock, scripts)
+    engine.refused = refused
+    text = f"{BASE}{extra}"
+    result = up(parse(text), engine, text=text, out=folder, clock=clock)
+    return list(Record(result.folder).history), result
+
+
+@pytest.mark.parametrize(
+    ("fault", "refused"),
+    [
+        ("kill: worker-0", [signal.SIGKILL]),
+        ("terminate: worker-0", [signal.SIGTERM]),
+        ("preempt: worker-0, grace: 3s, down: 1s", [signal.SIGTERM, signal.SIGKILL]),
+        ("restart: worker-0, grace: 3s", [signal.SIGTERM]),
+    ],
+)
+def test_a_refused_signal_is_in_the_history_and_its_fault_failed(
+    tmp_path: Path, fault: str, refused: Collection[int]
+) -> None:
+    extra = f"cluster: {{worker: 1}}\nfaults: [{{{fault}, at: 5s}}]"
+    history, result = run_refusing(tmp_path, extra, {"*": trains()}, refused)
+    assert stages(history) == [("triggered", 5), ("failed", 5)]
+    assert reason(history) == "worker-0 can't be signalled."
+    (found,) = result.analysis.faults
+    assert (found.status, found.reason) == ("failed", "worker-0 can't be signalled.")
+    assert result.end.outcome == "succeeded"
+    assert result.exit_code == 3  # nothing is known of how the job would have survived
+
+
+def test_a_kill_that_is_refused_after_the_grace_period_fails_the_fault(tmp_path: Path) -> None:
+    deaf = Script([(float(n), step(n)) for n in range(1, 20)], exits_at=20.0, on_sigterm=None)
+    extra = "cluster: {worker: 1}\nfaults: [{preempt: worker-0, grace: 3s, at: 5s}]"
+    history, result = run_refusing(tmp_path, extra, {"*": deaf}, [signal.SIGKILL])
+    assert stages(history) == [("triggered", 5), ("failed", 8)]
+    assert result.analysis.faults[0].status == "failed"
+    (ended,) = [e for e in history if isinstance(e, TaskExit)]
+    assert (ended.t, ended.exit_code, ended.fault) == (20, 0, None)
+
+
+def test_a_refused_stop_is_in_the_history_and_the_run_ends_all_the_same(tmp_path: Path) -> None:
+    scripts = {"worker-0": trains(10), "*": SERVES}
+    refused = (signal.SIGTERM, signal.SIGKILL)
+    history, result = run_refusing(tmp_path, "cluster: {worker: 2}", scripts, refused)
+    told = [(e.t, e.task, e.operation, e.reason) for e in history if isinstance(e, Refused)]
+    assert told == [
+        (21, "worker-1", "SIGTERM", "worker-1 can't be signalled."),
+        (31, "worker-1", "SIGKILL", "worker-1 can't be signalled."),
+    ]
+    (first, _) = [e for e in history if isinstance(e, Refused)]
+    assert describe(first) == (
+        "the engine refused SIGTERM for worker-1: worker-1 can't be signalled."
+    )
+    assert result.end.outcome == "succeeded"
+
+
+def test_a_watchdog_whose_kill_is_refused_says_so_each_time(tmp_path: Path) -> None:
+    hangs = Script([(1.0, step(1))], exits_at=None, on_sigterm=2)
+    extra = "cluster: {worker: 1}\ntimeout: 25s\nrestart: {policy: on-failure, stall: 10s}"
+    history, result = run_refusing(tmp_path, extra, {"*": hangs}, [signal.SIGKILL])
+    assert [(e.t, e.operation) for e in history if isinstance(e, Refused)] == [
+        (11, "SIGKILL"),
+        (21, "SIGKILL"),
+    ]
+    assert result.end.outcome == "timeout"

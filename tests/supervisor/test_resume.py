@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,13 @@ from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.record.events import Entry, fields_of
 from emulator.record.folder import Record, RunFolder
+from emulator.results import Listener
 from emulator.run import make_ready
 from emulator.scenario.reading import parse
-from emulator.supervisor.events import JobEnd
-from emulator.supervisor.loop import Supervisor
-from emulator.supervisor.successor import Successor
+from emulator.supervisor.history import HistoryWriter
+from emulator.supervisor.job import JobEnd
+from emulator.supervisor.supervisor import Supervisor
+from emulator.supervisor.takeover import RecoveredState, recover_run
 
 BASE = "name: resumed\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 
@@ -46,20 +47,20 @@ def supervise(folder: Path, extra: str, scripts: Scripts, killed_after: int) -> 
             raise Killed
 
     def supervisor(
-        kind: type[Supervisor], record: RunFolder, on_entry: Callable[[Entry], None]
+        record: RunFolder, listener: Listener, recovered: RecoveredState | None = None
     ) -> Supervisor:
-        return kind(
-            plan, engine, record, clock=clock, submit=lambda call: call(), on_entry=on_entry
-        )
+        history, workers = HistoryWriter(record, listener), clock.workers()
+        return Supervisor(plan, engine, history, clock=clock, workers=workers, recovered=recovered)
 
     record = RunFolder(path, plan, BASE + extra, clock)
     with contextlib.suppress(Killed):
-        end = supervisor(Supervisor, record, kill).run()
+        end = supervisor(record, Listener(entry=kill)).run()
         record.close()
         return end
     record.close()
     record = RunFolder.reopen(Record(path), clock)
-    end = supervisor(Successor, record, lambda entry: None).run()
+    recovered = recover_run(plan, record, clock.now() - record.t)
+    end = supervisor(record, Listener(), recovered).run()
     record.close()
     return end
 

@@ -64,7 +64,7 @@ class Addresses:
 
 
 def _kept(plan: Plan) -> bool:
-    return any(fault.kind == "preempt" for fault in plan.faults)
+    return any(fault.spec.replaces_target for fault in plan.faults)
 
 
 def make_network(api: docker.APIClient, plan: Plan, common: Mapping[str, str]) -> Addresses | None:

@@ -48,12 +48,11 @@ from emulator.engines.docker.requests import (
 )
 from emulator.engines.docker.usage import ContainerUsage
 from emulator.errors import EngineError, ImageError
+from emulator.faults.netem import Link
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
 from emulator.metrics.samples import Usage
-from emulator.netem import Link
 from emulator.plan import TASK_PORT, Plan, Site, Task
-from emulator.scenario import faults
 from emulator.scenario.model import Scenario
 from emulator.task_limits import of_machine
 
@@ -157,7 +156,7 @@ class DockerEngine:
                 for short in shortages(self._disk(FOR_IMAGES)):
                     say(f"note: {short}")
             self._images.ensure(image, say)
-        if parts := faults.network_parts(scenario):
+        if parts := scenario.network_parts:
             helper = self._images.ensure("network", say)
             with translate_errors("try the network"):
                 missing_parts(self._api, helper, parts)

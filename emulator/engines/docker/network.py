@@ -18,7 +18,7 @@ from docker.errors import APIError, NotFound
 
 from emulator.engines.docker.requests import container_name, helper_request
 from emulator.errors import EngineError, Unsupported
-from emulator.netem import Link, probe_script, script
+from emulator.faults.netem import Link, probe_script, script
 
 __all__ = ["Shaper", "missing_parts"]
 

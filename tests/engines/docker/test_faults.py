@@ -14,7 +14,7 @@ from emulator.engines.base import Exited, Inbox, Line
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.network import missing_parts
 from emulator.errors import EngineError, Unsupported
-from emulator.netem import Link
+from emulator.faults.netem import Link
 from emulator.plan import make_plan, new_run_id
 from emulator.scenario.model import Program, Scenario
 from emulator.task_limits import of_machine
@@ -199,14 +199,19 @@ def test_half_of_the_packets_are_lost(cluster: Cluster) -> None:
 
 def test_a_narrow_network_slows_a_transfer(cluster: Cluster) -> None:
     size = 300_000
-    before = min(cluster.transfer("worker-0", "worker-1", size) for _ in range(3))
+
+    def fastest(target: str) -> float:
+        """Of several: a slow machine makes one transfer slow, a narrow network all of them."""
+        return min(cluster.transfer("worker-0", target, size) for _ in range(4))
+
+    before = fastest("worker-1")
     cluster.engine.shape([Link("worker-0", "worker-1", bandwidth=1_000_000)])
-    narrow = cluster.transfer("worker-0", "worker-1", size)
-    # 2.4 s by arithmetic, and no machine is fast enough to make it less.
-    assert narrow > max(1.5, 3 * before)
-    assert cluster.transfer("worker-0", "worker-2", size) < narrow
+    narrow = fastest("worker-1")
+    assert narrow > 1.8  # 2.4 s by arithmetic, less a burst that may leave at once (0.3 s seen)
+    assert fastest("worker-2") < narrow / 2
     cluster.engine.shape([])
-    assert cluster.transfer("worker-0", "worker-1", size) < narrow
+    assert fastest("worker-1") < narrow / 2
+    assert before < narrow / 2
 
 
 def test_a_task_that_restarts_in_a_partition_is_still_cut_off(cluster: Cluster) -> None:

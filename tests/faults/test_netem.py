@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.netem import Link, between_all, merged, probe_script, script
+from emulator.faults.netem import Link, between_all, merged, probe_script, script
 
 ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
 

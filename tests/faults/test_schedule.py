@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from emulator.errors import ScenarioError, UsageError
-from emulator.netem import Link
-from emulator.plan import Plan
-from emulator.scenario.faults import (
-    SETTLED,
+from emulator.faults.netem import Link
+from emulator.faults.preempt import Preempt
+from emulator.faults.schedule import (
     PlannedFault,
-    belongs,
-    by_hand,
-    fires,
+    build_schedule,
+    expand_targets,
     from_json,
-    needs,
-    network_parts,
-    timeline,
+    is_part_of,
     to_json,
+    trigger_matches,
 )
+from emulator.faults.spec import SETTLED, FaultSpec, Trigger
+from emulator.faults.table import OneFault
+from emulator.plan import Plan
 from emulator.scenario.model import Scenario, json_schema
 from emulator.scenario.reading import load, parse
-from emulator.scenario.strikes import Strike, Trigger
 
 BASE = (
     "name: t\nframework: none\nprogram: {command: ['true']}\ncluster: {worker: 3, ps: 1}\nfaults:\n"
@@ -41,20 +43,33 @@ def scenario(*faults: str) -> Scenario:
     return parse(BASE + "".join(f"  - {{{fault}}}\n" for fault in faults))
 
 
+def schedule(asked: Scenario, tasks: Sequence[str] = TASKS) -> tuple[PlannedFault, ...]:
+    return build_schedule(asked.faults, asked.seed, tasks)
+
+
 def planned(*faults: str) -> tuple[PlannedFault, ...]:
-    return timeline(scenario(*faults), TASKS)
+    return schedule(scenario(*faults))
+
+
+def spec(fault: PlannedFault) -> Any:
+    """The fault's kind with its options, whichever it is."""
+    return fault.spec
+
+
+def needs(asked: Scenario) -> list[str]:
+    return [capability for fault in asked.faults for _, capability in fault.needs()]
 
 
 def test_a_preemption_with_all_it_says() -> None:
     (fault,) = planned("preempt: worker-1, at: {step: 120}, grace: 5s, down: forever")
-    assert fault == PlannedFault(
-        "0", "preempt", "worker-1", Trigger(step=120), grace=5.0, down=math.inf
-    )
+    assert isinstance(fault.spec, Preempt)
+    assert (fault.id, fault.kind, fault.target) == ("0", "preempt", "worker-1")
+    assert (fault.trigger, fault.spec.grace, fault.spec.down) == (Trigger(step=120), 5, math.inf)
 
 
 def test_what_a_preemption_leaves_out_is_what_clouds_do() -> None:
     (fault,) = planned("preempt: ps-0, at: 1m")
-    assert (fault.trigger.time, fault.grace, fault.down) == (60, 30, 10)
+    assert (fault.trigger.time, spec(fault).grace, spec(fault).down) == (60, 30, 10)
 
 
 def test_a_glob_strikes_all_it_matches() -> None:
@@ -72,7 +87,7 @@ def test_faults_ask_the_engine_for_what_they_take() -> None:
         "pause: ps-0, at: 1s, for: 1s",
         "throttle: ps-0, at: 1s, for: 1s, cpus: 0.1",
     )
-    assert [capability for _, capability in needs(asked)] == ["replace", "pause", "throttle"]
+    assert needs(asked) == ["replace", "pause", "throttle"]
 
 
 def test_random_strikes_keep_their_distance_and_spare_who_is_away() -> None:
@@ -101,16 +116,14 @@ def test_the_seed_decides(seed: int) -> None:
 
 def test_a_plan_with_faults_is_read_back_as_it_was() -> None:
     asked = scenario("preempt: worker-1, at: 90s, down: forever", "pause: ps-0, at: 1s, for: 100ms")
-    plan = Plan(
-        run_id="r", engine="memory", scenario=asked, tasks=(), faults=timeline(asked, TASKS)
-    )
+    plan = Plan(run_id="r", engine="memory", scenario=asked, tasks=(), faults=schedule(asked))
     again = Plan.model_validate_json(plan.model_dump_json(), context={"stored": True})
     assert again == plan
 
 
 def test_a_target_that_is_nobody_is_refused_here_too() -> None:
     with pytest.raises(UsageError, match="no task is called 'worker-1'"):
-        timeline(scenario("kill: worker-1, at: 1s"), ["worker-0"])
+        schedule(scenario("kill: worker-1, at: 1s"), ["worker-0"])
 
 
 @pytest.mark.parametrize(
@@ -131,7 +144,7 @@ def test_a_target_that_is_nobody_is_refused_here_too() -> None:
 def test_what_a_line_triggers(
     trigger: Trigger, task: str, event: str, data: dict[str, object], line: str, expected: bool
 ) -> None:
-    assert fires(trigger, task, event=event, data=data, line=line) is expected
+    assert trigger_matches(trigger, task, event=event, data=data, line=line) is expected
 
 
 @pytest.mark.parametrize(
@@ -160,7 +173,7 @@ def test_what_a_line_triggers(
         ("kill: ps-0, at: {log: '('}", "faults.0.at.log: '(' is not a regular expression"),
         ("kill: ps-0, at: {phase: lunch}", "faults.0.at.phase: 'lunch' is not allowed"),
         ("random: {kill: ps-0}", "faults.0: `random` needs `every`"),
-        ("random: {kill: ps-0}, every: 1s, at: 3s", "faults.0: `random` has its strike inside"),
+        ("random: {kill: ps-0}, every: 1s, at: 3s", "faults.0: `random` has its fault inside"),
         ("random: {grace: 1s}, every: 1s", "faults.0: `random` needs one of preempt"),
         ("kil: ps-0, at: 1s", "faults.0.kil: unknown key (did you mean 'kill'?)"),
         ("preempt: ps-0, at: 1s, fro: 1s", "faults.0.fro: unknown key (did you mean 'for'?)"),
@@ -198,7 +211,7 @@ def test_what_a_line_triggers(
         ("preempt: ps-0, at: 1s, address: old", "faults.0.address: 'old' is not allowed"),
         (
             "random: {partition: [[ps-0], [worker-0]], for: 1s}, every: 1s",
-            "faults.0: `random` strikes one task each time",
+            "faults.0: `random` has one target each time",
         ),
         ("kill: ps-0, at: {after: nobody}", "faults.0.at: there is no fault 'nobody' (faults are"),
         ("kill: ps-0, at: {recovery: 0}", "faults.0.at: it waits in the end for itself"),
@@ -262,9 +275,7 @@ KINDS = [
 def as_stored(*faults: str) -> tuple[Plan, Plan]:
     """Return a plan, and what is read of it from its plan.json."""
     asked = scenario(*faults)
-    plan = Plan(
-        run_id="r", engine="memory", scenario=asked, tasks=(), faults=timeline(asked, TASKS)
-    )
+    plan = Plan(run_id="r", engine="memory", scenario=asked, tasks=(), faults=schedule(asked))
     stored = plan.model_dump(mode="json")
     return plan, Plan.model_validate(json.loads(json.dumps(stored)), context={"stored": True})
 
@@ -324,14 +335,14 @@ def test_a_rolling_restart_is_a_chain() -> None:
     first, second, third = planned("restart: 'worker-*', at: 5s, grace: 3s")
     assert first.trigger.time == 5
     assert (second.trigger.recovery, third.trigger.recovery) == (first.id, second.id)
-    assert {fault.grace for fault in (first, second, third)} == {3}
+    assert {spec(fault).grace for fault in (first, second, third)} == {3}
 
 
 def test_who_is_still_away_in_a_trace_is_struck_once_it_is_back(tmp_path: Path) -> None:
     (tmp_path / "spot.csv").write_text("# two in a row\ntime,target,down\n10,ps-0,6\n12,ps-0,6\n")
     (tmp_path / "s.yaml").write_text(BASE + "  - {trace: spot.csv, grace: 1s, down: 2s}\n")
-    first, second = timeline(load(tmp_path / "s.yaml"), TASKS)
-    assert (first.down, second.down) == (2, 2)  # the fault's own goes before the rows'
+    first, second = schedule(load(tmp_path / "s.yaml"))
+    assert (spec(first).down, spec(second).down) == (2, 2)  # the fault's own goes before the rows'
     assert (first.trigger.time, second.trigger.time) == (10, 10 + 1 + 2 + SETTLED)
 
 
@@ -341,15 +352,15 @@ def test_a_trace_begins_at_the_time_of_the_fault(tmp_path: Path) -> None:
     for at, times in begins.items():
         faults = f"  - {{trace: {rows}, speed: 10, grace: 0s{at}}}\n"
         (tmp_path / "s.yaml").write_text(BASE + faults)
-        planned = timeline(load(tmp_path / "s.yaml"), TASKS)
+        planned = schedule(load(tmp_path / "s.yaml"))
         assert [fault.trigger.time for fault in planned] == times
 
 
 def test_a_trace_is_a_file_beside_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "spot.csv").write_text("time,target,down\n10,worker-1,5\n35.5,worker-*,1\n")
     (tmp_path / "s.yaml").write_text(BASE + "  - {trace: spot.csv, speed: 2, grace: 1s, name: t}\n")
-    found = timeline(load(tmp_path / "s.yaml"), TASKS)
-    assert [(f.target, f.trigger.time, f.down, f.grace, f.name) for f in found] == [
+    found = schedule(load(tmp_path / "s.yaml"))
+    assert [(f.target, f.trigger.time, spec(f).down, spec(f).grace, f.name) for f in found] == [
         ("worker-1", 5, 2.5, 1, "t"),
         ("worker-0", 17.75, 0.5, 1, "t"),
         ("worker-1", 17.75, 0.5, 1, "t"),
@@ -388,20 +399,20 @@ def test_the_same_seed_gives_the_same_timeline(fault: str) -> None:
 
 def test_a_random_fault_has_its_name_with_each_strike() -> None:
     found = planned("random: {kill: 'worker-*'}, every: 10s, max: 3, name: chaos")
-    assert [belongs(fault, "chaos") for fault in found] == [True] * 3
-    assert not belongs(found[0], "chao")
+    assert [is_part_of(fault, "chaos") for fault in found] == [True] * 3
+    assert not is_part_of(found[0], "chao")
 
 
 def test_what_network_faults_ask_of_engine_and_kernel() -> None:
     asked = scenario(*KINDS[:6])
-    assert {capability for _, capability in needs(asked)} == {
+    assert set(needs(asked)) == {
         "oom",
         "network",
         "replace",
         "same-address",
     }
-    assert network_parts(scenario(KINDS[1])) == {"iptables"}
-    assert network_parts(scenario(KINDS[3])) == {"iptables", "loss", "bandwidth", "delay"}
+    assert scenario(KINDS[1]).network_parts == {"iptables"}
+    assert scenario(KINDS[3]).network_parts == {"iptables", "loss", "bandwidth", "delay"}
 
 
 def test_two_faults_of_one_name_are_refused() -> None:
@@ -412,9 +423,11 @@ def test_two_faults_of_one_name_are_refused() -> None:
 
 
 def test_a_task_in_two_groups_is_refused_by_hand_too() -> None:
-    strike = Strike.model_validate({"partition": [["ps-0"], ["*"]], "for": "1s"})
+    cut = TypeAdapter[FaultSpec](OneFault).validate_python(
+        {"partition": [["ps-0"], ["*"]], "for": "1s"}
+    )
     with pytest.raises(UsageError, match="ps-0 is in two groups of the partition"):
-        by_hand("hand-1", strike, TASKS, Trigger(step=1))
+        expand_targets("manual-1", cut, TASKS, Trigger(step=1))
 
 
 def test_the_schema_knows_what_the_models_know() -> None:
@@ -431,3 +444,11 @@ def test_the_schema_knows_what_the_models_know() -> None:
             jsonschema.validate(
                 {**document, "faults": [{**fault, "gracious": "1s"}]}, json_schema()
             )
+
+
+def test_a_random_fault_of_the_network_has_the_links_of_its_target() -> None:
+    found = planned("random: {shape: 'worker-*', to: ps-0, loss: 5%, for: 1s}, every: 9s, max: 3")
+    for fault in found:
+        pairs = {(link.source, link.target) for link in fault.links}
+        assert pairs == {(fault.target, "ps-0"), ("ps-0", fault.target)}
+        assert {link.loss for link in fault.links} == {0.05}

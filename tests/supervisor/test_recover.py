@@ -12,30 +12,38 @@ from emulator.engines.base import Exited
 from emulator.engines.memory import MemoryEngine
 from emulator.plan import make_plan
 from emulator.scenario.reading import parse
-from emulator.supervisor.events import JobEnd
-from emulator.supervisor.state import Resumed, resumed
+from emulator.supervisor.job import JobEnd
+from emulator.supervisor.takeover import RecoveredState, recover
 from tests.histories import an_event
 
 TEXT = "name: t\nframework: none\nimage: none\nprogram: {command: [a]}\ncluster: {worker: 3}\n"
 PLAN = make_plan(parse(TEXT), "r", MemoryEngine(ManualClock()).plan_context("r", Path()))
 BEGIN = [("start", 0), ("start", 1), ("start", 2), ("running", 0), ("running", 1), ("running", 2)]
 
+LEAST: dict[str, dict[str, Any]] = {
+    "run": {"run_id": "r", "scenario": "t", "engine": "memory", "pid": 1},
+    "start": {"fresh": False},
+    "running": {"id": "1"},
+    "stop": {"signal": "SIGTERM"},
+}
+"""What an event has at least, where a test does not care."""
 
-def stood(*told: Any) -> Resumed:
+
+def stood(*told: Any) -> RecoveredState:
     """Return where a run stood after such (event, number of the worker, data), a second each."""
     entries = []
     for n, (event, worker, *data) in enumerate(told):
         task = "" if worker is None else f"worker-{worker}"
         fields = data[0] if data else {}
         entries.append(an_event(event, task, n=n, t=float(n), wall=100.0 + n, **fields))
-    return resumed(PLAN, entries)
+    return recover(PLAN, entries)
 
 
 def ended(worker: int, code: int = 1, **data: object) -> tuple[str, int, dict[str, object]]:
     return "exit", worker, {"exit_code": code, "oom_killed": False, "told_to_stop": False, **data}
 
 
-def states(found: Resumed) -> list[str]:
+def states(found: RecoveredState) -> list[str]:
     return [state.state for state in found.tasks.values()]
 
 

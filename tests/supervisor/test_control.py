@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import ImageError, Unsupported, UsageError
+from emulator.faults.spec import FaultSpec
+from emulator.faults.table import OneFault
 from emulator.plan import Plan
 from emulator.record.events import Entry, fields_of
 from emulator.record.folder import Record, RunFolder
@@ -19,10 +22,9 @@ from emulator.report.words import describe
 from emulator.results import judge
 from emulator.run import make_ready
 from emulator.scenario.reading import parse
-from emulator.scenario.strikes import Strike
-from emulator.supervisor.desk import Desk
-from emulator.supervisor.events import Asked
-from emulator.supervisor.loop import Supervisor
+from emulator.supervisor.control import Asked, RunControl
+from emulator.supervisor.history import HistoryWriter
+from emulator.supervisor.supervisor import Supervisor
 
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 
@@ -37,6 +39,28 @@ SCRIPTS: Mapping[str, Any] = {
 }
 
 
+def fault(**options: Any) -> FaultSpec:
+    return TypeAdapter[FaultSpec](OneFault).validate_python(options)
+
+
+class Workers:
+    """Make each call at once, but those that nothing waits for as `aside` says."""
+
+    def __init__(
+        self, clock: ManualClock, aside: Callable[[ManualClock, Callable[[], Any]], object]
+    ) -> None:
+        self._clock, self._aside = clock, aside
+
+    def submit(self, call: Callable[..., object], /, *args: object) -> None:
+        call(*args)
+
+    def aside(self, call: Callable[[], object], /) -> None:
+        self._aside(self._clock, call)
+
+    def close(self) -> None:
+        pass
+
+
 class Job:
     """A run of forty seconds, with what is asked of it at some of them."""
 
@@ -46,7 +70,7 @@ class Job:
         extra: str = "",
         *,
         kind: type[MemoryEngine] = MemoryEngine,
-        aside: Callable[[ManualClock, Callable[[], None]], object] | None = None,
+        aside: Callable[[ManualClock, Callable[[], Any]], object] = lambda clock, call: call(),
         **engine: Any,
     ) -> None:
         self.clock = ManualClock()
@@ -57,25 +81,24 @@ class Job:
         self.supervisor = Supervisor(
             self.plan,
             self.engine,
-            self.record,
+            HistoryWriter(self.record),
             clock=self.clock,
-            submit=lambda call: call(),
-            aside=aside and (lambda call: aside(self.clock, call)),
+            workers=Workers(self.clock, aside),
         )
         self.outcome = ""
 
     def _plan(self, text: str, folder: Path) -> tuple[Plan, Path]:
         return make_ready(parse(text), self.engine, out=folder, run_id="run")
 
-    def asks(self, when: float, what: Callable[[Desk], Any]) -> Future[Any]:
+    def asks(self, when: float, what: Callable[[RunControl], Any]) -> Future[Any]:
         reply: Future[Any] = Future()
-        asked = Asked(lambda: what(self.supervisor.desk), reply)
+        asked = Asked(lambda: what(self.supervisor.control), reply)
         self.clock.call_at(ManualClock.BEGAN + when, lambda: self.supervisor.inbox.put(asked))
         return reply
 
-    def strikes(self, when: float, **strike: Any) -> Future[Any]:
-        wanted = Strike.model_validate(strike)
-        return self.asks(when, lambda desk: desk.strike(wanted))
+    def injects(self, when: float, **options: Any) -> Future[Any]:
+        wanted = fault(**options)
+        return self.asks(when, lambda control: control.inject(wanted))
 
     def run(self) -> list[Entry]:
         try:
@@ -99,30 +122,30 @@ def job(tmp_path: Path) -> Job:
 
 
 def test_a_strike_by_hand_is_in_history_and_analysis(job: Job) -> None:
-    reply = job.strikes(10.0, preempt="worker-1", grace="0s", down="5s")
+    reply = job.injects(10.0, preempt="worker-1", grace="0s", down="5s")
     history = job.run()
-    assert reply.result(0) == ["hand-1"]
-    assert stages(history, "hand-1") == [
+    assert reply.result(0) == ["manual-1"]
+    assert stages(history, "manual-1") == [
         ("planned", 10),
         ("triggered", 10),
         ("applied", 10),
         ("healed", 15),
     ]
-    (fault,) = judge(Record(job.record.path))[0].faults
-    assert (fault.id, fault.kind, fault.target) == ("hand-1", "preempt", "worker-1")
-    assert (fault.status, fault.triggered, fault.back) == ("applied", 10, 5)
+    (found,) = judge(Record(job.record.path))[0].faults
+    assert (found.id, found.kind, found.target) == ("manual-1", "preempt", "worker-1")
+    assert (found.status, found.triggered, found.back) == ("applied", 10, 5)
     assert job.outcome == "succeeded"
 
 
 def test_each_strike_by_hand_has_a_number_of_its_own(tmp_path: Path) -> None:
     job = Job(tmp_path, "faults: [{pause: worker-2, at: 1s, for: 1s}]")
     pause = {"pause": "worker-1", "for": "1s"}
-    many = job.strikes(5.0, **{**pause, "pause": "worker-[12]"})
-    one = job.strikes(8.0, **pause)
+    many = job.injects(5.0, **{**pause, "pause": "worker-[12]"})
+    one = job.injects(8.0, **pause)
     history = job.run()
-    assert many.result(0) == ["hand-1:worker-1", "hand-1:worker-2"]
-    assert one.result(0) == ["hand-2"]
-    for fault, when in [("hand-1:worker-1", 5), ("hand-1:worker-2", 5), ("hand-2", 8)]:
+    assert many.result(0) == ["manual-1:worker-1", "manual-1:worker-2"]
+    assert one.result(0) == ["manual-2"]
+    for fault, when in [("manual-1:worker-1", 5), ("manual-1:worker-2", 5), ("manual-2", 8)]:
         assert stages(history, fault)[1:] == [
             ("triggered", when),
             ("applied", when),
@@ -131,29 +154,29 @@ def test_each_strike_by_hand_has_a_number_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_lasts_for_ever_lasts_until_it_is_healed_by_hand(job: Job) -> None:
-    job.strikes(5.0, partition=[["worker-0"], ["worker-1"]], **{"for": "forever"})
-    job.strikes(6.0, preempt="worker-2", grace="0s", down="forever")
-    job.strikes(7.0, pause="worker-1", **{"for": "forever"})
-    one = job.asks(12.0, lambda desk: desk.heal("hand-1"))
-    rest = job.asks(15.0, lambda desk: desk.heal(""))
-    again = job.asks(16.0, lambda desk: desk.heal(""))
-    nobody = job.asks(17.0, lambda desk: desk.heal("hand-9"))
+    job.injects(5.0, partition=[["worker-0"], ["worker-1"]], **{"for": "forever"})
+    job.injects(6.0, preempt="worker-2", grace="0s", down="forever")
+    job.injects(7.0, pause="worker-1", **{"for": "forever"})
+    one = job.asks(12.0, lambda control: control.heal("manual-1"))
+    rest = job.asks(15.0, lambda control: control.heal(""))
+    again = job.asks(16.0, lambda control: control.heal(""))
+    nobody = job.asks(17.0, lambda control: control.heal("manual-9"))
     history = job.run()
-    assert one.result(0) == ["hand-1"]
-    assert rest.result(0) == ["hand-2", "hand-3"]
+    assert one.result(0) == ["manual-1"]
+    assert rest.result(0) == ["manual-2", "manual-3"]
     assert again.result(0) == nobody.result(0) == []
-    assert stages(history, "hand-1")[-1] == ("healed", 12)
-    assert stages(history, "hand-2")[-1] == ("healed", 15)
-    assert stages(history, "hand-3")[-1] == ("healed", 15)
+    assert stages(history, "manual-1")[-1] == ("healed", 12)
+    assert stages(history, "manual-2")[-1] == ("healed", 15)
+    assert stages(history, "manual-3")[-1] == ("healed", 15)
     assert [len(links) for links in job.engine.links] == [2, 0]
 
 
 def test_a_rolling_restart_by_hand_goes_on_by_itself(job: Job) -> None:
-    reply = job.strikes(5.0, restart="worker-[12]", grace="1s")
+    reply = job.injects(5.0, restart="worker-[12]", grace="1s")
     history = job.run()
-    assert reply.result(0) == ["hand-1:worker-1", "hand-1:worker-2"]
-    assert stages(history, "hand-1:worker-1")[-1] == ("healed", 5)
-    assert stages(history, "hand-1:worker-2")[1:] == [
+    assert reply.result(0) == ["manual-1:worker-1", "manual-1:worker-2"]
+    assert stages(history, "manual-1:worker-1")[-1] == ("healed", 5)
+    assert stages(history, "manual-1:worker-2")[1:] == [
         ("triggered", 6),  # the job has stepped
         ("applied", 6),
         ("healed", 6),
@@ -171,17 +194,17 @@ def test_a_rolling_restart_by_hand_goes_on_by_itself(job: Job) -> None:
 def test_a_strike_that_makes_no_sense_is_refused_and_the_run_goes_on(
     job: Job, strike: dict[str, Any], why: str
 ) -> None:
-    refused, right = job.strikes(5.0, **strike), job.strikes(6.0, kill="worker-2")
+    refused, right = job.injects(5.0, **strike), job.injects(6.0, kill="worker-2")
     history = job.run()
     with pytest.raises(UsageError, match=why):
         refused.result(0)
-    assert right.result(0) == ["hand-1"]
-    assert {fields_of(e)["id"] for e in history if e.event == "fault"} == {"hand-1"}
+    assert right.result(0) == ["manual-1"]
+    assert {fields_of(e)["id"] for e in history if e.event == "fault"} == {"manual-1"}
 
 
 def test_what_the_engine_can_not_do_is_refused_and_the_run_goes_on(job: Job) -> None:
     job.engine.capabilities -= {"oom"}
-    refused = job.strikes(5.0, oom="worker-1")
+    refused = job.injects(5.0, oom="worker-1")
     history = job.run()
     with pytest.raises(Unsupported, match="running worker-1 out of memory"):
         refused.result(0)
@@ -192,21 +215,21 @@ def test_what_the_engine_can_not_do_is_refused_and_the_run_goes_on(job: Job) -> 
 def test_a_strike_before_all_tasks_run_goes_its_own_way(tmp_path: Path) -> None:
     """The clock of the scenario's faults starts later, and changes nothing about it."""
     job = Job(tmp_path, "faults: [{kill: worker-2, at: 30s}]\nrestart: on-failure")
-    paused = Strike.model_validate({"pause": "worker-0", "for": "4s"})
+    paused = fault(**{"pause": "worker-0", "for": "4s"})
     start = job.engine.start
 
     def first(task: Any, **kwargs: Any) -> str:
         if task.name == "worker-1":
             reply: Future[Any] = Future()
-            strike = Asked(lambda: job.supervisor.desk.strike(paused), reply)
-            job.supervisor.inbox.put(strike)
+            asked = Asked(lambda: job.supervisor.control.inject(paused), reply)
+            job.supervisor.inbox.put(asked)
         return start(task, **kwargs)
 
     job.engine.start = first  # type: ignore[method-assign]
     history = job.run()
     order = [e.event for e in history]
     assert order.index("fault") < order.index("all-running")
-    assert stages(history, "hand-1") == [
+    assert stages(history, "manual-1") == [
         ("planned", 0),
         ("triggered", 0),
         ("applied", 0),
@@ -217,8 +240,8 @@ def test_a_strike_before_all_tasks_run_goes_its_own_way(tmp_path: Path) -> None:
 
 def test_the_status_says_where_tasks_and_faults_are(tmp_path: Path) -> None:
     job = Job(tmp_path, "faults: [{preempt: worker-1, at: 5s, grace: 0, down: 5s}]")
-    before = job.asks(3.5, lambda desk: desk.status())
-    during = job.asks(7.5, lambda desk: desk.status())
+    before = job.asks(3.5, lambda control: control.status())
+    during = job.asks(7.5, lambda control: control.status())
     job.run()
     told = before.result(0)
     assert (told["run_id"], told["scenario"], told["engine"]) == ("run", "test", "memory")
@@ -236,13 +259,13 @@ def test_the_status_says_where_tasks_and_faults_are(tmp_path: Path) -> None:
     assert during.result(0)["tasks"][1]["state"] == "down"
     assert during.result(0)["tasks"][1]["exit_code"] == 143
     assert during.result(0)["faults"][0]["stage"] == "down"
-    assert job.supervisor.desk.status()["state"] == "ending"
+    assert job.supervisor.control.status()["state"] == "ending"
 
 
 def test_a_stop_by_hand_is_an_interrupt_and_a_second_one_is_final(job: Job) -> None:
     job.engine._scripts["*"] = Script(exits_at=None, on_sigterm=None)
-    job.asks(5.0, lambda desk: desk.stop())
-    job.asks(6.0, lambda desk: desk.stop())
+    job.asks(5.0, lambda control: control.stop())
+    job.asks(6.0, lambda control: control.stop())
     history = job.run()
     assert job.outcome == "interrupted"
     assert [e.t for e in history if e.event == "exit"] == [5, 6, 6]
@@ -279,7 +302,7 @@ class Hopeless(Bare):
     why_not = "the image does not build"
 
 
-def after(seconds: float) -> Callable[[ManualClock, Callable[[], None]], None]:
+def after(seconds: float) -> Callable[[ManualClock, Callable[[], Any]], object]:
     return lambda clock, call: clock.call_at(clock.now() + seconds, call)
 
 
@@ -292,53 +315,53 @@ def bare_job(tmp_path: Path, kind: type[MemoryEngine] = Bare, takes: float = 7) 
 
 def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Path) -> None:
     job = bare_job(tmp_path)
-    job.strikes(10.0, **CUT)
-    job.strikes(11.0, **{**CUT, "for": "2s"})
-    status = job.asks(12.0, lambda desk: desk.status())
-    late = job.strikes(30.0, **CUT)
+    job.injects(10.0, **CUT)
+    job.injects(11.0, **{**CUT, "for": "2s"})
+    status = job.asks(12.0, lambda control: control.status())
+    late = job.injects(30.0, **CUT)
     history = job.run()
     assert {f["id"]: f["stage"] for f in status.result(0)["faults"]} == {
-        "hand-1": "preparing",
-        "hand-2": "preparing",
+        "manual-1": "preparing",
+        "manual-2": "preparing",
     }
     after = [("preparing", 17), ("triggered", 17), ("applied", 17)]
-    assert stages(history, "hand-1") == [("planned", 10), *after, ("healed", 22)]
-    assert stages(history, "hand-2") == [("planned", 11), *after, ("healed", 19)]
-    assert late.result(0) == ["hand-3"]
-    assert stages(history, "hand-3")[:3] == [("planned", 30), ("triggered", 30), ("applied", 30)]
+    assert stages(history, "manual-1") == [("planned", 10), *after, ("healed", 22)]
+    assert stages(history, "manual-2") == [("planned", 11), *after, ("healed", 19)]
+    assert late.result(0) == ["manual-3"]
+    assert stages(history, "manual-3")[:3] == [("planned", 30), ("triggered", 30), ("applied", 30)]
     assert isinstance(job.engine, Bare)
     assert job.engine.made == 1
     told = [describe(e) for e in history if fields_of(e).get("stage") == "preparing"]
-    assert told[0] == "fault hand-1: it waits: the image is built"
+    assert told[0] == "fault manual-1: it waits: the image is built"
     steps = [e.t for e in history if e.event == "step"]
     assert {11.0, 12.0, 13.0, 14.0, 15.0, 16.0} <= set(steps)  # nobody else waits
     assert job.outcome == "succeeded"
-    faults = {fault.id: fault for fault in judge(Record(job.record.path))[0].faults}
-    assert (faults["hand-1"].status, faults["hand-1"].triggered) == ("applied", 17)
+    faults = {one.id: one for one in judge(Record(job.record.path))[0].faults}
+    assert (faults["manual-1"].status, faults["manual-1"].triggered) == ("applied", 17)
 
 
 def test_a_strike_fails_where_the_engine_can_not_make_it(tmp_path: Path) -> None:
     job = bare_job(tmp_path, Hopeless)
-    job.strikes(10.0, **CUT)
+    job.injects(10.0, **CUT)
     history = job.run()
-    assert stages(history, "hand-1") == [("planned", 10), ("preparing", 17), ("failed", 17)]
-    (fault,) = judge(Record(job.record.path))[0].faults
-    assert (fault.status, fault.reason) == ("failed", "the image does not build")
+    assert stages(history, "manual-1") == [("planned", 10), ("preparing", 17), ("failed", 17)]
+    (found,) = judge(Record(job.record.path))[0].faults
+    assert (found.status, found.reason) == ("failed", "the image does not build")
     assert job.outcome == "succeeded"
 
 
 def test_a_strike_that_waits_can_be_healed_and_never_strikes(tmp_path: Path) -> None:
     job = bare_job(tmp_path)
-    job.strikes(10.0, **CUT)
-    healed = job.asks(12.0, lambda desk: desk.heal("hand-1"))
+    job.injects(10.0, **CUT)
+    healed = job.asks(12.0, lambda control: control.heal("manual-1"))
     history = job.run()
-    assert healed.result(0) == ["hand-1"]
-    assert stages(history, "hand-1") == [("planned", 10), ("skipped", 12)]
+    assert healed.result(0) == ["manual-1"]
+    assert stages(history, "manual-1") == [("planned", 10), ("skipped", 12)]
 
 
 def test_a_job_that_ends_does_not_wait_for_what_a_strike_waits_for(tmp_path: Path) -> None:
     job = bare_job(tmp_path, takes=1000)
-    job.strikes(36.0, **CUT)
+    job.injects(36.0, **CUT)
     history = job.run()
-    assert stages(history, "hand-1") == [("planned", 36), ("skipped", 40.5)]
+    assert stages(history, "manual-1") == [("planned", 36), ("skipped", 40.5)]
     assert history[-1].t < 60  # the last task is told to stop ten seconds after the job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    ValidationInfo,
     WithJsonSchema,
 )
 
@@ -22,6 +23,7 @@ from emulator.units import format_size, parse_duration, parse_rate, parse_size
 
 __all__ = [
     "LONGEST",
+    "SECONDS",
     "Command",
     "Cores",
     "Delay",
@@ -36,6 +38,8 @@ __all__ = [
     "Size",
     "Text",
     "Variable",
+    "is_stored",
+    "once",
 ]
 
 LONGEST = 36_500 * 86_400.0
@@ -49,12 +53,37 @@ LATEST = 60.0
 """Seconds of a packet's delay; netem's maximum is 274."""
 
 
+Made = TypeVar("Made")
+
+
 class Model(BaseModel):
     """Base of the models: unknown keys are errors, instances are immutable."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, serialize_by_alias=True, allow_inf_nan=False
     )
+
+
+def is_stored(info: ValidationInfo) -> bool:
+    """Say whether a scenario is read back from a record, on whatever machine it was made."""
+    return bool((info.context or {}).get("stored"))
+
+
+def once(info: ValidationInfo, key: object, make: Callable[[], Made]) -> Made:
+    """Return what `make` returns, or raise the ValueError that it raises; asked once a scenario.
+
+    A scenario is validated for each of its variants; what lies on the disk is looked at once.
+    """
+    known = (info.context or {}).get("known", {})
+    if key not in known:
+        try:
+            known[key] = make()
+        except ValueError as error:
+            known[key] = error
+    if isinstance(known[key], ValueError):
+        raise ValueError(str(known[key]))
+    found: Made = known[key]
+    return found
 
 
 def _written(
@@ -93,16 +122,20 @@ def _years(seconds: float) -> str:
     return "36500d (a hundred years)" if seconds == LONGEST else f"{seconds:g}s"
 
 
+SECONDS = "seconds"
+"""In the metadata of a field: its number is a time, which users write with a unit."""
 _in_a_century = _between(0, LONGEST, _years)
 
 Duration = Annotated[
     float,
+    SECONDS,
     *_written(parse_duration, _seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d))+)$", "5s"),
     AfterValidator(_in_a_century),
 ]
 Delay = Annotated[Duration, AfterValidator(_between(0, LATEST, _years))]
 DurationOrForever = Annotated[
     float,
+    SECONDS,
     Field(allow_inf_nan=True),
     AfterValidator(lambda s: s if s == math.inf else _in_a_century(s)),
     BeforeValidator(lambda value: math.inf if value == "forever" else parse_duration(value)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from emulator.record.folder import Record
 from emulator.results import Listener, Result
 from emulator.run import up
 from emulator.scenario.reading import parse
-from emulator.supervisor.events import Interrupted
-from emulator.supervisor.loop import STOP_GRACE
+from emulator.supervisor.control import Interrupted
+from emulator.supervisor.supervisor import STOP_GRACE
 
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 
@@ -551,3 +552,20 @@ def test_a_run_gets_only_the_gpus_that_it_is_given(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"engine has none\."):
         handed_out("none", [])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all", "some"]
+
+
+def test_the_way_from_up_to_the_start_of_a_task_is_short(tmp_path: Path) -> None:
+    """`emulate up` calls `run.up`; the worker's call of `_start` stands for a thread of its own."""
+    ways: list[list[str]] = []
+
+    class Engine(MemoryEngine):
+        def start(self, task: Any, *, same_address: bool = False) -> str:
+            frames = traceback.extract_stack()
+            ours = [f for f in frames if "/emulator/" in f.filename and "clock" not in f.filename]
+            ways.append([frame.name for frame in ours])
+            return super().start(task, same_address=same_address)
+
+    clock = ManualClock()
+    text = BASE + "cluster: {worker: 1}"
+    up(parse(text), Engine(clock), text=text, out=tmp_path, clock=clock)
+    assert ways == [["up", "run", "start_task", "start", "_start"]]

@@ -17,6 +17,9 @@ import pytest
 from emulator.clock import ManualClock
 from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.faults.pause import Pause
+from emulator.faults.table import FAULTS
+from emulator.metrics.samples import Sample
 from emulator.plan import Plan
 from emulator.record import coalesce
 from emulator.record.events import Entry, Step, fields_of
@@ -24,11 +27,10 @@ from emulator.record.folder import Record, RunFolder
 from emulator.run import make_ready
 from emulator.scenario.model import Scenario
 from emulator.scenario.reading import parse
-from emulator.scenario.strikes import LASTING, Strike
-from emulator.supervisor.desk import Desk
-from emulator.supervisor.events import Asked
-from emulator.supervisor.loop import Supervisor
-from emulator.supervisor.successor import Successor
+from emulator.supervisor.control import Asked, RunControl
+from emulator.supervisor.history import HistoryWriter
+from emulator.supervisor.supervisor import Supervisor
+from emulator.supervisor.takeover import recover_run
 
 BEGAN = ManualClock.BEGAN
 
@@ -50,10 +52,45 @@ class Fuse:
         if self.left == 0:
             raise Killed
 
-    def around(self, call: Callable[[], None]) -> None:
+    def around(self, call: Callable[..., object], *args: object) -> None:
         self.burn()
-        call()
+        call(*args)
         self.burn()
+
+    def entry(self, entry: Entry) -> None:
+        self.burn()
+
+    def line(self, task: str, text: str) -> None:
+        pass
+
+    def sample(self, sample: Sample) -> None:
+        pass
+
+
+@dataclass
+class Workers:
+    """Make calls for as long as the supervisor lives, after so many seconds of the clock."""
+
+    clock: ManualClock
+    fuse: Fuse
+    slow: float
+    alive: bool = True
+
+    def submit(self, call: Callable[..., object], /, *args: object) -> None:
+        if self.slow:
+            self.clock.call_at(self.clock.now() + self.slow, lambda: self._make(call, *args))
+        else:
+            self._make(call, *args)
+
+    def aside(self, call: Callable[[], object], /) -> None:
+        self.submit(call)
+
+    def close(self) -> None:
+        self.alive = False
+
+    def _make(self, call: Callable[..., object], *args: object) -> None:
+        if self.alive:
+            self.fuse.around(call, *args)
 
 
 @dataclass
@@ -73,42 +110,34 @@ class World:
     def history(self) -> tuple[Entry, ...]:
         return tuple(Record(self.folder).history)
 
-    def supervise(self, kind: type[Supervisor], record: RunFolder, fuse: Fuse) -> str:
-        alive = [True]
-
-        def later(call: Callable[[], None]) -> None:
-            if alive[0]:
-                fuse.around(call)
-
-        def submit(call: Callable[[], None]) -> None:
-            if self.slow:
-                self.clock.call_at(self.clock.now() + self.slow, lambda: later(call))
-            else:
-                later(call)
-
-        self.supervisor = supervisor = kind(
+    def supervise(self, record: RunFolder, fuse: Fuse, *, recovered: bool = False) -> str:
+        workers = Workers(self.clock, fuse, self.slow)
+        state = None
+        if recovered:
+            state = recover_run(self.plan, record, self.clock.now() - record.t)
+        self.supervisor = supervisor = Supervisor(
             self.plan,
             self.engine,
-            record,
+            HistoryWriter(record, fuse),
             clock=self.clock,
-            submit=submit,
-            on_entry=lambda entry: fuse.burn(),
+            workers=workers,
+            recovered=state,
         )
         try:
             return supervisor.run().outcome
         finally:
-            alive[0] = False
+            workers.close()
             record.close()
 
     def succeed(self, fuse: Fuse) -> str:
         record = RunFolder.reopen(Record(self.folder), self.clock)
-        return self.supervise(Successor, record, fuse)
+        return self.supervise(record, fuse, recovered=True)
 
-    def ask(self, what: Callable[[Desk], object]) -> None:
-        """Ask whoever supervises now."""
+    def ask(self, what: Callable[[RunControl], object]) -> None:
+        """Ask whichever supervisor is at work now."""
         assert self.supervisor is not None
-        desk = self.supervisor.desk
-        self.supervisor.inbox.put(Asked(lambda: what(desk), Future()))
+        control = self.supervisor.control
+        self.supervisor.inbox.put(Asked(lambda: what(control), Future()))
 
     def pass_time(self, seconds: float) -> None:
         """Nobody supervises."""
@@ -128,7 +157,7 @@ def world(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.
 
 
 def begin(here: World, fuse: Fuse) -> str:
-    return here.supervise(Supervisor, RunFolder(here.folder, here.plan, "", here.clock), fuse)
+    return here.supervise(RunFolder(here.folder, here.plan, "", here.clock), fuse)
 
 
 def step(number: int) -> str:
@@ -240,7 +269,7 @@ SETTLED = {
     "terminate": ENDED,
     "preempt": [*ENDED, GONE | {"healed"}],
     "restart": [*ENDED, GONE | {"healed"}],
-    **{kind: [GONE | {"healed"}, *ENDED[1:]] for kind in LASTING},
+    **{kind: [GONE | {"healed"}, *ENDED[1:]] for kind in FAULTS if FAULTS[kind].lasting},
 }
 """How a fault may end: what took effect and lasts is healed."""
 
@@ -364,16 +393,16 @@ def test_a_fault_by_hand_is_known_to_the_successor(tmp_path: Path) -> None:
     extra = "cluster: {worker: 2}\n"
     here = world(tmp_path, extra, {"worker-0": trains(20), "*": Script(exits_at=None)})
     fuse = Fuse(1000)
-    strike = Strike.model_validate({"pause": "worker-1", "for": "forever"})
-    here.clock.call_at(BEGAN + 3.0, lambda: here.ask(lambda desk: desk.strike(strike)))
+    paused = Pause.model_validate({"pause": "worker-1", "for": "forever"})
+    here.clock.call_at(BEGAN + 3.0, lambda: here.ask(lambda control: control.inject(paused)))
     here.clock.call_at(BEGAN + 5.0, lambda: setattr(fuse, "left", 1))
     with contextlib.suppress(Killed):
         begin(here, fuse)
-    here.clock.call_at(BEGAN + 8.0, lambda: here.ask(lambda desk: desk.strike(strike)))
-    here.clock.call_at(BEGAN + 9.0, lambda: here.ask(lambda desk: desk.heal("hand-1")))
+    here.clock.call_at(BEGAN + 8.0, lambda: here.ask(lambda control: control.inject(paused)))
+    here.clock.call_at(BEGAN + 9.0, lambda: here.ask(lambda control: control.heal("manual-1")))
     assert here.succeed(Fuse(0)) == "succeeded"
     told = [
         (fields_of(e)["id"], fields_of(e)["stage"], e.t) for e in here.history if e.event == "fault"
     ]
-    assert ("hand-1", "healed", 9.0) in told
-    assert ("hand-2", "healed", 20.5) in told
+    assert ("manual-1", "healed", 9.0) in told
+    assert ("manual-2", "healed", 20.5) in told

@@ -1,0 +1,148 @@
+"""Faults of the network between tasks. A fault is a set of links; `netem.py` makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import Annotated, ClassVar
+
+from pydantic import Field, model_validator
+
+from emulator.faults.netem import Link
+from emulator.faults.spec import Entry, LastingFault, Target, matches
+from emulator.fields import LATEST, Duration, Glob, Rate, Share
+
+__all__ = ["NetworkFault", "Partition", "Shape"]
+
+
+class NetworkFault(LastingFault):
+    """What all faults of the network share."""
+
+    capability: ClassVar[str] = "network"
+    between_tasks = True
+    healed = "the network of {} is as before"
+
+    def apply(self, target: Target) -> None:
+        """Add its links to those of the run."""
+        target.update_links()
+
+    def heal(self, target: Target) -> None:
+        """Take its links away."""
+        target.update_links()
+
+
+class Partition(NetworkFault):
+    """Groups of tasks that can't reach each other `for` a time."""
+
+    kind = "partition"
+    request = "a partition of {}"
+    blocks_job = lists_groups = True
+    applied = "there is no way between {}"
+    state, colour = "cut off", "cut-off"
+
+    partition: Annotated[list[Annotated[list[Glob], Field(min_length=1)]], Field(min_length=2)]
+    oneway: bool = False
+    """Only what the first group sends."""
+
+    @property
+    def target(self) -> str:
+        """The groups."""
+        return " | ".join(",".join(group) for group in self.partition)
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """What of `netem.PROBES` the engine's kernel needs."""
+        return Link("", "", loss=1.0).parts
+
+    def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield each name or glob of tasks, with the keys under which it stands."""
+        for number, group in enumerate(self.partition):
+            for place, name in enumerate(group):
+                yield ("partition", number, place), name
+        yield from Entry.named(self)
+
+    def conflict(self, tasks: Sequence[str]) -> str:
+        """Name a task that is in more than one group, if there is one."""
+        groups: dict[str, int] = {}
+        for number, names in enumerate(self.partition):
+            for task in (task for name in names for task in matches(name, tasks)):
+                if groups.setdefault(task, number) != number:
+                    return f"{task} is in two groups"
+        return ""
+
+    def link_count(self, tasks: Sequence[str]) -> int:
+        """Return the number of ordered pairs of tasks whose network changes, at most."""
+        groups = [sum(len(matches(name, tasks)) for name in names) for names in self.partition]
+        apart = sum(groups) ** 2 - sum(size**2 for size in groups)
+        return groups[0] * sum(groups[1:]) if self.oneway else apart
+
+    def links(self, tasks: Sequence[str]) -> tuple[Link, ...]:
+        """Return the links between the groups."""
+        groups = [[t for name in names for t in matches(name, tasks)] for names in self.partition]
+        return tuple(
+            Link(source, target, loss=1.0)
+            for one, other in permutations(range(len(groups)), 2)
+            if one == 0 or not self.oneway
+            for source in groups[one]
+            for target in groups[other]
+        )
+
+
+class Shape(NetworkFault):
+    """The task's network is slow, narrow or lossy `for` a time."""
+
+    kind = "shape"
+    request = "shaping the network of {}"
+    applied = "the network of {} is impaired"
+
+    shape: Glob
+    to: Glob | None = None
+    """The tasks, by name or glob, towards which the network is shaped; all by default."""
+    oneway: bool = False
+    """Only what the shaped task sends."""
+    delay: Duration = 0.0
+    """Seconds by which each packet is late."""
+    jitter: Duration = 0.0
+    """Seconds, give or take, around the delay."""
+    loss: Share = 0.0
+    """The share of packets that is lost, 0 to 1, or `5%`."""
+    bandwidth: Rate | None = None
+    """Bits per second that each of the tasks can send."""
+
+    @model_validator(mode="after")
+    def _effect(self) -> Shape:
+        if not (self.delay or self.loss or self.bandwidth):
+            raise ValueError("`shape` needs `delay`, `loss` or `bandwidth`")
+        if max(self.delay, self.jitter) > LATEST:
+            raise ValueError(f"a packet can be late by {LATEST:.0f}s at most")
+        if self.jitter and not self.delay:
+            raise ValueError("`jitter` goes around a `delay`")
+        return self
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """What of `netem.PROBES` the engine's kernel needs."""
+        return self._link("", "").parts
+
+    def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield each name or glob of tasks, with the keys under which it stands."""
+        yield from super().named()
+        if self.to is not None:
+            yield ("to",), self.to
+
+    def link_count(self, tasks: Sequence[str]) -> int:
+        """Return the number of ordered pairs of tasks whose network changes, at most."""
+        towards = len(matches(self.to, tasks)) if self.to else len(tasks)
+        return len(matches(self.shape, tasks)) * towards * (1 if self.oneway else 2)
+
+    def links(self, tasks: Sequence[str]) -> tuple[Link, ...]:
+        """Return the links from the shaped tasks, and back unless it is one way."""
+        towards = matches(self.to, tasks) if self.to else tasks
+        pairs = [(one, other) for one in matches(self.shape, tasks) for other in towards]
+        pairs = [(one, other) for one, other in pairs if one != other]
+        if not self.oneway:
+            pairs += [(other, one) for one, other in pairs]
+        return tuple(self._link(source, target) for source, target in dict.fromkeys(pairs))
+
+    def _link(self, source: str, target: str) -> Link:
+        return Link(source, target, self.delay, self.jitter, self.loss, self.bandwidth)

@@ -1,0 +1,42 @@
+"""The preemption of a task, as clouds do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from emulator.faults.spec import GracefulFault
+from emulator.fields import DurationOrForever, Glob
+
+__all__ = ["Preempt"]
+
+
+class Preempt(GracefulFault):
+    """SIGTERM, `grace`, SIGKILL if it is still there, `down`, then back on a fresh disk."""
+
+    kind = "preempt"
+    capability, request = "replace", "preempting {}"
+    replaces_target = gives_notice = True
+
+    preempt: Glob
+    down: DurationOrForever = 10.0
+    """Seconds until it is back, or `forever`."""
+    address: Literal["new", "same"] | None = None
+    """Its address when it is back; with Docker a new one by default."""
+
+    @property
+    def heals_after(self) -> float:
+        """Seconds from the exit until the target starts again."""
+        return self.down
+
+    @property
+    def same_address(self) -> bool:
+        """Whether the target must have its old address."""
+        return self.address == "same"
+
+    def needs(self) -> Iterator[tuple[str, str]]:
+        """Yield what is asked of an engine, in words, and the capability that it takes."""
+        yield from super().needs()
+        if self.address:
+            which = "a new" if self.address == "new" else "the same"
+            yield f"{which} address for {self.target}", f"{self.address}-address"

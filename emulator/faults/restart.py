@@ -1,0 +1,17 @@
+"""A rolling restart."""
+
+from __future__ import annotations
+
+from emulator.faults.spec import GracefulFault
+from emulator.fields import Glob
+
+__all__ = ["Restart"]
+
+
+class Restart(GracefulFault):
+    """One by one: SIGTERM, `grace`, SIGKILL, started again; the next once the job steps."""
+
+    kind = "restart"
+    one_by_one = True
+
+    restart: Glob

@@ -1,0 +1,256 @@
+"""Faults of a scenario -> a schedule of what is done to which task, and when (pure).
+
+The schedule is fixed before anything starts: random faults get their times and targets from a
+seed, so the same faults and seed give the same schedule. `emulator/supervisor/injector.py`
+performs it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from emulator.errors import UsageError
+from emulator.faults.netem import Link
+from emulator.faults.preempt import Preempt
+from emulator.faults.spec import Entry, FaultSpec, Trigger, matches
+from emulator.faults.table import OneFault, RandomFaults, TraceFaults
+from emulator.fields import LONGEST
+from emulator.limits import LINKS
+from emulator.patterns import compiled
+
+__all__ = [
+    "MANUAL",
+    "PlannedFault",
+    "build_schedule",
+    "cross_errors",
+    "expand_targets",
+    "from_json",
+    "is_part_of",
+    "to_json",
+    "trigger_matches",
+]
+
+MANUAL = "manual-"
+"""How the ids of faults begin that are not planned."""
+
+
+@dataclass(frozen=True)
+class PlannedFault:
+    """One fault of one task, or of the network between several."""
+
+    id: str
+    """`0`, `0.2` (the third of a random series), `1:worker-0` (one of several that a glob hits)."""
+    target: str
+    """A task; the groups of a partition, as they were written."""
+    trigger: Trigger
+    spec: OneFault
+    """The kind of fault, with its options."""
+    name: str = ""
+    """What the scenario calls it."""
+    links: tuple[Link, ...] = ()
+    """What a network fault does between tasks."""
+
+    @property
+    def kind(self) -> str:
+        """The key of its kind in `table.FAULTS`."""
+        return self.spec.kind
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that it concerns."""
+        return tuple(dict.fromkeys(link.source for link in self.links)) or (self.target,)
+
+
+_ADAPTER = TypeAdapter(PlannedFault)
+
+
+def to_json(fault: PlannedFault) -> dict[str, Any]:
+    """Return a fault for the history."""
+    return dict(_ADAPTER.dump_python(fault, mode="json"))
+
+
+def from_json(data: object) -> PlannedFault:
+    """Return the fault that `to_json` wrote."""
+    return _ADAPTER.validate_python(data, context={"stored": True})
+
+
+def build_schedule(
+    faults: Sequence[Entry], seed: int, tasks: Sequence[str]
+) -> tuple[PlannedFault, ...]:
+    """Return every fault, in the order in which they were written.
+
+    Raises UsageError where a fault or its trigger names a task or a fault that is not there.
+    """
+    planned: list[PlannedFault] = []
+    for number, fault in enumerate(faults):
+        match fault:
+            case TraceFaults():
+                planned += _trace_schedule(number, fault, tasks)
+            case RandomFaults():
+                planned += _random_schedule(number, fault, tasks, seed)
+            case FaultSpec(at=Trigger() as trigger):
+                if trigger.task is not None:
+                    _matching(trigger.task, tasks, f"faults.{number}.at.task")
+                planned += expand_targets(str(number), fault, tasks, trigger)
+            case _:
+                raise TypeError(f"{fault!r} is no entry that has been validated")
+    for number, key, message, hint in cross_errors(faults, tasks):
+        raise UsageError(f"faults.{number}.{key}: {message}.", hint)
+    return tuple(planned)
+
+
+def cross_errors(
+    faults: Sequence[Entry], tasks: Sequence[str]
+) -> Iterator[tuple[int, str, str, str]]:
+    """Yield what is wrong between faults: number of the fault, key, message, hint."""
+    for number, fault in enumerate(faults):
+        if isinstance(fault, FaultSpec) and (conflict := fault.conflict(tasks)):
+            yield number, fault.kind, conflict, ""
+        if fault.name and any(other.name == fault.name for other in faults[:number]):
+            yield number, "name", f"another fault is called {fault.name!r} already", ""
+    yield from _cyclic_references(faults)
+
+
+def expand_targets(
+    number: str, spec: FaultSpec, tasks: Sequence[str], trigger: Trigger
+) -> list[PlannedFault]:
+    """Return the fault for each task that its target matches.
+
+    Of a kind that works one by one, the first has the trigger; each other happens once the one
+    before has recovered. Raises UsageError where the target matches no task.
+    """
+    if spec.link_count(tasks) > LINKS:
+        raise UsageError(f"That changes the network between more than {LINKS:,} pairs of tasks.")
+    for path, pattern in spec.named():
+        if path[0] != "at":
+            _matching(pattern, tasks, f"faults.{number}.{'.'.join(map(str, path))}")
+    if conflict := spec.conflict(tasks):
+        raise UsageError(f"{conflict} of the {spec.kind}.")
+    name, spec = spec.name or "", spec.model_copy(update={"at": None, "name": None})
+    if spec.between_tasks:
+        return [PlannedFault(number, spec.target, trigger, spec, name, spec.links(tasks))]
+    targets = matches(spec.target, tasks)
+    if len(targets) == 1:
+        return [PlannedFault(number, targets[0], trigger, spec, name)]
+    planned: list[PlannedFault] = []
+    for target in targets:
+        if spec.one_by_one and planned:
+            trigger = Trigger(recovery=planned[-1].id)
+        planned.append(PlannedFault(f"{number}:{target}", target, trigger, spec, name))
+    return planned
+
+
+def trigger_matches(
+    trigger: Trigger, task: str, *, event: str, data: Mapping[str, object], line: str
+) -> bool:
+    """Say whether a line of `task`, and the step or phase that was read from it, is the trigger."""
+    if trigger.task is not None and not fnmatch.fnmatchcase(task, trigger.task):
+        return False
+    if trigger.log is not None:
+        return compiled(trigger.log).found(line)
+    if trigger.step is not None:
+        step = data.get("step")
+        return event == "step" and isinstance(step, int) and step >= trigger.step
+    if trigger.phase is not None:
+        begins = data.get("phase") == trigger.phase and data.get("state") == "begin"
+        return event == "phase" and begins
+    return False
+
+
+def is_part_of(fault: PlannedFault, reference: str) -> bool:
+    """Say whether a fault is (part of) the one that a trigger refers to (pure)."""
+    if reference in (fault.name, fault.id):
+        return True
+    return fault.id.startswith((f"{reference}:", f"{reference}."))
+
+
+def _trace_schedule(
+    number: int, fault: TraceFaults, tasks: Sequence[str]
+) -> Iterator[PlannedFault]:
+    """Yield the preemptions of a trace, `speed` times faster than they were recorded.
+
+    It begins `at` the fault's time. A task that is still away is preempted again as soon as it is
+    surely back. `down` of the fault, where it is given, takes the place of the rows'.
+    """
+    begin = (fault.at.time if fault.at else None) or 0.0
+    back = dict.fromkeys(tasks, 0.0)
+    for index, row in enumerate(fault.trace):
+        targets = _matching(row.target, tasks, f"faults.{number}.trace, row {index + 1}")
+        for target in targets:
+            when = max(begin + row.time / fault.speed, back[target])
+            if when == math.inf:
+                continue  # it never comes back
+            down = row.down / fault.speed if fault.down is None else fault.down
+            down = down if down == math.inf else round(min(down, LONGEST), 3)
+            spec = Preempt.model_construct(preempt=target, grace=fault.grace, down=down)
+            id_ = f"{number}.{index}" + (f":{target}" if len(targets) > 1 else "")
+            yield PlannedFault(id_, target, _at(when), spec, fault.name or "")
+            back[target] = when + spec.away
+
+
+def _random_schedule(
+    number: int, fault: RandomFaults, tasks: Sequence[str], seed: int
+) -> Iterator[PlannedFault]:
+    """Yield faults every so often, give or take the jitter, each against one of the targets.
+
+    A task that is still away from an earlier one is spared; if all are, the fault waits.
+    """
+    spec = fault.random
+    targets = _matching(spec.target, tasks, f"faults.{number}.random.{spec.kind}")
+    chance = random.Random(f"{seed if fault.seed is None else fault.seed}/{number}")
+    back = dict.fromkeys(targets, 0.0)
+    for index in range(fault.max):
+        due = fault.every * (index + 1) + chance.uniform(-fault.jitter, fault.jitter)
+        when = max(due, min(back.values()))
+        if when == math.inf:
+            return  # no target will ever be back
+        target = chance.choice([task for task in targets if back[task] <= when])
+        aimed = spec.model_copy(update={spec.kind: target})
+        trigger = _at(max(0.0, when))
+        yield PlannedFault(
+            f"{number}.{index}", target, trigger, aimed, fault.name or "", aimed.links(tasks)
+        )
+        back[target] = when + spec.away
+
+
+def _at(when: float) -> Trigger:
+    """Return a trigger at a time; one that lies beyond all timers is as late as they go."""
+    return Trigger.model_construct(time=round(min(when, LONGEST), 3))
+
+
+def _cyclic_references(faults: Sequence[Entry]) -> Iterator[tuple[int, str, str, str]]:
+    """Yield triggers that wait for a fault which is not there, or in the end for themselves."""
+    numbers = {str(n): n for n in range(len(faults))}
+    numbers |= {fault.name: n for n, fault in enumerate(faults) if fault.name}
+    waits: dict[int, int] = {}
+    for number, fault in enumerate(faults):
+        reference = fault.at and (fault.at.after or fault.at.recovery)
+        if not reference:
+            continue
+        if reference not in numbers:
+            called = f"faults are called {', '.join(numbers)}; give one a `name:` to refer to it"
+            yield number, "at", f"there is no fault {reference!r}", called
+        else:
+            waits[number] = numbers[reference]
+    for start in waits:
+        seen, here = {start}, waits[start]
+        while here in waits and here not in seen:
+            seen.add(here)
+            here = waits[here]
+        if here == start:
+            yield start, "at", "it waits in the end for itself", ""
+
+
+def _matching(pattern: str, tasks: Sequence[str], where: str) -> list[str]:
+    found = matches(pattern, tasks)
+    if not found:
+        place = "" if where.startswith(f"faults.{MANUAL}") else f"{where}: "
+        raise UsageError(f"{place}no task is called {pattern!r}.", f"There are {', '.join(tasks)}.")
+    return found

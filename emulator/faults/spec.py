@@ -1,0 +1,333 @@
+"""What every kind of fault shares, and when a fault happens.
+
+A kind is one class: its fields are what users write, with defaults and checks; its class attributes
+and methods say everything else that the schema, the schedule, the injector, the command line, the
+client and the reports need. `table.py` lists the kinds.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from emulator.faults.netem import Link
+from emulator.fields import SECONDS, Duration, DurationOrForever, Glob, Model, Text, is_stored, once
+from emulator.limits import GLOBS
+from emulator.patterns import compiled
+
+__all__ = [
+    "SETTLED",
+    "TRIGGERS",
+    "EndingFault",
+    "Entry",
+    "FaultSpec",
+    "GracefulFault",
+    "LastingFault",
+    "Target",
+    "Trigger",
+    "is_glob",
+    "matches",
+    "needed",
+]
+
+SETTLED = 5.0
+"""Seconds after which a task that was started again is surely running."""
+
+Phase = Literal["startup", "data", "compile", "checkpoint", "restore", "eval"]
+TRIGGERS = ("time", "step", "log", "phase", "after", "recovery")
+
+
+class Trigger(Model):
+    """When a fault happens; a bare duration is a time."""
+
+    time: Duration | None = None
+    """Seconds since all tasks ran for the first time."""
+    step: int | None = Field(default=None, strict=True, ge=0)
+    """The first step event with at least this step."""
+    log: str | None = None
+    """The first line of output in which this regular expression is found."""
+    phase: Phase | None = None
+    """The first time this phase begins: `checkpoint` is while one is being written."""
+    after: Text | None = None
+    """After another fault, by its `name` or number, has taken effect."""
+    recovery: Text | None = None
+    """After the job has stepped again following another fault."""
+    delay: Duration = 0.0
+    """Seconds after that."""
+    task: Glob | None = None
+    """The tasks whose step, line or phase counts [default: all]."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Trigger:
+        given = [key for key in TRIGGERS if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"a fault has one trigger of: {', '.join(TRIGGERS)}")
+        if self.task is not None and given[0] not in ("step", "log", "phase"):
+            raise ValueError(f"`{given[0]}` belongs to no task; leave `task` out")
+        if self.delay and given[0] not in ("after", "recovery"):
+            raise ValueError("`delay` goes with `after` and `recovery`")
+        return self
+
+    @field_validator("log")
+    @classmethod
+    def _expression(cls, log: str | None, info: ValidationInfo) -> str | None:
+        if log is not None and not is_stored(info):
+            once(info, ("log", log), lambda: compiled(log))
+        return log
+
+
+class Entry(Model):
+    """An entry of `faults:`: a fault, `random` faults or a `trace`."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    kind: ClassVar[str]
+    """The key that makes an entry one of this kind."""
+    name: str | None = Field(default=None, pattern=r"^[a-zA-Z][-_a-zA-Z0-9]*$")
+    """For `after` and `recovery` of other faults."""
+    at: Annotated[
+        Trigger | None,
+        BeforeValidator(lambda v: v if isinstance(v, Mapping | Trigger | None) else {"time": v}),
+    ] = None
+
+    @classmethod
+    def key_fields(cls) -> dict[str, str]:
+        """Return the keys that users write, each with the name of its field."""
+        return {field.alias or name: name for name, field in cls.model_fields.items()}
+
+    @classmethod
+    def times(cls) -> set[str]:
+        """Return the keys whose values are times."""
+        fields = cls.model_fields
+        return {key for key, name in cls.key_fields().items() if SECONDS in fields[name].metadata}
+
+    @model_validator(mode="after")
+    def _complete(self) -> Entry:
+        for key, name in self.key_fields().items():
+            hint = _hint(type(self), name)
+            if hint and getattr(self, name) is None:
+                raise ValueError(f"`{self.kind}` needs `{key}`: {hint}")
+        return self
+
+    def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield each name or glob of tasks, with the keys under which it stands."""
+        if self.at and self.at.task:
+            yield ("at", "task"), self.at.task
+
+    def needs(self) -> Iterator[tuple[str, str]]:
+        """Yield what is asked of an engine, in words, and the capability that it takes."""
+        raise NotImplementedError
+
+    def count(self, tasks: Sequence[str]) -> int:
+        """Return the number of faults that the entry makes at most, one for each target."""
+        raise NotImplementedError
+
+    def link_count(self, tasks: Sequence[str]) -> int:
+        """Return the number of ordered pairs of tasks whose network changes, at most."""
+        return 0
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """What of `netem.PROBES` the engine's kernel needs."""
+        return frozenset()
+
+
+def needed(hint: str, *, alias: str | None = None) -> Any:  # noqa: ANN401  as pydantic's Field
+    """Return a field that has to be given; without it the error says what to write."""
+    return Field(default=None, alias=alias, json_schema_extra={"hint": hint})
+
+
+def _hint(model: type[Entry], name: str) -> str:
+    """Return what the error says about a field that has to be given; empty for others."""
+    extra = model.model_fields[name].json_schema_extra
+    return str(extra.get("hint", "")) if isinstance(extra, dict) else ""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a fault acts on. The calls block and raise EngineError."""
+
+    engine: Any
+    """The run's engine; it has the capability that the kind names."""
+    task: str
+    cpus: float | None
+    """The limit that the scenario sets for the task, in cores."""
+    update_links: Callable[[], None]
+    """Gives the engine all network links that should exist now, those of this fault included."""
+
+
+class FaultSpec(Entry):
+    """One kind of fault: what users write, and how it is performed, described and drawn."""
+
+    capability: ClassVar[str] = ""
+    """What the engine must have; empty: every engine can do it."""
+    request: ClassVar[str] = ""
+    """What is asked of the engine, for its refusal; {} is the target."""
+    lasting: ClassVar[bool] = False
+    """It lasts for a time and is then healed; the target's processes stay."""
+    ends_target: ClassVar[bool] = False
+    restarts_target: ClassVar[bool] = False
+    """It starts its target again itself; otherwise the restart policy decides."""
+    replaces_target: ClassVar[bool] = False
+    """The target starts again on a fresh disk, as on another machine."""
+    gives_notice: ClassVar[bool] = False
+    """The target gets time to save a checkpoint."""
+    blocks_job: ClassVar[bool] = False
+    """It may stop the progress of the whole job without ending a task."""
+    one_by_one: ClassVar[bool] = False
+    """Several targets are hit one after the other, each after the job has recovered."""
+    between_tasks: ClassVar[bool] = False
+    """It is one fault of the network between tasks, however many tasks that concerns."""
+    lists_groups: ClassVar[bool] = False
+    """Its target is a list of groups of tasks, not a name."""
+    applied: ClassVar[str] = "{} is impaired"
+    """What the history says once it has taken effect; {} is the target."""
+    healed: ClassVar[str] = "{} is back"
+    state: ClassVar[str] = "impaired"
+    """The state of its target on a chart, while the target runs under the fault."""
+    colour: ClassVar[str] = "impaired"
+    """The colour of that state: one of those that the report's stylesheet has."""
+
+    @property
+    def target(self) -> str:
+        """A task's name, or a glob."""
+        return str(getattr(self, self.kind))
+
+    @property
+    def is_healed(self) -> bool:
+        """Whether it is over when it has been healed; otherwise when it has been applied."""
+        return self.lasting or self.restarts_target
+
+    @property
+    def kills_after(self) -> float | None:
+        """Seconds until a target that was asked to end gets SIGKILL; None: it gets none."""
+        return None
+
+    @property
+    def heals_after(self) -> float:
+        """Seconds from its effect until it is healed by itself; infinite: never."""
+        raise NotImplementedError
+
+    @property
+    def away(self) -> float:
+        """Seconds after which the target surely works again."""
+        return (self.kills_after or 0.0) + self.heals_after + SETTLED
+
+    def apply(self, target: Target) -> None:
+        """Make the fault happen; blocks. Raises EngineError."""
+        raise NotImplementedError
+
+    def heal(self, target: Target) -> None:
+        """Undo a lasting fault; blocks. Raises EngineError."""
+        raise NotImplementedError
+
+    def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield each name or glob of tasks, with the keys under which it stands."""
+        yield (self.kind,), self.target
+        yield from super().named()
+
+    def needs(self) -> Iterator[tuple[str, str]]:
+        """Yield what is asked of an engine, in words, and the capability that it takes."""
+        if self.capability:
+            yield self.request.format(self.target), self.capability
+
+    def count(self, tasks: Sequence[str]) -> int:
+        """Return the number of targets."""
+        return 1 if self.between_tasks else len(matches(self.target, tasks))
+
+    def conflict(self, tasks: Sequence[str]) -> str:
+        """Say what is wrong with its targets, where each of them is there; empty: nothing."""
+        return ""
+
+    def links(self, tasks: Sequence[str]) -> tuple[Link, ...]:
+        """Return each ordered pair of tasks whose packets meet something, with what they meet."""
+        return ()
+
+
+class LastingFault(FaultSpec):
+    """A fault that lasts for a time."""
+
+    lasting = True
+    for_: DurationOrForever = needed("how long, such as `for: 5s`", alias="for")
+    """Seconds, or `forever`: until the run ends or it is healed by hand."""
+
+    @property
+    def heals_after(self) -> float:
+        """Seconds from its effect until it is healed by itself; infinite: never."""
+        return self.for_
+
+
+class EndingFault(FaultSpec):
+    """A fault that ends its target's process; it took effect when the process has exited."""
+
+    ends_target = True
+    kills: ClassVar[bool] = False
+    """The target has no chance to end by itself."""
+
+    @property
+    def same_address(self) -> bool:
+        """Whether a target that it starts again must have its old address."""
+        return False
+
+    @property
+    def heals_after(self) -> float:
+        """Seconds from the exit until it starts the target again."""
+        return 0.0
+
+    def apply(self, target: Target) -> None:
+        """Send SIGKILL, or SIGTERM as the first signal."""
+        number = signal.SIGKILL if self.kills else signal.SIGTERM
+        target.engine.signal(target.task, number)
+
+    def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
+        """Say what else ended the target; empty where it was this fault."""
+        return ""
+
+
+class GracefulFault(EndingFault):
+    """A fault that asks its target to end, and then starts it again itself."""
+
+    restarts_target = True
+    grace: Duration = 30.0
+    """Seconds between SIGTERM and SIGKILL."""
+
+    @property
+    def kills_after(self) -> float:
+        """Seconds until a target that was asked to end gets SIGKILL."""
+        return self.grace
+
+
+# --- Names of tasks -------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=GLOBS)
+def _glob(pattern: str) -> Callable[[str], object]:
+    """Return the matcher of a glob; fnmatch would compile it again and again."""
+    return re.compile(fnmatch.translate(pattern)).match
+
+
+def is_glob(pattern: str) -> bool:
+    """Say whether a text may mean several tasks."""
+    return any(char in pattern for char in "*?[")
+
+
+def matches(pattern: str, tasks: Sequence[str]) -> list[str]:
+    """Return the tasks that a name or glob means."""
+    if not is_glob(pattern):
+        return [pattern] if pattern in tasks else []
+    means = _glob(pattern)
+    return [task for task in tasks if means(task)]

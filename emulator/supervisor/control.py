@@ -1,0 +1,124 @@
+"""What is asked of a running job from outside: signals, and requests of the API.
+
+Requests travel in the supervisor's inbox and are performed on its own thread, between two events.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.engines.base import Addressing, Engine, Inbox, capable
+from emulator.engines.requirements import require_of
+from emulator.errors import UsageError
+from emulator.faults.schedule import MANUAL, expand_targets
+from emulator.faults.spec import FaultSpec, Trigger
+from emulator.plan import Plan
+from emulator.supervisor.injector import Injector
+from emulator.supervisor.job import Job
+
+__all__ = ["Asked", "Interrupted", "RunControl"]
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """The user pressed Ctrl-C or sent SIGTERM, or asked the API to stop."""
+
+    signal: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request; the supervisor performs it on its own thread."""
+
+    call: Callable[[], Any]
+    reply: Future[Any]
+
+    def answer(self) -> None:
+        """Make the call; its result or error goes to the sender."""
+        if self.reply.set_running_or_notify_cancel():
+            try:
+                self.reply.set_result(self.call())
+            except Exception as error:
+                self.reply.set_exception(error)
+
+    def refuse(self) -> None:
+        """Answer that the run is over."""
+        if self.reply.set_running_or_notify_cancel():
+            self.reply.set_exception(UsageError("The run is over."))
+
+
+class RunControl:
+    """The commands of the API for one run; only `tasks` and `ask` may be used on any thread."""
+
+    def __init__(
+        self, plan: Plan, engine: Engine, inbox: Inbox, job: Job, injector: Injector
+    ) -> None:
+        self._plan, self._engine, self._inbox = plan, engine, inbox
+        self._job, self._injector = job, injector
+
+    @property
+    def tasks(self) -> Sequence[str]:
+        """The names of all tasks."""
+        return [task.name for task in self._plan.tasks]
+
+    def ask(self, call: Callable[[], Any]) -> Future[Any]:
+        """Have the supervisor make a call; return its reply."""
+        reply: Future[Any] = Future()
+        self._inbox.put(Asked(call, reply))
+        return reply
+
+    def refuse_all(self) -> None:
+        """Refuse what is in the inbox: the supervisor has ended."""
+        while not self._inbox.empty():
+            if isinstance(event := self._inbox.get(), Asked):
+                event.refuse()
+
+    def status(self) -> dict[str, Any]:
+        """Return tasks and faults as they are now."""
+        return {
+            "run_id": self._plan.run_id,
+            "scenario": self._plan.scenario.name,
+            "engine": self._plan.engine,
+            "state": self._job.phase,
+            "tasks": [
+                {
+                    "name": name,
+                    "state": state.state,
+                    "step": state.step,
+                    "restarts": state.restarts,
+                    "exit_code": state.exit_code,
+                }
+                for name, state in self._job.tasks.items()
+            ],
+            "faults": self._injector.stages(),
+        }
+
+    def inject(self, spec: FaultSpec) -> list[str]:
+        """Inject a fault now; return the ids. Raises UsageError, Unsupported."""
+        require_of(self._engine, spec.needs())
+        asked = {capability for _, capability in spec.needs()}
+        if asked & {"new-address", "same-address"} and not (
+            capable(self._engine, Addressing).keeps_addresses
+        ):
+            raise UsageError(
+                f"The address that {spec.target} comes back to can't be chosen in this run.",
+                "Some fault of the scenario has to be a preemption from the start.",
+            )
+        known = {fault["id"].partition(":")[0] for fault in self._injector.stages()}
+        number = next(n for n in range(1, len(known) + 2) if f"{MANUAL}{n}" not in known)
+        now = Trigger.model_construct(time=0.0)
+        faults = expand_targets(f"{MANUAL}{number}", spec, self.tasks, now)
+        self._injector.inject_now(faults)
+        return [fault.id for fault in faults]
+
+    def heal(self, fault: str) -> list[str]:
+        """Heal a fault, by id or name, or all (empty); return the ids."""
+        return self._injector.heal_now(fault)
+
+    def stop(self) -> None:
+        """End the job as Ctrl-C does; a second time: at once."""
+        self._inbox.put(Interrupted(signal.SIGTERM))

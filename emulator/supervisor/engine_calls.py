@@ -1,0 +1,137 @@
+"""The engine's calls, each made on a worker: the supervisor never waits for one task.
+
+The result of a call arrives in the inbox as `Called`. Network links need an order: the engine gets
+all of them each time, as they were last set on the supervisor's thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from emulator.clock import Workers
+from emulator.engines.base import Engine, Inbox, Shaping, capable
+from emulator.errors import EmulatorError, EngineLost
+from emulator.faults.netem import Link
+from emulator.faults.schedule import PlannedFault
+from emulator.faults.spec import Target
+from emulator.plan import Plan, Task
+
+__all__ = ["Called", "EngineCalls", "Operation", "Preparing"]
+
+BASE = ""
+"""In place of a fault's id: the links that a scenario has all the time."""
+
+Operation = Literal["start", "stop", "inject", "heal", "equip"]
+
+
+@dataclass(frozen=True)
+class Called:
+    """An engine call has returned."""
+
+    operation: Operation
+    subject: str = ""
+    """The task of `start` and `stop`, the fault's id of `inject` and `heal`."""
+    answer: str = ""
+    """Of `start` the container's id or the process id, of `stop` the signal's name."""
+    error: EmulatorError | None = None
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """The engine makes something that faults wait for."""
+
+    what: str
+
+
+class EngineCalls:
+    """What the supervisor, the injector and the watchdog ask of the engine; all return at once."""
+
+    def __init__(self, plan: Plan, engine: Engine, inbox: Inbox, workers: Workers) -> None:
+        self._plan, self._engine, self._inbox, self._workers = plan, engine, inbox, workers
+        self._links: dict[str, Sequence[Link]] = {BASE: plan.links} if plan.links else {}
+        self._links_lock = threading.Lock()
+
+    @property
+    def can_shape(self) -> bool:
+        """Whether the engine has what faults of the network need; else `equip` makes it."""
+        return capable(self._engine, Shaping).can_shape
+
+    def start(self, task: Task, *, fresh: bool = False, same_address: bool = False) -> None:
+        """Start a task, on a fresh disk if asked to."""
+        self._workers.submit(self._start, task, fresh, same_address)
+
+    def stop(self, task: str, number: signal.Signals) -> None:
+        """Signal a task, not as a fault."""
+        self._workers.submit(self._signal, Called("stop", task, number.name), task, number)
+
+    def inject(self, fault: PlannedFault) -> None:
+        """Make a fault happen."""
+        if fault.links:
+            self._links = {**self._links, fault.id: fault.links}
+        self._workers.submit(self._act, Called("inject", fault.id), fault)
+
+    def kill(self, fault: PlannedFault) -> None:
+        """Kill the target of a fault whose grace period is over."""
+        self._workers.submit(self._signal, Called("inject", fault.id), fault.target, signal.SIGKILL)
+
+    def heal(self, fault: PlannedFault) -> None:
+        """Undo a lasting fault."""
+        if fault.links:
+            self._links = {**self._links, fault.id: ()}
+        self._workers.submit(self._act, Called("heal", fault.id), fault)
+
+    def equip(self) -> None:
+        """Have the engine make what network faults need; that may take minutes."""
+        self._workers.aside(self._equip)
+
+    def update_links(self) -> None:
+        """Give the engine all links that should exist now; unlike the others this one blocks."""
+        with self._links_lock:
+            if links := self._links:
+                capable(self._engine, Shaping).shape(
+                    [link for of_fault in links.values() for link in of_fault]
+                )
+
+    # --- On a worker ----------------------------------------------------------------------------
+
+    def _start(self, task: Task, fresh: bool, same_address: bool) -> None:
+        with self._reported(Called("start", task.name)) as answer:
+            if fresh:
+                self._engine.remove(task.name)
+            answer.append(self._engine.start(task, same_address=same_address))
+
+    def _signal(self, call: Called, task: str, number: signal.Signals) -> None:
+        with self._reported(call):
+            self._engine.signal(task, number)
+
+    def _act(self, call: Called, fault: PlannedFault) -> None:
+        with self._reported(call):
+            cpus = next((t.cpus for t in self._plan.tasks if t.name == fault.target), None)
+            target = Target(self._engine, fault.target, cpus, self.update_links)
+            if call.operation == "heal":
+                fault.spec.heal(target)
+            else:
+                fault.spec.apply(target)
+
+    def _equip(self) -> None:
+        with self._reported(Called("equip")):
+            capable(self._engine, Shaping).equip(lambda what: self._inbox.put(Preparing(what)))
+
+    @contextlib.contextmanager
+    def _reported(self, call: Called) -> Iterator[list[str]]:
+        """Put the result of a call into the inbox; the block adds what it returned."""
+        answer = [call.answer]
+        error: EmulatorError | None = None
+        try:
+            yield answer
+        except EmulatorError as refused:
+            error = refused
+        except Exception as defect:  # it must end the run, not hang it
+            what = f"{call.operation} {call.subject}".strip()
+            error = EngineLost(f"Calling the engine to {what} failed: {defect!r}")
+        self._inbox.put(Called(call.operation, call.subject, answer[-1], error))

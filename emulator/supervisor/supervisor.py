@@ -1,0 +1,402 @@
+"""The one loop: it takes events, asks the restart policy, calls the engine, writes the history.
+
+Everything that happens arrives in one inbox: lines and exits from the engine, results of its calls
+(made on workers, so that the loop never waits for one task), signals of the user, requests of the
+API. The loop sleeps until the next of these or the next timer, and never polls.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import cast
+
+from emulator.clock import Clock, Workers
+from emulator.engines.base import Engine, EngineDown, Exited, Inbox, Line, Reattaching, capable
+from emulator.errors import EngineLost
+from emulator.plan import Plan
+from emulator.record.events import (
+    AllRunning,
+    Attached,
+    JobEnded,
+    Prepared,
+    Refused,
+    Restart,
+    RunStarted,
+    SecondInterrupt,
+    TaskExit,
+    TaskRunning,
+    observed,
+)
+from emulator.steps import Observation
+from emulator.supervisor import policy
+from emulator.supervisor.active import ActiveFaults
+from emulator.supervisor.control import Asked, Interrupted, RunControl
+from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
+from emulator.supervisor.history import HistoryWriter
+from emulator.supervisor.injector import Injector
+from emulator.supervisor.job import Job, JobEnd, TaskState, pending
+from emulator.supervisor.sampling import Measured, Sampling
+from emulator.supervisor.takeover import RecoveredState, resumption
+from emulator.supervisor.timers import Timers
+from emulator.supervisor.watchdog import Watchdog
+
+__all__ = ["Supervisor"]
+
+STOP_GRACE = 10.0
+"""Seconds between SIGTERM and SIGKILL when the job is over (as `docker stop`)."""
+DRAIN = 10.0
+"""Seconds that the other workers get to finish by themselves once the job has succeeded."""
+TRAINING_ROLES = ("chief", "master", "worker")
+"""Roles that come to an end by themselves when the training does."""
+
+
+class Supervisor:
+    """Runs one plan on one engine to its end; or continues a run whose supervisor was killed.
+
+    For that it gets the state that was `recovered`. `inbox` takes an `Interrupted` at any time;
+    `control` has the commands of the API.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        engine: Engine,
+        history: HistoryWriter,
+        *,
+        clock: Clock,
+        workers: Workers,
+        recovered: RecoveredState | None = None,
+    ) -> None:
+        self.inbox = Inbox()
+        self._plan, self._engine, self._history = plan, engine, history
+        self._clock, self._recovered = clock, recovered
+        self._timers = timers = Timers(clock)
+        self._calls = calls = EngineCalls(plan, engine, self.inbox, workers)
+        self._job = Job(plan, history, calls, recovered.tasks if recovered else pending(plan))
+        self._injector = Injector(
+            recovered.faults if recovered else ActiveFaults.of(plan.faults),
+            self._job,
+            timers=timers,
+            calls=calls,
+            history=history,
+        )
+        self._watchdog = Watchdog(
+            plan.scenario.restart.stall, self._job, timers=timers, calls=calls, history=history
+        )
+        interval = plan.scenario.metrics.interval
+        self._sampling = Sampling(
+            interval, engine, self.inbox, clock, workers, timers=timers, history=history
+        )
+        self.control = RunControl(plan, engine, self.inbox, self._job, self._injector)
+        self._stopping = False
+        self._life = 0
+        """Counts the restarts of the whole job, also one that is under way."""
+        self._restarting: policy.RestartJob | None = None
+
+    @property
+    def end(self) -> JobEnd | None:
+        """How the job ended; None until that is settled."""
+        return self._job.end
+
+    def run(self) -> JobEnd:
+        """Start every task, supervise the job, stop what remains; return how it ended.
+
+        Raises EngineError, RecordError. Nothing is removed here: `engine.tear_down` does that.
+        """
+        plan, found = self._plan, self._recovered
+        if found is None:
+            name, pid = plan.scenario.name, os.getpid()
+            self._history.write(
+                RunStarted(run_id=plan.run_id, scenario=name, engine=plan.engine, pid=pid)
+            )
+        elif not found.prepared:
+            self._engine.tear_down(plan.run_id)
+            self._note_takeover(found)
+        if found is not None and found.prepared:
+            self._resume(found)
+        else:
+            self._engine.prepare(plan, self._history.record.path, self.inbox)
+            self._calls.update_links()
+            self._history.write(Prepared())
+            if plan.scenario.timeout is not None:
+                self._timers.after(plan.scenario.timeout, self._time_out)
+            for name in self._job.tasks:
+                self._job.start_task(name)
+        self._sampling.begin()
+        try:
+            while self._job.end is None or self._job.anything_left or self._injector.healing:
+                self._handle(self._clock.next_event(self.inbox, self._timers.next_due))
+                self._timers.run_due()  # also while a task prints without end
+        finally:
+            self._sampling.end()
+        return self._job.end
+
+    # --- Events ---------------------------------------------------------------------------------
+
+    def _handle(self, event: object) -> None:
+        match event:
+            case None:
+                pass  # a timer is due
+            case Line():
+                self._on_line(event)
+            case Exited():
+                self._on_exit(event)
+            case EngineDown(error=error) | Called(error=EngineLost() as error):
+                raise error
+            case Called(operation="start", error=None):
+                self._on_started(event.subject, event.answer)
+            case Called(operation="start", error=error) if error:
+                raise error
+            case Called(operation="stop"):
+                if event.error:
+                    self._on_stop_refused(event.subject, event.answer, event.error.message)
+            case Called(operation="inject" | "heal"):
+                why = event.error.message if event.error else ""
+                self._injector.on_answer(event.subject, healed=event.operation == "heal", error=why)
+            case Called(operation="equip"):
+                self._injector.on_prepared(event.error.message if event.error else "")
+            case Preparing(what=what):
+                self._injector.on_preparing(what)
+            case Measured():
+                self._sampling.on_measured(event)
+            case Interrupted():
+                self._on_interrupt(event.signal)
+            case Asked():
+                event.answer()
+            case _:
+                raise TypeError(f"{event!r} is no event of a supervisor")
+
+    def _on_line(self, line: Line) -> None:
+        state = self._job.tasks[line.task]
+        state.last_words.append(line.text)
+        self._history.line(line.task, line.text)
+        seen = state.reader.read(line.text) or Observation("", {})
+        if seen.event:
+            self._history.write(observed(seen.event, line.task, seen.data), wall=line.wall)
+        if seen.event == "step":
+            state.step = cast("int", seen.data["step"])
+            self._watchdog.on_step(line.task)
+        self._injector.on_output(line.task, line.text, seen.event, seen.data)
+
+    def _on_started(self, task: str, identity: str) -> None:
+        state = self._job.tasks[task]
+        state.state = "running"
+        self._history.write(TaskRunning(task=task, id=identity))
+        self._note_all_running()
+        self._injector.on_running(task)
+        self._watchdog.on_running()
+        if state.early_exit:
+            early, state.early_exit = state.early_exit, None
+            self._on_exit(early)
+        elif self._stopping or self._restarting:
+            self._stop(state)
+
+    def _note_all_running(self) -> None:
+        if self._job.end or self._job.all_running:
+            return
+        if all(state.state != "starting" for state in self._job.tasks.values()):
+            self._job.all_running = True
+            self._history.write(AllRunning())
+            self._injector.begin()
+            self._watchdog.begin()
+
+    def _on_exit(self, event: Exited) -> None:
+        state = self._job.tasks[event.task]
+        if state.state == "starting":
+            state.early_exit = event
+            return
+        oom = event.oom_killed
+        fault = self._injector.claim_exit(event.task, event.exit_code, oom_killed=oom)
+        state.state, state.exit_code = "down" if fault else "ended", event.exit_code
+        self._history.write(
+            TaskExit(
+                task=event.task,
+                exit_code=event.exit_code,
+                oom_killed=oom,
+                told_to_stop=state.told_to_stop,
+                fault=fault or None,
+            ),
+            wall=event.wall,
+        )
+        if self._restarting:
+            self._restart_job_when_all_ended()
+        elif self._job.end is None and not fault:
+            self._decide(state, event)
+
+    def _decide(self, state: TaskState, event: Exited) -> None:
+        scenario, tasks = self._plan.scenario, self._job.tasks
+        by_job = scenario.restart.scope == "job"
+        decision = policy.decide(
+            event.task,
+            event.exit_code,
+            restart=scenario.restart,
+            success=scenario.success,
+            exits={n: s.exit_code if s.state == "ended" else None for n, s in tasks.items()},
+            restarts=self._job.restarts if by_job else state.restarts,
+        )
+        match decision:
+            case policy.Succeed(reason=reason, drain=drain):
+                self._finish(JobEnd("succeeded", reason), drain=drain)
+            case policy.Fail(reason=reason):
+                if event.oom_killed:
+                    reason += " (out of memory: the kernel killed it)"
+                words = tuple(line for line in state.last_words if line.strip())
+                self._finish(JobEnd("failed", reason, event.task, words))
+            case policy.RestartTask(delay=delay, number=number):
+                state.state, state.restarts = "backoff", number
+                self._note_restart(event.task, decision)
+                self._timers.after(delay, self._start_unless_over, state)
+            case policy.RestartJob(number=number):
+                self._job.restarts, self._restarting = number, decision
+                self._note_restart(event.task, decision)
+                self._stop_all()
+                self._restart_job_when_all_ended()
+            case policy.Wait():
+                pass
+
+    def _note_restart(self, task: str, what: policy.RestartTask | policy.RestartJob) -> None:
+        scope = self._plan.scenario.restart.scope
+        self._history.write(Restart(task=task, scope=scope, number=what.number, delay=what.delay))
+
+    def _on_stop_refused(self, task: str, name: str, reason: str) -> None:
+        """Record that the engine refused a signal which was no fault."""
+        self._history.write(Refused(task=task, operation=name, reason=reason))
+        if self._job.end and name == signal.SIGKILL.name:
+            # Nothing ends it any more but its removal, which comes next.
+            self._job.tasks[task].state = "ended"
+
+    def _on_interrupt(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self._job.end is None:
+            self._finish(JobEnd("interrupted", f"stopped by {name}"))
+        else:
+            self._history.write(SecondInterrupt(signal=name))
+            self._kill_all()
+
+    # --- Starting again -------------------------------------------------------------------------
+
+    def _start_unless_over(self, state: TaskState) -> None:
+        if self._job.end is None and state.state == "backoff":
+            self._job.start_task(state.task.name)
+
+    def _restart_job_when_all_ended(self) -> None:
+        restart = self._restarting
+        if restart is None or self._job.anything_left:
+            return
+        self._restarting = None
+        self._life += 1
+        for state in self._job.tasks.values():
+            # A preempted task is not there yet: it joins the others when its node is back.
+            if state.state != "down":
+                state.state = "backoff"
+                self._timers.after(restart.delay, self._start_unless_over, state)
+
+    # --- Stopping -------------------------------------------------------------------------------
+
+    def _finish(self, end: JobEnd, *, drain: bool = False) -> None:
+        """Settle the outcome; whatever happens after can't change it."""
+        self._job.end, self._restarting = end, None
+        self._history.write(JobEnded(task=end.task, outcome=end.outcome, reason=end.reason))
+        self._injector.end()
+        for state in self._job.tasks.values():
+            if state.state in ("backoff", "down"):
+                state.state = "ended"
+            if drain and state.task.role not in TRAINING_ROLES:
+                self._stop(state)
+        if drain:
+            self._timers.after(DRAIN, self._stop_all)
+        else:
+            self._stop_all()
+
+    def _stop_all(self) -> None:
+        """Send SIGTERM to every running task, and SIGKILL after the grace period."""
+        self._stopping = self._job.end is not None
+        for state in self._job.tasks.values():
+            self._stop(state)
+        self._timers.after(STOP_GRACE, self._kill_all, self._life)
+
+    def _stop(self, state: TaskState) -> None:
+        if state.state == "running" and not state.told_to_stop and not self._is_leaving(state):
+            self._job.stop_task(state.task.name, signal.SIGTERM)
+
+    def _kill_all(self, life: int | None = None) -> None:
+        """Kill every running task; those of a `life` of the job, if that still lasts."""
+        if life not in (None, self._life):
+            return
+        for state in self._job.tasks.values():
+            if state.state == "running" and not self._is_leaving(state):
+                self._job.stop_task(state.task.name, signal.SIGKILL)
+
+    def _is_leaving(self, state: TaskState) -> bool:
+        """Say whether a fault has asked the task to end, and starts it again afterwards."""
+        return self._job.end is None and self._injector.is_terminating(state.task.name)
+
+    def _time_out(self) -> None:
+        if self._job.end is None:
+            limit = self._plan.scenario.timeout
+            self._finish(JobEnd("timeout", f"not done after the timeout of {limit:g} s"))
+
+    # --- Taking over ----------------------------------------------------------------------------
+
+    def _note_takeover(self, found: RecoveredState) -> None:
+        gap = self._history.record.t - found.t
+        self._history.write(Attached(pid=os.getpid(), gap=round(gap, 6)))
+
+    def _resume(self, found: RecoveredState) -> None:
+        """Continue from the state in which a killed supervisor left the run."""
+        job, record = self._job, self._history.record
+        began = self._clock.now() - record.t
+        job.end, job.restarts = found.end, found.job_restarts
+        job.all_running = found.all_running is not None
+        there = capable(self._engine, Reattaching).reattach(
+            self._plan, record.path, self.inbox, found.known
+        )
+        self._note_takeover(found)
+        self._injector.settle_history()
+        for name, steps in found.unwritten.items():
+            for step in steps:
+                event = observed("step", name, step.data)
+                self._history.write(event, wall=record.printed_until(name))
+        for name in job.tasks:
+            self._resume_task(name, found, there)
+        if job.all_running:
+            self._watchdog.begin()
+        if job.end is not None:
+            self._stop_all()
+            self._injector.end()
+        else:
+            self._resume_job(found, began)
+        self._calls.update_links()
+
+    def _resume_task(self, name: str, found: RecoveredState, there: dict[str, str]) -> None:
+        """Bring one task from where it was to where it is."""
+        state = self._job.tasks[name]
+        if state.step is not None:
+            self._watchdog.on_step(name)
+        match resumption(name, found, there):
+            case "follow":
+                pass
+            case "lost":
+                self.inbox.put(Exited(name, self._clock.wall(), 128 + signal.SIGKILL))
+            case "started":
+                self.inbox.put(Called("start", name, there[name]))
+            case "start":
+                self._job.start_task(name)
+            case "down" | "ended" as now:
+                state.state = now
+
+    def _resume_job(self, found: RecoveredState, began: float) -> None:
+        """Continue with a job that has not ended; the run began at the time `began`."""
+        if (limit := self._plan.scenario.timeout) is not None:
+            self._timers.at(began + limit, self._time_out)
+        if found.restarting:
+            self._restarting = policy.RestartJob(0.0, found.job_restarts)
+            self._stop_all()
+            self._restart_job_when_all_ended()
+        all_running = found.all_running
+        self._injector.resume(None if all_running is None else began + all_running)
+        last = found.last_exit
+        if last and not found.restarting and self._job.tasks[last.task].state == "ended":
+            self._decide(self._job.tasks[last.task], last)  # had it been decided: the same again
+        self._note_all_running()

@@ -1,0 +1,191 @@
+"""A kind of fault is one class: what a new one is known to, without any other change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from emulator.api.client import Cluster
+from emulator.clock import ManualClock
+from emulator.engines.base import CAPABILITIES
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.requirements import require
+from emulator.errors import EngineError, ScenarioError, Unsupported
+from emulator.faults.schedule import build_schedule
+from emulator.faults.spec import LastingFault, Target
+from emulator.faults.table import FAULTS
+from emulator.fields import Glob, Size
+from emulator.record.events import FaultEvent
+from emulator.record.folder import Record
+from emulator.record.timeline import all_states
+from emulator.report.charts import colour
+from emulator.report.words import describe
+from emulator.results import Result
+from emulator.run import up
+from emulator.scenario.model import json_schema
+from emulator.scenario.reading import parse
+
+
+class FillDisk(LastingFault):
+    """Its disk has no more than `left` bytes `for` a time."""
+
+    kind = "fill_disk"
+    capability, request = "fill", "filling the disk of {}"
+    applied, healed = "the disk of {} is full", "the disk of {} has room"
+    state, colour = "disk full", "cut-off"
+
+    fill_disk: Glob
+    left: Size = 0
+    """Bytes that are left."""
+
+    def apply(self, target: Target) -> None:
+        target.engine.fill(target.task, self.left)
+
+    def heal(self, target: Target) -> None:
+        target.engine.fill(target.task, None)
+
+
+class Disks(MemoryEngine):
+    """Can fill disks, or refuses to."""
+
+    capabilities = frozenset(CAPABILITIES) | {"fill"}
+
+    def __init__(self, clock: ManualClock, scripts: Any, *, refusal: str = "") -> None:
+        super().__init__(clock, scripts)
+        self.capabilities |= {"fill"}
+        self.refusal = refusal
+        self.filled: list[tuple[str, int | None]] = []
+
+    def fill(self, task: str, left: int | None) -> None:
+        if self.refusal:
+            raise EngineError(self.refusal)
+        self.filled.append((task, left))
+
+
+TEXT = """
+name: full
+framework: none
+image: none
+program: {command: ['true']}
+cluster: {worker: 2}
+faults: [{fill_disk: worker-1, left: 1k, at: 5s, for: 10s}]
+"""
+SCRIPTS = {"worker-0": Script(exits_at=30.0), "*": Script(exits_at=None)}
+
+
+@pytest.fixture(autouse=True)
+def new_kind() -> Iterator[None]:
+    FAULTS["fill_disk"] = FillDisk
+    yield
+    del FAULTS["fill_disk"]
+
+
+def run(folder: Path, refusal: str = "") -> tuple[Result, Disks]:
+    clock = ManualClock()
+    engine = Disks(clock, SCRIPTS, refusal=refusal)
+    return up(parse(TEXT), engine, text=TEXT, out=folder, clock=clock), engine
+
+
+def test_the_schema_reads_it_and_finds_mistakes_in_it() -> None:
+    (fault,) = parse(TEXT).faults
+    assert isinstance(fault, FillDisk)
+    assert (fault.left, fault.for_, fault.name) == (1024, 10, None)
+    for wrong, problem in {
+        "left: 1x": "scenario.yaml:7: faults.0.left: ",
+        "cpus: 1": "scenario.yaml:7: faults.0: `cpus` is an option of throttle",
+        "lefd: 1k": "scenario.yaml:7: faults.0.lefd: unknown key (did you mean 'left'?)",
+    }.items():
+        with pytest.raises(ScenarioError) as refused:
+            parse(TEXT.replace("left: 1k", wrong))
+        (found,) = map(str, refused.value.problems)
+        assert found.startswith(problem)
+    with pytest.raises(ScenarioError, match="`left` is an option of fill_disk"):
+        parse(TEXT.replace("fill_disk:", "pause:"))
+
+
+def test_it_is_in_the_json_schema() -> None:
+    fault = {"fill_disk": "worker-1", "left": "1k", "at": "5s", "for": "10s"}
+    document = {"name": "t", "program": {"command": ["a"]}, "cluster": {"worker": 2}}
+    jsonschema.validate({**document, "faults": [fault]}, json_schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**document, "faults": [{**fault, "lefd": 1}]}, json_schema())
+
+
+def test_it_is_in_the_schedule_alone_and_at_random() -> None:
+    (planned,) = build_schedule(parse(TEXT).faults, 0, ["worker-0", "worker-1"])
+    assert (planned.id, planned.kind, planned.target) == ("0", "fill_disk", "worker-1")
+    text = TEXT.replace("fill_disk: worker-1, left: 1k, at: 5s, for: 10s", "{}").replace(
+        "[{{}}]", "[{random: {fill_disk: 'worker-*', for: 1s}, every: 10s, max: 3}]"
+    )
+    found = build_schedule(parse(text).faults, 0, ["worker-0", "worker-1"])
+    assert [fault.kind for fault in found] == ["fill_disk"] * 3
+
+
+def test_an_engine_without_its_capability_refuses_it() -> None:
+    with pytest.raises(Unsupported, match="filling the disk of worker-1"):
+        require(parse(TEXT), MemoryEngine(ManualClock()))
+
+
+def test_it_is_injected_healed_told_and_drawn(tmp_path: Path) -> None:
+    result, engine = run(tmp_path)
+    assert engine.filled == [("worker-1", 1024), ("worker-1", None)]
+    record = Record(result.folder)
+    told = [entry for entry in record.history if isinstance(entry, FaultEvent)]
+    assert [(entry.stage, entry.t) for entry in told] == [
+        ("triggered", 5),
+        ("applied", 5),
+        ("healed", 15),
+    ]
+    assert [describe(entry) for entry in told] == [
+        "fault 0: fill_disk worker-1",
+        "fault 0: the disk of worker-1 is full",
+        "fault 0: the disk of worker-1 has room",
+    ]
+    drawn = [one for one in record.timeline.states() if one.name == "disk full"]
+    assert [(one.task, one.begin, one.end) for one in drawn] == [("worker-1", 5, 15)]
+    assert "disk full" in all_states()
+    assert colour("disk full") == "--cut-off"
+    (fault,) = result.analysis.faults
+    assert (fault.kind, fault.status, fault.back) == ("fill_disk", "applied", 10)
+
+
+def test_what_the_engine_refuses_is_its_reason(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, "there is no disk")
+    (fault,) = result.analysis.faults
+    assert (fault.status, fault.reason) == ("failed", "there is no disk")
+
+
+def test_the_client_has_a_method_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    cluster = Cluster(Record(tmp_path), over=True)
+
+    def ask(method: str, path: str, *, json: object) -> dict[str, list[str]]:
+        asked.append(json)
+        return {"faults": ["manual-1"]}
+
+    monkeypatch.setattr(cluster, "_ask", ask)
+    assert cluster.fill_disk("worker-1", left="1k", for_=5) == ["manual-1"]
+    assert cluster.fill_disk("worker-1") == ["manual-1"]
+    assert asked == [
+        {"fill_disk": "worker-1", "for": "5s", "left": "1k"},
+        {"fill_disk": "worker-1", "for": "forever"},
+    ]
+    with pytest.raises(AttributeError, match="no attribute 'explode'"):
+        cluster.explode("worker-1")
+
+
+def test_the_command_has_its_options() -> None:
+    import typer
+
+    from emulator.cli import by_hand
+
+    app = typer.Typer()
+    by_hand.add_to(app)
+    shown = CliRunner().invoke(app, ["fault", "--help"], terminal_width=200).output
+    assert "--left" in shown
+    assert "Bytes that are left (fill_disk)." in shown

@@ -183,7 +183,7 @@ def test_a_second_writer_is_refused_and_harms_nothing(folder: RunFolder, ended: 
 
 
 def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) -> None:
-    with FileLock(tmp_path / LOCK), pytest.raises(UsageError, match="Another emulate is at work"):
+    with FileLock(tmp_path / LOCK), pytest.raises(UsageError, match="Another emulate process is using"):
         RunFolder(tmp_path, a_plan(), TEXT, ManualClock())
     assert not (tmp_path / "plan.json").exists()
 
@@ -260,7 +260,7 @@ def test_a_folder_whose_writer_is_at_work_is_not_reopened(folder: RunFolder) -> 
     folder.log("worker-0", "here")
     with (folder.path / "history.jsonl").open("ab") as history:
         history.write(b"half a line")  # that the writer is about to finish
-    with pytest.raises(UsageError, match="Another emulate is at work"):
+    with pytest.raises(UsageError, match="Another emulate process is using"):
         RunFolder.reopen(Record(folder.path), ManualClock())
     assert (folder.path / "history.jsonl").read_bytes().endswith(b"half a line")
     assert is_live(folder.path)

@@ -19,13 +19,13 @@ ends the buffer: a gap that is far longer than the steps before it, of a second 
 interval at least.
 
 The interval is a second, and doubles with every further EACH step events. Each interval a task's
-steps make 1 event as a rule, and 32 at worst (16 pauses). At N events per task and interval, T
-tasks and an interval of 2**k s, EACH events take EACH * 2**k / (N * T) seconds, so a run of S
-seconds has doubled K = log2(1 + S * N * T / EACH) times, and has FREE + K * EACH step events. A day
-of 25 tasks: K = 5.5, 373,000 events; at worst K = 10.4, 622,000. A line has about 160 bytes: 60 MB
-and 100 MB. Twice the time is 50,000 events more, however many steps the tasks make a second. Other
-events are not merged: each makes at most two step events for each task, a phase two for its task,
-a step back two, and these count as any others.
+steps make 1 event as a rule, 2 where it reports each step twice, and 32 at worst (16 pauses). At N
+events per task and interval, T tasks and an interval of 2**k s, EACH events take EACH * 2**k / (N *
+T) seconds, so a run of S seconds has doubled K = log2(1 + S * N * T / EACH) times, and has FREE + K
+* EACH step events. A day of 25 tasks: K = 5.5, 373,000 events; at worst K = 10.4, 622,000. A line
+has about 160 bytes: 60 MB and 100 MB. Twice the time is 50,000 events more, however many steps the
+tasks make a second. Other events are not merged: each makes at most two step events for each task,
+a phase two for its task, a step back two, and these count as any others.
 
 A supervisor that is killed loses no more than its buffers; the one that takes over reads these
 steps again from the tasks' logs.

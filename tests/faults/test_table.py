@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from emulator.analysis.lanes import all_states, states
 from emulator.api.client import Cluster
 from emulator.clock import ManualClock
-from emulator.engines.base import CAPABILITIES, require
+from emulator.engines.base import require
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, ScenarioError, Unsupported
 from emulator.faults.schedule import build_schedule
@@ -50,8 +50,6 @@ class FillDisk(LastingFault):
 
 class Disks(MemoryEngine):
     """Can fill disks, or refuses to."""
-
-    capabilities = CAPABILITIES | {"fill"}
 
     def __init__(self, clock: ManualClock, scripts: Any, *, refusal: str = "") -> None:
         super().__init__(clock, scripts)

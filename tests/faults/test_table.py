@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from emulator.api.client import Cluster
 from emulator.clock import ManualClock
-from emulator.engines.base import CAPABILITIES
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, ScenarioError, Unsupported
@@ -52,8 +51,6 @@ class FillDisk(LastingFault):
 
 class Disks(MemoryEngine):
     """Can fill disks, or refuses to."""
-
-    capabilities = frozenset(CAPABILITIES) | {"fill"}
 
     def __init__(self, clock: ManualClock, scripts: Any, *, refusal: str = "") -> None:
         super().__init__(clock, scripts)

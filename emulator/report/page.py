@@ -25,7 +25,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
-import emulator
+from emulator import __version__
 from emulator.analysis.goodput import CAUSES
 from emulator.plan import Task
 from emulator.report.charts import Chart, colour, line, timeline
@@ -91,7 +91,7 @@ def page(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  # 
             plotly=packed,
             charts=embedded(charts),
             heights={name: chart["height"] for name, chart in charts.items()},
-            version=emulator.__version__,
+            version=__version__,
             **context,
         )
     )

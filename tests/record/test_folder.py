@@ -183,7 +183,10 @@ def test_a_second_writer_is_refused_and_harms_nothing(folder: RunFolder, ended: 
 
 
 def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) -> None:
-    with FileLock(tmp_path / LOCK), pytest.raises(UsageError, match="Another emulate process is using"):
+    with (
+        FileLock(tmp_path / LOCK),
+        pytest.raises(UsageError, match="Another emulate process is using"),
+    ):
         RunFolder(tmp_path, a_plan(), TEXT, ManualClock())
     assert not (tmp_path / "plan.json").exists()
 

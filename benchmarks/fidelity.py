@@ -21,7 +21,7 @@ from emulator.engines.docker import DockerEngine
 from emulator.record.events import AllRunning, Entry, FaultEvent, Step, TaskStart
 from emulator.record.folder import Record
 from emulator.run import up
-from emulator.scenario.reading import parse
+from emulator.scenario.loader import parse
 
 TASKS, FAULTS = 4, 100
 GRACE, DOWN = 0.3, 0.5

@@ -23,8 +23,8 @@ from emulator.engines.docker import DockerEngine
 from emulator.record.events import Entry, TaskRunning
 from emulator.results import Listener
 from emulator.run import up
-from emulator.scenario.model import Role, Scenario
-from emulator.scenario.reading import load
+from emulator.scenario.loader import load
+from emulator.scenario.schema import Role, Scenario
 
 CGROUPS = Path("/sys/fs/cgroup")
 

@@ -22,11 +22,10 @@ from random import Random
 from typing import TypeVar
 
 from emulator.analysis.throughput import curve
-from emulator.clock import ManualClock
 from emulator.engines.base import Inbox
 from emulator.faults.schedule import PlannedFault
 from emulator.metrics.samples import Usage
-from emulator.plan import Plan, Site, make_plan
+from emulator.planning.plan import Plan, Site, make_plan
 from emulator.record.events import (
     AllRunning,
     FaultEvent,
@@ -42,7 +41,8 @@ from emulator.record.events import (
 )
 from emulator.record.folder import Record, RunFolder
 from emulator.run import judge
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 
 SCENARIO = """\
 name: long

@@ -38,12 +38,12 @@ from emulator.bundled import scenario_path
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.logs import seconds
 from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program_archive
-from emulator.plan import Plan, Task
+from emulator.metrics.steps import StepReader
+from emulator.planning.plan import Plan, Task
 from emulator.record.events import Step
 from emulator.record.folder import Record
 from emulator.run import make_ready
-from emulator.scenario.reading import load
-from emulator.steps import StepReader
+from emulator.scenario.loader import load
 
 TASKS = 10
 NEVER = "1d"

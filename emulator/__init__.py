@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from emulator.record.folder import Record
     from emulator.results import Result, judge
     from emulator.run import up
-    from emulator.scenario.model import Scenario
-    from emulator.scenario.reading import load
+    from emulator.scenario.loader import load
+    from emulator.scenario.schema import Scenario
 
     __version__: str
 
@@ -36,10 +36,10 @@ _HOMES = {
     "EmulatorError": "errors",
     "Record": "record.folder",
     "Result": "results",
-    "Scenario": "scenario.model",
+    "Scenario": "scenario.schema",
     "choose": "engines",
     "judge": "results",
-    "load": "scenario.reading",
+    "load": "scenario.loader",
     "up": "run",
 }
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 
-from emulator import signals
+from emulator.runtime import signals
 
 __all__ = ["main"]
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from emulator.wording import shown
+from emulator.validation.wording import shown
 
 __all__ = [
     "EmulatorError",

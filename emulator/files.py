@@ -13,7 +13,7 @@ from uuid import uuid4
 from platformdirs import user_cache_path
 
 from emulator.errors import EmulatorError
-from emulator.units import format_size
+from emulator.validation.units import format_size
 
 __all__ = [
     "FOR_IMAGES",

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from emulator.analysis import checks
+from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import Analysis, analyse
-from emulator.analysis.checks import Status, Verdict
+from emulator.analysis.expectations import Status, Verdict
 from emulator.analysis.regression import comparison_of
 from emulator.metrics.samples import Sample
-from emulator.plan import Plan
+from emulator.planning.plan import Plan
 from emulator.record.events import Entry
 from emulator.record.folder import Record, uncollected
 from emulator.supervisor.job import LAST_WORDS, JobEnd, Outcome

@@ -9,22 +9,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from emulator import signals
-from emulator.api.door import Door
-from emulator.api.loopback import Loopback
-from emulator.baseline import ThroughputReference
-from emulator.clock import Clock, RealClock
+from emulator.api.server import Door
+from emulator.api.tcp import Loopback
 from emulator.engines.base import Engine
 from emulator.engines.requirements import require
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.files import disk
-from emulator.plan import Plan, check_run_id, make_plan, new_run_id
+from emulator.planning.baseline import ThroughputReference
+from emulator.planning.plan import Plan, check_run_id, make_plan, new_run_id
 from emulator.record.events import EmulatorFailed, Removed
 from emulator.record.folder import Record, RunFolder
 from emulator.record.remains import remove_remains
 from emulator.results import Judged, Listener, Result, exit_code, judge
-from emulator.scenario.model import Scenario
-from emulator.signals import Held
+from emulator.runtime import signals
+from emulator.runtime.clock import Clock, RealClock
+from emulator.runtime.signals import Held
+from emulator.scenario.schema import Scenario
 from emulator.supervisor.control import Interrupted
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.job import JobEnd

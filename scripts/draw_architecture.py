@@ -59,7 +59,7 @@ def graph() -> Graph:
 
 
 def levels(parts: Graph) -> dict[str, int]:
-    """Return how far above the ground each part stands. Raises ValueError where there is a circle."""
+    """Return the height of each part, 0 at the bottom. Raises ValueError for a circle."""
 
     @functools.cache
     def level(name: str, above: tuple[str, ...] = ()) -> int:
@@ -108,7 +108,9 @@ def rows(parts: Graph) -> list[list[str]]:
 def sentence(name: str) -> str:
     """Return the first sentence of a part's docstring."""
     path = PACKAGE / name / "__init__.py"
-    text = ast.get_docstring(ast.parse((path if path.exists() else PACKAGE / f"{name}.py").read_text()))
+    text = ast.get_docstring(
+        ast.parse((path if path.exists() else PACKAGE / f"{name}.py").read_text())
+    )
     return " ".join((text or "").split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
 
 
@@ -134,7 +136,8 @@ def draw() -> str:
             "<title>The parts of emulator/; an arrow leads to what a part imports</title>",
             f'<rect width="{width}" height="{height}" fill="#fff"/>',
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
-            'markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" fill="#8a94a6"/></marker></defs>',
+            'markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" fill="#8a94a6"/>'
+            "</marker></defs>",
             *arrows,
             *boxes,
             "</svg>\n",

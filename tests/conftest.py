@@ -24,8 +24,8 @@ from playwright.sync_api import Browser, sync_playwright
 from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineMissing
-from emulator.leftovers import stop_or_remove
 from emulator.record.folder import LOCK, Record
+from emulator.supervisor.cleanup import stop_or_remove
 
 REQUIRE = "EMULATOR_REQUIRE_DOCKER"
 NO_ENGINE = "no Docker engine answers; `make docker` starts one"

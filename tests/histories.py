@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from emulator.plan import Plan, Site, make_plan
+from emulator.planning.plan import Plan, Site, make_plan
 from emulator.record.events import Entry, entry_of
 from emulator.record.history import as_it_happened
 from emulator.record.timeline import Timeline
-from emulator.scenario.reading import parse
+from emulator.scenario.loader import parse
 
 BEGAN = 1000.0
 SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")

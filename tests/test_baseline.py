@@ -17,8 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from emulator.analysis.checks import Verdict
-from emulator.baseline import (
+from emulator.analysis.expectations import Verdict
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.errors import UsageError
+from emulator.metrics.gpu import Gpu, GpuInventory
+from emulator.planning.baseline import (
     Baseline,
     BaselineFile,
     ThroughputReference,
@@ -28,14 +31,11 @@ from emulator.baseline import (
     measured,
     reference_beside,
 )
-from emulator.clock import ManualClock
-from emulator.engines.memory import MemoryEngine, Script
-from emulator.errors import UsageError
-from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.record.folder import Record
 from emulator.results import Result, judge
 from emulator.run import up
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 
 STORED = Baseline(steps_per_second=66.3, engine="docker", machine="8 x A", measured="2026-11-20")
 
@@ -135,7 +135,7 @@ def test_whatever_is_put_is_got(
 PUTS = """
 import sys
 from pathlib import Path
-from emulator.baseline import Baseline, BaselineFile
+from emulator.planning.baseline import Baseline, BaselineFile
 baselines = BaselineFile(Path(sys.argv[1]))
 stored = Baseline(steps_per_second=1, engine="e", machine="m" * 10_000, measured="d")
 print("ready", flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.inputs import text_of
+from emulator.validation.files import text_of
 
 
 def test_a_file_of_just_the_size_is_read(tmp_path: Path) -> None:

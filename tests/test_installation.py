@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from emulator.cli.setting_up import requirement_here
+from emulator.cli.setup import requirement_here
 from emulator.engines.process import doctor
 from emulator.exports import export
 

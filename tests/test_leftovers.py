@@ -15,21 +15,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emulator import background, leftovers
 from emulator.broker import Capacity, Claim, Need
 from emulator.broker.claims import Run
+from emulator.cli import background
 from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.errors import InUse, UsageError
-from emulator.plan import make_plan
+from emulator.planning.plan import make_plan
+from emulator.pytest_plugin.harness import recover
 from emulator.record.events import fields_of
 from emulator.record.folder import Record
 from emulator.record.lock import LOCK, is_being_removed, is_live, locked
 from emulator.record.remains import LOG, SOCKET
 from emulator.run import attach
-from emulator.scenario.model import Program, Role, Scenario
-from emulator.testing.harness import recover
+from emulator.scenario.schema import Program, Role, Scenario
+from emulator.supervisor import cleanup as leftovers
 from tests.conftest import Emulate, end, going_on, left, own, wait_for_line
 
 RUN = own("left")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator import limits
+from emulator.validation import limits
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 

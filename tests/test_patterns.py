@@ -12,11 +12,11 @@ import time
 
 import pytest
 
-from emulator import patterns
 from emulator.faults.schedule import trigger_matches
 from emulator.faults.spec import Trigger
-from emulator.patterns import Pattern, compiled
-from emulator.steps import PATTERNS, StepReader
+from emulator.metrics.steps import PATTERNS, StepReader
+from emulator.validation import patterns
+from emulator.validation.patterns import Pattern, compiled
 
 MIB = 2**20
 UNLUCKY = {
@@ -160,7 +160,7 @@ def test_what_is_not_possible_is_refused_with_the_reason(pattern: str, why: str)
 def test_nothing_is_written_to_stderr_beside_the_reason() -> None:
     """RE2 logs there by itself unless told otherwise."""
     code = (
-        "from emulator.patterns import Pattern, compiled\n"
+        "from emulator.validation.patterns import Pattern, compiled\n"
         "for make in (Pattern, compiled):\n"
         "    try: make('(?=a)')\n"
         "    except ValueError: pass\n"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import Unsupported
-from emulator.plan import Plan, Site, Task, make_plan, new_run_id
-from emulator.scenario.model import Dockerfile, Scenario
-from emulator.scenario.reading import parse
+from emulator.planning.plan import Plan, Site, Task, make_plan, new_run_id
+from emulator.scenario.loader import parse
+from emulator.scenario.schema import Dockerfile, Scenario
 
 BASE = "name: test\nprogram: {command: [python, t.py]}\n"
 

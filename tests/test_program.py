@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from emulator import limits, program
 from emulator.engines.docker.requests import program_archive
 from emulator.errors import EngineError
-from emulator.program import parts
+from emulator.planning import program
+from emulator.planning.program import parts
+from emulator.validation import limits
 
 
 @pytest.fixture

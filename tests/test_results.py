@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from emulator.analysis.analyse import Analysis, analyse
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.record.folder import Record
 from emulator.record.timeline import Timeline
 from emulator.results import ExpectationFailed, Result, finished
 from emulator.run import up
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 
 TEXT = """\
 name: test

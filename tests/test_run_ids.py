@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import emulator
-from emulator.clock import RealClock
 from emulator.engines.base import Resource
 from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.process.table import labels_in
 from emulator.errors import UsageError
-from emulator.leftovers import abandoned, remove
-from emulator.plan import Plan, check_run_id, is_run_id, make_plan, new_run_id
+from emulator.planning.plan import Plan, check_run_id, is_run_id, make_plan, new_run_id
 from emulator.record.folder import Record, RunFolder, runs_in
-from emulator.scenario.model import Scenario
-from emulator.whatif import plan_all
+from emulator.runtime.clock import RealClock
+from emulator.scenario.schema import Scenario
+from emulator.supervisor.cleanup import abandoned, remove
+from emulator.sweep import plan_all
 from tests.conftest import Emulate, own
 
 BAD = [
@@ -122,7 +122,7 @@ def test_so_do_the_other_commands(
 
 def test_variants_need_room_for_their_number(scenario: Path, tmp_path: Path) -> None:
     scenarios = [emulator.load(scenario)]
-    found = emulator.scenario.variants.variants(["seed=1"], [])
+    found = emulator.scenario.matrix.variants(["seed=1"], [])
     engine = ProcessEngine()
     with pytest.raises(UsageError, match=f"'{'a' * 63}-1' can't be a run id"):
         plan_all(found, scenarios, engine, out=tmp_path, run_id="a" * 63)

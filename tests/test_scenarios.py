@@ -17,10 +17,10 @@ import pytest
 
 from emulator.broker import Need
 from emulator.engines.docker import DockerEngine
+from emulator.pytest_plugin.harness import Emulator, recover
 from emulator.record.events import fields_of
 from emulator.record.folder import Record
 from emulator.results import Result
-from emulator.testing.harness import Emulator, recover
 from tests.conftest import Emulate
 
 ROOT = Path(__file__).parent.parent

@@ -11,10 +11,14 @@ from types import FrameType
 
 import pytest
 
-from emulator import signals
-from emulator.signals import check, held
+from emulator.runtime import signals
+from emulator.runtime.signals import check, held
 
-OWN = "import os, signal, sys, threading, time\nfrom emulator import signals\nsignals.own()\n"
+OWN = (
+    "import os, signal, sys, threading, time\n"
+    "from emulator.runtime import signals\n"
+    "signals.own()\n"
+)
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 

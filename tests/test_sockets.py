@@ -11,7 +11,7 @@ import docker
 import httpx
 import pytest
 
-from emulator.sockets import close_unconnected
+from emulator.runtime.sockets import close_unconnected
 
 
 def over_httpx(path: Path) -> None:

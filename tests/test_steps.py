@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.steps import PATTERNS, PHASES, Observation, StepReader
+from emulator.metrics.steps import PATTERNS, PHASES, Observation, StepReader
 
 
 def step(**data: object) -> Observation:

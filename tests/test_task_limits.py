@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.task_limits import PROCESSES, of_machine, reserved
+from emulator.planning.task_limits import PROCESSES, of_machine, reserved
 
 GIB = 2**30
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.units import (
+from emulator.validation.units import (
     format_duration,
     format_number,
     format_size,

@@ -25,12 +25,12 @@ from emulator.broker.store import (
     transaction,
     wait_until_one_closes,
 )
-from emulator.clock import RealClock
 from emulator.engines.base import Inbox
+from emulator.pytest_plugin.run_thread import Running
 from emulator.record.lock import acquire, lock_of, wait_until_over
 from emulator.results import Listener, Result
-from emulator.testing.running import Running
-from emulator.waiting import AHEAD, Event, each, for_event, for_lock, result_of
+from emulator.runtime.clock import RealClock
+from emulator.runtime.waiting import AHEAD, Event, each, for_event, for_lock, result_of
 
 
 class Told(Exception):
@@ -200,7 +200,7 @@ ROUNDS = 300
 ALARMS = """
 import random, signal, sys, threading
 from emulator.results import Listener
-from emulator.testing.running import Running
+from emulator.pytest_plugin.run_thread import Running
 
 class Told(Exception):
     pass

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineLost, UsageError
 from emulator.report.terminal import print_runs
 from emulator.results import Result
 from emulator.run import up
-from emulator.scenario.variants import variants
-from emulator.whatif import PlannedVariant, Sweep, compare, judge_all, plan_all, read_all, up_all
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.matrix import variants
+from emulator.sweep import PlannedVariant, Sweep, compare, judge_all, plan_all, read_all, up_all
 
 TEXT = "name: s\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
 

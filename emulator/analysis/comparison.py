@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from emulator.analysis.analyse import Analysis
-from emulator.analysis.checks import Status, Verdict, overall
+from emulator.analysis.expectations import Status, Verdict, overall
 from emulator.analysis.figures import FIGURES, rounded
 from emulator.analysis.throughput import scaling_efficiency, workers
-from emulator.plan import Plan
-from emulator.units import format_number
+from emulator.planning.plan import Plan
+from emulator.validation.units import format_number
 
 __all__ = [
     "COMPARED",

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from emulator.analysis.analyse import Analysis
-from emulator.units import format_duration, format_number
+from emulator.validation.units import format_duration, format_number
 
 __all__ = ["FIGURES", "UNKNOWN", "Figure", "as_data", "in_summary", "put_in_summary", "rounded"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.analysis.checks import Status
+from emulator.analysis.expectations import Status
 from emulator.analysis.figures import in_summary
 from emulator.errors import RecordError
 from emulator.record.folder import Record

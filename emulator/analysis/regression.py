@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emulator.baseline import Baseline, ThroughputReference
-from emulator.plan import Plan
-from emulator.units import format_number
+from emulator.planning.baseline import Baseline, ThroughputReference
+from emulator.planning.plan import Plan
+from emulator.validation.units import format_number
 
 __all__ = ["EXPECTATION", "NOTHING", "Comparison", "Outcome", "comparison_of", "evaluate"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from emulator.analysis.rate_estimator import RateEstimator
 from emulator.faults.table import FAULTS
 from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
-from emulator.plan import Plan, Task
+from emulator.planning.plan import Plan, Task
 from emulator.record.events import Entry, FaultEvent, Phase, Step, TaskExit, TaskStart
 from emulator.record.history import HappenedAt
 from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
-from emulator.plan import Plan
+from emulator.planning.plan import Plan
 from emulator.record.events import Step
 from emulator.record.timeline import Timeline
 

@@ -21,15 +21,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from emulator.api.door import SOCKET
+from emulator.api.server import SOCKET
 from emulator.errors import EngineError, EngineLost, UsageError
 from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.events import Entry, FaultEvent, Step, entry_of
 from emulator.record.folder import Record, wait_until_over
 from emulator.results import Result, finished
-from emulator.sockets import close_unconnected
-from emulator.waiting import each
+from emulator.runtime.sockets import close_unconnected
+from emulator.runtime.waiting import each
 
 if TYPE_CHECKING:
     import httpx

@@ -27,7 +27,7 @@ from emulator.analysis.run_state import LiveTask, RunState
 from emulator.metrics import catalog, sample_file
 from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
 from emulator.metrics.samples import from_json
-from emulator.plan import Plan
+from emulator.planning.plan import Plan
 from emulator.record.events import entry_of
 from emulator.record.tail import whole_lines
 

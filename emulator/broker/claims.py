@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from emulator.scenario.model import Scenario
+    from emulator.scenario.schema import Scenario
 
 __all__ = [
     "Capacity",

@@ -18,7 +18,7 @@ from typing import TypeVar
 from emulator.broker.claims import Capacity, Claim, Need, Run, grant
 from emulator.errors import RecordError
 from emulator.files import atomic_write, os_errors
-from emulator.waiting import SLICE, for_lock
+from emulator.runtime.waiting import SLICE, for_lock
 
 __all__ = [
     "ClaimStore",

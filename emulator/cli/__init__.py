@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from emulator.cli import (
-    by_hand,
-    comparing,
-    exporting,
-    reporting,
-    running,
-    setting_up,
-    tidying,
-    watching,
-)
+from emulator.cli import compare, export, manual, report, runs, setup, top, up
 
 __all__ = ["app"]
 
@@ -25,11 +16,5 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-running.add_to(app)
-comparing.add_to(app)
-reporting.add_to(app)
-exporting.add_to(app)
-by_hand.add_to(app)
-watching.add_to(app)
-tidying.add_to(app)
-setting_up.add_to(app)
+for commands in (up, compare, report, export, manual, top, runs, setup):
+    commands.add_to(app)

@@ -23,8 +23,8 @@ from emulator.broker import Capacity
 from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link
 from emulator.metrics.samples import Usage
-from emulator.plan import Plan, Site, Task
-from emulator.scenario.model import Scenario
+from emulator.planning.plan import Plan, Site, Task
+from emulator.scenario.schema import Scenario
 
 __all__ = [
     "CAPABILITIES",

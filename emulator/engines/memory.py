@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emulator.broker import Capacity
-from emulator.clock import ManualClock
 from emulator.engines.base import CAPABILITIES, Exited, Inbox, Life, Line, Resource
 from emulator.engines.lines import overlap
 from emulator.errors import EngineError
 from emulator.faults.netem import Link
 from emulator.metrics.samples import Usage
-from emulator.plan import TASK_PORT, Plan, Site, Task
-from emulator.scenario.model import Dockerfile, Scenario
+from emulator.planning.plan import TASK_PORT, Plan, Site, Task
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.schema import Dockerfile, Scenario
 
 __all__ = ["MemoryEngine", "Script"]
 

@@ -8,8 +8,8 @@ from emulator import engines
 from emulator.broker import Capacity
 from emulator.engines.base import Engine
 from emulator.errors import Misfit, Unsupported
-from emulator.scenario.model import Scenario
-from emulator.units import format_size
+from emulator.scenario.schema import Scenario
+from emulator.validation.units import format_size
 
 __all__ = ["fits", "machine_needs", "needs", "require", "require_of"]
 

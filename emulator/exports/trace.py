@@ -18,7 +18,7 @@ from emulator.analysis.analyse import FaultResult
 from emulator.analysis.throughput import curve
 from emulator.metrics.catalog import GPU, GPU_SHARE, RATES, Metric
 from emulator.metrics.samples import Sample, device_numbers, series
-from emulator.plan import Task
+from emulator.planning.plan import Task
 from emulator.record.events import (
     AllRunning,
     Attached,

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from emulator.faults.netem import Link
 from emulator.faults.spec import Entry, LastingFault, Target, matches
-from emulator.fields import LATEST, Duration, Glob, Rate, Share
+from emulator.validation.fields import LATEST, Duration, Glob, Rate, Share
 
 __all__ = ["NetworkFault", "Partition", "Shape"]
 

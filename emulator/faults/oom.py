@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.faults.spec import EndingFault, Target
-from emulator.fields import Glob
+from emulator.validation.fields import Glob
 
 __all__ = ["Oom"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from emulator.faults.spec import GracefulFault
-from emulator.fields import DurationOrForever, Glob
+from emulator.validation.fields import DurationOrForever, Glob
 
 __all__ = ["Preempt"]
 

@@ -21,9 +21,9 @@ from emulator.faults.netem import Link
 from emulator.faults.preempt import Preempt
 from emulator.faults.spec import Entry, FaultSpec, Trigger, matches
 from emulator.faults.table import OneFault, RandomFaults, TraceFaults
-from emulator.fields import LONGEST
-from emulator.limits import LINKS
-from emulator.patterns import compiled
+from emulator.validation.fields import LONGEST
+from emulator.validation.limits import LINKS
+from emulator.validation.patterns import compiled
 
 __all__ = [
     "MANUAL",

@@ -25,9 +25,18 @@ from pydantic import (
 )
 
 from emulator.faults.netem import Link
-from emulator.fields import SECONDS, Duration, DurationOrForever, Glob, Model, Text, is_stored, once
-from emulator.limits import GLOBS
-from emulator.patterns import compiled
+from emulator.validation.fields import (
+    SECONDS,
+    Duration,
+    DurationOrForever,
+    Glob,
+    Model,
+    Text,
+    is_stored,
+    once,
+)
+from emulator.validation.limits import GLOBS
+from emulator.validation.patterns import compiled
 
 __all__ = [
     "SETTLED",

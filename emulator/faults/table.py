@@ -29,9 +29,9 @@ from emulator.faults.preempt import Preempt
 from emulator.faults.restart import Restart
 from emulator.faults.spec import Entry, FaultSpec, matches
 from emulator.faults.throttle import Throttle
-from emulator.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once
-from emulator.inputs import text_of
-from emulator.limits import TRACE_BYTES, TRACE_ROWS
+from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once
+from emulator.validation.files import text_of
+from emulator.validation.limits import TRACE_BYTES, TRACE_ROWS
 
 __all__ = [
     "FAULTS",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.faults.spec import LastingFault, Target, needed
-from emulator.fields import Cores, Glob
+from emulator.validation.fields import Cores, Glob
 
 __all__ = ["Throttle"]
 

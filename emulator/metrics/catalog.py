@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from emulator.units import format_size
+from emulator.validation.units import format_size
 
 __all__ = [
     "CHARTS",

@@ -20,11 +20,10 @@ from typing import IO, Any
 from filelock import Timeout
 from pydantic import ValidationError
 
-from emulator.clock import Clock
 from emulator.errors import RecordError, UsageError
 from emulator.metrics import sample_file
 from emulator.metrics.samples import GpuUsage, Sample, Usage
-from emulator.plan import Plan, is_run_id
+from emulator.planning.plan import Plan, is_run_id
 from emulator.record.coalesce import Coalescer
 from emulator.record.events import Entry, RunStarted, Step, entry_of, line_of
 from emulator.record.history import as_it_happened
@@ -32,6 +31,7 @@ from emulator.record.lock import LOCK, acquire, in_use, is_live, lock_of, wait_u
 from emulator.record.tail import last_lines
 from emulator.record.timeline import Timeline
 from emulator.record.version import check_format, header
+from emulator.runtime.clock import Clock
 
 __all__ = [
     "LOCK",

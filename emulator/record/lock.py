@@ -15,9 +15,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from emulator import signals
 from emulator.errors import InUse
-from emulator.waiting import for_lock
+from emulator.runtime import signals
+from emulator.runtime.waiting import for_lock
 
 __all__ = ["LOCK", "acquire", "in_use", "is_live", "lock_of", "locked", "wait_until_over"]
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from emulator.faults.schedule import PlannedFault, from_json
 from emulator.faults.table import states as states_under_faults
-from emulator.plan import Plan
+from emulator.planning.plan import Plan
 from emulator.record.events import (
     AllRunning,
     EmulatorFailed,

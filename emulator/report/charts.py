@@ -19,8 +19,8 @@ from emulator.analysis.goodput import CAUSES
 from emulator.analysis.throughput import Curve
 from emulator.faults.table import states
 from emulator.record.timeline import Interval, all_states
-from emulator.report.facts import Facts
-from emulator.units import format_duration
+from emulator.report.data import Facts
+from emulator.validation.units import format_duration
 
 __all__ = ["POINTS", "Chart", "axis", "colour", "layout", "line", "short", "thinned", "timeline"]
 

@@ -9,8 +9,9 @@ from emulator.analysis.comparison import Row
 from emulator.errors import RecordError
 from emulator.files import MAKE_ROOM, atomic_write, os_errors
 from emulator.record.folder import Record
-from emulator.report import HTML, junit, markdown, overlay, page
-from emulator.report.facts import read
+from emulator.report import HTML, junit, markdown, page
+from emulator.report import comparison_page as overlay
+from emulator.report.data import read
 from emulator.results import Judged
 
 __all__ = ["put", "write", "write_comparison", "write_page"]

@@ -11,11 +11,11 @@ import math
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 
-from emulator.analysis.checks import Verdict
+from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import FIGURES, in_summary
-from emulator.report.facts import Facts
+from emulator.report.data import Facts
 from emulator.report.text import printable
-from emulator.units import format_number
+from emulator.validation.units import format_number
 
 __all__ = ["render"]
 

@@ -21,7 +21,7 @@ from rich.segment import Segment
 
 from emulator.analysis.run_state import RunState
 from emulator.metrics.samples import Sample
-from emulator.plan import Plan
+from emulator.planning.plan import Plan
 from emulator.record.events import Entry
 from emulator.record.folder import Record
 from emulator.report.panel import lines as panel_lines

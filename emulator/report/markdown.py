@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from emulator.analysis.analyse import FaultResult
-from emulator.report.facts import Facts, key_figures
+from emulator.report.data import Facts, key_figures
 from emulator.report.text import printable
-from emulator.units import format_duration
+from emulator.validation.units import format_duration
 
 __all__ = ["render"]
 

@@ -27,12 +27,12 @@ from markupsafe import Markup
 
 from emulator import __version__
 from emulator.analysis.goodput import CAUSES
-from emulator.plan import Task
+from emulator.planning.plan import Task
 from emulator.report.charts import Chart, colour, line, timeline
-from emulator.report.facts import Facts, key_figures
+from emulator.report.data import Facts, key_figures
 from emulator.report.text import printable
 from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
-from emulator.units import format_duration, format_size
+from emulator.validation.units import format_duration, format_size
 
 __all__ = ["Cause", "causes", "embedded", "linker", "page", "render", "series"]
 

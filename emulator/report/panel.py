@@ -18,7 +18,7 @@ from emulator.faults.spec import Trigger
 from emulator.metrics import catalog
 from emulator.metrics.catalog import GpuShare, GpuUsage
 from emulator.record.timeline import FaultTimeline
-from emulator.units import format_duration, format_number, format_size
+from emulator.validation.units import format_duration, format_number, format_size
 
 __all__ = ["in_words", "lines"]
 

@@ -17,16 +17,16 @@ from rich.table import Table
 
 from emulator.analysis.figures import FIGURES, in_summary
 from emulator.analysis.listing import OTHER_FORMAT, listed
-from emulator.doctor import Finding
-from emulator.plan import Plan, Task
+from emulator.cli.examine import Finding
+from emulator.planning.plan import Plan, Task
 from emulator.record.events import Entry
 from emulator.record.folder import Record
 from emulator.report import HTML
+from emulator.report.event_text import describe
 from emulator.report.panel import in_words
 from emulator.report.text import printable, shown_line
-from emulator.report.words import describe
 from emulator.results import Listener, Result
-from emulator.units import format_duration, format_number, format_size
+from emulator.validation.units import format_duration, format_number, format_size
 
 __all__ = [
     "STATUS_COLOURS",

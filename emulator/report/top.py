@@ -22,7 +22,6 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live as RichLive
 from rich.text import Text
 
-from emulator import signals
 from emulator.analysis.run_state import LINES, RunState
 from emulator.api.client import Cluster
 from emulator.errors import EmulatorError
@@ -32,6 +31,7 @@ from emulator.record.folder import Record
 from emulator.report.live import IDLE, PAINTS, now
 from emulator.report.panel import lines as panel_lines
 from emulator.report.text import shown_line
+from emulator.runtime import signals
 
 __all__ = ["look_back", "print_snapshot", "watch"]
 

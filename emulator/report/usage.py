@@ -22,7 +22,7 @@ from emulator.metrics.catalog import (
 from emulator.metrics.samples import Sample, device_numbers, series
 from emulator.report import charts
 from emulator.report.charts import POINTS, axis, layout, line, short, thinned
-from emulator.report.facts import Facts
+from emulator.report.data import Facts
 
 __all__ = ["Panel", "devices", "gpu_panels", "no_gpus", "task_panels"]
 

@@ -2,7 +2,7 @@
 
 YAML allows more than a scenario needs: tags that create objects, aliases that expand to a million
 values, keys that are dates. This parser accepts text, numbers, lists and mappings with text keys,
-within the limits of `emulator/limits.py`; anything else is an error with its line.
+within the limits of `emulator/validation/limits.py`; anything else is an error with its line.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 from yaml.reader import ReaderError
 
-from emulator.limits import DEPTH, SCENARIO_BYTES, VALUES
-from emulator.units import format_size
-from emulator.wording import shown
+from emulator.validation.limits import DEPTH, SCENARIO_BYTES, VALUES
+from emulator.validation.units import format_size
+from emulator.validation.wording import shown
 
 __all__ = ["Document", "InvalidValue", "KeyPath", "Mistake", "ParseError", "read", "value"]
 

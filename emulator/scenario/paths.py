@@ -10,10 +10,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ValidationInfo
 
-from emulator.fields import is_stored, once
-from emulator.inputs import is_unreal, readable, reason
-from emulator.limits import DOCKERFILE_BYTES
-from emulator.program import parts
+from emulator.planning.program import parts
+from emulator.validation.fields import is_stored, once
+from emulator.validation.files import is_unreal, readable, reason
+from emulator.validation.limits import DOCKERFILE_BYTES
 
 __all__ = ["Named", "build_context", "dockerfile", "program"]
 

@@ -16,7 +16,7 @@ from emulator.engines.requirements import require_of
 from emulator.errors import UsageError
 from emulator.faults.schedule import MANUAL, expand_targets
 from emulator.faults.spec import FaultSpec, Trigger
-from emulator.plan import Plan
+from emulator.planning.plan import Plan
 from emulator.supervisor.injector import Injector
 from emulator.supervisor.job import Job
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from emulator.clock import Workers
 from emulator.engines.base import Engine, Inbox, Shaping, capable
 from emulator.errors import EmulatorError, EngineLost
 from emulator.faults.netem import Link
 from emulator.faults.schedule import PlannedFault
 from emulator.faults.spec import Target
-from emulator.plan import Plan, Task
+from emulator.planning.plan import Plan, Task
+from emulator.runtime.clock import Workers
 
 __all__ = ["Called", "EngineCalls", "Operation", "Preparing"]
 

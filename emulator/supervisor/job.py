@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from emulator.engines.base import Exited
-from emulator.plan import Plan, Task
+from emulator.metrics.steps import StepReader
+from emulator.planning.plan import Plan, Task
 from emulator.record.events import StopSignal, TaskStart
-from emulator.steps import StepReader
 from emulator.supervisor.engine_calls import EngineCalls
 from emulator.supervisor.history import HistoryWriter
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.clock import Clock, Workers
 from emulator.engines.base import Engine, Inbox, Measuring, capable
 from emulator.errors import EmulatorError, RecordError
 from emulator.metrics.samples import GpuUsage, Sample
 from emulator.record.events import SamplingFailed, SamplingStarted
+from emulator.runtime.clock import Clock, Workers
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.timers import Timers
 

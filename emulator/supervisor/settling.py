@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from emulator import signals
 from emulator.errors import RecordError
 from emulator.record.folder import Record
+from emulator.runtime import signals
+from emulator.runtime.waiting import pause
 from emulator.supervisor.takeover import recover
-from emulator.waiting import pause
 
 __all__ = ["SETTLES_WITHIN", "let_settle", "settles_at"]
 

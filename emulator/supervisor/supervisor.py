@@ -11,10 +11,10 @@ import os
 import signal
 from typing import cast
 
-from emulator.clock import Clock, Workers
 from emulator.engines.base import Engine, EngineDown, Exited, Inbox, Line, Reattaching, capable
 from emulator.errors import EngineLost
-from emulator.plan import Plan
+from emulator.metrics.steps import Observation
+from emulator.planning.plan import Plan
 from emulator.record.events import (
     AllRunning,
     Attached,
@@ -28,8 +28,8 @@ from emulator.record.events import (
     TaskRunning,
     observed,
 )
-from emulator.steps import Observation
-from emulator.supervisor import policy
+from emulator.runtime.clock import Clock, Workers
+from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.active import ActiveFaults
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing

@@ -14,7 +14,8 @@ from itertools import takewhile
 from typing import Literal, cast
 
 from emulator.engines.base import Exited, Life
-from emulator.plan import Plan
+from emulator.metrics.steps import Observation
+from emulator.planning.plan import Plan
 from emulator.record.events import (
     AllRunning,
     Entry,
@@ -28,7 +29,6 @@ from emulator.record.events import (
     TaskStart,
 )
 from emulator.record.folder import Record, RunFolder
-from emulator.steps import Observation
 from emulator.supervisor.active import ActiveFaults, recover_faults
 from emulator.supervisor.job import JobEnd, Outcome, TaskState, pending
 

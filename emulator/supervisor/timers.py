@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 
-from emulator.clock import Clock
+from emulator.runtime.clock import Clock
 
 __all__ = ["Timers"]
 

@@ -11,11 +11,11 @@ from emulator.analysis.analyse import Analysis, TaskResult, analyse
 from emulator.analysis.goodput import CAUSES, split
 from emulator.analysis.run_state import RunState
 from emulator.analysis.throughput import Rate, StepTimes, Throughput, curve
-from emulator.clock import ManualClock
 from emulator.engines.base import Inbox
 from emulator.record.events import Step
 from emulator.record.folder import Record, RunFolder
 from emulator.record.timeline import Timeline
+from emulator.runtime.clock import ManualClock
 from tests.histories import (
     BEGAN,
     Told,

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import emulator
-from emulator.analysis import checks
+from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
-from emulator.analysis.checks import EXIT_CODES, Status, Verdict, judge, overall, summary
+from emulator.analysis.expectations import EXIT_CODES, Status, Verdict, judge, overall, summary
 from emulator.analysis.regression import Comparison
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
-from emulator.baseline import ThroughputReference
 from emulator.metrics.samples import Sample, Usage
-from emulator.scenario.model import Expectations
+from emulator.planning.baseline import ThroughputReference
+from emulator.scenario.schema import Expectations
 from tests.histories import began_again, ended, phase, step, timeline
 
 RAN = Analysis(

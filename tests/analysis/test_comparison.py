@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 
 from emulator.analysis.analyse import Analysis
-from emulator.analysis.checks import Verdict
 from emulator.analysis.comparison import Row, differences, rows
+from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import as_data
 from emulator.analysis.throughput import Rate, Throughput
-from emulator.plan import Plan, Site, make_plan
+from emulator.planning.plan import Plan, Site, make_plan
 from emulator.report.run_tables import print_comparison
-from emulator.scenario.reading import parse
+from emulator.scenario.loader import parse
 
 TEXT = """\
 name: base

@@ -14,7 +14,7 @@ from emulator.analysis.invariants import (
     steps_exactly_once,
 )
 from emulator.record.timeline import Timeline
-from emulator.scenario.model import Expectations
+from emulator.scenario.schema import Expectations
 from tests.histories import Told, began_again, ended, happened, phase, step, timeline
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from emulator.analysis.listing import Listed, chosen, listed
-from emulator.clock import ManualClock
 from emulator.engines.memory import Script
 from emulator.record.folder import Record, RunFolder
+from emulator.runtime.clock import ManualClock
 from tests.histories import an_event
 from tests.record.test_folder import TEXT, a_plan
 from tests.report.runs import a_run, told_step

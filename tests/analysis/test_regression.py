@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.analysis.regression import Comparison, Outcome, comparison_of, evaluate
-from emulator.baseline import Baseline, ThroughputReference
+from emulator.planning.baseline import Baseline, ThroughputReference
 from tests.histories import a_plan
 
 STORED = Baseline(steps_per_second=20, engine="docker", machine="8 x A", measured="2026-11-20")

@@ -14,10 +14,10 @@ from emulator.faults.pause import Pause
 from emulator.faults.schedule import expand_targets, to_json
 from emulator.faults.spec import Trigger
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
-from emulator.plan import make_plan
+from emulator.planning.plan import make_plan
 from emulator.record.events import Entry, entry_of, fields_of
 from emulator.record.timeline import Timeline
-from emulator.scenario.reading import load
+from emulator.scenario.loader import load
 from tests.histories import (
     BEGAN,
     SITE,

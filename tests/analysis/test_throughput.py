@@ -18,7 +18,7 @@ from emulator.analysis.throughput import (
     throughput,
     workers,
 )
-from emulator.plan import Plan
+from emulator.planning.plan import Plan
 from emulator.record.events import Step
 from tests.histories import (
     Told,

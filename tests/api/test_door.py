@@ -18,7 +18,7 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.api.door import SOCKET, Door
+from emulator.api.server import SOCKET, Door
 from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, EngineLost, UsageError
 from emulator.record.events import fields_of

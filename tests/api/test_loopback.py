@@ -17,7 +17,7 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.api.loopback import PORT, TOKEN, VARIABLE, Loopback, guarded
+from emulator.api.tcp import PORT, TOKEN, VARIABLE, Loopback, guarded
 from emulator.errors import UsageError
 from emulator.record.events import fields_of
 from tests.api.test_prometheus import values

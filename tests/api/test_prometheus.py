@@ -20,9 +20,9 @@ from emulator.analysis.run_state import RunState
 from emulator.api.prometheus import STATES, Page, collect
 from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage, to_json
-from emulator.plan import make_plan
+from emulator.planning.plan import make_plan
 from emulator.record.events import Entry, fields_of
-from emulator.scenario.reading import load
+from emulator.scenario.loader import load
 from emulator.supervisor.job import State
 from tests.analysis.test_run_state import PREEMPT, RECORDED, ROOT, TARGET, UP, live, steps
 from tests.histories import (

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.broker import Capacity, Claim, Need, grant, need_of
-from emulator.scenario.model import Scenario
-from emulator.scenario.reading import parse
+from emulator.scenario.loader import parse
+from emulator.scenario.schema import Scenario
 
 TWO_GPUS = Capacity(cpus=4, memory=100, gpus=("a", "b"))
 

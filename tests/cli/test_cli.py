@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emulator.baseline import Baseline, BaselineFile, machine
-from emulator.cli import setting_up
+from emulator.cli import setup as setting_up
 from emulator.engines.docker import DockerEngine
-from emulator.task_limits import of_machine
+from emulator.planning.baseline import Baseline, BaselineFile, machine
+from emulator.planning.task_limits import of_machine
 from tests.conftest import Emulate, own
 from tests.engines.docker.listeners import instead_of_docker
 

@@ -8,9 +8,9 @@ import sys
 import psutil
 import pytest
 
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
+from emulator.runtime.clock import ManualClock
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the cores of a process")

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from emulator.clock import Clock, ManualClock, RealClock
 from emulator.engines.base import Engine, Exited, Inbox, Line, Measuring, Pausing, capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError
-from emulator.plan import Plan, make_plan, new_run_id
-from emulator.scenario.model import Program, Role, Scenario
+from emulator.planning.plan import Plan, make_plan, new_run_id
+from emulator.runtime.clock import Clock, ManualClock, RealClock
+from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import going_on
 
 

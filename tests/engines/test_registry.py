@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from emulator import engines
-from emulator.clock import ManualClock
 from emulator.engines.base import CAPABILITIES, Measuring, Pausing, Throttling, capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require_of
 from emulator.errors import EngineMissing, Unsupported, UsageError
-from emulator.leftovers import find_all
 from emulator.run import up
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
+from emulator.supervisor.cleanup import find_all
 from tests.conftest import Emulate, own
 
 MODULE = """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
-from emulator.plan import Plan, Site, make_plan
+from emulator.planning.plan import Plan, Site, make_plan
 from emulator.record.events import Entry
-from emulator.scenario.reading import parse
+from emulator.scenario.loader import parse
 from tests.histories import BEGAN, ended, fault, happened, history, job, phase, restart, step
 
 TEXT = """\

@@ -12,7 +12,7 @@ from emulator.analysis.analyse import analyse
 from emulator.exports import trace as module
 from emulator.exports.trace import HEAD, Event, as_json, pack_rows, trace
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample
-from emulator.plan import Plan
+from emulator.planning.plan import Plan
 from emulator.record.events import Entry, FaultEvent
 from emulator.record.timeline import Interval, Timeline
 from tests.exports.runs import DURATION, TEXT, a_history, a_plan, some_samples

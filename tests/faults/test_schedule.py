@@ -29,9 +29,9 @@ from emulator.faults.schedule import (
 )
 from emulator.faults.spec import SETTLED, FaultSpec, Trigger
 from emulator.faults.table import OneFault
-from emulator.plan import Plan
-from emulator.scenario.model import Scenario, json_schema
-from emulator.scenario.reading import load, parse
+from emulator.planning.plan import Plan
+from emulator.scenario.loader import load, parse
+from emulator.scenario.schema import Scenario, json_schema
 
 BASE = (
     "name: t\nframework: none\nprogram: {command: ['true']}\ncluster: {worker: 3, ps: 1}\nfaults:\n"

@@ -11,23 +11,23 @@ import pytest
 from typer.testing import CliRunner
 
 from emulator.api.client import Cluster
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, ScenarioError, Unsupported
 from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import LastingFault, Target
 from emulator.faults.table import FAULTS
-from emulator.fields import Glob, Size
 from emulator.record.events import FaultEvent
 from emulator.record.folder import Record
 from emulator.record.timeline import all_states
 from emulator.report.charts import colour
-from emulator.report.words import describe
+from emulator.report.event_text import describe
 from emulator.results import Result
 from emulator.run import up
-from emulator.scenario.model import json_schema
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
+from emulator.scenario.schema import json_schema
+from emulator.validation.fields import Glob, Size
 
 
 class FillDisk(LastingFault):
@@ -179,7 +179,7 @@ def test_the_client_has_a_method_for_it(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_command_has_its_options() -> None:
     import typer
 
-    from emulator.cli import by_hand
+    from emulator.cli import manual as by_hand
 
     app = typer.Typer()
     by_hand.add_to(app)

@@ -12,8 +12,8 @@ from emulator.engines.base import Engine, Inbox, Measuring, capable
 from emulator.engines.process import ProcessEngine
 from emulator.metrics.gpu.device import shares
 from emulator.metrics.samples import GpuShare
-from emulator.plan import make_plan, new_run_id
-from emulator.scenario.model import Program, Role, Scenario
+from emulator.planning.plan import make_plan, new_run_id
+from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import Emulate, going_on
 from tests.metrics.fake_gpus import (
     COLUMNS,

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from emulator.analysis.analyse import analyse
 from emulator.analysis.invariants import INVARIANTS
 from emulator.analysis.throughput import curve, throughput
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.record import coalesce
 from emulator.record.coalesce import Coalescer
@@ -24,7 +23,8 @@ from emulator.record.folder import Record
 from emulator.record.history import as_it_happened
 from emulator.record.timeline import Timeline
 from emulator.run import Listener, up
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 from tests.histories import (
     Told,
     a_plan,

@@ -17,10 +17,9 @@ from filelock import FileLock
 
 import emulator
 from emulator.analysis.listing import listed
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError, UsageError
-from emulator.plan import Plan, Site, make_plan
+from emulator.planning.plan import Plan, Site, make_plan
 from emulator.record.events import RunStarted, Step
 from emulator.record.folder import (
     LOCK,
@@ -34,7 +33,8 @@ from emulator.record.folder import (
 from emulator.record.version import FORMAT
 from emulator.results import judge
 from emulator.run import up
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 from tests.histories import an_event
 
 BEGAN = ManualClock.BEGAN

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator.analysis import checks
+from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import analyse
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine
 from emulator.metrics.samples import Sample
 from emulator.record.folder import Record
-from emulator.report.facts import Facts
+from emulator.report.data import Facts
 from emulator.run import up
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 from tests.histories import (
     Told,
     began_again,

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 from emulator.engines.memory import Script
 from emulator.record.folder import Record
 from emulator.report.files import write, write_comparison
-from emulator.whatif import compare, judge_all
+from emulator.sweep import compare, judge_all
 from tests.conftest import BROWSER_PATIENCE, Emulate
 from tests.report.runs import a_run, told_step
 

@@ -16,7 +16,7 @@ import emulator.report
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
 from emulator.record.timeline import Interval
 from emulator.report.charts import POINTS, coalesced, thinned, timeline
-from emulator.report.facts import Facts
+from emulator.report.data import Facts
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
 from tests.histories import began_again, fault, happened, job, phase
 from tests.report.runs import facts_of, preempted

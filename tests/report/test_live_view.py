@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 import emulator
-from emulator.clock import ManualClock
 from emulator.metrics.samples import Sample
 from emulator.record.folder import Record, RunFolder
 from emulator.report.live import BACKLOG, LiveView
+from emulator.runtime.clock import ManualClock
 from tests.conftest import Emulate, own
 from tests.histories import a_plan, happened, history, step
 from tests.terminals import Terminal

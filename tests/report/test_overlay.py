@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from emulator.analysis.comparison import Row, rows
-from emulator.report.facts import Facts
-from emulator.report.overlay import render
+from emulator.report.comparison_page import render
+from emulator.report.data import Facts
 from tests.histories import happened, job
 from tests.report.runs import facts_of, preempted
 

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from emulator.analysis.checks import Verdict
-from emulator.clock import ManualClock
+from emulator.analysis.expectations import Verdict
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError
 from emulator.metrics.samples import GpuUsage, Sample
 from emulator.record.folder import Record
 from emulator.report import junit, markdown, page
-from emulator.report.facts import Facts, key_figures, read
+from emulator.report.data import Facts, key_figures, read
 from emulator.report.files import put, write, write_page
 from emulator.results import Listener
 from emulator.run import up
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 from tests.histories import happened, job
 from tests.report.runs import BASE, a_run, facts_of, preempted, told_step
 

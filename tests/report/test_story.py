@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.record.folder import Record
-from emulator.report.story import FIRST, MOST, happenings, story
+from emulator.report.failure_summary import FIRST, MOST, happenings, story
 from emulator.results import Result
 from emulator.run import up
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 
 TEXT = """\
 name: told

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
-from emulator.analysis.checks import summary
+from emulator.analysis.expectations import summary
 from emulator.analysis.listing import Listed
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.report.run_tables import print_listing

@@ -133,11 +133,11 @@ def over(number: int, frame: FrameType | None) -> None:
 
 def plan(path: Path, sets: Sequence[str]) -> str:
     """Read, plan, write and read again; return how large the plan is."""
-    from emulator.clock import ManualClock
     from emulator.engines.docker.requests import container_request
     from emulator.engines.memory import MemoryEngine
-    from emulator.plan import Plan, make_plan
-    from emulator.scenario.reading import load
+    from emulator.planning.plan import Plan, make_plan
+    from emulator.runtime.clock import ManualClock
+    from emulator.scenario.loader import load
 
     engine = MemoryEngine(ManualClock(), gpus=("0", "1"))
     made = make_plan(load(path, sets), "run-1", engine.plan_context("run-1", path.parent))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from emulator.bundled import ROOT, scenarios
 from emulator.faults.table import FAULTS
-from emulator.scenario.model import json_schema
+from emulator.scenario.schema import json_schema
 from tests.scenario.loader import Loader, loader
 
 TEXTS = [path.read_text(encoding="utf-8") for path in scenarios()]

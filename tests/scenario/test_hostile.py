@@ -9,17 +9,17 @@ from textwrap import dedent
 
 import pytest
 
-from emulator import rendezvous
 from emulator.broker import Capacity
 from emulator.engines.docker import DockerEngine
 from emulator.engines.requirements import fits
 from emulator.errors import ScenarioError, UsageError
 from emulator.faults.table import TraceFaults
+from emulator.planning import rendezvous
+from emulator.pytest_plugin.scenario_source import read
 from emulator.run import make_ready
-from emulator.scenario.model import Scenario
-from emulator.scenario.reading import load, parse
-from emulator.scenario.variants import variants
-from emulator.testing.wanted import read
+from emulator.scenario.loader import load, parse
+from emulator.scenario.matrix import variants
+from emulator.scenario.schema import Scenario
 from tests.conftest import Emulate
 
 GOOD = """\

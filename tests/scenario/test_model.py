@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from emulator.bundled import ROOT, scenarios
-from emulator.scenario.model import Dockerfile, Gpus, Program, Restart, Role, Scenario, json_schema
+from emulator.scenario.schema import Dockerfile, Gpus, Program, Restart, Role, Scenario, json_schema
 
 SCHEMA = Draft202012Validator(json_schema())
 HERE = Path(__file__).resolve()

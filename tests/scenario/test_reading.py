@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from emulator.errors import ScenarioError, UsageError
 from emulator.faults.kill import Kill
 from emulator.faults.spec import Trigger
-from emulator.scenario.model import Gpus, Restart, Role
-from emulator.scenario.reading import load, parse
-from emulator.wording import shown
+from emulator.scenario.loader import load, parse
+from emulator.scenario.schema import Gpus, Restart, Role
+from emulator.validation.wording import shown
 
 GOOD = """\
 name: good

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import UsageError
-from emulator.scenario.variants import Variant, assignments, parametrized, variants, written
+from emulator.scenario.matrix import Variant, assignments, parametrized, variants, written
 
 
 def labels(*varied: str) -> list[str]:

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import ImageError, Unsupported, UsageError
 from emulator.faults.spec import FaultSpec
 from emulator.faults.table import OneFault
-from emulator.plan import Plan
+from emulator.planning.plan import Plan
 from emulator.record.events import Entry, fields_of
 from emulator.record.folder import Record, RunFolder
-from emulator.report.words import describe
+from emulator.report.event_text import describe
 from emulator.results import judge
 from emulator.run import make_ready
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 from emulator.supervisor.control import Asked, RunControl
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.supervisor import Supervisor

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError
 from emulator.faults.netem import Link
-from emulator.plan import Task
+from emulator.planning.plan import Task
 from emulator.record.events import Entry, Refused, TaskExit, fields_of
 from emulator.record.folder import Record
-from emulator.report.words import describe
+from emulator.report.event_text import describe
 from emulator.results import Result
 from emulator.run import up
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.scenario.model import Restart, RestartPolicy, RestartScope, SuccessRule
-from emulator.supervisor.policy import (
+from emulator.scenario.schema import Restart, RestartPolicy, RestartScope, SuccessRule
+from emulator.supervisor.restart_policy import (
     BACKOFF_CEILING,
     Decision,
     Fail,

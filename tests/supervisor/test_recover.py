@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from emulator.clock import ManualClock
 from emulator.engines.base import Exited
 from emulator.engines.memory import MemoryEngine
-from emulator.plan import make_plan
-from emulator.scenario.reading import parse
+from emulator.planning.plan import make_plan
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 from emulator.supervisor.job import JobEnd
 from emulator.supervisor.takeover import RecoveredState, recover
 from tests.histories import an_event

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.record.events import Entry, fields_of
 from emulator.record.folder import Record, RunFolder
 from emulator.results import Listener
 from emulator.run import make_ready
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.job import JobEnd
 from emulator.supervisor.supervisor import Supervisor

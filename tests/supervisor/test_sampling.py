@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError, RecordError
@@ -17,7 +16,8 @@ from emulator.metrics.samples import Sample, Usage, series
 from emulator.record.events import fields_of
 from emulator.record.folder import Record
 from emulator.run import Listener, Result, up
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from emulator.clock import RealClock
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.requests import FOLDER, HOST, RUN
-from emulator.plan import make_plan
+from emulator.planning.plan import make_plan
 from emulator.record.folder import Record, RunFolder
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import RealClock
+from emulator.scenario.loader import parse
 from emulator.supervisor.settling import SETTLES_WITHIN, settles_at
 from tests.conftest import Emulate, left, own
 from tests.histories import SITE, an_event

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from emulator.clock import ManualClock
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, Unsupported
 from emulator.record.events import Entry, fields_of
 from emulator.record.folder import Record
 from emulator.results import Listener, Result
 from emulator.run import up
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
 from emulator.supervisor.control import Interrupted
 from emulator.supervisor.supervisor import STOP_GRACE
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from emulator.clock import ManualClock
 from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.faults.pause import Pause
 from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample
-from emulator.plan import Plan
+from emulator.planning.plan import Plan
 from emulator.record import coalesce
 from emulator.record.events import Entry, Step, fields_of
 from emulator.record.folder import Record, RunFolder
 from emulator.run import make_ready
-from emulator.scenario.model import Scenario
-from emulator.scenario.reading import parse
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
+from emulator.scenario.schema import Scenario
 from emulator.supervisor.control import Asked, RunControl
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.supervisor import Supervisor

@@ -357,7 +357,8 @@ def test_a_session_of_xdist_without_a_claim_imports_nothing_heavy_at_its_end(
 
         def pytest_unconfigure(config):
             if not hasattr(config, "workerinput"):
-                print("swept" if "emulator.testing.harness" in sys.modules else "did not sweep")
+                swept = "emulator.pytest_plugin.harness" in sys.modules
+                print("swept" if swept else "did not sweep")
         """
     )
     tests = pytester.makepyfile("def test_it():\n    pass\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emulator.baseline import machine
+from emulator.planning.baseline import machine
 from tests.testing.conftest import Write
 
 PACED = """\

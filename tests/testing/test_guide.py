@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.scenario.model import Scenario
+from emulator.scenario.schema import Scenario
 
 ROOT = Path(__file__).parent.parent.parent
 GUIDE = (ROOT / "docs" / "testing.md").read_text()

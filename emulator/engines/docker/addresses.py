@@ -19,7 +19,7 @@ from docker.errors import APIError
 
 from emulator.engines.docker.requests import network_request
 from emulator.errors import EngineError
-from emulator.plan import Plan
+from emulator.planning.plan import Plan
 
 __all__ = ["Addresses", "found", "has_ipv6", "make_network"]
 

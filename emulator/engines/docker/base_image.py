@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from emulator import signals
 from emulator.errors import ImageError
-from emulator.waiting import each
+from emulator.runtime import signals
+from emulator.runtime.waiting import each
 
 __all__ = ["NAME", "AptSource", "apt_source", "packed"]
 

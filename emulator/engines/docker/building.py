@@ -16,14 +16,14 @@ from typing import IO, Any
 from docker.utils.build import PatternMatcher
 from filelock import FileLock, Timeout
 
-from emulator import signals
 from emulator.errors import UsageError
 from emulator.files import cache_dir
-from emulator.inputs import text_of
-from emulator.limits import CONTEXT_BYTES, CONTEXT_FILES, DOCKERFILE_BYTES
-from emulator.scenario.model import Dockerfile
-from emulator.units import format_size
-from emulator.waiting import SLICE, each, for_lock
+from emulator.runtime import signals
+from emulator.runtime.waiting import SLICE, each, for_lock
+from emulator.scenario.schema import Dockerfile
+from emulator.validation.files import text_of
+from emulator.validation.limits import CONTEXT_BYTES, CONTEXT_FILES, DOCKERFILE_BYTES
+from emulator.validation.units import format_size
 
 __all__ = ["custom_context", "last_one_does", "one_at_a_time", "packed", "progress"]
 

@@ -20,7 +20,7 @@ from docker.utils import kwargs_from_env
 from urllib3.exceptions import HTTPError
 
 from emulator.errors import EmulatorError, EngineError, EngineLost, EngineMissing
-from emulator.sockets import close_unconnected
+from emulator.runtime.sockets import close_unconnected
 
 __all__ = ["ANSWERS_WITHIN", "CALL_WITHIN", "connect", "ignore_missing", "lost", "translate_errors"]
 

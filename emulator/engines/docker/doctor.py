@@ -15,7 +15,7 @@ from emulator.engines.docker.connection import ANSWERS_WITHIN, connect, translat
 from emulator.engines.docker.images import KINDS, BuildOptions, Images, recipe_tag
 from emulator.errors import EmulatorError
 from emulator.files import FOR_IMAGES
-from emulator.units import format_size
+from emulator.validation.units import format_size
 
 __all__ = ["examine"]
 

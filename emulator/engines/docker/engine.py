@@ -52,9 +52,9 @@ from emulator.faults.netem import Link
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
 from emulator.metrics.samples import Usage
-from emulator.plan import TASK_PORT, Plan, Site, Task
-from emulator.scenario.model import Scenario
-from emulator.task_limits import of_machine
+from emulator.planning.plan import TASK_PORT, Plan, Site, Task
+from emulator.planning.task_limits import of_machine
+from emulator.scenario.schema import Scenario
 
 __all__ = ["DockerEngine", "connect"]
 

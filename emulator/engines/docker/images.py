@@ -21,7 +21,6 @@ from typing import Any
 import docker
 from docker.errors import APIError, ImageNotFound
 
-from emulator import signals
 from emulator.bundled import ROOT
 from emulator.engines.docker import base_image
 from emulator.engines.docker.building import (
@@ -33,7 +32,8 @@ from emulator.engines.docker.building import (
 )
 from emulator.engines.docker.connection import translate_errors
 from emulator.errors import ImageError, UsageError
-from emulator.scenario.model import Dockerfile
+from emulator.runtime import signals
+from emulator.scenario.schema import Dockerfile
 
 __all__ = ["KINDS", "BuildOptions", "Images", "builder_lines", "recipe_tag"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import EngineError
-from emulator.plan import Plan, Task
-from emulator.program import Part, ready
+from emulator.planning.plan import Plan, Task
+from emulator.planning.program import Part, ready
 
 __all__ = [
     "FOLDER",

@@ -29,7 +29,6 @@ from typing import Any
 import psutil
 from filelock import FileLock, Timeout
 
-from emulator import program
 from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource
 from emulator.engines.lines import split_lines
@@ -39,9 +38,10 @@ from emulator.errors import EngineError, EngineLost
 from emulator.files import cache_dir
 from emulator.metrics.processes import Sessions
 from emulator.metrics.samples import Usage
-from emulator.plan import Plan, Site, Task
+from emulator.planning import program
+from emulator.planning.plan import Plan, Site, Task
 from emulator.record.scratch import Scratch
-from emulator.scenario.model import Dockerfile, Scenario
+from emulator.scenario.schema import Dockerfile, Scenario
 
 __all__ = ["ProcessEngine", "exit_code"]
 

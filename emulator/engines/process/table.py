@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from emulator.plan import is_run_id
+from emulator.planning.plan import is_run_id
 
 __all__ = ["KEEPER", "Labels", "Owned", "Seen", "labelled", "labels_in", "owned", "owners"]
 

@@ -20,7 +20,7 @@ import docker
 import pytest
 from docker.errors import DockerException
 
-from emulator.sockets import close_unconnected
+from emulator.runtime.sockets import close_unconnected
 
 TOOLS = ("dockerd", "ip", "nsenter", "unshare", "docker")
 UP_WITHIN = 60

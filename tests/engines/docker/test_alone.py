@@ -18,12 +18,12 @@ import emulator
 from emulator.engines.docker import DockerEngine, heartbeat
 from emulator.engines.docker.requests import METADATA, container_request
 from emulator.errors import EngineError, EngineLost
-from emulator.plan import Site, make_plan
+from emulator.planning.plan import Site, make_plan
 from emulator.record.events import Entry, fields_of
 from emulator.record.folder import runs_in
 from emulator.results import Listener
 from emulator.run import up
-from emulator.scenario.reading import load, parse
+from emulator.scenario.loader import load, parse
 from tests.conftest import Emulate
 from tests.engines.docker.own_engine import OwnEngine, own_engine
 

@@ -27,7 +27,7 @@ from emulator.record.events import fields_of
 from emulator.record.folder import Record
 from emulator.results import Listener, Result
 from emulator.run import up
-from emulator.scenario.reading import parse
+from emulator.scenario.loader import parse
 
 pytestmark = pytest.mark.docker
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from emulator.clock import RealClock
 from emulator.engines.base import Exited, Inbox, Line
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.network import missing_parts
 from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link
-from emulator.plan import make_plan, new_run_id
-from emulator.scenario.model import Program, Scenario
-from emulator.task_limits import of_machine
+from emulator.planning.plan import make_plan, new_run_id
+from emulator.planning.task_limits import of_machine
+from emulator.runtime.clock import RealClock
+from emulator.scenario.schema import Program, Scenario
 from tests.conftest import Emulate, Finished, going_on
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]

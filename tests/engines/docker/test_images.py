@@ -17,7 +17,6 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from emulator import limits
 from emulator.bundled import ROOT
 from emulator.engines.docker import DockerEngine, building, images
 from emulator.engines.docker.base_image import AptSource, apt_source
@@ -30,7 +29,8 @@ from emulator.engines.docker.images import (
     recipe_tag,
 )
 from emulator.errors import ImageError, UsageError
-from emulator.scenario.model import Dockerfile
+from emulator.scenario.schema import Dockerfile
+from emulator.validation import limits
 from tests.conftest import own
 
 

@@ -21,9 +21,9 @@ from emulator.engines.docker.requests import (
     program_archive,
     volume_request,
 )
-from emulator.plan import Plan, Site, make_plan
-from emulator.scenario.reading import parse
-from emulator.task_limits import of_machine
+from emulator.planning.plan import Plan, Site, make_plan
+from emulator.planning.task_limits import of_machine
+from emulator.scenario.loader import parse
 
 SITE = Site("docker", lambda name: (name, 2222), lambda wanted: "img:1", lambda: "abc", "/shared")
 COMMON = {"emulator.run": "run-1"}

@@ -13,8 +13,8 @@ from emulator.engines.base import Exited, Inbox, Line
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.usage import ContainerUsage, usage_of
 from emulator.metrics.samples import Usage
-from emulator.plan import Plan, make_plan, new_run_id
-from emulator.scenario.model import Program, Role, Scenario
+from emulator.planning.plan import Plan, make_plan, new_run_id
+from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import going_on
 
 

@@ -14,8 +14,8 @@ import pytest
 from emulator.engines.base import Exited, Inbox, Line
 from emulator.engines.process import ProcessEngine, keeper
 from emulator.errors import EngineError
-from emulator.plan import Plan, make_plan
-from emulator.scenario.model import Program, Role, Scenario
+from emulator.planning.plan import Plan, make_plan
+from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import going_on, own
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")

@@ -1,0 +1,377 @@
+"""A running scenario's door: HTTP on a unix socket in the run folder, for its owner only.
+
+Where it is asked for also on a port, see `loopback.py`.
+
+    GET    /v1/run            tasks and faults as they are now
+    GET    /v1/history        the history, a line of JSON each, followed until the run is over;
+                              `?after=N` leaves out the events up to number N
+    GET    /v1/samples        what tasks and GPUs use, a line of JSON each moment, followed as well;
+                              `?last=N` only the last N that there are, and those to come
+    GET    /v1/lines          what the tasks print, `{"task", "text"}` a line, followed as well;
+                              `?task=NAME` only that one, `?last=N` without what was printed
+                              before the last N lines of each
+    GET    /metrics           the run as it is now, for Prometheus
+    POST   /v1/faults         strike now; the body is an entry of `faults:` without `at`
+    DELETE /v1/faults/{id}    heal that fault now; `all` for every one
+    POST   /v1/stop           end the job as Ctrl-C does; a second time: at once
+
+Whatever is asked is put into the supervisor's inbox and done on its own thread: there is one
+writer. Errors are `{"error": "one sentence"}`, with 422 where the request makes no sense here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from emulator.api.tcp import Loopback, guarded
+from emulator.errors import EmulatorError, UsageError
+from emulator.faults.spec import FaultSpec
+from emulator.faults.table import OneFault
+from emulator.metrics import sample_file
+from emulator.metrics.samples import Sample
+from emulator.record.events import AllRunning, Attached, Entry
+from emulator.record.folder import Record
+from emulator.record.remains import SOCKET, TEMPORARY
+from emulator.record.tail import last_lines, whole_lines
+from emulator.runtime.waiting import Event, for_event
+from emulator.supervisor.control import RunControl
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from emulator.api.prometheus import Page
+
+__all__ = ["SOCKET", "Door", "application"]
+
+LONGEST_PATH = 100
+"""Bytes of a socket's path that every system takes (Linux 108, macOS 104)."""
+ANSWER_WITHIN = 60.0
+"""Seconds; the supervisor answers between two events."""
+
+
+class _Growth:
+    """Tells streams that the record has grown, from any thread, until it is over."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Event] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._told = False
+        self.refusing = False
+        """Nobody is there any more who would answer."""
+        self.over = False
+
+    def tell(self) -> None:
+        """Wake every stream; costs nothing where there is none."""
+        # Once is enough: a task that prints without end must not pile these up.
+        if self._waiting and self._loop is not None and not self._told:
+            self._told = True
+            with contextlib.suppress(RuntimeError):  # the loop has just been closed
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def close(self) -> None:
+        """Let every stream end once it has sent all."""
+        self.over = True
+        self.tell()
+
+    def _wake(self) -> None:
+        self._told = False
+        for event in self._waiting:
+            event.set()
+
+    async def lines(
+        self, files: Callable[[], Mapping[str, Path]], last: int | None = None
+    ) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield the whole lines of growing files, each with its file's name, until it is over.
+
+        `last`: of each file that is there only so many lines, and what comes after them.
+        """
+        import asyncio  # 30 ms of CPU that a run which nobody asks is spared
+
+        self._loop = asyncio.get_running_loop()
+        grown = asyncio.Event()
+        self._waiting.add(grown)
+        offsets: dict[str, int] = {}
+        if last is not None:
+            offsets = {name: last_lines(path, last) for name, path in files().items()}
+        try:
+            while True:
+                over = self.over
+                grown.clear()
+                for name, path in files().items():
+                    for line in whole_lines(path, name, offsets):
+                        yield name, line
+                if over:
+                    return
+                await grown.wait()
+        finally:
+            self._waiting.discard(grown)
+
+
+def application(control: RunControl, folder: Path, growth: _Growth) -> Starlette:
+    """Return the API of one run as an ASGI application."""
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.exceptions import HTTPException
+    from starlette.responses import JSONResponse, StreamingResponse
+    from starlette.responses import Response as Plain
+    from starlette.routing import Route
+
+    page: Page | None = None
+
+    async def ask(call: Callable[[], Any]) -> Any:  # noqa: ANN401  whatever the call returns
+        if growth.refusing:
+            raise UsageError("The run is over.")
+        return await run_in_threadpool(control.ask(call).result, ANSWER_WITHIN)
+
+    async def run(request: Request) -> Response:
+        return JSONResponse(await ask(control.status))
+
+    async def faults(request: Request) -> Response:
+        spec = _fault(await request.body())
+        return JSONResponse({"faults": await ask(lambda: control.inject(spec))}, 201)
+
+    async def heal(request: Request) -> Response:
+        name = request.path_params["id"]
+        healed = await ask(lambda: control.heal("" if name == "all" else name))
+        if not healed and name != "all":
+            raise UsageError(f"There is nothing to heal of a fault {name!r}.")
+        return JSONResponse({"healed": healed})
+
+    async def stop(request: Request) -> Response:
+        await ask(control.stop)
+        return JSONResponse({}, 202)
+
+    async def history(request: Request) -> Response:
+        after = _number(request.query_params.get("after", "-1"))
+
+        async def entries() -> AsyncIterator[bytes]:
+            async for _, line in growth.lines(lambda: {"history": folder / "history.jsonl"}):
+                if int(json.loads(line)["n"]) > after:
+                    yield line
+
+        return StreamingResponse(entries(), media_type="application/x-ndjson")
+
+    async def samples(request: Request) -> Response:
+        last = request.query_params.get("last")
+        begin = None if last is None else _number(last)
+
+        async def measured() -> AsyncIterator[bytes]:
+            latest = -1.0
+            async for _, line in growth.lines(
+                lambda: {"samples": folder / sample_file.NAME}, begin
+            ):
+                if (t := float(json.loads(line)["t"])) > latest:  # else thinned, and seen before
+                    latest = t
+                    yield line
+
+        return StreamingResponse(measured(), media_type="application/x-ndjson")
+
+    async def lines(request: Request) -> Response:
+        only, last = request.query_params.get("task"), request.query_params.get("last")
+        if only is not None and only not in control.tasks:
+            raise UsageError(
+                f"No task is called {only!r}.", f"There are {', '.join(control.tasks)}."
+            )
+
+        begin = None if last is None else _number(last)
+
+        def files() -> dict[str, Path]:
+            found = {path.stem: path for path in sorted((folder / "logs").glob("*.log"))}
+            return {name: path for name, path in found.items() if only in (None, name)}
+
+        async def printed() -> AsyncIterator[str]:
+            async for task, line in growth.lines(files, begin):
+                text = line.decode("utf-8", "replace").removesuffix("\n")
+                yield json.dumps({"task": task, "text": text}) + "\n"
+
+        return StreamingResponse(printed(), media_type="application/x-ndjson")
+
+    async def metrics(request: Request) -> Response:
+        nonlocal page
+        if page is None:
+            from emulator.api.prometheus import Page
+
+            page = Page(folder, Record(folder).plan)
+        accept = request.headers.get("accept", "")
+        text, kind = await run_in_threadpool(page.text, accept)
+        return Plain(text, headers={"content-type": kind})
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        code = 422 if isinstance(error, UsageError) else 500
+        return JSONResponse({"error": str(error)}, code)
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        what = f"{request.method} {request.url.path}"
+        return JSONResponse({"error": f"{what}: {error.detail}."}, error.status_code)
+
+    return Starlette(
+        routes=[
+            Route("/v1/run", run),
+            Route("/v1/faults", faults, methods=["POST"]),
+            Route("/v1/faults/{id:path}", heal, methods=["DELETE"]),
+            Route("/v1/stop", stop, methods=["POST"]),
+            Route("/v1/history", history),
+            Route("/v1/samples", samples),
+            Route("/v1/lines", lines),
+            Route("/metrics", metrics),
+        ],
+        exception_handlers={EmulatorError: refuse, HTTPException: unknown},
+    )
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no number.") from None
+
+
+def _fault(body: bytes) -> FaultSpec:
+    """Read a fault of a request. Raises UsageError."""
+    try:
+        return TypeAdapter[FaultSpec](OneFault).validate_json(body)
+    except ValidationError as error:
+        said = "; ".join(
+            ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
+            for one in error.errors()
+        )
+        raise UsageError(f"That is no fault: {said}.") from None
+
+
+class Door:
+    """Serves the API of one run on a thread of its own, from the first knock on.
+
+    Until then it costs nothing: the libraries that serve take half a second of CPU to load, at the
+    very time when the tasks need it.
+    """
+
+    def __init__(
+        self,
+        control: RunControl,
+        folder: Path,
+        opened: Callable[[], None],
+        *,
+        loopback: Loopback | None = None,
+    ) -> None:
+        self._control, self._folder, self._opened = control, folder, opened
+        self._loopback = loopback
+        self._growth = _Growth()
+        self._thread: threading.Thread | None = None
+        self._closed = Event()
+        self._server: Any = None
+        self._closing = False
+        self._wakes, self._wake = socket.socketpair()
+
+    def open(self) -> None:
+        """Begin to listen; returns at once."""
+        if self._thread is not None:
+            return  # a run that was taken over before all its tasks ran
+        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
+        self._thread.start()
+
+    def entry(self, entry: Entry) -> None:
+        """An event was written; from the one on that says that all tasks run, the API answers."""
+        if isinstance(entry, AllRunning | Attached):
+            self.open()
+        self._growth.tell()
+
+    def line(self, task: str, text: str) -> None:
+        """A task printed a line."""
+        self._growth.tell()
+
+    def sample(self, sample: Sample) -> None:
+        """A sample was stored."""
+        self._growth.tell()
+
+    def refuse(self) -> None:
+        """The supervisor has ended: whoever asks now, or has not been answered, is told so."""
+        self._growth.refusing = True
+        self._control.refuse_all()
+
+    def close(self) -> None:
+        """Send what there is, end every stream, remove the socket."""
+        self._closing = True
+        self.refuse()
+        self._growth.close()
+        self._wake.close()
+        if self._server is not None:
+            self._server.should_exit = True
+        if self._thread is not None:
+            for_event(self._closed)
+        self._wakes.close()
+        if self._loopback is not None:
+            self._loopback.socket.close()  # also where not all tasks ever ran
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._closed.set()
+
+    def _serve(self) -> None:
+        with contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(_listening(self._folder / SOCKET))]
+            if self._loopback is not None:
+                stack.enter_context(self._loopback.listening(self._folder))
+                sockets.append(self._loopback.socket)
+            self._opened()  # who connects from now on is served, if after a moment
+            _wait_for_any([*sockets, self._wakes])
+            if self._closing:
+                return
+            import uvicorn
+
+            app = application(self._control, self._folder, self._growth)
+            config = uvicorn.Config(
+                app if self._loopback is None else guarded(app, self._loopback.token),
+                log_level="error",
+                lifespan="off",
+                access_log=False,
+                ws="none",
+                timeout_graceful_shutdown=5,
+            )
+            self._server = uvicorn.Server(config)
+            if not self._closing:
+                self._server.run(sockets=sockets)
+
+
+def _wait_for_any(sockets: Sequence[socket.socket]) -> None:
+    """Wait until one of them has something; unlike select() also above file number 1023."""
+    with selectors.DefaultSelector() as selector:
+        for one in sockets:
+            selector.register(one, selectors.EVENT_READ)
+        selector.select()
+
+
+@contextlib.contextmanager
+def _listening(path: Path) -> Any:  # noqa: ANN401
+    """Yield a socket that only its owner may talk to; a path too long is a link to a short one."""
+    with contextlib.ExitStack() as cleanup:
+        real = path
+        if len(os.fsencode(path)) > LONGEST_PATH:
+            short = cleanup.enter_context(tempfile.TemporaryDirectory(prefix=TEMPORARY))
+            real = Path(short, SOCKET)
+        path.unlink(missing_ok=True)  # of a supervisor that was killed
+        sock = cleanup.enter_context(socket.socket(socket.AF_UNIX))
+        sock.bind(str(real))
+        real.chmod(0o600)  # before it listens, nobody can connect
+        sock.listen(16)
+        if real != path:
+            path.symlink_to(real)
+        cleanup.callback(path.unlink, missing_ok=True)
+        yield sock

@@ -1,0 +1,151 @@
+"""`emulate up -d`: start a supervisor in the background and wait until it is up.
+
+The background process inherits a pipe. It writes its progress line by line, then READY once all
+tasks run and its API answers, and closes the pipe. If the pipe ends before READY, the run has
+failed or finished already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from emulator.errors import RecordError
+from emulator.files import os_errors
+from emulator.record.lock import in_use
+from emulator.record.remains import LOG, header
+from emulator.results import Listener
+from emulator.runtime import signals
+from emulator.runtime.signals import Interruption
+from emulator.runtime.waiting import each, result_of
+
+__all__ = ["output", "reporting_to_parent", "start"]
+
+VARIABLE = "EMULATOR_READY_FD"
+READY = "ready"
+CLEANS_WITHIN = 5.0
+"""Seconds to wait for an `emulate clean` in the same folder; it needs milliseconds."""
+
+
+def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) -> int | None:
+    """Start `emulate` with these arguments; return None once all tasks run, else its exit code.
+
+    A signal before that is forwarded, so that the run stops as in the foreground; then raises
+    Interruption. Raises RecordError.
+    """
+    passed_on: list[signal.Signals] = []
+    up = False
+    with signals.held() as held:
+        process, reading = _start(arguments, folder)
+
+        def pass_on(number: signal.Signals) -> None:
+            passed_on.append(number)
+            process.send_signal(signal.SIGTERM)
+            say("stopping the run in the background")
+
+        held.hand_to(pass_on)
+        with os.fdopen(reading, encoding="utf-8", errors="replace") as progress:
+            for line in each(progress):
+                if line.rstrip("\n") == READY:
+                    held.settle(say, "the run is up and continues in the background")
+                    up = True
+                else:
+                    say(line.rstrip("\n"))
+        if up and not passed_on:
+            return None
+        code = result_of(process.wait)
+        held.settle(say, "the run in the background has ended")
+    if passed_on:
+        raise Interruption(passed_on[0], "the run in the background was stopped")
+    return code
+
+
+def _start(arguments: Sequence[str], folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start it in a new session; return it, and the descriptor of its progress pipe."""
+    with os_errors(RecordError, f"Can't write the run folder {folder}"):
+        log = _log_in(folder)
+    reading, writing = os.pipe()
+    with log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "emulator", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[writing],
+            env={**os.environ, VARIABLE: str(writing)},
+            start_new_session=True,
+        )
+    os.close(writing)
+    return process, reading
+
+
+def output(folder: Path) -> str:
+    """Return the output of the emulator in the background."""
+    text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
+    return text.removeprefix(header(folder.name))
+
+
+def _log_in(folder: Path) -> BinaryIO:
+    """Open and lock the log in a run folder; make the folder if it does not exist.
+
+    The background process inherits the lock with its stdout, and the kernel releases it when that
+    ends: until then `emulate clean` leaves the folder alone. Raises InUse, OSError.
+    """
+    until = time.monotonic() + CLEANS_WITHIN
+    while True:
+        try:
+            folder.mkdir(parents=True)
+            made = True
+        except FileExistsError:
+            made = False
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile by `emulate clean`
+            log = (folder / LOG).open("ab", buffering=0)
+            try:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(log.fileno()), os.stat(folder / LOG)):
+                    break
+            except BlockingIOError:
+                pass
+            except BaseException:
+                log.close()
+                raise
+            log.close()
+        if time.monotonic() > until:
+            raise in_use(folder)
+        time.sleep(0.001)
+    if made:
+        log.write(header(folder.name).encode())
+    return log
+
+
+def reporting_to_parent(listener: Listener) -> Listener:
+    """Return a listener that also reports to the process that started this one, if any."""
+    number = os.environ.pop(VARIABLE, None)
+    if number is None:
+        return listener
+    pipe = os.fdopen(int(number), "w", encoding="utf-8", buffering=1)
+
+    def tell(text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone
+            pipe.write(text + "\n")
+
+    def say(text: str) -> None:
+        listener.say(text)
+        tell(text)
+
+    def reachable() -> None:
+        listener.reachable()
+        tell(READY)
+        with contextlib.suppress(OSError):
+            pipe.close()
+
+    return replace(listener, say=say, reachable=reachable)

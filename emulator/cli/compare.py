@@ -1,0 +1,141 @@
+"""`compare`, and the runs of `up --vary`: what if something were otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator.cli.options import (
+    Out,
+    complete_runs,
+    console,
+    find_run,
+    note,
+    print_json,
+)
+from emulator.engines import choose
+from emulator.errors import UsageError
+
+__all__ = ["add_to", "up_variants"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this theme's commands."""
+    app.command()(compare)
+
+
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN RUN...",
+            help="Two or more: run ids, their beginnings, folders, or `last`.",
+            autocompletion=complete_runs,
+        ),
+    ],
+    out: Out = Path("runs"),
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also as a page, with their curves."),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Adds each run's scaling efficiency against this one.",
+            autocompletion=complete_runs,
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="The rows as data.")] = False,
+) -> None:
+    """Judge runs again from their folders, side by side; ratios are to the first one.
+
+    The scaling efficiency is how much faster than the baseline a run was, over how many more
+    workers it had: 1 is perfect. See docs/results.md.
+
+    Exit codes: 0, whatever the verdicts are; 2 where a run is not known.
+    """
+    from emulator.analysis.figures import as_data
+    from emulator.report.run_tables import print_comparison
+    from emulator.sweep import compare as compare_runs
+    from emulator.sweep import judge_all
+
+    if len(runs) + (baseline is not None) < 2:
+        raise UsageError("A comparison takes two runs or more.", "`emulate ps --all` lists them.")
+    reference = None if baseline is None else find_run(baseline, out)
+    judged = judge_all([find_run(name, out) for name in runs])
+    rows = compare_runs(judged, reference)
+    if html is not None:
+        from emulator.report.files import write_comparison
+
+        note(f"wrote {write_comparison(rows, judged, html)}")
+    if json:
+        print_json([as_data(row) for row in rows])
+    else:
+        print_comparison(rows, console())
+
+
+def up_variants(
+    path: Path,
+    varied: Sequence[str],
+    sets: Sequence[str],
+    *,
+    engine: str,
+    out: Path,
+    keep: bool,
+    run_id: str | None,
+    json: bool,
+) -> int:
+    """Run every variant, print each result and the comparison; return the exit code of all."""
+    from emulator.planning.baseline import reference_beside
+    from emulator.report.run_tables import print_comparison
+    from emulator.report.terminal import LivePrinter, print_result
+    from emulator.results import Result
+    from emulator.run import up
+    from emulator.scenario.loader import scenario_text
+    from emulator.scenario.matrix import variants
+    from emulator.sweep import PlannedVariant, judge_all, plan_all, read_all, up_all
+    from emulator.sweep import compare as compare_runs
+
+    found = variants(varied, sets)
+    scenarios = read_all(path, found, sets)
+    # What auto means is decided once, for all variants.
+    with contextlib.closing(choose(engine, note)) as first:
+        planned = plan_all(found, scenarios, first, out=out, run_id=run_id)
+    held = {
+        one.number: reference_beside(path, one.scenario, first.name, " ".join([*sets, one.label]))
+        for one in planned
+    }
+    text = scenario_text(path)
+    shown = console(stderr=json)
+
+    def run(variant: PlannedVariant) -> Result:
+        note(f"variant {variant.number} of {len(planned)}: {variant.label}")
+        with contextlib.closing(choose(first.name)) as chosen:
+            result = up(
+                variant.scenario,
+                chosen,
+                text=text,
+                out=out,
+                run_id=variant.run_id,
+                variant=variant.label,
+                yardstick=held[variant.number],
+                keep=keep,
+                listener=LivePrinter().listener(),
+            )
+        print_result(result, shown, kept=keep)
+        return result
+
+    sweep = up_all(planned, run, out=out)
+    judged = judge_all(sweep.records)
+    if judged:
+        print_comparison(compare_runs(judged), shown)
+    if json:
+        print_json([one.summary for _, one in judged])
+    if sweep.failure:
+        note(str(sweep.failure))
+    return sweep.exit_code

@@ -1,0 +1,56 @@
+"""What this machine has for the emulator, and what to do about what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from emulator.engines import engine_classes
+from emulator.engines.base import Explaining, Finding
+from emulator.metrics.catalog import GpuUsage, in_words
+from emulator.metrics.gpu import Gpu
+from emulator.metrics.gpu.sampler import GpuSampler
+from emulator.validation.units import format_size
+
+__all__ = ["Finding", "examine"]
+
+
+def examine() -> list[Finding]:
+    """Look at every engine and at the GPUs; a part that can't be looked at is a finding itself."""
+    engines = [list(one.examine()) for one in engine_classes() if issubclass(one, Explaining)]
+    findings = [finding for found in engines for finding in found] + list(_gpus())
+    usable = [found[0] for found in engines]
+    if all(finding.status != "ok" for finding in usable):
+        advice = " Or: ".join(finding.advice for finding in usable)
+        findings.append(Finding("any engine", "fatal", "no engine can run tasks here", advice))
+    return findings
+
+
+def _gpus() -> Iterator[Finding]:
+    """Each device with a sample of it, as a run would take them."""
+    with GpuSampler() as sampler:
+        used, found, lacking = sampler.sample({}), sampler.found, sampler.unavailable
+    if not found.gpus:
+        yield Finding(
+            "GPU", "missing", found.why_none, "Not needed: `image: auto` takes the CPU image."
+        )
+        return
+    for gpu, usage in zip(found.gpus, used, strict=True):
+        yield _gpu(gpu, usage, found.driver)
+    advice = "`nvidia-smi` and `dmesg | grep -i xid` say more; a reboot often brings it back."
+    for index, why in found.silent.items():
+        yield Finding(f"GPU {index}", "warning", f"the driver can't open it ({why})", advice)
+    if lacking:
+        never = "; ".join(f"{column}, {why}" for column, why in lacking.items())
+        advice = "These columns stay empty in what a run measures."
+        yield Finding("GPU columns", "warning", f"never told: {never}", advice)
+
+
+def _gpu(gpu: Gpu, usage: GpuUsage, driver: str) -> Finding:
+    what = f"GPU {gpu.index}" + (f": {gpu.uuid}" if gpu.parent else "")
+    if usage.lost:
+        advice = "`dmesg | grep -i xid` says why; a reboot often brings it back."
+        lost = f"{gpu.name or 'the device'} is lost: it no longer answers the driver"
+        return Finding(what, "warning", lost, advice)
+    size = format_size(gpu.memory) if gpu.memory else "shares the machine's memory"
+    state = ", ".join(["in MIG mode"] * gpu.divided + in_words(usage))
+    return Finding(what, "ok", f"{gpu.name}, {size}, driver {driver}" + (state and f"; {state}"))

@@ -1,0 +1,214 @@
+"""`preempt`, `fault`, `heal`, `wait`, `attach`: a run that goes on, by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from emulator.cli.options import (
+    ApiPort,
+    Out,
+    Plain,
+    RunArgument,
+    complete_runs,
+    console,
+    find_live_run,
+    find_run,
+    note,
+    perhaps_unread,
+    print_json,
+)
+from emulator.errors import UsageError
+from emulator.faults.preempt import Preempt
+from emulator.faults.spec import FaultSpec
+from emulator.faults.table import FAULTS
+
+__all__ = ["add_to"]
+
+Run = Annotated[
+    str,
+    typer.Option("--run", help="A run id, its folder, or `last`.", autocompletion=complete_runs),
+]
+Command = Callable[..., None]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this theme's commands."""
+    app.command()(_with_options(preempt, Preempt))
+    app.command()(_with_options(fault, *FAULTS.values()))
+    app.command()(heal)
+    app.command()(wait)
+    app.command()(attach)
+
+
+def _option(key: str, kinds: Sequence[type[FaultSpec]]) -> inspect.Parameter:
+    """Return the option for a key that some kinds have."""
+    names = ", ".join(kind.kind for kind in kinds)
+    field = kinds[0].model_fields[kinds[0].key_fields()[key]]
+    what = (field.description or key).partition("\n")[0].removesuffix(".")
+    type_: Any = bool if field.annotation is bool else str | None
+    option = typer.Option(f"--{key}", help=f"{what} ({names}).")
+    return inspect.Parameter(
+        "for_" if key == "for" else key,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if type_ is bool else None,
+        annotation=Annotated[type_, option],
+    )
+
+
+def _with_options(command: Command, *kinds: type[FaultSpec]) -> Command:
+    """Return a command that has the options of some kinds in place of its `**options`."""
+
+    @functools.wraps(command)
+    def with_options(*args: object, **options: object) -> None:
+        command(*args, **options)
+
+    options: dict[str, list[type[FaultSpec]]] = {}
+    for kind in kinds:
+        for key in kind.key_fields().keys() - {kind.kind, "at", "name"}:
+            options.setdefault(key, []).append(kind)
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    order = {key: place for place, key in enumerate(k for kind in kinds for k in kind.key_fields())}
+    added = [_option(key, options[key]) for key in sorted(options, key=lambda key: order[key])]
+    merged = sorted([*own, *added], key=lambda p: p.kind)
+    with_options.__signature__ = signature.replace(parameters=merged)  # type: ignore[attr-defined]
+    return with_options
+
+
+def preempt(
+    target: Annotated[str, typer.Argument(metavar="TASK", help="A task's name, or a glob.")],
+    run: Run = "last",
+    out: Out = Path("runs"),
+    **options: object,
+) -> None:
+    """Preempt a task of a running scenario: SIGTERM, grace, SIGKILL, down, back on a fresh disk."""
+    _inject(Preempt, [target], run, out, options)
+
+
+def fault(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help=", ".join(FAULTS) + ".", autocompletion=lambda: list(FAULTS)
+        ),
+    ],
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="TASK...", help="A name or glob; for partition groups: a,b c."),
+    ],
+    run: Run = "last",
+    out: Out = Path("runs"),
+    **options: object,
+) -> None:
+    """Inject any fault into a running scenario, now. See docs/faults.md for the kinds."""
+    if kind not in FAULTS:
+        raise UsageError(f"There is no fault {kind!r}.", f"Faults: {', '.join(FAULTS)}.")
+    _inject(FAULTS[kind], targets, run, out, options)
+
+
+def heal(
+    fault: Annotated[
+        str, typer.Argument(metavar="FAULT", help="A fault's id or name; all of them if not said.")
+    ] = "all",
+    run: Run = "last",
+    out: Out = Path("runs"),
+) -> None:
+    """Heal a fault that lasts, or bring back now what was preempted."""
+    from emulator.api.client import Cluster
+
+    with Cluster(find_live_run(run, out)) as cluster:
+        healed = cluster.heal(fault)
+    note(f"healing {', '.join(healed)}" if healed else "there is nothing to heal")
+
+
+def wait(
+    run: RunArgument = "last",
+    out: Out = Path("runs"),
+    json: Annotated[bool, typer.Option("--json", help="The summary as data.")] = False,
+) -> None:
+    """Wait until a run is over, and print its summary. Exit codes are those of `up`."""
+    from emulator.record.folder import wait_until_over
+    from emulator.report.terminal import print_summary
+    from emulator.results import exit_code, judge
+
+    record = find_run(run, out)
+    wait_until_over(record.path)
+    analysis, verdicts, summary = judge(record)
+    with perhaps_unread():
+        if json:
+            print_json(summary)
+        else:
+            print_summary(summary, console())
+    raise typer.Exit(exit_code(analysis.outcome, verdicts))
+
+
+def attach(
+    run: RunArgument = "last",
+    out: Out = Path("runs"),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
+    ] = False,
+    plain: Plain = False,
+    api_port: ApiPort = None,
+) -> None:
+    """Take over a run whose emulator was killed, and see it through; its history has the gap.
+
+    A run that somebody is at work on is only followed: what its tasks print, until it is over.
+    """
+    from emulator.api.client import Cluster
+    from emulator.api.tcp import Loopback
+    from emulator.engines import choose
+    from emulator.report.live import view
+    from emulator.report.terminal import LivePrinter, print_result
+    from emulator.run import attach as take_over
+
+    record = find_run(run, out)
+    if record.live:
+        with Cluster(record) as cluster:
+            LivePrinter().follow(record.plan, cluster.lines())
+        wait(run, out)
+    with view(plain=plain) as shown:
+        loopback = None if api_port is None else Loopback(api_port)
+        with contextlib.closing(choose(record.plan.engine)) as engine:
+            result = take_over(
+                record, engine, keep=keep, loopback=loopback, listener=shown.listener()
+            )
+    with perhaps_unread():
+        print_result(result, console(), kept=keep)
+    raise typer.Exit(result.exit_code)
+
+
+def _inject(
+    kind: type[FaultSpec],
+    targets: Sequence[str],
+    run: str,
+    out: Path,
+    options: Mapping[str, object],
+) -> None:
+    from emulator.api.client import Cluster
+
+    if len(targets) > 1 and not kind.lists_groups:
+        raise UsageError(f"`{kind.kind}` takes one task or glob.", "Inject one for each.")
+    said = {key.removesuffix("_"): value for key, value in options.items() if value}
+    said = {key: v if key in kind.times() else _number(v) for key, v in said.items()}
+    if kind.lasting:
+        said.setdefault("for", "forever")
+    target = [group.split(",") for group in targets] if kind.lists_groups else targets[0]
+    with Cluster(find_live_run(run, out)) as cluster:
+        ids = cluster.fault(**{kind.kind: target}, **said)
+    note(f"{cluster.run_id}: fault {', '.join(ids)}; `emulate heal {ids[0]}` heals it")
+
+
+def _number(value: object) -> object:
+    """Pass numbers on as such, and other texts as they are: 0.05, or 5%."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

@@ -1,0 +1,146 @@
+"""What several commands share: options, consoles, completion."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emulator.bundled import scenario_path, scenarios
+from emulator.engines import AUTO, HELP, names
+from emulator.errors import printable
+from emulator.record.folder import Record, runs_in
+from emulator.scenario.loader import parse, scenario_text
+from emulator.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "ApiPort",
+    "Out",
+    "Plain",
+    "RunArgument",
+    "ScenarioArgument",
+    "Sets",
+    "WhichEngine",
+    "complete_runs",
+    "find_live_run",
+    "find_run",
+    "perhaps_unread",
+    "read",
+]
+
+
+def _complete_scenarios(incomplete: str) -> list[str]:
+    here = [str(path) for path in Path().glob("*.yaml")] + [str(p) for p in Path().glob("*/*.yaml")]
+    names = [*here, *(path.stem for path in scenarios())]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_runs(incomplete: str) -> list[str]:
+    """Return the runs that a name may go on to, for the shell."""
+    return [r.run_id for r in runs_in(Path("runs")) if r.run_id.startswith(incomplete)]
+
+
+ScenarioArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="A scenario file, or the name of a bundled one such as quickstart.",
+        autocompletion=_complete_scenarios,
+    ),
+]
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run id, its folder, or `last`.", autocompletion=complete_runs
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value: --set cluster.worker=4."),
+]
+WhichEngine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help=f"{HELP}.",
+        autocompletion=lambda: [AUTO, *names()],
+        envvar="EMULATOR_ENGINE",
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", help="The folder of run folders.")]
+
+Plain = Annotated[
+    bool, typer.Option("--plain", help="Lines alone, without the live view below them.")
+]
+
+ApiPort = Annotated[
+    int | None,
+    typer.Option(
+        "--api-port",
+        metavar="PORT",
+        help="The API and /metrics on 127.0.0.1 too, with a token; 0: any port that is free.",
+    ),
+]
+
+
+def read(path: Path, sets: list[str] | None, seed: int | None = None) -> tuple[Scenario, str, Path]:
+    """Return a scenario, its text and where it was found."""
+    found = scenario_path(path)
+    text = scenario_text(found)
+    folder = found.resolve().parent
+    scenario = parse(text, file=str(found), folder=folder, sets=overrides(sets, seed))
+    return scenario, text, found
+
+
+def overrides(sets: list[str] | None, seed: int | None) -> list[str]:
+    """Return `--set` and `--seed` as assignments."""
+    return [*(sets or []), *([f"seed={seed}"] if seed is not None else [])]
+
+
+def find_run(name: str, out: Path) -> Record:
+    """Return the run that `name` means: an id, the beginning of one, a folder, or `last`."""
+    return Record.find(name, out)
+
+
+def find_live_run(name: str, out: Path) -> Record:
+    """Return the run that `name` means; `last` is the latest that goes on, if any does."""
+    live = [run for run in runs_in(out) if run.live] if name == "last" else []
+    return live[-1] if live else find_run(name, out)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return where tables go; a pipe or a file is wide enough for each of them."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, width=None if stream.isatty() else 120)
+
+
+def note(text: str) -> None:
+    """Say something on stderr."""
+    print(f"emulate: {printable(text)}", file=sys.stderr)  # noqa: T201
+
+
+@contextlib.contextmanager
+def perhaps_unread() -> Iterator[None]:
+    """Print the result of something whose exit code counts, be it read or not (`up | head`)."""
+    try:
+        yield
+    except BrokenPipeError:
+        pass
+    except SystemExit as leaving:
+        if not isinstance(leaving.__context__, BrokenPipeError):  # which rich turns into this
+            raise
+
+
+def print_json(value: Any) -> None:  # noqa: ANN401  whatever JSON can say
+    """Put JSON on stdout."""
+    print(json.dumps(value, indent=2, default=str))  # noqa: T201

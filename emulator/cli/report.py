@@ -1,0 +1,101 @@
+"""`report`, `runs`: what finished runs came to."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator.cli.options import Out, RunArgument, console, find_run, note, print_json
+from emulator.errors import UsageError
+from emulator.record.folder import runs_in
+from emulator.validation.units import parse_duration
+
+__all__ = ["add_to"]
+
+
+class _Verdict(StrEnum):
+    OK = "ok"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this theme's commands."""
+    app.command()(report)
+    app.command()(runs)
+
+
+def report(
+    run: RunArgument = "last",
+    out: Out = Path("runs"),
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write only the page, and there."),
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+) -> None:
+    """Write report.html, report.md and junit.xml of a run again; print where the page is.
+
+    Every run writes them when it is over. One that goes on is shown as it is now.
+    """
+    from emulator.report.files import write, write_page
+
+    record = find_run(run, out)
+    page = (write(record) if html is None else write_page(record, html)).resolve()
+    typer.echo(page)
+    if open_:
+        _open(page)
+
+
+def _open(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.as_uri()):
+        note("no browser is to be found here; open the file by hand")
+
+
+def runs(
+    out: Out = Path("runs"),
+    scenario: Annotated[
+        str, typer.Option("--scenario", metavar="GLOB", help="Only runs of such scenarios.")
+    ] = "*",
+    verdict: Annotated[
+        _Verdict | None, typer.Option("--verdict", help="Only runs with this verdict.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Begun no longer ago: 2h, 7d.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Only so many, the latest.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+) -> None:
+    """List runs with what they came to, the latest last. `emulate ps` has those that go on."""
+    from emulator.analysis.figures import as_data
+    from emulator.analysis.listing import chosen, listed
+    from emulator.report.run_tables import print_listing
+
+    rows = chosen(
+        map(listed, runs_in(out)),
+        scenario=scenario,
+        verdict=None if verdict is None else verdict.value,
+        since=None if since is None else time.time() - _ago(since),
+        limit=limit,
+    )
+    if json:
+        print_json([as_data(row) for row in rows])
+    elif rows:
+        print_listing(rows, console())
+    else:
+        note(f"no such run in {out}")
+
+
+def _ago(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"--since: {error}.") from None

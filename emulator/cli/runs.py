@@ -1,0 +1,162 @@
+"""`ps`, `logs`, `down`, `clean`: look at runs, and remove what they left."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from emulator.cli.options import Out, RunArgument, WhichEngine, console, find_run, note, print_json
+from emulator.errors import RecordError, UsageError
+from emulator.record.folder import Record
+from emulator.runtime import signals
+
+__all__ = ["add_to"]
+
+REMOVES = "this ends once nothing is half removed"
+"""What is said of a signal."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this theme's commands."""
+    app.command()(ps)
+    app.command()(logs)
+    app.command()(down)
+    app.command()(clean)
+
+
+def ps(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Tasks and faults of this one.")
+    ] = None,
+    out: Out = Path("runs"),
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Also runs that are over and have left nothing.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+) -> None:
+    """List runs: those that go on, and those that have left something on an engine."""
+    from emulator.record.folder import runs_in
+    from emulator.report.terminal import print_runs, print_status
+    from emulator.supervisor.cleanup import find_all
+
+    if run is not None:
+        status = _status(find_run(run, out))
+        print_json(status) if json else print_status(status, console())
+        return
+
+    found = find_all(note)
+    left = Counter(thing.run_id for thing in found)
+    records = {record.run_id: record for record in runs_in(out)}
+    shown = [r for r in records.values() if every or r.live or left[r.run_id]]
+    if json:
+        print_json(
+            [
+                {
+                    "run_id": r.run_id,
+                    "live": r.live,
+                    "summary": _summary(r),
+                    "left": left[r.run_id],
+                }
+                for r in shown
+            ]
+        )
+        return
+    print_runs(shown, left, console())
+    if elsewhere := sorted({thing.run_id for thing in found if thing.run_id not in records}):
+        note(f"runs with their record elsewhere: {', '.join(elsewhere)}")
+
+
+def _summary(record: Record) -> dict[str, Any] | None:
+    """Return a run's summary; None also where it is of another format."""
+    try:
+        return record.summary
+    except RecordError:
+        return None
+
+
+def _status(record: Record) -> dict[str, Any]:
+    """Return tasks and faults of a run, asked of its supervisor or read from its folder."""
+    from emulator.api.client import Cluster
+    from emulator.results import judge
+
+    if record.live:
+        # Its API answers once all tasks run, and until the last has ended.
+        with contextlib.suppress(UsageError), Cluster(record) as cluster:
+            return cluster.status()
+    summary = judge(record)[2]
+    tasks = [
+        {"name": name, "step": task["last_step"], **task} for name, task in summary["tasks"].items()
+    ]
+    faults = [{**fault, "stage": fault["status"]} for fault in summary["faults"]]
+    return {**summary, "state": summary["outcome"], "tasks": tasks, "faults": faults}
+
+
+def logs(
+    run: RunArgument,
+    task: Annotated[str | None, typer.Argument(help="Only this task.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as it is printed, until the run is over.")
+    ] = False,
+    out: Out = Path("runs"),
+) -> None:
+    """Print what the tasks of a run have printed."""
+    from emulator.report.text import shown_line
+
+    record = find_run(run, out)
+    names = [t.name for t in record.plan.tasks]
+    if task is not None and task not in names:
+        raise UsageError(f"{record.run_id} has no task {task}.", f"It has {', '.join(names)}.")
+    if follow and record.live:
+        from emulator.api.client import Cluster
+        from emulator.report.terminal import LivePrinter
+
+        with Cluster(record) as cluster:
+            LivePrinter(sys.stdout).follow(record.plan, cluster.lines(task))
+        return
+    for name in names if task is None else [task]:
+        head = f"{name:<{max(map(len, names))}} | " if task is None else ""
+        for line in record.log(name):
+            typer.echo(head + shown_line(line))
+
+
+def down(run: RunArgument, out: Out = Path("runs")) -> None:
+    """Stop a run that goes on, or remove what a kept or crashed one has left."""
+    from emulator.api.client import Cluster
+    from emulator.record.folder import wait_until_over
+    from emulator.supervisor.cleanup import stop_or_remove
+
+    record = find_run(run, out)
+    with signals.held(REMOVES):
+        # Before its API answers, and after, it is told by a signal.
+        with contextlib.suppress(UsageError), Cluster(record) as cluster:
+            cluster.stop()
+            wait_until_over(record.path)
+            note(f"{record.run_id} was stopped")
+            return
+        note(stop_or_remove(record, note))
+
+
+def clean(
+    out: Out = Path("runs"),
+    engine: WhichEngine = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is.")] = False,
+) -> None:
+    """Remove what crashed runs have left behind: containers, networks, volumes, processes.
+
+    Only what carries our label and belongs to no run that goes on is touched.
+    """
+    from emulator.supervisor.cleanup import clean as clean_up
+
+    def say(text: str) -> None:
+        signals.check()  # between two runs
+        note(text)
+
+    with signals.held(REMOVES):
+        count = clean_up(out, engine_name=engine, dry_run=dry_run, say=say)
+    done = "found" if dry_run else "removed"
+    note(f"{count} things {done}" if count else "nothing to clean")

@@ -1,0 +1,155 @@
+"""`build`, `doctor`, `schema`, `init`: before the first run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from emulator.bundled import ROOT
+from emulator.cli.options import console, note, print_json
+from emulator.errors import UsageError
+from emulator.validation.units import format_duration
+
+__all__ = ["add_to", "requirement", "requirement_here"]
+
+REQUIREMENTS = "requirements-emulator.txt"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this theme's commands."""
+    app.command()(build)
+    app.command()(doctor)
+    app.command()(schema)
+    app.command()(init)
+
+
+def build(
+    kind: Annotated[str, typer.Argument(help="cpu, gpu, pytorch or all.")] = "cpu",
+    base: Annotated[
+        str | None,
+        typer.Option(
+            help="The image to build on [default: python:3.11-slim]", envvar="EMULATOR_BASE"
+        ),
+    ] = None,
+    ca_bundle: Annotated[
+        Path | None,
+        typer.Option(
+            help="Certificates, where the network intercepts TLS [default: SSL_CERT_FILE]"
+        ),
+    ] = None,
+    wheels: Annotated[
+        Path | None,
+        typer.Option(help="A folder of wheels to install from [default: PIP_FIND_LINKS]"),
+    ] = None,
+) -> None:
+    """Build the images that scenarios run in; one that is up to date is left alone."""
+    from emulator.engines.docker.connection import connect
+    from emulator.engines.docker.images import KINDS, BuildOptions, Images
+    from emulator.report.terminal import LivePrinter
+
+    if kind not in (*KINDS, "all"):
+        raise UsageError(f"There is no image {kind}.", f"Images: {', '.join(KINDS)}, all.")
+    options = BuildOptions.from_environment(base, ca_bundle, wheels)
+    images = Images(connect(), options)
+    say = LivePrinter().listener().say
+    for one in KINDS if kind == "all" else (kind,):
+        began = time.monotonic()
+        tag = images.build(one, say)
+        note(f"{tag} is ready after {format_duration(time.monotonic() - began)}")
+
+
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+) -> None:
+    """Check what this machine has for the emulator, and say what to do about the rest."""
+    from dataclasses import asdict
+
+    from emulator.cli.examine import examine
+    from emulator.report.terminal import print_findings
+
+    findings = examine()
+    if json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        print_findings(findings, console())
+    raise typer.Exit(4 if any(finding.status == "fatal" for finding in findings) else 0)
+
+
+def schema() -> None:
+    """Print the JSON Schema of a scenario, for your editor."""
+    from emulator.scenario.schema import json_schema
+
+    print_json(json_schema())
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where to write.")] = Path(),
+    tests: Annotated[
+        bool, typer.Option("--tests", help="A suite of scenarios and tests for pytest instead.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+) -> None:
+    """Write a scenario with comments and a small program to start from; it runs as it is."""
+    files = _suite() if tests else _files(ROOT / "images" / "starter")
+    there = [folder / name for name in files if (folder / name).exists()]
+    if there and not force:
+        raise UsageError(f"{there[0]} is there already.", "--force overwrites it.")
+    for name, file in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / name)
+        note(f"wrote {folder / name}")
+    if tests:
+        _say_where_from(folder / REQUIREMENTS)
+    command = f"pytest {folder}" if tests else f"emulate up {folder / 'scenario.yaml'}"
+    note(f"now try: {command}")
+
+
+def _suite() -> dict[Path, Path]:
+    """Return the suite's files; it tests the program of the starter."""
+    program = ROOT / "images" / "starter" / "train.py"
+    return {**_files(ROOT / "images" / "suite"), Path(program.name): program}
+
+
+def _say_where_from(requirements: Path) -> None:
+    """Add where CI gets this emulator from, or ask the user to do so."""
+    if line := requirement_here():
+        with requirements.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+    else:
+        note(f"write into {requirements} where CI gets the emulator from; only this machine has it")
+
+
+def requirement_here() -> str | None:
+    """Return the line of a requirements file that installs this emulator elsewhere.
+
+    None where pip did not get it from a repository or a URL that other machines can reach.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        direct = distribution("emulator").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return None
+    return requirement(json.loads(direct or "{}"))
+
+
+def requirement(direct: Mapping[str, Any]) -> str | None:
+    """Return the same from the contents of a direct_url.json (PEP 610)."""
+    url, vcs = str(direct.get("url")), direct.get("vcs_info")
+    if "dir_info" in direct or not url.startswith(("https:", "http:", "ssh:", "git:")):
+        return None
+    source = f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
+    # Never the bare name: in public registries it is another project's.
+    return f"emulator[test] @ {source}"
+
+
+def _files(folder: Path) -> dict[Path, Path]:
+    """Return what is to be written where, hidden folders too."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {path.relative_to(folder): path for path in sorted(found)}

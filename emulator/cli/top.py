@@ -1,0 +1,43 @@
+"""`top`: a run as it is now, on the whole screen."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator.cli.options import Out, RunArgument, console, find_live_run
+from emulator.record.folder import Record, wait_until_over
+
+__all__ = ["add_to"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this theme's commands."""
+    app.command()(top)
+
+
+def top(
+    run: RunArgument = "last",
+    out: Out = Path("runs"),
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Print it once and end, as where there is no terminal."),
+    ] = False,
+) -> None:
+    """Show a run that goes on: tasks, progress, faults, usage, last lines. `q` leaves it alone.
+
+    Of a run that is over the last state is printed.
+    """
+    from emulator.report.top import print_snapshot, watch
+
+    record = find_live_run(run, out)
+    screen = console()
+    if record.live and not once and sys.stdout.isatty() and not screen.is_dumb_terminal:
+        if not watch(record, screen):
+            return
+        wait_until_over(record.path)
+    # What has been read of it before is not all any more.
+    print_snapshot(Record(record.path), screen)

@@ -1,0 +1,226 @@
+"""`up`, `plan`, `check`: from a scenario to a verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator.analysis import expectations as checks
+from emulator.bundled import scenario_path
+from emulator.cli.compare import up_variants
+from emulator.cli.options import (
+    ApiPort,
+    Out,
+    Plain,
+    RunArgument,
+    ScenarioArgument,
+    Sets,
+    WhichEngine,
+    console,
+    find_run,
+    note,
+    overrides,
+    perhaps_unread,
+    print_json,
+    read,
+)
+from emulator.engines import choose
+from emulator.errors import UsageError
+from emulator.planning.plan import check_run_id
+from emulator.runtime.signals import Interruption
+from emulator.scenario.loader import placed
+
+__all__ = ["add_to"]
+
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of data order and weights.")]
+
+
+def _checked(run_id: str | None) -> str | None:
+    return None if run_id is None else check_run_id(run_id)
+
+
+RunId = Annotated[
+    str | None, typer.Option("--run-id", help="Name the run yourself.", callback=_checked)
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this theme's commands."""
+    app.command()(up)
+    app.command()(plan)
+    app.command()(check)
+
+
+def up(
+    scenario: ScenarioArgument,
+    sets: Sets = None,
+    engine: WhichEngine = "auto",
+    out: Out = Path("runs"),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="In the background; return once all tasks run.")
+    ] = False,
+    seed: Seed = None,
+    run_id: RunId = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Put summary.json on stdout (with --vary a list of them), all else on stderr.",
+        ),
+    ] = False,
+    plain: Plain = False,
+    api_port: ApiPort = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="KEY=VALUE,VALUE",
+            help="Run every combination of the values, one after the other, and compare them.",
+        ),
+    ] = None,
+) -> None:
+    """Run a scenario to its end; Ctrl-C stops it gracefully, twice at once.
+
+    With -d it goes on in the background: see `emulate ps`, `logs -f`, `preempt`, `fault`, `wait`
+    and `down`.
+
+    Exit codes: 0 ok, 1 an expectation failed, 2 bad usage or scenario, 3 an expectation could not
+    be judged, 4 the emulator or the engine failed, 130 interrupted. With --vary the worst of all.
+    """
+    if vary and detach:
+        raise UsageError("--vary runs in the foreground.", "Leave -d out.")
+    if vary and api_port is not None:
+        raise UsageError("--api-port is for one run, not for --vary.", "Leave it out.")
+    if vary:
+        code = up_variants(
+            scenario_path(scenario),
+            vary,
+            overrides(sets, seed),
+            engine=engine,
+            out=out,
+            keep=keep,
+            run_id=run_id,
+            json=json,
+        )
+        raise typer.Exit(code)
+    from emulator.api.tcp import Loopback
+    from emulator.cli.background import reporting_to_parent
+    from emulator.planning.baseline import reference_beside
+    from emulator.planning.plan import new_run_id
+    from emulator.report.live import view
+    from emulator.report.terminal import print_result
+    from emulator.run import up as run_up
+
+    parsed, text, found = read(scenario, sets, seed)
+    if detach:
+        run_id = new_run_id(parsed.name) if run_id is None else run_id
+        options = [f"--set={one}" for one in overrides(sets, seed)] + ["--keep"] * keep
+        options += [] if api_port is None else [f"--api-port={api_port}"]
+        arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
+        raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
+    with placed(text, str(found), overrides(sets, seed)), view(plain=plain) as shown:
+        listener = reporting_to_parent(shown.listener())
+        with contextlib.closing(choose(engine, listener.say)) as chosen:
+            variant = " ".join(overrides(sets, seed))
+            result = run_up(
+                parsed,
+                chosen,
+                text=text,
+                out=out,
+                run_id=run_id,
+                yardstick=reference_beside(found, parsed, chosen.name, variant),
+                keep=keep,
+                loopback=None if api_port is None else Loopback(api_port),
+                listener=listener,
+            )
+    with perhaps_unread():
+        print_result(result, console(stderr=json), kept=keep)
+        if json:
+            print_json(result.summary)
+    raise typer.Exit(result.exit_code)
+
+
+def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
+    """Start a supervisor in the background; say what came of it. Returns the exit code."""
+    from emulator.cli.background import output, start
+
+    if (folder / "plan.json").exists():
+        raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
+    try:
+        code = start(arguments, folder, note)
+    except Interruption:
+        _forget(folder)
+        raise
+    if code is None:
+        note(f"{folder.name} is up; `emulate logs -f {folder.name}` shows what it prints")
+        if json:
+            print_json({"run_id": folder.name, "folder": str(folder.resolve())})
+        return 0
+    print(output(folder), end="", file=sys.stderr)  # noqa: T201  in its own words
+    _forget(folder)
+    return code
+
+
+def _forget(folder: Path) -> None:
+    """Remove the log of what never came to a run, and the folder that was made for it."""
+    from emulator.record.remains import LOG
+
+    if not (folder / "plan.json").exists():
+        (folder / LOG).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something of somebody else's is in it
+            folder.rmdir()
+
+
+def plan(
+    scenario: ScenarioArgument,
+    sets: Sets = None,
+    engine: WhichEngine = "auto",
+    seed: Seed = None,
+    run_id: RunId = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Tasks and engine requests as data.")
+    ] = False,
+) -> None:
+    """Show what would run: tasks, TF_CONFIG, engine requests, rules, warnings. Starts nothing."""
+    from emulator.engines.base import Explaining
+    from emulator.planning.baseline import reference_beside
+    from emulator.report.terminal import print_plan
+    from emulator.run import make_ready
+
+    parsed, text, found = read(scenario, sets, seed)
+    with contextlib.closing(choose(engine, note)) as chosen:
+        held = reference_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
+        with placed(text, str(found), overrides(sets, seed)):
+            planned, folder = make_ready(
+                parsed, chosen, out=Path("runs"), run_id=run_id, yardstick=held
+            )
+        requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
+    if json:
+        print_json({**planned.model_dump(mode="json"), "requests": requests})
+    else:
+        print_plan(planned, requests, console())
+
+
+def check(
+    run: RunArgument,
+    out: Out = Path("runs"),
+    json: Annotated[bool, typer.Option("--json", help="The summary as data.")] = False,
+) -> None:
+    """Judge a run again from its folder, without a cluster. Exit codes are those of `up`."""
+    from emulator.report.terminal import print_summary
+    from emulator.results import judge
+
+    _, verdicts, summary = judge(find_run(run, out))
+    with perhaps_unread():
+        if json:
+            print_json(summary)
+        else:
+            print_summary(summary, console())
+    raise typer.Exit(checks.EXIT_CODES[checks.overall(verdicts)])

@@ -1,0 +1,1 @@
+"""The plan: every task, its environment and its program, before anything starts (pure)."""

@@ -1,0 +1,315 @@
+"""The plan: every task with its address, environment and command, before anything starts (pure).
+
+`make_plan` turns a scenario into a value that can be printed, compared and stored. Everything that
+depends on the engine (addresses, image references, GPU devices, the path of the shared volume) is
+passed in as a `Site`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from emulator.errors import Unsupported, UsageError
+from emulator.faults.netem import Link, between_all
+from emulator.faults.schedule import PlannedFault, build_schedule
+from emulator.files import Disk, shortages
+from emulator.planning import rendezvous
+from emulator.planning.baseline import ThroughputReference
+from emulator.planning.task_limits import Limits
+from emulator.scenario.schema import Dockerfile, Role, Scenario
+
+__all__ = ["Plan", "RunId", "Site", "Task", "check_run_id", "is_run_id", "make_plan", "new_run_id"]
+
+TASK_PORT = 2222
+"""The port of every task if each has its own address (Kubeflow's default)."""
+
+_RUN_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def is_run_id(text: str) -> bool:
+    """Return whether a text is a valid run id (pure).
+
+    It names a folder, containers, a network and a volume, and is part of host names, which have at
+    most 63 characters.
+    """
+    return _RUN_ID.fullmatch(text) is not None
+
+
+def check_run_id(text: str) -> str:
+    """Return `text` if it is a valid run id. Raises UsageError."""
+    if is_run_id(text):
+        return text
+    shown = repr(text if len(text) <= 80 else f"{text[:80]}...")
+    raise UsageError(
+        f"{shown} can't be a run id.",
+        "It has 1 to 63 lower-case letters, digits and dashes, begins with a letter and does not "
+        "end with a dash.",
+    )
+
+
+def _stored_run_id(text: str) -> str:
+    if not is_run_id(text):
+        raise ValueError("it can't be a run id")
+    return text
+
+
+RunId = Annotated[str, AfterValidator(_stored_run_id)]
+"""A run id in a stored plan; refused if it is not valid."""
+
+
+class Task(BaseModel):
+    """One task of the training job: a process in a container, or on loopback."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    """`<role>-<index>`, also its host name."""
+    role: str
+    index: int
+    host: str
+    port: int
+    image: str
+    """Its image reference; empty if the engine uses none."""
+    command: tuple[str, ...]
+    env: dict[str, str]
+    source: Path | None = None
+    """File or folder to copy into its working directory."""
+    cpus: float | None = None
+    memory: int | None = None
+    """Limits set by the scenario: cores, bytes."""
+    processes: int | None = None
+    """Limit of processes and threads, set by the scenario."""
+    defaults: Limits = Limits()
+    """The engine's limits where the scenario sets none."""
+    gpus: tuple[str, ...] = ()
+    """Device ids."""
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The memory limit in bytes."""
+        return self.defaults.memory if self.memory is None else self.memory
+
+    @property
+    def process_limit(self) -> int | None:
+        """The limit of processes and threads."""
+        return self.defaults.processes if self.processes is None else self.processes
+
+
+class Plan(BaseModel):
+    """Everything that the engine, the supervisor and the record need for a run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: RunId
+    engine: str
+    scenario: Scenario
+    tasks: tuple[Task, ...]
+    faults: tuple[PlannedFault, ...] = ()
+    """The scheduled faults, with the times and targets of random ones."""
+    links: tuple[Link, ...] = ()
+    """The permanent network shaping between tasks."""
+    warnings: tuple[str, ...] = ()
+    variant: str = ""
+    """The variant of the scenario, as set by `--vary`."""
+    yardstick: ThroughputReference | None = None
+    """The reference rate for `expect.throughput.at_least`."""
+
+    def task(self, name: str) -> Task:
+        """Return the task of that name; raises KeyError."""
+        for task in self.tasks:
+            if task.name == name:
+                return task
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the plan needs from its engine."""
+
+    engine: str
+    address: Callable[[str], tuple[str, int]]
+    """Task name -> host, port."""
+    image: Callable[[str | Dockerfile], str]
+    """An image in the scenario -> the engine's reference."""
+    gpus: Callable[[], Sequence[str]]
+    """Ids of its devices; called only if a task asks for GPUs."""
+    shared: str
+    """The path of the shared volume inside a task."""
+    limits: Callable[[], Limits] = Limits
+    """Default limits of each task."""
+    disks: Callable[[Scenario], Sequence[Disk]] = lambda scenario: ()
+    """Disks of this machine that a run writes to, other than the disk of its folder."""
+
+
+def new_run_id(name: str) -> str:
+    """Return a unique id `<name>-<UTC time>-<random>`, which sorts by age."""
+    stamp = time.strftime("%m%d%H%M%S", time.gmtime())
+    return f"{name}-{stamp}-{secrets.token_hex(3)}"
+
+
+def make_plan(
+    scenario: Scenario,
+    run_id: str,
+    site: Site,
+    *,
+    variant: str = "",
+    yardstick: ThroughputReference | None = None,
+    disks: Sequence[Disk] = (),
+) -> Plan:
+    """Return the plan of `scenario` for the engine that `site` describes.
+
+    `disks` are the disks that the run writes to; one that is nearly full gives a warning. Raises
+    Unsupported if there are too few GPUs, UsageError if `run_id` is not valid.
+    """
+    check_run_id(run_id)
+    replicas = [
+        (role, index, spec)
+        for role, spec in scenario.cluster.items()
+        for index in range(spec.replicas)
+    ]
+    members = [
+        rendezvous.Member(role, index, *site.address(f"{role}-{index}"))
+        for role, index, _ in replicas
+    ]
+    images = _references(scenario, site)
+    devices = _assign_gpus([(f"{r}-{i}", spec) for r, i, spec in replicas], site)
+    limits = site.limits()
+    tasks = tuple(
+        _task(scenario, spec, member, members, run_id, site, images[role], limits, gpus)
+        for (role, _, spec), member, gpus in zip(replicas, members, devices, strict=True)
+    )
+    names = [task.name for task in tasks]
+    return Plan(
+        run_id=run_id,
+        engine=site.engine,
+        scenario=scenario,
+        tasks=tasks,
+        faults=build_schedule(scenario.faults, scenario.seed, names),
+        links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
+        warnings=(*_warnings(scenario), *shortages(disks)),
+        variant=variant,
+        yardstick=yardstick,
+    )
+
+
+def _references(scenario: Scenario, site: Site) -> dict[str, str]:
+    """Return each role's image reference; different images are resolved once, which is slow."""
+    named = {role: spec.image or scenario.image for role, spec in scenario.cluster.items()}
+    different = {id(image): image for image in named.values()}
+    references = {key: site.image(image) for key, image in different.items()}
+    return {role: references[id(image)] for role, image in named.items()}
+
+
+def _task(
+    scenario: Scenario,
+    spec: Role,
+    member: rendezvous.Member,
+    members: Sequence[rendezvous.Member],
+    run_id: str,
+    site: Site,
+    image: str,
+    limits: Limits,
+    gpus: tuple[str, ...],
+) -> Task:
+    name = f"{member.role}-{member.index}"
+    identity = {
+        "PYTHONUNBUFFERED": "1",  # steps are timed when their line arrives
+        "EMULATOR_RUN": run_id,
+        "EMULATOR_TASK": name,
+        "EMULATOR_SHARED": site.shared,
+        "EMULATOR_SEED": str(scenario.seed),
+    }
+    rendezvous_env = rendezvous.environment(scenario.framework, member, members)
+    return Task(
+        name=name,
+        role=member.role,
+        index=member.index,
+        host=member.host,
+        port=member.port,
+        image=image,
+        command=tuple(spec.command or scenario.program.command),
+        env={**identity, **rendezvous_env, **scenario.program.env, **spec.env},
+        source=scenario.program.source,
+        cpus=spec.cpus,
+        memory=spec.memory,
+        processes=spec.processes,
+        defaults=limits,
+        gpus=gpus,
+    )
+
+
+def _assign_gpus(specs: Sequence[tuple[str, Role]], site: Site) -> list[tuple[str, ...]]:
+    """Assign GPUs: exclusive ones first; sharing tasks get the remaining devices in turn.
+
+    If too few remain for a sharing task, they share all devices.
+    """
+    total = sum(spec.gpus.count for _, spec in specs)
+    if not total:
+        return [() for _ in specs]
+    devices = list(site.gpus())
+    if not devices:
+        raise Unsupported(
+            f"{next(n for n, s in specs if s.gpus.count)} asks for a GPU, "
+            f"but the {site.engine} engine has none.",
+            "Run `emulate doctor` to see why, or leave `gpus:` out and use `image: auto`.",
+            lacks={"gpu"},
+        )
+    free = list(devices)
+    assigned: dict[str, tuple[str, ...]] = {}
+    sharing = [(name, spec.gpus.count) for name, spec in specs if spec.gpus.shared]
+    for name, spec in specs:
+        if not spec.gpus.shared:
+            assigned[name] = _take(name, spec.gpus.count, free, len(devices))
+            del free[: spec.gpus.count]
+    most = max((count for _, count in sharing), default=0)
+    common = free if len(free) >= most else devices
+    turn = 0
+    for name, count in sharing:
+        _take(name, count, common, len(devices))  # no task gets the same device twice
+        assigned[name] = tuple(common[(turn + k) % len(common)] for k in range(count))
+        turn += count
+    return [assigned[name] for name, _ in specs]
+
+
+def _take(name: str, count: int, free: Sequence[str], total: int) -> tuple[str, ...]:
+    if count > len(free):
+        raise Unsupported(
+            f"{name} asks for {count} GPU(s), but only {len(free)} of {total} are left.",
+            "Ask for fewer, or write `gpus: {count: 1, shared: true}`.",
+            lacks={"gpu"},
+        )
+    return tuple(free[:count])
+
+
+def _warnings(scenario: Scenario) -> Iterator[str]:
+    """Yield warnings about settings that are valid but rarely intended."""
+    if scenario.parametrize:
+        count = math.prod(len(values) for values in scenario.parametrize.values())
+        yield f"parametrize: pytest runs {count} variants; this is the scenario as written"
+    throughput = scenario.expect.throughput
+    if scenario.reference and not (throughput and throughput.at_least):
+        yield "there is a reference, but no expect.throughput.at_least that compares with it"
+    roles = scenario.cluster
+    if scenario.framework == "tensorflow":
+        if sum(spec.replicas for spec in roles.values()) == 1:
+            yield "a single task: no TF_CONFIG is set, as with Kubeflow"
+        if "ps" in roles and "chief" not in roles:
+            yield "parameter servers without a chief: ParameterServerStrategy needs one"
+        if "ps" in roles and "worker" not in roles:
+            yield "parameter servers without workers: no task would compute gradients"
+        if roles.keys() == {"evaluator"}:
+            yield "an evaluator alone has nothing to evaluate"
+    restart = scenario.restart
+    if restart.policy == "always" and restart.scope == "task" and scenario.success == "auto":
+        yield "restart always: tasks that succeed restart until the success rule is met"
+    if scenario.restart.policy == "never" and scenario.expect.max_restarts:
+        yield "max_restarts is expected, but restart.policy is never"

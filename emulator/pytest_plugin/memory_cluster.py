@@ -1,0 +1,53 @@
+"""The fake cluster for tests in milliseconds: scripts for programs, a clock that jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from emulator.engines.memory import MemoryEngine, Scripts
+from emulator.pytest_plugin.scenario_source import Given, Sets, assigned, read
+from emulator.pytest_plugin.settings import Settings
+from emulator.results import Result
+from emulator.run import up
+from emulator.runtime.clock import ManualClock
+
+__all__ = ["MemoryCluster"]
+
+
+class MemoryCluster:
+    """Runs scenarios on the memory engine: policies, faults and expectations without programs.
+
+    result = memory_cluster("x.yaml", {"worker-*": Script(lines=[(1, '...')], exits_at=2)})
+    """
+
+    def __init__(self, item: pytest.Item, settings: Settings, out: Path) -> None:
+        self._folders = [item.path.parent, settings.root, *settings.folders]
+        self._sets = settings.sets
+        self._out = out
+
+    def __call__(
+        self,
+        scenario: Given,
+        scripts: Scripts,
+        *,
+        set: Sets = (),
+        gpus: Sequence[str] = (),
+    ) -> Result:
+        """Run a scenario to its end at once; each task does what the first script that fits says.
+
+        Raises EmulatorError; RuntimeError where nothing would ever happen any more.
+        """
+        wanted = read(scenario, self._folders, assigned(set), self._sets)
+        clock = ManualClock()
+        return up(
+            wanted.scenario,
+            MemoryEngine(clock, scripts, gpus=gpus),
+            text=wanted.text,
+            out=self._out,
+            variant=wanted.variant,
+            clock=clock,
+            reports=False,
+        )

@@ -1,0 +1,69 @@
+"""What an entry of the history means, in words (pure)."""
+
+from __future__ import annotations
+
+from emulator.faults.table import FAULTS
+from emulator.record.events import (
+    AllRunning,
+    Attached,
+    Entry,
+    FaultEvent,
+    JobEnded,
+    Refused,
+    Removed,
+    Restart,
+    Stall,
+    StopSignal,
+    TaskExit,
+)
+from emulator.validation.units import format_duration
+
+__all__ = ["describe"]
+
+
+def describe(entry: Entry) -> str:
+    """Return an event in words; empty for what the output shows anyway."""
+    match entry:
+        case AllRunning():
+            return "all tasks are running"
+        case Attached():
+            return f"taken over after {format_duration(entry.gap)} without an emulator"
+        case TaskExit(told_to_stop=False):
+            how = " (out of memory)" if entry.oom_killed else ""
+            return f"{entry.task} ended with exit code {entry.exit_code}{how}"
+        case Restart():
+            what = entry.task if entry.scope == "task" else "every task"
+            return f"restarting {what} in {format_duration(entry.delay)} (number {entry.number})"
+        case StopSignal(signal="SIGKILL"):
+            return f"{entry.task} did not leave: SIGKILL"
+        case Refused():
+            return f"the engine refused {entry.operation} for {entry.task}: {entry.reason}"
+        case Stall():
+            return f"{entry.task} made no step for {format_duration(entry.seconds)}: SIGKILL"
+        case FaultEvent():
+            return _fault_in_words(entry)
+        case JobEnded():
+            return f"job {entry.outcome}: {entry.reason}"
+        case Removed():
+            return "removed all that this run made"
+    return ""
+
+
+def _fault_in_words(fault: FaultEvent) -> str:
+    head, target = f"fault {fault.id}", fault.target or fault.task
+    match fault.stage:
+        case "planned":
+            return ""
+        case "preparing":
+            return f"{head}: it waits: {fault.reason}"
+        case "triggered":
+            return f"{head}: {fault.kind} {target}"
+        case "applied" if fault.exit_code is not None:
+            how = "killed" if fault.killed else "left by itself"
+            return f"{head}: {fault.task} is gone ({how}, exit code {fault.exit_code})"
+        case "applied":
+            return f"{head}: {FAULTS[fault.kind].applied.format(target)}"
+        case "healed":
+            return f"{head}: {FAULTS[fault.kind].healed.format(target)}"
+        case "skipped" | "failed":
+            return f"{head}: {fault.stage}: {fault.reason or ''}"

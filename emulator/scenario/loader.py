@@ -1,0 +1,364 @@
+"""Load a scenario from YAML and overrides: a `Scenario`, or all errors together (pure).
+
+Each problem has its file and line, or the `--set` that caused it, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from emulator.errors import Misfit, Problem, ScenarioError, UsageError
+from emulator.scenario.cross_checks import cross_section_errors
+from emulator.scenario.document import InvalidValue, KeyPath, ParseError, read
+from emulator.scenario.document import value as value_of
+from emulator.scenario.matrix import assignments, parametrized, unsettled, written
+from emulator.scenario.messages import document_path, explain
+from emulator.scenario.schema import Scenario
+from emulator.validation.files import text_of
+from emulator.validation.limits import DEPTH, SCENARIO_BYTES, VARIED_VALUES
+from emulator.validation.wording import shown
+
+__all__ = ["load", "parse", "placed", "scenario_text"]
+
+PROBLEMS = 100
+"""Reported problems of one scenario, at most."""
+Known = dict[object, object]
+"""Results of checks of files: see `fields.once`."""
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass
+class _Source:
+    """A parsed file with the places of its values."""
+
+    data: dict[str, Any]
+    file: str
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    replaced_at: frozenset[KeyPath] = frozenset()
+    """Paths with a placeholder for an invalid value, which is reported already."""
+    places: dict[KeyPath, str] = field(default_factory=dict)
+
+    def replaced(self, path: KeyPath, place: str) -> None:
+        """Record that the value at `path` now comes from `place`."""
+        below = len(path)
+        self.lines = {p: line for p, line in self.lines.items() if p[:below] != path}
+        self.places = {p: other for p, other in self.places.items() if p[:below] != path}
+        self.places[path] = place
+
+    def without(self, section: str) -> _Source:
+        """Return the source without one of its sections."""
+        return replace(
+            self,
+            data={key: value for key, value in self.data.items() if key != section},
+            lines={path: line for path, line in self.lines.items() if path[:1] != (section,)},
+        )
+
+    def place(self, path: KeyPath) -> str:
+        """Return `file:line` of the key, or of its closest parent that has a line."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.places:
+                return self.places[path[:end]]
+            if path[:end] in self.lines:
+                return f"{self.file}:{self.lines[path[:end]]}"
+        return self.file
+
+
+def scenario_text(path: Path) -> str:
+    """Return the text of the scenario at `path`. Raises UsageError if it can't be read."""
+    try:
+        return text_of(path, SCENARIO_BYTES)
+    except ValueError as error:
+        raise UsageError(
+            f"Can't read the scenario {path}: {error}.",
+            "`emulate init` writes one to start from.",
+        ) from None
+
+
+def load(path: Path, sets: Sequence[str] = ()) -> Scenario:
+    """Read and validate the scenario at `path`, with `key.path=value` overrides applied.
+
+    Raises ScenarioError with all problems, UsageError if the file can't be read.
+    """
+    text = scenario_text(path)
+    return parse(text, file=str(path), folder=path.resolve().parent, sets=sets)
+
+
+def parse(
+    text: str, *, file: str = "scenario.yaml", folder: Path = Path(), sets: Sequence[str] = ()
+) -> Scenario:
+    """Validate the text of a scenario; paths in it are relative to `folder`.
+
+    Raises ScenarioError with the first hundred problems; UsageError if an override can't be
+    applied.
+    """
+    source, problems = _read_yaml(text, file)
+    for assignment in sets:
+        _override(source, assignment)
+    _settle(source, sets)
+    known: Known = {}
+    scenario, sound, found = _validate(source, folder, known)
+    problems += found
+    variant_problems = _variant_problems(sound, source, folder, set(problems), known)
+    problems += islice(variant_problems, PROBLEMS + 1)
+    problems = sorted(set(problems), key=_reading_order)
+    if problems or scenario is None:
+        raise ScenarioError(_not_too_many(problems))
+    return scenario
+
+
+@contextlib.contextmanager
+def placed(text: str, file: str, sets: Sequence[str]) -> Iterator[None]:
+    """Turn a Misfit into a ScenarioError with the file and line in the scenario `text`."""
+    try:
+        yield
+    except Misfit as error:
+        source, _ = _read_yaml(text, file)
+        for assignment in sets:
+            _override(source, assignment)
+        message, hint = error.problem
+        place = source.place(error.path)
+        raise ScenarioError([Problem(place, _dotted(error.path), message, hint)]) from None
+
+
+def _not_too_many(problems: list[Problem]) -> list[Problem]:
+    """Return the first problems, and a last one that stands for the rest."""
+    if len(problems) <= PROBLEMS:
+        return problems
+    rest = Problem(problems[PROBLEMS].place, "", "and more; fix these first")
+    return [*problems[:PROBLEMS], rest]
+
+
+def _reading_order(problem: Problem) -> tuple[str, int, str]:
+    file, _, line = problem.place.rpartition(":")
+    return (file, int(line), problem.path) if line.isdigit() else (problem.place, 0, problem.path)
+
+
+def _read_yaml(text: str, file: str) -> tuple[_Source, list[Problem]]:
+    try:
+        document = read(text)
+    except ParseError as error:
+        place = f"{file}:{error.line}" if error.line else file
+        raise ScenarioError([Problem(place, "", f"not valid YAML: {error}")]) from None
+    if not isinstance(document.data, dict):
+        hint = "begin with `name: my-first-cluster`; `emulate init` writes a whole one"
+        raise ScenarioError([Problem(f"{file}:1", "", "a scenario is a mapping of keys", hint)])
+    problems = [
+        Problem(f"{file}:{one.line}", _dotted(one.path), one.message, one.hint)
+        for one in document.mistakes[: PROBLEMS + 1]
+    ]
+    replaced_at = frozenset(one.path for one in document.mistakes if one.replaced)
+    return _Source(document.data, file, document.lines, replaced_at), problems
+
+
+def _override(source: _Source, assignment: str) -> None:
+    """Apply `cluster.worker=4` to the parsed data; the value is parsed as YAML.
+
+    A number for a role that is a mapping sets its `replicas`. Adding a key to a short form
+    (`worker: 2`, `restart: always`, `at: 40s`) expands it to a mapping.
+    """
+    dotted, equals, text = assignment.partition("=")
+    if not equals or not dotted:
+        raise UsageError(
+            f"--set {shown(assignment)} is not KEY=VALUE.", "For example: --set cluster.worker=4"
+        )
+    try:
+        value = value_of(text)
+    except InvalidValue as error:
+        raise UsageError(f"--set {shown(assignment)}: {error}.") from None
+    except ParseError as error:
+        raise UsageError(f"The value of --set {shown(assignment)} is not YAML: {error}.") from None
+    try:
+        _assign(source, dotted, value, f"--set {assignment}")
+    except _NotThere as error:
+        raise UsageError(f"--set {shown(assignment)}: {shown(str(error))}.") from None
+
+
+class _NotThere(Exception):
+    """There is no value at a key that could be set."""
+
+
+def _assign(source: _Source, dotted: str, value: object, place: str) -> None:
+    """Set the value at a dotted key, and record its `place`. Raises _NotThere."""
+    keys: list[str | int] = [int(k) if _NUMBER.fullmatch(k) else k for k in dotted.split(".")]
+    if len(keys) > DEPTH:
+        raise _NotThere(f"a key has at most {DEPTH} parts")
+    target: Any = source.data
+    for depth in range(1, len(keys)):
+        missing: Any = [] if isinstance(keys[depth], int) else {}
+        target = _descend(target, tuple(keys[:depth]), missing)
+        if tuple(keys[:depth]) not in source.lines:
+            source.places.setdefault(tuple(keys[:depth]), place)
+    last = keys[-1]
+    is_role = len(keys) == 2 and keys[0] == "cluster" and isinstance(target, dict)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if is_role and is_number and isinstance(target.get(str(last)), dict):
+        target, last = target[str(last)], "replicas"
+        keys.append(last)
+    if isinstance(target, dict):
+        target[str(last)] = value
+    elif isinstance(target, list) and isinstance(last, int) and last < len(target):
+        target[last] = value
+    else:
+        raise _NotThere(f"there is nothing to set at {dotted}")
+    source.replaced(tuple(keys), place)
+
+
+def _descend(target: Any, path: KeyPath, missing: Any) -> Any:  # noqa: ANN401  YAML
+    key = path[-1]
+    if isinstance(target, list):
+        if not isinstance(key, int) or key >= len(target):
+            raise _NotThere(f"the list has no entry {key}")
+        return target[key]
+    if not isinstance(target, dict):
+        raise _NotThere(f"{key} is below a plain value")
+    inner = target.get(str(key))
+    if isinstance(inner, int | str) and (short_for := _short_for(path)):
+        inner = target[str(key)] = {short_for: inner}
+    if inner is None:
+        inner = target[str(key)] = missing
+    return inner
+
+
+def _short_for(path: KeyPath) -> str | None:
+    """Return the key that a plain value at `path` is short for: `worker: 2` for `replicas`."""
+    match path:
+        case ("cluster", _):
+            return "replicas"
+        case ("cluster", _, "gpus"):
+            return "count"
+        case ("restart",):
+            return "policy"
+        case ("faults", _, "at"):
+            return "time"
+    return None
+
+
+def _settle(source: _Source, sets: Sequence[str]) -> None:
+    """Remove overridden keys from `parametrize`."""
+    values = source.data.get("parametrize")
+    if isinstance(values, dict):
+        left = unsettled(map(str, values), [text.partition("=")[0] for text in sets])
+        source.data["parametrize"] = {k: v for k, v in values.items() if str(k) in left}
+
+
+def _validate(
+    source: _Source, folder: Path, known: Known
+) -> tuple[Scenario | None, Scenario, list[Problem]]:
+    """Return the scenario (None if invalid), one with its valid sections only, and all problems."""
+    context = {"folder": folder, "known": known}
+    try:
+        scenario = Scenario.model_validate(source.data, context=context)
+        return scenario, scenario, list(_cross_problems(scenario, source, frozenset()))
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    paths = [document_path(detail["loc"], source.data) for detail in details]
+    problems = [
+        _problem(path, detail, source)
+        for path, detail in zip(paths, details[: PROBLEMS + 1], strict=False)
+        if path not in source.replaced_at
+    ]
+    # Check the other sections together, with valid values in place of the broken ones.
+    broken = frozenset(str(detail["loc"][0]) for detail in details)
+    stand_ins = {"name": "x", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
+    sound = {key: value for key, value in source.data.items() if str(key) not in broken}
+    sound |= {key: value for key, value in stand_ins.items() if key in broken}
+    partial = Scenario.model_validate(sound, context=context)
+    return None, partial, problems + list(_cross_problems(partial, source, broken))
+
+
+def _variant_problems(
+    scenario: Scenario, source: _Source, folder: Path, seen: set[Problem], known: Known
+) -> Iterator[Problem]:
+    """Yield problems that only exist in a parametrized variant or the reference.
+
+    A problem of several variants is reported for the first.
+    """
+    bare = source.without("parametrize")
+    if (checked := _work(scenario, bare.data)) > VARIED_VALUES:
+        message = f"its variants have {checked:,} keys and values, all together"
+        hint = f"{VARIED_VALUES:,} are the most; fewer variants, or a smaller scenario"
+        yield Problem(source.place(("parametrize",)), "parametrize", message, hint)
+        return
+    places = {
+        written(key, value): source.place(("parametrize", key, number))
+        for key, values in scenario.parametrize.items()
+        for number, value in enumerate(values)
+    }
+    reference = assignments(scenario.reference)
+    places |= {
+        text: source.place(("reference", key))
+        for key, text in zip(scenario.reference, reference, strict=True)
+    }
+    for variant in parametrized(scenario.parametrize):
+        for overrides in dict.fromkeys((variant.overrides, variant.overrides + reference)):
+            if not overrides:
+                continue  # the scenario itself
+            changed = deepcopy(bare)
+            found = [*_set_all(changed, overrides, places)] or _validate(changed, folder, known)[2]
+            for problem in found:
+                if problem in seen:
+                    continue
+                seen.add(problem)
+                if problem.place in places.values():
+                    yield problem
+                else:
+                    label = " ".join(overrides)
+                    yield replace(problem, message=f"{problem.message}, with {label}")
+
+
+def _set_all(
+    source: _Source, overrides: Iterable[str], places: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Apply the overrides of a variant with their places; yield those that can't be applied."""
+    for text in overrides:
+        key, _, value = text.partition("=")
+        try:
+            _assign(source, key, value_of(value), places[text])
+        except (_NotThere, ParseError) as error:
+            yield Problem(places[text], key, str(error))
+
+
+def _work(scenario: Scenario, data: object) -> int:
+    """Return the number of keys and values of all variants together (pure)."""
+    varied = scenario.parametrize
+    count = math.prod(map(len, varied.values())) * (2 if scenario.reference else 1)
+    chosen = sum(_size(values) / len(values) for values in varied.values())
+    return round(count * (_size(data) + chosen)) if varied else 0
+
+
+def _size(data: object) -> int:
+    match data:
+        case dict():
+            return 1 + sum(1 + _size(inner) for inner in data.values())
+        case list():
+            return 1 + sum(_size(inner) for inner in data)
+    return 1
+
+
+def _cross_problems(
+    scenario: Scenario, source: _Source, broken: frozenset[str]
+) -> Iterator[Problem]:
+    """Yield the errors across sections, without those that depend on a broken one."""
+    for error in islice(cross_section_errors(scenario, broken), PROBLEMS + 1):
+        yield Problem(source.place(error.path), _dotted(error.named), error.message, error.hint)
+
+
+def _problem(path: KeyPath, detail: ErrorDetails, source: _Source) -> Problem:
+    """Turn one of pydantic's errors into a Problem."""
+    message, hint = explain(detail)
+    return Problem(source.place(path), _dotted(path), message, hint)
+
+
+def _dotted(path: Iterable[str | int]) -> str:
+    return ".".join(str(step) for step in path)

@@ -1,0 +1,136 @@
+"""Messages for validation errors: the path, what is wrong, what to write instead (pure)."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import get_args
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from emulator.faults.spec import Entry, FaultSpec
+from emulator.faults.table import FAULTS, entries
+from emulator.scenario.document import KeyPath
+from emulator.scenario.schema import Scenario
+from emulator.validation.wording import shown
+
+__all__ = ["closest", "document_path", "explain"]
+
+LONGEST_WORD = 60
+"""Characters of a word for which a similar one is suggested; comparing takes quadratic time."""
+
+
+def document_path(loc: Iterable[str | int], data: object) -> KeyPath:
+    """Return pydantic's location without the names of union members that it adds."""
+    steps = [step for step in loc if step != "[key]"]
+    path: list[str | int] = []
+    for number, step in enumerate(steps):
+        inside = isinstance(data, dict) and step in data
+        inside = inside or (isinstance(data, list) and step in range(len(data)))
+        if inside:
+            data = data[step]  # type: ignore[index]
+        elif number < len(steps) - 1 or not isinstance(data, dict):
+            continue
+        path.append(step)
+    return tuple(path)
+
+
+def explain(detail: ErrorDetails) -> tuple[str, str]:
+    """Return what is wrong, and what to write instead."""
+    kind, context, given = detail["type"], detail.get("ctx", {}), detail.get("input")
+    written = shown(json.dumps(given, default=str) if not isinstance(given, str) else repr(given))
+    if kind == "extra_forbidden":
+        known = sorted(_fields_at(detail["loc"][:-1]))
+        close = closest(str(detail["loc"][-1]), known)
+        return "unknown key", close or f"known here: {', '.join(known)}"
+    if kind == "value_error":
+        return str(context["error"]), ""
+    if kind == "invalid_key" or detail["loc"][-1:] == ("[key]",):
+        return f"the key {written} is not text", "write it in quotes"
+    if kind == "too_short":
+        return "is empty", _example(detail["loc"])
+    if kind == "too_long":
+        return f"has more than {context['max_length']:,} entries", ""
+    if kind == "string_too_long":
+        return f"{written} is longer than {context['max_length']} characters", ""
+    if kind == "string_type" and isinstance(given, int | float):
+        return f"{written} should be text", f'write "{written}" in quotes'
+    if kind == "missing":
+        return "is missing", _example(detail["loc"])
+    if kind == "literal_error":
+        options = [o.strip("'") for o in re.split(r", | or ", context["expected"])]
+        return f"{written} is not allowed", closest(str(given), options) or (
+            "write " + ", ".join(options[:-1]) + f" or {options[-1]}"
+        )
+    if kind == "string_pattern_mismatch":
+        return f"{written} is not a valid host name", "lower-case letters, digits, dashes; up to 40"
+    if kind in ("model_type", "dict_type", "model_attributes_type"):
+        return f"{written} should be a mapping of keys and values", _example(detail["loc"])
+    nouns = {
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "list": "a list",
+        "path": "a path",
+        "string": "text",
+    }
+    noun = nouns.get(kind.partition("_")[0], detail["msg"].removeprefix("Input should be "))
+    return f"{written} should be {noun}", _example(detail["loc"])
+
+
+def _fields_at(loc: Iterable[str | int]) -> set[str]:
+    """Return the keys of the schema at a location."""
+    models: set[type[BaseModel]] = {Scenario}
+    for step in loc:
+        deeper = {
+            inner
+            for model in models
+            for name, field in model.model_fields.items()
+            if step in (name, field.alias)
+            for inner in _models_in(field.annotation)
+        }
+        models = deeper or models
+    return {field.alias or name for m in models for name, field in m.model_fields.items()}
+
+
+def _models_in(annotation: object) -> set[type[BaseModel]]:
+    if annotation is Entry:
+        return set(entries().values())
+    if annotation is FaultSpec:
+        return set(FAULTS.values())
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {model for inner in get_args(annotation) for model in _models_in(inner)}
+
+
+_EXAMPLES = {
+    "name": "my-cluster",
+    "program": "{source: train.py, command: [python, train.py]}",
+    "command": "[python, train.py]",
+    "env": '{LEARNING_RATE: "0.1"}',
+    "cluster": "{worker: 2}",
+    "gpus": "1",
+    "restart": "{policy: on-failure}",
+    "reserve": "{cpus: 2, memory: 4g}",
+    "parametrize": "{cluster.worker: [2, 4]}",
+    "reference": "{cluster.worker: 1}",
+    "marks": "[slow]",
+    "throughput": "{min: 5}",
+}
+
+
+def _example(loc: Sequence[str | int]) -> str:
+    key = str(loc[-1]) if loc else ""
+    if len(loc) == 2 and loc[0] == "cluster":
+        return f"write the number of tasks, `{key}: 2`, or `{key}: {{replicas: 2, cpus: 1}}`"
+    return f"write `{key}: {_EXAMPLES[key]}`" if key in _EXAMPLES else ""
+
+
+def closest(word: str, options: Iterable[str]) -> str:
+    """Return "did you mean ...?" with the most similar option, or empty text."""
+    options = [option for option in options if len(option) <= LONGEST_WORD]
+    close = difflib.get_close_matches(word, options, n=1) if len(word) <= LONGEST_WORD else []
+    return f"did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,153 @@
+"""Parameter sweeps: run the variants of a scenario in sequence, and compare runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from emulator.analysis.comparison import Row, rows
+from emulator.engines.base import Engine
+from emulator.errors import EmulatorError, ScenarioError, UsageError
+from emulator.planning.plan import check_run_id, new_run_id
+from emulator.record.folder import Record
+from emulator.results import Judged, Result, judge
+from emulator.run import make_ready
+from emulator.runtime.signals import Interruption
+from emulator.scenario.loader import load
+from emulator.scenario.matrix import Variant
+from emulator.scenario.schema import Scenario
+
+__all__ = ["PlannedVariant", "Sweep", "compare", "judge_all", "plan_all", "read_all", "up_all"]
+
+INTERRUPTED = 130
+_WORST_FIRST = (INTERRUPTED, EmulatorError.exit_code, 1, 3, 0)
+
+
+@dataclass(frozen=True)
+class PlannedVariant:
+    """A validated variant, ready to run."""
+
+    number: int
+    """From 1."""
+    label: str
+    scenario: Scenario
+    run_id: str
+
+
+@dataclass
+class Sweep:
+    """The results of a sweep."""
+
+    records: list[Record] = field(default_factory=list)
+    """The records of the variants that have one, in order."""
+    exit_codes: list[int] = field(default_factory=list)
+    failure: EmulatorError | None = None
+    """The error that ended the sweep early."""
+
+    @property
+    def exit_code(self) -> int:
+        """The worst exit code: interrupted, an error, failed, unknown, ok."""
+        return min(self.exit_codes, key=_WORST_FIRST.index)
+
+
+def compare(runs: Sequence[tuple[Record, Judged]], baseline: Record | None = None) -> list[Row]:
+    """Return a row for each of some judged runs. Raises RecordError."""
+    reference = None if baseline is None else (baseline.plan, *judge(baseline)[:2])
+    return rows([(record.plan, *judged[:2]) for record, judged in runs], reference)
+
+
+def judge_all(records: Sequence[Record]) -> list[tuple[Record, Judged]]:
+    """Judge runs from their folders. Raises RecordError."""
+    return [(record, judge(record)) for record in records]
+
+
+def read_all(path: Path, found: Sequence[Variant], sets: Sequence[str] = ()) -> list[Scenario]:
+    """Load the scenario at `path` in every variant.
+
+    Raises UsageError with every problem at once, each with the label of its variant.
+    """
+    return _for_all(found, lambda _, variant: load(path, [*sets, *variant.overrides]))
+
+
+def plan_all(
+    found: Sequence[Variant],
+    scenarios: Sequence[Scenario],
+    engine: Engine,
+    *,
+    out: Path,
+    run_id: str | None = None,
+) -> list[PlannedVariant]:
+    """Check that the engine can run every variant, each in a new folder.
+
+    Their run ids are `run_id` (or a new one) plus their number. Raises UsageError as `read_all`.
+    """
+    stem = new_run_id(scenarios[0].name) if run_id is None else check_run_id(run_id)
+
+    def plan(number: int, variant: Variant) -> PlannedVariant:
+        scenario, name = scenarios[number - 1], f"{stem}-{number}"
+        _, folder = make_ready(scenario, engine, out=out, run_id=name)
+        if (folder / "plan.json").exists():
+            raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
+        return PlannedVariant(number, variant.label, scenario, name)
+
+    return _for_all(found, plan)
+
+
+_T = TypeVar("_T")
+
+
+def _for_all(found: Sequence[Variant], do: Callable[[int, Variant], _T]) -> list[_T]:
+    """Call `do` for every variant, also after one was refused; raise all problems together."""
+    problems: dict[str, list[str]] = {}
+    done: list[_T] = []
+    for number, variant in enumerate(found, start=1):
+        try:
+            done.append(do(number, variant))
+        except UsageError as error:
+            for text in _as_varied(error, variant):
+                problems.setdefault(text, []).append(variant.label)
+    if problems:
+        raise UsageError("\n".join(_labelled(problems, len(found))))
+    return done
+
+
+def _as_varied(error: UsageError, variant: Variant) -> Iterator[str]:
+    """Yield the problems, with `--vary` in place of `--set` for what the variant has set."""
+    texts = [str(p) for p in error.problems] if isinstance(error, ScenarioError) else [str(error)]
+    for text in texts:
+        for override in variant.overrides:
+            text = text.replace(f"--set {override}", f"--vary {override}")
+        yield text
+
+
+def _labelled(problems: dict[str, list[str]], variants: int) -> Iterator[str]:
+    """Yield each problem once, with its first variant; without a label if all have it."""
+    for text, labels in problems.items():
+        more = f" (and {len(labels) - 1} more)" if len(labels) > 1 else ""
+        yield text if len(labels) == variants else f"{labels[0]}{more}: {text}"
+
+
+def up_all(
+    planned: Sequence[PlannedVariant], run: Callable[[PlannedVariant], Result], *, out: Path
+) -> Sweep:
+    """Run the variants in sequence; Ctrl-C or an EmulatorError ends the sweep.
+
+    After an error the state of the engine is unknown, and would affect the remaining variants.
+    """
+    sweep = Sweep()
+    for variant in planned:
+        try:
+            code = run(variant).exit_code
+        except (KeyboardInterrupt, Interruption):
+            code = INTERRUPTED  # no supervisor was running to handle the signal
+        except EmulatorError as error:
+            code, sweep.failure = EmulatorError.exit_code, error
+        sweep.exit_codes.append(code)
+        folder = out.resolve() / variant.run_id
+        if (folder / "plan.json").is_file():
+            sweep.records.append(Record(folder))
+        if code == INTERRUPTED or sweep.failure:
+            break
+    return sweep

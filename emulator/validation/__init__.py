@@ -1,0 +1,1 @@
+"""Types, units, limits and patterns for what users write and programs print (pure)."""

@@ -1,0 +1,226 @@
+"""Types of scenario fields (`5s`, `1g`, `100mbit`, text), with their JSON schema."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from emulator.validation.limits import GLOB, WORD
+from emulator.validation.units import format_size, parse_duration, parse_rate, parse_size
+
+__all__ = [
+    "LONGEST",
+    "SECONDS",
+    "Command",
+    "Cores",
+    "Delay",
+    "Duration",
+    "DurationOrForever",
+    "Env",
+    "Glob",
+    "Memory",
+    "Model",
+    "Rate",
+    "Share",
+    "Size",
+    "Text",
+    "Variable",
+    "is_stored",
+    "once",
+]
+
+LONGEST = 36_500 * 86_400.0
+"""Seconds: a hundred years; timers overflow at three times that."""
+LEAST_MEMORY = 6 * 2**20
+"""Bytes: Docker's minimum for a container."""
+SLOWEST = 1000
+"""Bits per second; tc's minimum is 8."""
+FASTEST = 10**12
+LATEST = 60.0
+"""Seconds of a packet's delay; netem's maximum is 274."""
+
+
+Made = TypeVar("Made")
+
+
+class Model(BaseModel):
+    """Base of the models: unknown keys are errors, instances are immutable."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, serialize_by_alias=True, allow_inf_nan=False
+    )
+
+
+def is_stored(info: ValidationInfo) -> bool:
+    """Say whether a scenario is read back from a record, on whatever machine it was made."""
+    return bool((info.context or {}).get("stored"))
+
+
+def once(info: ValidationInfo, key: object, make: Callable[[], Made]) -> Made:
+    """Return what `make` returns, or raise the ValueError that it raises; asked once a scenario.
+
+    A scenario is validated for each of its variants; what lies on the disk is looked at once.
+    """
+    known = (info.context or {}).get("known", {})
+    if key not in known:
+        try:
+            known[key] = make()
+        except ValueError as error:
+            known[key] = error
+    if isinstance(known[key], ValueError):
+        raise ValueError(str(known[key]))
+    found: Made = known[key]
+    return found
+
+
+def _written(
+    parse: Callable[[object], float], write: Callable[[Any], str], pattern: str, example: str
+) -> list[Any]:
+    """Return annotations that parse text like `5s` to a number, and serialize it back."""
+    text: dict[str, Any] = {"type": "string", "pattern": pattern, "examples": [example]}
+    # A duration of 0 needs no unit.
+    schema = {"anyOf": [text, {"const": 0}]} if parse is parse_duration else text
+    return [
+        BeforeValidator(parse),
+        PlainSerializer(write, when_used="json"),
+        WithJsonSchema(schema),
+    ]
+
+
+def _seconds(number: float) -> str:
+    """Format seconds exactly, without an exponent (`1e-05s` is not a duration)."""
+    return f"{Decimal(repr(number)):f}".removesuffix(".0") + "s"
+
+
+def _between(least: float, most: float, write: Callable[[Any], str]) -> Callable[[float], float]:
+    """Return a validator of bounds; `write` formats numbers for its messages."""
+
+    def check(number: float) -> float:
+        if number < least:
+            raise ValueError(f"{write(number)} is too small; the minimum is {write(least)}")
+        if number > most:
+            raise ValueError(f"{write(number)} is too large; the maximum is {write(most)}")
+        return number
+
+    return check
+
+
+def _years(seconds: float) -> str:
+    return "36500d (a hundred years)" if seconds == LONGEST else f"{seconds:g}s"
+
+
+SECONDS = "seconds"
+"""In the metadata of a field: its number is a time, which users write with a unit."""
+_in_a_century = _between(0, LONGEST, _years)
+
+Duration = Annotated[
+    float,
+    SECONDS,
+    *_written(parse_duration, _seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d))+)$", "5s"),
+    AfterValidator(_in_a_century),
+]
+Delay = Annotated[Duration, AfterValidator(_between(0, LATEST, _years))]
+DurationOrForever = Annotated[
+    float,
+    SECONDS,
+    Field(allow_inf_nan=True),
+    AfterValidator(lambda s: s if s == math.inf else _in_a_century(s)),
+    BeforeValidator(lambda value: math.inf if value == "forever" else parse_duration(value)),
+    PlainSerializer(lambda s: "forever" if s == math.inf else _seconds(s), when_used="json"),
+    WithJsonSchema({"type": "string", "examples": ["10s", "forever"]}),
+]
+Size = Annotated[
+    int,
+    *_written(parse_size, "{}b".format, r"^\d+(\.\d+)?([bB]|[kmgtKMGT]([iI]?[bB])?)$", "512m"),
+    AfterValidator(_between(0, 2**63 - 1, format_size)),
+]
+Memory = Annotated[Size, AfterValidator(_between(LEAST_MEMORY, 2**63 - 1, format_size))]
+Rate = Annotated[
+    int,
+    *_written(parse_rate, "{}bit".format, r"^\d+(\.\d+)?[kmgKMG]?[bB][iI][tT]$", "100mbit"),
+    AfterValidator(_between(SLOWEST, FASTEST, "{}bit".format)),
+]
+Cores = Annotated[float, Field(strict=True, gt=0, le=10_000)]
+Glob = Annotated[str, Field(max_length=GLOB)]
+
+
+def _share(value: object) -> object:
+    """Parse `5%` as 0.05."""
+    text = value.strip() if isinstance(value, str) else ""
+    if not text.endswith("%"):
+        return value
+    try:
+        return float(text[:-1]) / 100
+    except ValueError:
+        raise ValueError(f"{text!r} is not a share; write 0.05 or '5%'") from None
+
+
+Share = Annotated[
+    float,
+    Field(strict=True, ge=0, le=1),
+    BeforeValidator(_share),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"pattern": r"^[\d.]+%$"}]}
+    ),
+]
+
+
+def _text(value: object) -> object:
+    """Convert numbers to text (`[--steps, 100]`); refuse booleans, because `yes` is one in YAML."""
+    if isinstance(value, bool):
+        raise ValueError(f'true or false is not text; write "{str(value).lower()}" in quotes')
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _passable(text: str) -> str:
+    """Refuse text that the kernel can't pass to a program."""
+    if (size := len(text.encode("utf-8", "surrogatepass"))) > WORD:
+        raise ValueError(f"a text of {size} bytes; the maximum for a program is {WORD:,}")
+    if "\0" in text:
+        raise ValueError("contains a NUL, which can't be passed to a program")
+    return text
+
+
+def _variable(name: str) -> str:
+    """Refuse an invalid name of an environment variable."""
+    if not name:
+        raise ValueError("a variable needs a name")
+    if "=" in name or not name.isprintable():
+        raise ValueError(f"{name!r} is not a variable name; use letters, digits and _")
+    return name
+
+
+def _runnable(command: list[str]) -> list[str]:
+    if not command[0].strip():
+        raise ValueError("its first word is empty; it names the program, such as python")
+    return command
+
+
+Text = Annotated[
+    str,
+    BeforeValidator(_text),
+    AfterValidator(_passable),
+    WithJsonSchema({"type": ["string", "number"]}),
+]
+Variable = Annotated[
+    str, AfterValidator(_variable), WithJsonSchema({"type": "string", "pattern": "^[^=]+$"})
+]
+Env = dict[Variable, Text]
+Command = Annotated[
+    list[Text],
+    Field(min_length=1, examples=[["python", "train.py"]]),
+    AfterValidator(_runnable),
+]

@@ -80,16 +80,16 @@ class Story:
 
     def tell(self, until: float) -> None:
         """Tell of a run with all its faults."""
-        names = [task.name for task in self.plan.tasks]
+        names, began = [task.name for task in self.plan.tasks], self.clock.now()
         self.record.write(RunStarted(run_id="long", scenario="long", engine="memory", pid=1))
         self.record.write(Prepared())
         self._start(names)
         self.record.write(AllRunning())
         for number, fault in enumerate(self.plan.faults):
             if (at := fault.trigger.time) is not None and at < until - 60:
-                self._train(max(at, self.clock.now()))
+                self._train(max(began + at, self.clock.now()))
                 self._preempt(fault, whole=number % 10 == 9)
-        self._train(until)
+        self._train(began + until)
         for name in names:
             self.record.write(TaskExit(task=name, exit_code=0))
         self.record.write(JobEnded(task=names[0], outcome="succeeded", reason="it finished"))

@@ -116,7 +116,9 @@ def sentence(name: str) -> str:
 
 def draw() -> str:
     """Return the picture."""
-    parts = reduced(graph())
+    parts = graph()
+    levels(parts)  # before what would not end in a circle
+    parts = reduced(parts)
     of_rows = rows(parts)
     across = max(len(row) for row in of_rows)
     width = 2 * MARGIN + across * (WIDTH + ACROSS) - ACROSS

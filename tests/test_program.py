@@ -13,8 +13,8 @@ import pytest
 
 from emulator.engines.docker.requests import program_archive
 from emulator.errors import EngineError
-from emulator.planning import program
-from emulator.planning.program import parts
+from emulator.scenario import program
+from emulator.scenario.program import parts
 from emulator.validation import limits
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from emulator.planning.rendezvous import Member, environment, tf_config
+from emulator.scenario.rendezvous import Member, environment, tf_config
 
 
 def members(**counts: int) -> list[Member]:

@@ -15,9 +15,7 @@ from emulator.runtime import signals
 from emulator.runtime.signals import check, held
 
 OWN = (
-    "import os, signal, sys, threading, time\n"
-    "from emulator.runtime import signals\n"
-    "signals.own()\n"
+    "import os, signal, sys, threading, time\nfrom emulator.runtime import signals\nsignals.own()\n"
 )
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 

@@ -22,9 +22,9 @@ from emulator.errors import Unsupported, UsageError
 from emulator.faults.netem import Link, between_all
 from emulator.faults.schedule import PlannedFault, build_schedule
 from emulator.files import Disk, shortages
-from emulator.planning import rendezvous
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.task_limits import Limits
+from emulator.scenario import rendezvous
 from emulator.scenario.schema import Dockerfile, Role, Scenario
 
 __all__ = ["Plan", "RunId", "Site", "Task", "check_run_id", "is_run_id", "make_plan", "new_run_id"]

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from emulator.analysis.figures import FIGURES, in_summary
 from emulator.analysis.listing import OTHER_FORMAT, listed
-from emulator.cli.examine import Finding
+from emulator.engines.base import Finding
 from emulator.planning.plan import Plan, Task
 from emulator.record.events import Entry
 from emulator.record.folder import Record

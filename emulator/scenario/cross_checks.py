@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from emulator.faults.schedule import cross_errors
 from emulator.faults.spec import is_glob, matches
-from emulator.planning import rendezvous
+from emulator.scenario import rendezvous
 from emulator.scenario.document import KeyPath
 from emulator.scenario.messages import closest
 from emulator.scenario.schema import ROLES, Scenario

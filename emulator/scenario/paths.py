@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ValidationInfo
 
-from emulator.planning.program import parts
+from emulator.scenario.program import parts
 from emulator.validation.fields import is_stored, once
 from emulator.validation.files import is_unreal, readable, reason
 from emulator.validation.limits import DOCKERFILE_BYTES

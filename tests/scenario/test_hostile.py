@@ -14,9 +14,9 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.requirements import fits
 from emulator.errors import ScenarioError, UsageError
 from emulator.faults.table import TraceFaults
-from emulator.planning import rendezvous
 from emulator.pytest_plugin.scenario_source import read
 from emulator.run import make_ready
+from emulator.scenario import rendezvous
 from emulator.scenario.loader import load, parse
 from emulator.scenario.matrix import variants
 from emulator.scenario.schema import Scenario

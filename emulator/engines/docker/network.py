@@ -1,7 +1,7 @@
 """Network faults with Docker: a short-lived helper container in a task's network namespace.
 
 Only the helper has NET_ADMIN; tasks never get a capability. It runs a script of
-`emulator/faults/netem.py` and is removed. A namespace exists while its container runs, so the rules are
+`faults/netem.py` and is removed. A namespace exists while its container runs, so the rules are
 made again whenever a task starts.
 """
 

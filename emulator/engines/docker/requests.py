@@ -11,7 +11,7 @@ from typing import Any
 
 from emulator.errors import EngineError
 from emulator.planning.plan import Plan, Task
-from emulator.planning.program import Part, ready
+from emulator.scenario.program import Part, ready
 
 __all__ = [
     "FOLDER",

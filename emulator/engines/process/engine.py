@@ -38,9 +38,9 @@ from emulator.errors import EngineError, EngineLost
 from emulator.files import cache_dir
 from emulator.metrics.processes import Sessions
 from emulator.metrics.samples import Usage
-from emulator.planning import program
 from emulator.planning.plan import Plan, Site, Task
 from emulator.record.scratch import Scratch
+from emulator.scenario import program
 from emulator.scenario.schema import Dockerfile, Scenario
 
 __all__ = ["ProcessEngine", "exit_code"]

@@ -22,8 +22,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from emulator.validation.wording import shown
-
 __all__ = [
     "EmulatorError",
     "EngineError",
@@ -38,6 +36,7 @@ __all__ = [
     "Unsupported",
     "UsageError",
     "printable",
+    "shown",
 ]
 
 
@@ -81,6 +80,16 @@ class Misfit(UsageError):
     def __init__(self, path: tuple[str, ...], message: str, hint: str = "") -> None:
         super().__init__(f"{'.'.join(path)}: {message}.", f"{hint[:1].upper()}{hint[1:]}.")
         self.path, self.problem = path, (message, hint)
+
+
+def shown(text: str, most: int = 200) -> str:
+    """Return a text of at most `most` characters on one line, in characters that can be printed.
+
+    Of a longer one the middle is left out.
+    """
+    if len(text) > most:
+        text = f"{text[: most // 2]}…{text[-most // 2 :]}"
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 @dataclass(frozen=True)

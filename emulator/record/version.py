@@ -27,9 +27,9 @@ class OtherFormat(RecordError):
 @cache
 def version() -> str:
     """Return the version of this emulator."""
-    import emulator
+    from emulator import __version__
 
-    return emulator.__version__
+    return __version__
 
 
 def header() -> dict[str, Any]:

@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 from yaml.reader import ReaderError
 
+from emulator.errors import shown
 from emulator.validation.limits import DEPTH, SCENARIO_BYTES, VALUES
 from emulator.validation.units import format_size
-from emulator.validation.wording import shown
 
 __all__ = ["Document", "InvalidValue", "KeyPath", "Mistake", "ParseError", "read", "value"]
 

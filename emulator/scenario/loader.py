@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from emulator.errors import Misfit, Problem, ScenarioError, UsageError
+from emulator.errors import Misfit, Problem, ScenarioError, UsageError, shown
 from emulator.scenario.cross_checks import cross_section_errors
 from emulator.scenario.document import InvalidValue, KeyPath, ParseError, read
 from emulator.scenario.document import value as value_of
@@ -27,7 +27,6 @@ from emulator.scenario.messages import document_path, explain
 from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
 from emulator.validation.limits import DEPTH, SCENARIO_BYTES, VARIED_VALUES
-from emulator.validation.wording import shown
 
 __all__ = ["load", "parse", "placed", "scenario_text"]
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import yaml
 
-from emulator.errors import UsageError
+from emulator.errors import UsageError, shown
 from emulator.validation.limits import VARIANTS
-from emulator.validation.wording import shown
 
 __all__ = ["Variant", "assignments", "parametrized", "unsettled", "variants", "written"]
 

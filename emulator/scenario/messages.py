@@ -11,11 +11,11 @@ from typing import get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from emulator.errors import shown
 from emulator.faults.spec import Entry, FaultSpec
 from emulator.faults.table import FAULTS, entries
 from emulator.scenario.document import KeyPath
 from emulator.scenario.schema import Scenario
-from emulator.validation.wording import shown
 
 __all__ = ["closest", "document_path", "explain"]
 

@@ -14,9 +14,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from emulator.errors import shown
 from emulator.validation.fields import Model
 from emulator.validation.limits import VARIANTS
-from emulator.validation.wording import shown
 
 __all__ = ["Mark", "Marks", "Parametrize", "Reference"]
 

@@ -10,12 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.errors import ScenarioError, UsageError
+from emulator.errors import ScenarioError, UsageError, shown
 from emulator.faults.kill import Kill
 from emulator.faults.spec import Trigger
 from emulator.scenario.loader import load, parse
 from emulator.scenario.schema import Gpus, Restart, Role
-from emulator.validation.wording import shown
 
 GOOD = """\
 name: good

@@ -358,6 +358,22 @@ def test_attach_while_clean_removes_and_after_it_is_refused_in_a_sentence(
 
 
 @pytest.mark.docker
+def test_a_run_that_was_removed_while_its_tasks_started_is_not_taken_over(
+    emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    folder = killed(emulate, write(tmp_path, tiny_image), "docker")
+    emulate("clean", "--engine", "docker", "--out", emulate.out)
+    assert left("docker", RUN) == []
+    history = (folder / "history.jsonl").read_text().splitlines(keepends=True)
+    until = next(n for n, line in enumerate(history) if '"event": "running"' in line)
+    (folder / "history.jsonl").write_text("".join(history[:until]))
+    after = emulate("attach", RUN, "--out", emulate.out)
+    assert after.returncode == 2
+    assert f"{RUN} can't be taken over: all that it had made was removed." in after.stderr
+    assert left("docker", RUN) == []
+
+
+@pytest.mark.docker
 @pytest.mark.usefixtures("cleans_up")
 def test_a_run_that_was_attached_before_clean_comes_is_not_touched(
     emulate: Emulate, tmp_path: Path, tiny_image: str

@@ -36,7 +36,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
 
 
 def test_every_error_is_public() -> None:
-    assert set(errors.__all__) == {*CLASSES, "Problem", "printable"}
+    assert set(errors.__all__) == {*CLASSES, "Problem", "printable", "shown"}
 
 
 @pytest.mark.parametrize(

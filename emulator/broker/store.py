@@ -31,7 +31,7 @@ __all__ = [
 
 Result = TypeVar("Result")
 
-_FAILED = "Can't keep account of what this machine lends in {}"
+_FAILED = "Can't read or write the broker's leases in {}"
 _HINT = "Make room, or set XDG_CACHE_HOME to a folder that can be written."
 
 

@@ -243,7 +243,7 @@ def test_an_address_that_nobody_planned_is_refused_and_the_run_goes_on(
     with up(emulate, write(tmp_path, tiny_image), "docker") as cluster:
         done = emulate("preempt", "worker-0", "--address", address, "--out", emulate.out)
         assert done.returncode == 2
-        assert "Nobody can say which address worker-0 comes back to in this run." in done.stderr
+        assert "The address that worker-0 comes back to can't be chosen in this run." in done.stderr
         assert cluster.status()["faults"] == []
         cluster.stop()
         assert cluster.wait().outcome == "interrupted"

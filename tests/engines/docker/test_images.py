@@ -469,7 +469,7 @@ class Engine:
 @pytest.fixture
 def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else builds, as far as these tests are concerned."""
-    monkeypatch.setattr(building, "user_cache_path", lambda name: tmp_path / name)
+    monkeypatch.setattr(building, "cache_dir", lambda name: tmp_path / name)
 
 
 def a_dockerfile(folder: Path, name: str, text: str = "FROM scratch\n") -> Dockerfile:

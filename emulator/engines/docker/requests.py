@@ -119,9 +119,12 @@ def container_request(
         ipam["LinkLocalIPs"] = [METADATA]
     if ipam:
         endpoint["IPAMConfig"] = ipam
+    mount: dict[str, Any] = {"Type": "volume", "Source": plan.run_id, "Target": SHARED}
+    # The engine makes the volume again if it was removed meanwhile: that one has to be found too.
+    mount["VolumeOptions"] = {"Labels": dict(common)}
     host_config: dict[str, Any] = {
         "NetworkMode": plan.run_id,
-        "Mounts": [{"Type": "volume", "Source": plan.run_id, "Target": SHARED}],
+        "Mounts": [mount],
         "Init": True,
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine
+from emulator.planning.plan import make_plan
+from emulator.scenario.loader import load
 from tests.conftest import Emulate, own
 
 RUN = own("labels")
@@ -152,6 +155,26 @@ def test_no_port_is_published_and_labels_say_whose_it_is(
         assert labels["emulator.folder"] == str(emulate.out / RUN)
     finally:
         docker_engine.tear_down(RUN)
+
+
+def test_a_volume_that_the_engine_makes_again_is_found_as_well(
+    tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    path = write(tmp_path, tiny_image, "true", "{worker: 1}")
+    folder = tmp_path / RUN
+    plan = make_plan(load(path), RUN, docker_engine.plan_context(RUN, folder))
+    try:
+        docker_engine.prepare(plan, folder, Inbox())
+        docker_engine.api.remove_volume(RUN)
+        docker_engine.start(plan.tasks[0])
+        assert {thing.kind for thing in docker_engine.find(RUN)} == {
+            "container",
+            "network",
+            "volume",
+        }
+    finally:
+        docker_engine.tear_down(RUN)
+    assert RUN not in [one["Name"] for one in docker_engine.api.volumes()["Volumes"] or []]
 
 
 def test_a_folder_is_copied_into_the_working_directory(

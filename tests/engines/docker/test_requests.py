@@ -87,7 +87,14 @@ cluster: {server: {cpus: 1.5, memory: 1g, gpus: 2, env: {A: "b=c"}}}
         "WorkingDir": "/job",
         "HostConfig": {
             "NetworkMode": "run-1",
-            "Mounts": [{"Type": "volume", "Source": "run-1", "Target": "/shared"}],
+            "Mounts": [
+                {
+                    "Type": "volume",
+                    "Source": "run-1",
+                    "Target": "/shared",
+                    "VolumeOptions": {"Labels": COMMON},
+                }
+            ],
             "Init": True,
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],

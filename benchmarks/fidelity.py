@@ -19,7 +19,7 @@ from typing import Any
 from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
 from emulator.record.events import AllRunning, Entry, FaultEvent, Step, TaskStart
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.run import up
 from emulator.scenario.loader import parse
 

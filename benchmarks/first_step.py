@@ -21,7 +21,7 @@ from pathlib import Path
 from emulator.bundled import scenario_path
 from emulator.engines.docker import DockerEngine
 from emulator.record.events import Entry, TaskRunning
-from emulator.results import Listener
+from emulator.results import RunCallbacks
 from emulator.run import up
 from emulator.scenario.loader import load
 from emulator.scenario.schema import Role, Scenario
@@ -91,7 +91,7 @@ def _cpu_when(scenario: Scenario, words: str, times: int) -> float:
             os.kill(os.getpid(), signal.SIGTERM)  # as Ctrl-C would: the run ends and is removed
 
     with tempfile.TemporaryDirectory() as out, contextlib.closing(engine):
-        up(scenario, engine, text="", out=Path(out), listener=Listener(entry=entry, line=line))
+        up(scenario, engine, text="", out=Path(out), callbacks=RunCallbacks(entry=entry, line=line))
     return taken[0]
 
 

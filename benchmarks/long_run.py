@@ -25,7 +25,7 @@ from emulator.analysis.throughput import curve
 from emulator.engines.base import Inbox
 from emulator.faults.schedule import PlannedFault
 from emulator.metrics.samples import Usage
-from emulator.planning.plan import Plan, Site, make_plan
+from emulator.planning.plan import Plan, PlanContext, make_plan
 from emulator.record.events import (
     AllRunning,
     FaultEvent,
@@ -39,7 +39,8 @@ from emulator.record.events import (
     TaskRunning,
     TaskStart,
 )
-from emulator.record.folder import Record, RunFolder
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.run import judge
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
@@ -60,7 +61,7 @@ expect: {{max_lost_steps: 10000, steps_exactly_once: true, single_chief: true}}
 """
 CHECKPOINT = 300.0
 BEGAN = 1_700_000_000.0
-SITE = Site("memory", lambda name: (name, 2222), str, list, "/shared")
+SITE = PlanContext("memory", lambda name: (name, 2222), str, list, "/shared")
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Story:
     """A training, as it is told to its run folder."""
 
     plan: Plan
-    record: RunFolder
+    record: RunWriter
     clock: ManualClock
     rate: float
     rng: Random = field(default_factory=lambda: Random(7))
@@ -180,7 +181,7 @@ def main() -> None:
     text = SCENARIO.format(tasks=options.tasks, faults=max(1, int(seconds / 180)))
     plan, clock = make_plan(parse(text), "long", SITE), ManualClock(wall=BEGAN)
     with tempfile.TemporaryDirectory() as out:
-        folder = RunFolder(Path(out) / "long", plan, text, clock)
+        folder = RunWriter(Path(out) / "long", plan, text, clock)
         story = Story(plan, folder, clock, options.rate)
         timed("telling it (not part of the figures)", lambda: story.tell(seconds))
         folder.close()
@@ -194,7 +195,7 @@ def main() -> None:
             lambda: [json.loads(line) for path in paths for line in path.open("rb")],
         )
         record = Record(folder.path)
-        _, history = timed("Record.history", lambda: record.happened, reference)
+        _, history = timed("Record.history", lambda: record.in_time_order, reference)
         _, samples = timed("Record.samples", lambda: record.samples, reference)
         record.plan  # noqa: B018  (read once, so that judging does not count it)
         (analysis, _, summary), judging = timed("judge", lambda: judge(record), reference)

@@ -41,7 +41,7 @@ from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program
 from emulator.metrics.steps import StepReader
 from emulator.planning.plan import Plan, Task
 from emulator.record.events import Step
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.run import make_ready
 from emulator.scenario.loader import load
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from emulator.api.client import Cluster, connect
     from emulator.engines import choose
     from emulator.errors import EmulatorError
-    from emulator.record.folder import Record
+    from emulator.record.reader import Record
     from emulator.results import Result, judge
     from emulator.run import up
     from emulator.scenario.loader import load
@@ -34,7 +34,7 @@ _HOMES = {
     "Cluster": "api.client",
     "connect": "api.client",
     "EmulatorError": "errors",
-    "Record": "record.folder",
+    "Record": "record.reader",
     "Result": "results",
     "Scenario": "scenario.schema",
     "choose": "engines",

@@ -1,4 +1,4 @@
-"""What a run tells those who wait for it: a listener while it happens, a result when it is over."""
+"""What a run gives its caller: callbacks while it is under way, a result when it has finished."""
 
 from __future__ import annotations
 
@@ -14,15 +14,23 @@ from emulator.analysis.regression import comparison_of
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry
-from emulator.record.folder import Record, uncollected
+from emulator.record.reader import Record, gc_paused
 from emulator.supervisor.job import LAST_WORDS, JobEnd, Outcome
 
-__all__ = ["ExpectationFailed", "Judged", "Listener", "Result", "exit_code", "finished", "judge"]
+__all__ = [
+    "ExpectationFailed",
+    "Judged",
+    "Result",
+    "RunCallbacks",
+    "exit_code",
+    "judge",
+    "load_result",
+]
 
 
 @dataclass(frozen=True)
-class Listener:
-    """Who wants to know, while it happens."""
+class RunCallbacks:
+    """Functions that are called while a run is under way."""
 
     say: Callable[[str], None] = lambda text: None
     """Progress of our own work, such as building an image."""
@@ -33,7 +41,7 @@ class Listener:
     reachable: Callable[[], None] = lambda: None
     """The API answers; called on a thread of its own."""
     stoppable: Callable[[Callable[[], None]], None] = lambda stop: None
-    """Gets what ends the job as Ctrl-C does, a second time at once; works at any time."""
+    """Gets a function that ends the job as Ctrl-C does; its second call ends it at once."""
 
 
 class ExpectationFailed(AssertionError):
@@ -117,7 +125,9 @@ class Result:
         """Raise ExpectationFailed unless every verdict is ok."""
         wrong = [verdict for verdict in self.verdicts if verdict.status != "ok"]
         if wrong:
-            said = (f"{v.expectation} {v.status}: wanted {v.wanted}, got {v.got}" for v in wrong)
+            said = (
+                f"{v.expectation} {v.status}: expected {v.expected}, got {v.actual}" for v in wrong
+            )
             raise ExpectationFailed("; ".join(said))
 
 
@@ -136,11 +146,11 @@ class Judged(NamedTuple):
 
 def judge(record: Record) -> Judged:
     """Judge a run from its folder alone."""
-    with uncollected():
+    with gc_paused():
         return _judge(record)
 
 
-def finished(record: Record) -> Result:
+def load_result(record: Record) -> Result:
     """Return a run that is over, judged from its folder alone. Raises RecordError."""
     judged = judge(record)
     task = record.timeline.ended_by

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from emulator.api.server import Door
-from emulator.api.tcp import Loopback
+from emulator.api.server import ApiServer
+from emulator.api.tcp import TcpEndpoint
 from emulator.engines.base import Engine
 from emulator.engines.requirements import require
 from emulator.errors import EmulatorError, Unsupported, UsageError
@@ -18,9 +18,10 @@ from emulator.files import disk
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.plan import Plan, check_run_id, make_plan, new_run_id
 from emulator.record.events import EmulatorFailed, Removed
-from emulator.record.folder import Record, RunFolder
+from emulator.record.reader import Record
 from emulator.record.remains import remove_remains
-from emulator.results import Judged, Listener, Result, exit_code, judge
+from emulator.record.writer import RunWriter
+from emulator.results import Judged, Result, RunCallbacks, exit_code, judge
 from emulator.runtime import signals
 from emulator.runtime.clock import Clock, RealClock
 from emulator.runtime.signals import Held
@@ -36,7 +37,7 @@ REMOVED = "the run is over: what it made is removed and its report is written, w
 KEPT = "the run is over: its report is written, whatever comes"
 """What is said of a signal that comes after the job's end."""
 
-__all__ = ["Listener", "Result", "attach", "exit_code", "judge", "make_ready", "up"]
+__all__ = ["Result", "RunCallbacks", "attach", "exit_code", "judge", "make_ready", "up"]
 
 
 def make_ready(
@@ -47,7 +48,7 @@ def make_ready(
     run_id: str | None = None,
     variant: str = "",
     gpus: Sequence[str] | None = None,
-    yardstick: ThroughputReference | None = None,
+    reference: ThroughputReference | None = None,
 ) -> tuple[Plan, Path]:
     """Check that the engine can do it, and plan it; return the plan and its run folder.
 
@@ -59,11 +60,11 @@ def make_ready(
     require(scenario, engine)
     run_id = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
     folder = _as_text(out.resolve() / run_id)
-    site = engine.plan_context(run_id, folder)
+    context = engine.plan_context(run_id, folder)
     if gpus is not None:
-        site = replace(site, gpus=lambda: gpus)
-    disks = [*disk("the run folder", folder), *site.disks(scenario)]
-    plan = make_plan(scenario, run_id, site, variant=variant, yardstick=yardstick, disks=disks)
+        context = replace(context, gpus=lambda: gpus)
+    disks = [*disk("the run folder", folder), *context.disks(scenario)]
+    plan = make_plan(scenario, run_id, context, variant=variant, reference=reference, disks=disks)
     return plan, folder
 
 
@@ -86,14 +87,14 @@ class _Session:
     plan: Plan
     engine: Engine
     clock: Clock
-    listener: Listener
+    callbacks: RunCallbacks
     held: Held
     """The signals; the supervisor gets them."""
     keep: bool
-    loopback: Loopback | None
+    endpoint: TcpEndpoint | None
 
     @contextlib.contextmanager
-    def recording(self, record: RunFolder, *, reports: bool) -> Iterator[_Judging]:
+    def recording(self, record: RunWriter, *, reports: bool) -> Iterator[_Judging]:
         """Yield what judges the run; write the reports and close the folder, whatever happens."""
         judging = _Judging(record, Record(record.path))
         try:
@@ -101,16 +102,16 @@ class _Session:
         finally:
             try:
                 if reports:
-                    _write_reports(judging.reader, judging.judged, self.listener)
+                    _write_reports(judging.reader, judging.judged, self.callbacks)
             finally:
                 record.close()
 
     @contextlib.contextmanager
     def supervising(
-        self, record: RunFolder, recovered: RecoveredState | None = None
+        self, record: RunWriter, recovered: RecoveredState | None = None
     ) -> Iterator[Supervisor]:
         """Yield a supervisor with its API and the signals; then remove what the run made."""
-        history, workers = HistoryWriter(record, self.listener), self.clock.workers()
+        history, workers = HistoryWriter(record, self.callbacks), self.clock.workers()
         supervisor = Supervisor(
             self.plan,
             self.engine,
@@ -119,8 +120,8 @@ class _Session:
             workers=workers,
             recovered=recovered,
         )
-        door = self._door(supervisor, history) if self.clock.is_real else None
-        self.listener.stoppable(supervisor.control.stop)
+        server = self._serve(supervisor, history) if self.clock.is_real else None
+        self.callbacks.stoppable(supervisor.control.stop)
         came: list[signal.Signals] = []
 
         def interrupt(number: signal.Signals) -> None:
@@ -135,34 +136,34 @@ class _Session:
         except EmulatorError as error:
             with contextlib.suppress(EmulatorError):  # the disk may be what failed
                 record.write(EmulatorFailed(message=error.message))
-                record.finish("summary.json", judge(Record(record.path)).summary)
+                record.write_result("summary.json", judge(Record(record.path)).summary)
             raise
         finally:
-            self.held.settle(self.listener.say, KEPT if self.keep else REMOVED)
+            self.held.settle(self.callbacks.say, KEPT if self.keep else REMOVED)
             removed = False
             try:
                 # A start that is still under way must be over before anything is removed.
                 workers.close()
-                if door is not None:
-                    door.refuse()
+                if server is not None:
+                    server.refuse()
                 removed = not self.keep and self._tear_down(record)
             finally:
-                if door is not None:
-                    door.close()
+                if server is not None:
+                    server.close()
                 if removed:
                     with contextlib.suppress(EmulatorError):
                         # of an emulator that was killed
                         remove_remains(record.path, self.plan.run_id)
 
-    def _door(self, supervisor: Supervisor, history: HistoryWriter) -> Door:
-        folder, loopback = history.record.path, self.loopback
-        door = Door(supervisor.control, folder, self.listener.reachable, loopback=loopback)
-        history.subscribe(door)
-        if loopback is not None:
-            self.listener.say(loopback.said(folder))
-        return door
+    def _serve(self, supervisor: Supervisor, history: HistoryWriter) -> ApiServer:
+        folder, endpoint = history.record.path, self.endpoint
+        server = ApiServer(supervisor.control, folder, self.callbacks.reachable, endpoint=endpoint)
+        history.subscribe(server)
+        if endpoint is not None:
+            self.callbacks.say(endpoint.said(folder))
+        return server
 
-    def _tear_down(self, record: RunFolder) -> bool:
+    def _tear_down(self, record: RunWriter) -> bool:
         """Remove what the run made; say whether that is done.
 
         An error on the way here is not hidden by one of removing.
@@ -188,31 +189,31 @@ def up(
     run_id: str | None = None,
     variant: str = "",
     gpus: Sequence[str] | None = None,
-    yardstick: ThroughputReference | None = None,
+    reference: ThroughputReference | None = None,
     keep: bool = False,
     reports: bool = True,
-    loopback: Loopback | None = None,
-    listener: Listener = Listener(),
+    endpoint: TcpEndpoint | None = None,
+    callbacks: RunCallbacks = RunCallbacks(),
     clock: Clock | None = None,
 ) -> Result:
     """Run a scenario to its end, remove what it made unless told to `keep` it, and judge it.
 
     `text` is the scenario as it was written and `variant` what makes this run differ from others
     of it, for the record; `gpus` are the only devices that it gets (None: all that the engine
-    has), `yardstick` is what its rate is compared with, `reports` are the pages for people,
-    `loopback` is a port that the API answers on as well. The caller closes the engine. Raises
+    has), `reference` is what its rate is compared with, `reports` are the pages for people,
+    `endpoint` is a port that the API answers on as well. The caller closes the engine. Raises
     EmulatorError; what the run made is removed then as well.
     """
     clock = clock or RealClock()
     plan, folder = make_ready(
-        scenario, engine, out=out, run_id=run_id, variant=variant, gpus=gpus, yardstick=yardstick
+        scenario, engine, out=out, run_id=run_id, variant=variant, gpus=gpus, reference=reference
     )
     with signals.held() as held:
-        engine.ensure_images(scenario, listener.say)
+        engine.ensure_images(scenario, callbacks.say)
         signals.check()  # from here on the supervisor gets the signals, and the run has a record
-        listener.planned(plan, folder)
-        session = _Session(plan, engine, clock, listener, held, keep, loopback)
-        record = RunFolder(folder, plan, text, clock)
+        callbacks.planned(plan, folder)
+        session = _Session(plan, engine, clock, callbacks, held, keep, endpoint)
+        record = RunWriter(folder, plan, text, clock)
         with session.recording(record, reports=reports) as judging:
             with session.supervising(record) as supervisor:
                 end = supervisor.run()
@@ -224,8 +225,8 @@ def attach(
     engine: Engine,
     *,
     keep: bool = False,
-    loopback: Loopback | None = None,
-    listener: Listener = Listener(),
+    endpoint: TcpEndpoint | None = None,
+    callbacks: RunCallbacks = RunCallbacks(),
     clock: Clock | None = None,
 ) -> Result:
     """Take over a run whose emulator was killed; run it to its end, remove it and judge it.
@@ -238,15 +239,15 @@ def attach(
     plan = _plan_to_continue(record, engine)
     with signals.held() as held:
         if clock.is_real and not record.live:
-            let_settle([record], listener.say)
-        folder = RunFolder.reopen(record, clock)
+            let_settle([record], callbacks.say)
+        folder = RunWriter.reopen(record, clock)
         try:
             _refuse_removed(engine, Record(record.path))
         except BaseException:
             folder.close()
             raise
-        listener.planned(plan, record.path)
-        session = _Session(plan, engine, clock, listener, held, keep, loopback)
+        callbacks.planned(plan, record.path)
+        session = _Session(plan, engine, clock, callbacks, held, keep, endpoint)
         with session.recording(folder, reports=True) as judging:
             recovered = recover_run(plan, folder, clock.now() - folder.t)
             with session.supervising(folder, recovered) as supervisor:
@@ -283,7 +284,7 @@ def _refuse_removed(engine: Engine, record: Record) -> None:
 class _Judging:
     """Judges a run once: for its result, its files and its reports."""
 
-    writer: RunFolder
+    writer: RunWriter
     reader: Record
     judged: Judged | None = None
     """None until it is judged."""
@@ -291,16 +292,18 @@ class _Judging:
     def judge(self, end: JobEnd) -> Result:
         """Judge the run from its record, and write the results."""
         self.judged = judge(self.reader)
-        self.writer.finish("summary.json", self.judged.summary)
-        self.writer.finish("verdicts.json", [asdict(verdict) for verdict in self.judged.verdicts])
+        self.writer.write_result("summary.json", self.judged.summary)
+        self.writer.write_result(
+            "verdicts.json", [asdict(verdict) for verdict in self.judged.verdicts]
+        )
         return Result(self.reader.path, end, *self.judged)
 
 
-def _write_reports(record: Record, judged: Judged | None, listener: Listener) -> None:
+def _write_reports(record: Record, judged: Judged | None, callbacks: RunCallbacks) -> None:
     """Write the pages for people; if that fails, say so: verdict and exit code stand without."""
     try:
         from emulator.report.files import write  # only now: a run need not wait for it to load
 
         write(record, judged)
     except Exception as error:
-        listener.say(f"the report is missing: {error}")
+        callbacks.say(f"the report is missing: {error}")

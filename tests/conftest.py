@@ -24,7 +24,8 @@ from playwright.sync_api import Browser, sync_playwright
 from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineMissing
-from emulator.record.folder import LOCK, Record
+from emulator.record.lock import LOCK
+from emulator.record.reader import Record
 from emulator.supervisor.cleanup import stop_or_remove
 
 REQUIRE = "EMULATOR_REQUIRE_DOCKER"

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from emulator.planning.plan import Plan, Site, make_plan
+from emulator.planning.plan import Plan, PlanContext, make_plan
 from emulator.record.events import Entry, entry_of
 from emulator.record.history import as_it_happened
 from emulator.record.timeline import Timeline
 from emulator.scenario.loader import parse
 
 BEGAN = 1000.0
-SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
+SITE = PlanContext("fake", lambda name: (name, 2222), str, list, "/shared")
 
 Told = Entry
 """What a history is written from: an event with the time at which it was written, and its stamp."""
@@ -47,7 +47,7 @@ def a_plan(cluster: str, extra: str = "") -> Plan:
 
 
 def history(told: Sequence[Told]) -> list[Entry]:
-    """Return a history as `Record.happened` has it."""
+    """Return a history as `Record.in_time_order` has it."""
     return as_it_happened(written(told))
 
 

@@ -218,12 +218,12 @@ def fault_times(folder: Path, fault: str, target: str) -> dict[str, float | None
     own = [e for e in saves if e["task"] == target]
     found = {
         "triggered": events[begin],
-        "gone": events[applied],
-        "noticed": next(iter(signs), None),
-        "saved": next(iter([*own, *saves]), None),
-        "back": None if back is None else events[back],
-        "stepped": next(iter(steps), None),
-        "caught_up": next((e for e in steps if e["step"] > before), None),
+        "applied_after": events[applied],
+        "detected_after": next(iter(signs), None),
+        "saved_after": next(iter([*own, *saves]), None),
+        "restored_after": None if back is None else events[back],
+        "first_step_after": next(iter(steps), None),
+        "caught_up_after": next((e for e in steps if e["step"] > before), None),
     }
     return {key: None if event is None else float(event["at"]) for key, event in found.items()}
 

@@ -29,7 +29,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.results import judge
 from tests.conftest import left, own
 

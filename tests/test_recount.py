@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from emulator.analysis.throughput import curve
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from tests.conftest import Emulate
 from tests.recount import Recount, fault_times, percentile, recount
 
@@ -117,16 +117,23 @@ def same_fault(folder: Path, fault: dict[str, Any], logs: Recount) -> None:
     trigger = times["triggered"]
     assert trigger is not None
     assert fault["triggered"] == near(trigger - (first["wall"] - first["t"]))
-    for key in ("gone", "noticed", "saved", "back", "stepped", "caught_up"):
-        if key == "saved" and fault["kind"] not in ("preempt", "terminate"):
+    for key in (
+        "applied_after",
+        "detected_after",
+        "saved_after",
+        "restored_after",
+        "first_step_after",
+        "caught_up_after",
+    ):
+        if key == "saved_after" and fault["kind"] not in ("preempt", "terminate"):
             assert fault[key] is None  # there was no notice
             continue
         at = times[key]
         assert fault[key] == near(None if at is None else at - trigger), key
-    gone, back, stepped = times["gone"], times["back"], times["stepped"]
+    gone, back, stepped = times["applied_after"], times["restored_after"], times["first_step_after"]
     assert gone is not None
     tasks = [fault["target"]] if fault["target"] in logs.tasks else []
-    for name, task in (("rate", ""), *(("target", task) for task in tasks)):
+    for name, task in (("rate", ""), *(("target_rate", task) for task in tasks)):
         steps = logs.printed(task) if task else [one for one, _ in logs.advances]
         if not steps:
             continue
@@ -215,9 +222,17 @@ def test_the_numbers_of_faults_are_those_of_the_logs(emulate: Emulate, tmp_path:
     folder, summary = emulate.out / done.json["run_id"], done.json
     agrees(folder, summary)
     preempted, paused = summary["faults"]
-    known = {"gone", "back", "stepped", "caught_up", "rate_before", "rate_after", "target_before"}
-    known |= {"triggered", "target_after"}
-    for fault, keys in ((preempted, known | {"noticed", "saved"}), (paused, known)):
+    known = {
+        "applied_after",
+        "restored_after",
+        "first_step_after",
+        "caught_up_after",
+        "rate_before",
+        "rate_after",
+        "target_rate_before",
+    }
+    known |= {"triggered", "target_rate_after"}
+    for fault, keys in ((preempted, known | {"detected_after", "saved_after"}), (paused, known)):
         for key in keys:
             assert fault[key] is not None, key
             wrong = copy.deepcopy(summary)

@@ -8,9 +8,9 @@ import pytest
 
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
-from emulator.results import ExpectationFailed, Result, finished
+from emulator.results import ExpectationFailed, Result, load_result
 from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
@@ -77,11 +77,11 @@ def test_the_check_names_every_expectation_that_does_not_hold(result: Result) ->
         "accuracy unknown",
         "max_restarts failed",
     ]
-    assert "final_step failed: wanted at least 30, got 18" in said
+    assert "final_step failed: expected at least 30, got 18" in said
 
 
 def test_a_run_that_is_over_is_read_from_its_folder(result: Result) -> None:
-    again = finished(Record(result.folder))
+    again = load_result(Record(result.folder))
     assert again == result
     assert again.end.last_words[-1] == "life 2"
     assert (again.end.task, again.exit_code) == ("worker-0", 1)

@@ -19,7 +19,7 @@ from emulator.broker import Need
 from emulator.engines.docker import DockerEngine
 from emulator.pytest_plugin.harness import Emulator, recover
 from emulator.record.events import fields_of
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.results import Result
 from tests.conftest import Emulate
 

@@ -47,31 +47,31 @@ class FaultResult:
     reason: str = ""
     triggered: float | None = None
     """Seconds since the run began."""
-    gone: float | None = None
-    """Until the task had ended, was frozen, or was throttled."""
-    noticed: float | None = None
+    saved_after: float | None = None
+    """Until the first checkpoint was saved, where that was before the fault took effect."""
+    applied_after: float | None = None
+    """Until the fault took effect: the task had ended, was frozen, throttled or cut off."""
+    detected_after: float | None = None
     """Until the first other task failed, or the job was found to be stalled."""
-    saved: float | None = None
-    """Until the first checkpoint had been saved, where that was before the target was gone."""
+    restored_after: float | None = None
+    """Until the task ran again, or was healed."""
+    first_step_after: float | None = None
+    """Until the job's first step with the task restored."""
+    caught_up_after: float | None = None
+    """Until the job was further than ever before."""
     killed: bool = False
     """It had to be killed: it was still there when the grace period was over."""
     exit_code: int | None = None
-    back: float | None = None
-    """Until the task ran again."""
-    stepped: float | None = None
-    """Until the job's first step with the task back."""
-    caught_up: float | None = None
-    """Until the job was further than ever before."""
     rate_before: float | None = None
     """The job's steps per second in the WINDOW before the trigger."""
     rate_during: float | None = None
     """From the moment it was applied until the task was back."""
     rate_after: float | None = None
     """In the WINDOW after the job's first step with the task back."""
-    target_before: float | None = None
+    target_rate_before: float | None = None
     """The same of the target alone, where that is a task that tells of steps."""
-    target_during: float | None = None
-    target_after: float | None = None
+    target_rate_during: float | None = None
+    target_rate_after: float | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def analyse(timeline: Timeline) -> Analysis:
     work = follow(timeline)
     faults = [_fault(fault, progress, work) for fault in timeline.faults.values()]
     recoveries = _recoveries(timeline, progress) + [
-        fault.stepped
+        fault.first_step_after
         for fault in faults
         if FAULTS[fault.kind].restarts_target and fault.status == "applied"
     ]
@@ -229,20 +229,20 @@ def _fault(fault: FaultTimeline, progress: ProgressIndex, work: Mapping[str, Wor
     return replace(
         result,
         triggered=trigger.t,
-        gone=since(applied),
-        noticed=since(_noticed(planned, progress.ends(trigger, back))),
-        saved=since(_saved(planned, progress.between(trigger, applied))),
+        applied_after=since(applied),
+        detected_after=since(_noticed(planned, progress.ends(trigger, back))),
+        saved_after=since(_saved(planned, progress.between(trigger, applied))),
         killed=bool(applied.killed),
         exit_code=applied.exit_code,
-        back=since(back),
-        stepped=since(stepped),
-        caught_up=since(progress.step_after(back, before)),
+        restored_after=since(back),
+        first_step_after=since(stepped),
+        caught_up_after=since(progress.step_after(back, before)),
         rate_before=rate_before,
         rate_during=rate_during,
         rate_after=rate_after,
-        target_before=target[0],
-        target_during=target[1],
-        target_after=target[2],
+        target_rate_before=target[0],
+        target_rate_during=target[1],
+        target_rate_after=target[2],
     )
 
 

@@ -58,8 +58,8 @@ class Verdict:
 
     expectation: str
     status: Status
-    wanted: str
-    got: str
+    expected: str
+    actual: str
 
 
 def judge(
@@ -99,7 +99,7 @@ def _cut_off(verdict: Verdict) -> Verdict:
     might_have = verdict.expectation.startswith(REACHED)
     if not might_have or verdict.status != "failed":
         return verdict
-    return replace(verdict, status="unknown", got=f"{verdict.got}, when the run was cut off")
+    return replace(verdict, status="unknown", actual=f"{verdict.actual}, when the run was cut off")
 
 
 def _without_faults(verdict: Verdict) -> Verdict:
@@ -107,7 +107,9 @@ def _without_faults(verdict: Verdict) -> Verdict:
     about_faults = verdict.expectation.startswith(ABOUT_FAULTS)
     if not about_faults or verdict.status != "ok":
         return verdict
-    return replace(verdict, status="unknown", got=f"{verdict.got}, but not all faults happened")
+    return replace(
+        verdict, status="unknown", actual=f"{verdict.actual}, but not all faults happened"
+    )
 
 
 def overall(verdicts: Sequence[Verdict]) -> Status:
@@ -294,7 +296,9 @@ def _goodput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
 def _saved_within_grace(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
     faults = [fault for fault in found.faults if fault.kind == "preempt"]
     struck = [fault for fault in faults if fault.status == "applied"]
-    unsaved = [f"{f.target} had saved nothing when it was gone" for f in struck if f.saved is None]
+    unsaved = [
+        f"{f.target} had saved nothing when it was gone" for f in struck if f.saved_after is None
+    ]
     seen = Observed("a checkpoint before each end", len(struck), "preemptions", unsaved)
     if expect.saved_within_grace:
         yield _observed("saved_within_grace", seen)

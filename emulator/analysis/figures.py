@@ -16,7 +16,18 @@ from typing import Any
 from emulator.analysis.analyse import Analysis
 from emulator.validation.units import format_duration, format_number
 
-__all__ = ["FIGURES", "UNKNOWN", "Figure", "as_data", "in_summary", "put_in_summary", "rounded"]
+__all__ = [
+    "FAULT_STAGES",
+    "FIGURES",
+    "UNKNOWN",
+    "Figure",
+    "as_data",
+    "fault_rates",
+    "fault_stages",
+    "in_summary",
+    "put_in_summary",
+    "rounded",
+]
 
 UNKNOWN = "—"
 """Shown where the record does not say."""
@@ -98,6 +109,30 @@ FIGURES: Mapping[str, Figure] = {
     )
 }  # fmt: skip
 """By key, in the order of the page."""
+
+
+FAULT_STAGES: Mapping[str, tuple[str, str]] = {
+    "saved_after": ("saved", "a checkpoint was saved, before the fault took effect"),
+    "applied_after": ("applied", "the task had ended, was frozen, throttled or cut off"),
+    "detected_after": ("detected", "another task failed, or the job stalled"),
+    "restored_after": ("restored", "the task ran again, or was healed"),
+    "first_step_after": ("first step", "the job's first step with the task restored"),
+    "caught_up_after": ("caught up", "the job was further than ever before"),
+}
+"""Stages of a fault, in seconds after its trigger: by the attribute of `FaultResult`, the head of a
+column and a description."""
+
+
+def fault_stages(fault: Mapping[str, Any], unknown: str = "") -> dict[str, str]:
+    """Return the times of a fault's stages as they are shown, by key."""
+    times = {key: fault[key] for key in FAULT_STAGES}
+    return {key: unknown if t is None else format_duration(t) for key, t in times.items()}
+
+
+def fault_rates(fault: Mapping[str, Any]) -> str:
+    """Return the job's steps per second before, during and after a fault."""
+    rates = (fault[f"rate_{when}"] for when in ("before", "during", "after"))
+    return " → ".join("?" if rate is None else _rate(rate) for rate in rates)
 
 
 def put_in_summary(summary: dict[str, Any], key: str, value: float | None) -> None:

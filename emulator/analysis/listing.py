@@ -11,7 +11,7 @@ from typing import Any
 from emulator.analysis.expectations import Status
 from emulator.analysis.figures import in_summary
 from emulator.errors import RecordError
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.record.version import OtherFormat
 
 __all__ = ["LISTED", "Listed", "chosen", "listed"]

@@ -34,7 +34,7 @@ NOTHING = Comparison()
 
 def comparison_of(plan: Plan) -> Comparison:
     """Return what the run of a plan is compared with."""
-    return Comparison(plan.yardstick, plan.engine, bool(plan.scenario.reference))
+    return Comparison(plan.reference, plan.engine, bool(plan.scenario.reference))
 
 
 def evaluate(

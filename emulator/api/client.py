@@ -26,8 +26,9 @@ from emulator.errors import EngineError, EngineLost, UsageError
 from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.events import Entry, FaultEvent, Step, entry_of
-from emulator.record.folder import Record, wait_until_over
-from emulator.results import Result, finished
+from emulator.record.lock import wait_until_over
+from emulator.record.reader import Record
+from emulator.results import Result, load_result
 from emulator.runtime.sockets import close_unconnected
 from emulator.runtime.waiting import each
 
@@ -181,7 +182,7 @@ class Cluster:
         record = Record(self.folder)
         if record.result("summary.json") is None:
             raise EngineLost(f"{self.run_id} ended without a summary.", "Try `emulate check`.")
-        return finished(record)
+        return load_result(record)
 
     def close(self) -> None:
         """Close the connection; the run goes on."""

@@ -1,6 +1,6 @@
-"""A running scenario's door: HTTP on a unix socket in the run folder, for its owner only.
+"""The HTTP API of a run under way: a unix socket in the run folder, for its owner only.
 
-Where it is asked for also on a port, see `loopback.py`.
+Where it is asked for also on a port, see `tcp.py`.
 
     GET    /v1/run            tasks and faults as they are now
     GET    /v1/history        the history, a line of JSON each, followed until the run is over;
@@ -34,14 +34,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from emulator.api.tcp import Loopback, guarded
+from emulator.api.tcp import TcpEndpoint, guarded
 from emulator.errors import EmulatorError, UsageError
 from emulator.faults.spec import FaultSpec
 from emulator.faults.table import OneFault
 from emulator.metrics import sample_file
 from emulator.metrics.samples import Sample
 from emulator.record.events import AllRunning, Attached, Entry
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.record.remains import SOCKET, TEMPORARY
 from emulator.record.tail import last_lines, whole_lines
 from emulator.runtime.waiting import Event, for_event
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from emulator.api.prometheus import Page
 
-__all__ = ["SOCKET", "Door", "application"]
+__all__ = ["SOCKET", "ApiServer", "application"]
 
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes (Linux 108, macOS 104)."""
@@ -254,7 +254,7 @@ def _fault(body: bytes) -> FaultSpec:
         raise UsageError(f"That is no fault: {said}.") from None
 
 
-class Door:
+class ApiServer:
     """Serves the API of one run on a thread of its own, from the first knock on.
 
     Until then it costs nothing: the libraries that serve take half a second of CPU to load, at the
@@ -267,10 +267,10 @@ class Door:
         folder: Path,
         opened: Callable[[], None],
         *,
-        loopback: Loopback | None = None,
+        endpoint: TcpEndpoint | None = None,
     ) -> None:
         self._control, self._folder, self._opened = control, folder, opened
-        self._loopback = loopback
+        self._endpoint = endpoint
         self._growth = _Growth()
         self._thread: threading.Thread | None = None
         self._closed = Event()
@@ -315,8 +315,8 @@ class Door:
         if self._thread is not None:
             for_event(self._closed)
         self._wakes.close()
-        if self._loopback is not None:
-            self._loopback.socket.close()  # also where not all tasks ever ran
+        if self._endpoint is not None:
+            self._endpoint.socket.close()  # also where not all tasks ever ran
 
     def _run(self) -> None:
         try:
@@ -327,9 +327,9 @@ class Door:
     def _serve(self) -> None:
         with contextlib.ExitStack() as stack:
             sockets = [stack.enter_context(_listening(self._folder / SOCKET))]
-            if self._loopback is not None:
-                stack.enter_context(self._loopback.listening(self._folder))
-                sockets.append(self._loopback.socket)
+            if self._endpoint is not None:
+                stack.enter_context(self._endpoint.listening(self._folder))
+                sockets.append(self._endpoint.socket)
             self._opened()  # who connects from now on is served, if after a moment
             _wait_for_any([*sockets, self._wakes])
             if self._closing:
@@ -338,7 +338,7 @@ class Door:
 
             app = application(self._control, self._folder, self._growth)
             config = uvicorn.Config(
-                app if self._loopback is None else guarded(app, self._loopback.token),
+                app if self._endpoint is None else guarded(app, self._endpoint.token),
                 log_level="error",
                 lifespan="off",
                 access_log=False,

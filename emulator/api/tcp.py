@@ -23,7 +23,7 @@ from emulator.errors import RecordError, UsageError
 from emulator.files import os_errors
 from emulator.record.remains import PORT, TOKEN
 
-__all__ = ["PORT", "TOKEN", "VARIABLE", "Loopback", "guarded"]
+__all__ = ["PORT", "TOKEN", "VARIABLE", "TcpEndpoint", "guarded"]
 
 ADDRESS = "127.0.0.1"
 HOSTS = frozenset({ADDRESS, "localhost"})
@@ -38,7 +38,7 @@ Application = Callable[
 ]
 
 
-class Loopback:
+class TcpEndpoint:
     """A port that is taken, and the token for it.
 
     Who connects waits until somebody answers: two may bind the same port as long as neither

@@ -23,7 +23,7 @@ from emulator.errors import RecordError
 from emulator.files import os_errors
 from emulator.record.lock import in_use
 from emulator.record.remains import LOG, header
-from emulator.results import Listener
+from emulator.results import RunCallbacks
 from emulator.runtime import signals
 from emulator.runtime.signals import Interruption
 from emulator.runtime.waiting import each, result_of
@@ -127,11 +127,11 @@ def _log_in(folder: Path) -> BinaryIO:
     return log
 
 
-def reporting_to_parent(listener: Listener) -> Listener:
-    """Return a listener that also reports to the process that started this one, if any."""
+def reporting_to_parent(callbacks: RunCallbacks) -> RunCallbacks:
+    """Return a callbacks that also reports to the process that started this one, if any."""
     number = os.environ.pop(VARIABLE, None)
     if number is None:
-        return listener
+        return callbacks
     pipe = os.fdopen(int(number), "w", encoding="utf-8", buffering=1)
 
     def tell(text: str) -> None:
@@ -139,13 +139,13 @@ def reporting_to_parent(listener: Listener) -> Listener:
             pipe.write(text + "\n")
 
     def say(text: str) -> None:
-        listener.say(text)
+        callbacks.say(text)
         tell(text)
 
     def reachable() -> None:
-        listener.reachable()
+        callbacks.reachable()
         tell(READY)
         with contextlib.suppress(OSError):
             pipe.close()
 
-    return replace(listener, say=say, reachable=reachable)
+    return replace(callbacks, say=say, reachable=reachable)

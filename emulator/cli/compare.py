@@ -123,9 +123,9 @@ def up_variants(
                 out=out,
                 run_id=variant.run_id,
                 variant=variant.label,
-                yardstick=held[variant.number],
+                reference=held[variant.number],
                 keep=keep,
-                listener=LivePrinter().listener(),
+                callbacks=LivePrinter().callbacks(),
             )
         print_result(result, shown, kept=keep)
         return result

@@ -1,4 +1,4 @@
-"""`preempt`, `fault`, `heal`, `wait`, `attach`: a run that goes on, by hand."""
+"""`preempt`, `fault`, `heal`, `wait`, `attach`: act on a run that is under way."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def wait(
     json: Annotated[bool, typer.Option("--json", help="The summary as data.")] = False,
 ) -> None:
     """Wait until a run is over, and print its summary. Exit codes are those of `up`."""
-    from emulator.record.folder import wait_until_over
+    from emulator.record.lock import wait_until_over
     from emulator.report.terminal import print_summary
     from emulator.results import exit_code, judge
 
@@ -158,12 +158,12 @@ def attach(
     plain: Plain = False,
     api_port: ApiPort = None,
 ) -> None:
-    """Take over a run whose emulator was killed, and see it through; its history has the gap.
+    """Take over a run whose emulator was killed, and run it to its end.
 
     A run that somebody is at work on is only followed: what its tasks print, until it is over.
     """
     from emulator.api.client import Cluster
-    from emulator.api.tcp import Loopback
+    from emulator.api.tcp import TcpEndpoint
     from emulator.engines import choose
     from emulator.report.live import view
     from emulator.report.terminal import LivePrinter, print_result
@@ -175,10 +175,10 @@ def attach(
             LivePrinter().follow(record.plan, cluster.lines())
         wait(run, out)
     with view(plain=plain) as shown:
-        loopback = None if api_port is None else Loopback(api_port)
+        endpoint = None if api_port is None else TcpEndpoint(api_port)
         with contextlib.closing(choose(record.plan.engine)) as engine:
             result = take_over(
-                record, engine, keep=keep, loopback=loopback, listener=shown.listener()
+                record, engine, keep=keep, endpoint=endpoint, callbacks=shown.callbacks()
             )
     with perhaps_unread():
         print_result(result, console(), kept=keep)

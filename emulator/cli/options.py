@@ -14,7 +14,7 @@ import typer
 from emulator.bundled import scenario_path, scenarios
 from emulator.engines import AUTO, HELP, names
 from emulator.errors import printable
-from emulator.record.folder import Record, runs_in
+from emulator.record.reader import Record, runs_in
 from emulator.scenario.loader import parse, scenario_text
 from emulator.scenario.schema import Scenario
 

@@ -1,4 +1,4 @@
-"""`report`, `runs`: what finished runs came to."""
+"""`report`, `runs`: results of finished runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from emulator.cli.options import Out, RunArgument, console, find_run, note, print_json
 from emulator.errors import UsageError
-from emulator.record.folder import runs_in
+from emulator.record.reader import runs_in
 from emulator.validation.units import parse_duration
 
 __all__ = ["add_to"]
@@ -74,7 +74,7 @@ def runs(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
-    """List runs with what they came to, the latest last. `emulate ps` has those that go on."""
+    """List runs with their results, the latest last. `emulate ps` lists those under way."""
     from emulator.analysis.figures import as_data
     from emulator.analysis.listing import chosen, listed
     from emulator.report.run_tables import print_listing

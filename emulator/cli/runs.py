@@ -12,7 +12,7 @@ import typer
 
 from emulator.cli.options import Out, RunArgument, WhichEngine, console, find_run, note, print_json
 from emulator.errors import RecordError, UsageError
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.runtime import signals
 
 __all__ = ["add_to"]
@@ -39,8 +39,8 @@ def ps(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
-    """List runs: those that go on, and those that have left something on an engine."""
-    from emulator.record.folder import runs_in
+    """List runs that are under way, and those that have left something on an engine."""
+    from emulator.record.reader import runs_in
     from emulator.report.terminal import print_runs, print_status
     from emulator.supervisor.cleanup import find_all
 
@@ -125,9 +125,9 @@ def logs(
 
 
 def down(run: RunArgument, out: Out = Path("runs")) -> None:
-    """Stop a run that goes on, or remove what a kept or crashed one has left."""
+    """Stop a run that is under way, or remove what a kept or crashed one has left."""
     from emulator.api.client import Cluster
-    from emulator.record.folder import wait_until_over
+    from emulator.record.lock import wait_until_over
     from emulator.supervisor.cleanup import stop_or_remove
 
     record = find_run(run, out)

@@ -57,7 +57,7 @@ def build(
         raise UsageError(f"There is no image {kind}.", f"Images: {', '.join(KINDS)}, all.")
     options = BuildOptions.from_environment(base, ca_bundle, wheels)
     images = Images(connect(), options)
-    say = LivePrinter().listener().say
+    say = LivePrinter().callbacks().say
     for one in KINDS if kind == "all" else (kind,):
         began = time.monotonic()
         tag = images.build(one, say)

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from emulator.cli.options import Out, RunArgument, console, find_live_run
-from emulator.record.folder import Record, wait_until_over
+from emulator.record.lock import wait_until_over
+from emulator.record.reader import Record
 
 __all__ = ["add_to"]
 
@@ -27,7 +28,7 @@ def top(
         typer.Option("--once", help="Print it once and end, as where there is no terminal."),
     ] = False,
 ) -> None:
-    """Show a run that goes on: tasks, progress, faults, usage, last lines. `q` leaves it alone.
+    """Show a run: tasks, progress, faults, usage, last lines. `q` leaves it; the run continues.
 
     Of a run that is over the last state is printed.
     """

@@ -110,7 +110,7 @@ def up(
             json=json,
         )
         raise typer.Exit(code)
-    from emulator.api.tcp import Loopback
+    from emulator.api.tcp import TcpEndpoint
     from emulator.cli.background import reporting_to_parent
     from emulator.planning.baseline import reference_beside
     from emulator.planning.plan import new_run_id
@@ -126,8 +126,8 @@ def up(
         arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
     with placed(text, str(found), overrides(sets, seed)), view(plain=plain) as shown:
-        listener = reporting_to_parent(shown.listener())
-        with contextlib.closing(choose(engine, listener.say)) as chosen:
+        callbacks = reporting_to_parent(shown.callbacks())
+        with contextlib.closing(choose(engine, callbacks.say)) as chosen:
             variant = " ".join(overrides(sets, seed))
             result = run_up(
                 parsed,
@@ -135,10 +135,10 @@ def up(
                 text=text,
                 out=out,
                 run_id=run_id,
-                yardstick=reference_beside(found, parsed, chosen.name, variant),
+                reference=reference_beside(found, parsed, chosen.name, variant),
                 keep=keep,
-                loopback=None if api_port is None else Loopback(api_port),
-                listener=listener,
+                endpoint=None if api_port is None else TcpEndpoint(api_port),
+                callbacks=callbacks,
             )
     with perhaps_unread():
         print_result(result, console(stderr=json), kept=keep)
@@ -148,7 +148,7 @@ def up(
 
 
 def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
-    """Start a supervisor in the background; say what came of it. Returns the exit code."""
+    """Start a supervisor in the background; report the result. Returns the exit code."""
     from emulator.cli.background import output, start
 
     if (folder / "plan.json").exists():
@@ -169,7 +169,7 @@ def _in_background(arguments: list[str], folder: Path, *, json: bool) -> int:
 
 
 def _forget(folder: Path) -> None:
-    """Remove the log of what never came to a run, and the folder that was made for it."""
+    """Remove the log and the folder of a run that never started."""
     from emulator.record.remains import LOG
 
     if not (folder / "plan.json").exists():
@@ -199,7 +199,7 @@ def plan(
         held = reference_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
         with placed(text, str(found), overrides(sets, seed)):
             planned, folder = make_ready(
-                parsed, chosen, out=Path("runs"), run_id=run_id, yardstick=held
+                parsed, chosen, out=Path("runs"), run_id=run_id, reference=held
             )
         requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
     if json:

@@ -23,7 +23,7 @@ from emulator.broker import Capacity
 from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link
 from emulator.metrics.samples import Usage
-from emulator.planning.plan import Plan, Site, Task
+from emulator.planning.plan import Plan, PlanContext, Task
 from emulator.scenario.schema import Scenario
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
     "Explaining",
     "Finding",
     "Inbox",
-    "Life",
+    "KnownOutput",
     "Line",
     "Measuring",
     "OomKilling",
@@ -78,7 +78,7 @@ class EngineDown:
 
 
 @dataclass(frozen=True)
-class Life:
+class KnownOutput:
     """What a killed supervisor knew of a task."""
 
     printed: Sequence[str]
@@ -169,7 +169,7 @@ class Engine(Protocol):
     machine_needs: Mapping[str, str]
     """Capability -> what this machine must have for it besides the engine: `gpu`, `network`."""
 
-    def plan_context(self, run_id: str, folder: Path) -> Site:
+    def plan_context(self, run_id: str, folder: Path) -> PlanContext:
         """Describe the engine to the plan of one run."""
 
     def capacity(self) -> Capacity:
@@ -289,7 +289,7 @@ class Reattaching(Protocol):
     """Capability `reattach`."""
 
     def reattach(
-        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, KnownOutput]
     ) -> dict[str, str]:
         """Take over the tasks of a run whose supervisor was killed.
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emulator.broker import Capacity
-from emulator.engines.base import CAPABILITIES, Exited, Inbox, Life, Line, Resource
+from emulator.engines.base import CAPABILITIES, Exited, Inbox, KnownOutput, Line, Resource
 from emulator.engines.lines import overlap
 from emulator.errors import EngineError
 from emulator.faults.netem import Link
 from emulator.metrics.samples import Usage
-from emulator.planning.plan import TASK_PORT, Plan, Site, Task
+from emulator.planning.plan import TASK_PORT, Plan, PlanContext, Task
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.schema import Dockerfile, Scenario
 
@@ -107,13 +107,15 @@ class MemoryEngine:
         self.signals: list[tuple[str, int]] = []
         """Every signal that was sent, for tests to look at."""
 
-    def plan_context(self, run_id: str, folder: Path) -> Site:
+    def plan_context(self, run_id: str, folder: Path) -> PlanContext:
         """Describe the engine to the plan."""
 
         def image(wanted: str | Dockerfile) -> str:
             return wanted if isinstance(wanted, str) else str(wanted.dockerfile)
 
-        return Site(self.name, lambda task: (task, TASK_PORT), image, lambda: self._gpus, "/shared")
+        return PlanContext(
+            self.name, lambda task: (task, TASK_PORT), image, lambda: self._gpus, "/shared"
+        )
 
     def capacity(self) -> Capacity:
         """Return plenty: scripts use nothing."""
@@ -149,7 +151,7 @@ class MemoryEngine:
         return f"memory-{task.name}-{life}"
 
     def reattach(
-        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, KnownOutput]
     ) -> dict[str, str]:
         """Report to the new inbox from now on, and what has happened meanwhile."""
         self._run_id, self._inbox = plan.run_id, inbox

@@ -16,7 +16,7 @@ from emulator.exports.event_files import moments, write_event_file
 from emulator.exports.places import claim, claim_file, writing
 from emulator.exports.tables import Cell, Column, Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 
 __all__ = ["Wanted", "described", "export", "write_csv", "write_parquet"]
 
@@ -53,7 +53,7 @@ def export(record: Record, wanted: Wanted, say: Say) -> None:
     if lacking := _lacking(record):
         say(f"{record.run_id} {lacking}")
     if wanted.csv or wanted.parquet:
-        found = tables(record.happened, record.samples, analysis.faults)
+        found = tables(record.in_time_order, record.samples, analysis.faults)
         if wanted.csv:
             _export_csv(record, found, wanted.csv, say)
         if wanted.parquet:
@@ -131,7 +131,7 @@ def _listed(found: Sequence[Table]) -> str:
 
 
 def _export_event_files(record: Record, analysis: Analysis, folder: Path, say: Say) -> None:
-    history = record.happened
+    history = record.in_time_order
     found = moments(record.timeline, record.samples, analysis.duration)
     # A name of its own each time, in order: a TensorBoard that is looking takes it for the next.
     file = f"events.out.tfevents.{time.time():.6f}.emulate"

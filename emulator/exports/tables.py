@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass
 from typing import Literal
 
 from emulator.analysis.analyse import FaultResult
+from emulator.analysis.figures import FAULT_STAGES
 from emulator.metrics.catalog import GPU, GPU_SHARE, RATES, USAGE, Metric
 from emulator.metrics.samples import Sample, series
 from emulator.record.events import Entry, Step, fields_of
@@ -74,20 +75,18 @@ _FAULT = (
     Column("status", "text", "", "applied, skipped, failed, pending"),
     Column("reason", "text"),
     Column("triggered", "float", "s", "since the run began"),
-    Column("gone", "float", "s after the trigger", "the task had ended, was frozen or throttled"),
-    Column("noticed", "float", "s after the trigger", "another task failed, or the job stalled"),
-    Column("saved", "float", "s after the trigger", "a checkpoint was saved, before it was gone"),
+    *(
+        Column(key, "float", "s after the trigger", about)
+        for key, (_, about) in FAULT_STAGES.items()
+    ),
     Column("killed", "bool", "", "it was still there when the grace period was over"),
     Column("exit_code", "int"),
-    Column("back", "float", "s after the trigger", "it ran again"),
-    Column("stepped", "float", "s after the trigger", "the job's first step with the task back"),
-    Column("caught_up", "float", "s after the trigger", "the job was further than ever before"),
     Column("rate_before", "float", "steps/s", "of the job, in the ten seconds before"),
     Column("rate_during", "float", "steps/s", "until the task was back"),
     Column("rate_after", "float", "steps/s", "in the ten seconds after that"),
-    Column("target_before", "float", "steps/s", "of the target alone, as the three before"),
-    Column("target_during", "float", "steps/s", "likewise"),
-    Column("target_after", "float", "steps/s", "likewise"),
+    Column("target_rate_before", "float", "steps/s", "of the target alone, as the three before"),
+    Column("target_rate_during", "float", "steps/s", "likewise"),
+    Column("target_rate_after", "float", "steps/s", "likewise"),
 )
 
 

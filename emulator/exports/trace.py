@@ -288,7 +288,7 @@ def _arrows(
 ) -> Iterator[Event]:
     """Yield arrows from faults to the recovery: to the task that runs again, else to its steps."""
     for number, fault in enumerate(struck):
-        if "back" not in fault["args"]:
+        if "restored_after" not in fault["args"]:
             continue
         back = fault["ts"] + fault["dur"]
         again = [s for s in states if s["name"] == "running" and fault["ts"] < s["ts"] <= back]
@@ -310,7 +310,7 @@ def _lasted(fault: FaultResult, end: float) -> Interval | None:
     if fault.triggered is None:
         return None
     told = {key: value for key, value in vars(fault).items() if value not in (None, "")}
-    over = fault.back if fault.back is not None else fault.gone
+    over = fault.restored_after if fault.restored_after is not None else fault.applied_after
     until = end if over is None else fault.triggered + over
     return Interval(f"{fault.kind} ({fault.status})", fault.triggered, until, told)
 

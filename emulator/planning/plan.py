@@ -2,7 +2,7 @@
 
 `make_plan` turns a scenario into a value that can be printed, compared and stored. Everything that
 depends on the engine (addresses, image references, GPU devices, the path of the shared volume) is
-passed in as a `Site`.
+passed in as a `PlanContext`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,16 @@ from emulator.planning.task_limits import Limits
 from emulator.scenario import rendezvous
 from emulator.scenario.schema import Dockerfile, Role, Scenario
 
-__all__ = ["Plan", "RunId", "Site", "Task", "check_run_id", "is_run_id", "make_plan", "new_run_id"]
+__all__ = [
+    "Plan",
+    "PlanContext",
+    "RunId",
+    "Task",
+    "check_run_id",
+    "is_run_id",
+    "make_plan",
+    "new_run_id",
+]
 
 TASK_PORT = 2222
 """The port of every task if each has its own address (Kubeflow's default)."""
@@ -120,7 +129,7 @@ class Plan(BaseModel):
     warnings: tuple[str, ...] = ()
     variant: str = ""
     """The variant of the scenario, as set by `--vary`."""
-    yardstick: ThroughputReference | None = None
+    reference: ThroughputReference | None = None
     """The reference rate for `expect.throughput.at_least`."""
 
     def task(self, name: str) -> Task:
@@ -132,7 +141,7 @@ class Plan(BaseModel):
 
 
 @dataclass(frozen=True)
-class Site:
+class PlanContext:
     """What the plan needs from its engine."""
 
     engine: str
@@ -159,13 +168,13 @@ def new_run_id(name: str) -> str:
 def make_plan(
     scenario: Scenario,
     run_id: str,
-    site: Site,
+    context: PlanContext,
     *,
     variant: str = "",
-    yardstick: ThroughputReference | None = None,
+    reference: ThroughputReference | None = None,
     disks: Sequence[Disk] = (),
 ) -> Plan:
-    """Return the plan of `scenario` for the engine that `site` describes.
+    """Return the plan of `scenario` for the engine that `context` describes.
 
     `disks` are the disks that the run writes to; one that is nearly full gives a warning. Raises
     Unsupported if there are too few GPUs, UsageError if `run_id` is not valid.
@@ -177,35 +186,35 @@ def make_plan(
         for index in range(spec.replicas)
     ]
     members = [
-        rendezvous.Member(role, index, *site.address(f"{role}-{index}"))
+        rendezvous.Member(role, index, *context.address(f"{role}-{index}"))
         for role, index, _ in replicas
     ]
-    images = _references(scenario, site)
-    devices = _assign_gpus([(f"{r}-{i}", spec) for r, i, spec in replicas], site)
-    limits = site.limits()
+    images = _references(scenario, context)
+    devices = _assign_gpus([(f"{r}-{i}", spec) for r, i, spec in replicas], context)
+    limits = context.limits()
     tasks = tuple(
-        _task(scenario, spec, member, members, run_id, site, images[role], limits, gpus)
+        _task(scenario, spec, member, members, run_id, context, images[role], limits, gpus)
         for (role, _, spec), member, gpus in zip(replicas, members, devices, strict=True)
     )
     names = [task.name for task in tasks]
     return Plan(
         run_id=run_id,
-        engine=site.engine,
+        engine=context.engine,
         scenario=scenario,
         tasks=tasks,
         faults=build_schedule(scenario.faults, scenario.seed, names),
         links=between_all(names, scenario.network.delay, scenario.network.bandwidth),
         warnings=(*_warnings(scenario), *shortages(disks)),
         variant=variant,
-        yardstick=yardstick,
+        reference=reference,
     )
 
 
-def _references(scenario: Scenario, site: Site) -> dict[str, str]:
+def _references(scenario: Scenario, context: PlanContext) -> dict[str, str]:
     """Return each role's image reference; different images are resolved once, which is slow."""
     named = {role: spec.image or scenario.image for role, spec in scenario.cluster.items()}
     different = {id(image): image for image in named.values()}
-    references = {key: site.image(image) for key, image in different.items()}
+    references = {key: context.image(image) for key, image in different.items()}
     return {role: references[id(image)] for role, image in named.items()}
 
 
@@ -215,7 +224,7 @@ def _task(
     member: rendezvous.Member,
     members: Sequence[rendezvous.Member],
     run_id: str,
-    site: Site,
+    context: PlanContext,
     image: str,
     limits: Limits,
     gpus: tuple[str, ...],
@@ -225,7 +234,7 @@ def _task(
         "PYTHONUNBUFFERED": "1",  # steps are timed when their line arrives
         "EMULATOR_RUN": run_id,
         "EMULATOR_TASK": name,
-        "EMULATOR_SHARED": site.shared,
+        "EMULATOR_SHARED": context.shared,
         "EMULATOR_SEED": str(scenario.seed),
     }
     rendezvous_env = rendezvous.environment(scenario.framework, member, members)
@@ -247,7 +256,7 @@ def _task(
     )
 
 
-def _assign_gpus(specs: Sequence[tuple[str, Role]], site: Site) -> list[tuple[str, ...]]:
+def _assign_gpus(specs: Sequence[tuple[str, Role]], context: PlanContext) -> list[tuple[str, ...]]:
     """Assign GPUs: exclusive ones first; sharing tasks get the remaining devices in turn.
 
     If too few remain for a sharing task, they share all devices.
@@ -255,11 +264,11 @@ def _assign_gpus(specs: Sequence[tuple[str, Role]], site: Site) -> list[tuple[st
     total = sum(spec.gpus.count for _, spec in specs)
     if not total:
         return [() for _ in specs]
-    devices = list(site.gpus())
+    devices = list(context.gpus())
     if not devices:
         raise Unsupported(
             f"{next(n for n, s in specs if s.gpus.count)} asks for a GPU, "
-            f"but the {site.engine} engine has none.",
+            f"but the {context.engine} engine has none.",
             "Run `emulate doctor` to see why, or leave `gpus:` out and use `image: auto`.",
             lacks={"gpu"},
         )

@@ -18,14 +18,14 @@ from emulator.engines.requirements import machine_needs, needs
 from emulator.errors import EmulatorError, EngineLost, EngineMissing, InUse, Unsupported
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.plan import new_run_id
-from emulator.pytest_plugin.regression import reference_of, store, yardstick
+from emulator.pytest_plugin.regression import reference_rate, reference_variant, store
 from emulator.pytest_plugin.run_thread import Running, RunningCluster
 from emulator.pytest_plugin.scenario_source import Given, Sets, Wanted, assigned, read
 from emulator.pytest_plugin.settings import Settings
 from emulator.record.events import Entry
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.report.event_text import describe
-from emulator.results import Listener, Result, finished
+from emulator.results import Result, RunCallbacks, load_result
 from emulator.run import make_ready, up
 from emulator.scenario.matrix import assignments
 from emulator.scenario.schema import Scenario
@@ -135,7 +135,7 @@ class Emulator:
         """Return this test's runs as their folders have them by now."""
         return [
             Ran(
-                told.running.finished or finished(Record(told.folder)),
+                told.running.finished or load_result(Record(told.folder)),
                 told.wanted.command(told.engine),
                 kept=self.settings.keep and not told.removed,
             )
@@ -188,7 +188,7 @@ class Emulator:
         """Read it, have its images, wait for its turn, run its reference; it does not run yet."""
         __tracebackhide__ = True
         wanted = self._read(given, chosen)
-        reference = reference_of(wanted)
+        reference = reference_variant(wanted)
         variants = [wanted] if reference is None else [wanted, reference]
         with self.untimed(), self._skipping(*variants):
             lease, engine = self._lease(variants, engine_name or self.engine)
@@ -198,7 +198,7 @@ class Emulator:
             told = self._prepared(reference, lease, engine, None, reference=True)
             with self._skipping(reference):
                 came = told.running.result()
-        held = yardstick(wanted, came, engine, storing=self.settings.update_baseline)
+        held = reference_rate(wanted, came, engine, storing=self.settings.update_baseline)
         return self._prepared(wanted, lease, engine, held)
 
     def _skipping(self, *variants: Wanted) -> AbstractContextManager[None]:
@@ -251,7 +251,7 @@ class Emulator:
         """Make ready what runs it; after a reference its lease is needed for the run itself."""
         run_id = new_run_id(wanted.scenario.name)
 
-        def perform(listener: Listener) -> Result:
+        def perform(callbacks: RunCallbacks) -> Result:
             try:
                 engine = choose(engine_name)
             except EngineMissing as error:  # it was there just before: no reason to skip anything
@@ -267,8 +267,8 @@ class Emulator:
                     variant=wanted.variant,
                     keep=self.settings.keep,
                     gpus=lease.gpus if need_of(wanted.scenario).gpus else None,
-                    yardstick=held_against,
-                    listener=listener,
+                    reference=held_against,
+                    callbacks=callbacks,
                 )
             if held_against is not None:
                 store(result, wanted, held_against)
@@ -281,12 +281,12 @@ class Emulator:
         self._told.append(told)
         return told
 
-    def _listener(self) -> Listener:
+    def _listener(self) -> RunCallbacks:
         def entry(happened: Entry) -> None:
             if words := describe(happened):
                 log.info("%.2fs: %s", happened.t, words)
 
-        return Listener(
+        return RunCallbacks(
             say=log.info, entry=entry, line=lambda task, text: log.debug("%s | %s", task, text)
         )
 

@@ -1,4 +1,4 @@
-"""Gates: what the rate of a test's run is held against, and what is stored of it."""
+"""Throughput regression: what the rate of a test's run is compared with, and what is stored."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from emulator.pytest_plugin.scenario_source import Wanted
 from emulator.results import Result
 from emulator.scenario.matrix import assignments
 
-__all__ = ["reference_of", "store", "yardstick"]
+__all__ = ["reference_rate", "reference_variant", "store"]
 
 UNGATED = ("expect.throughput=null",)
-"""A reference is held against nothing."""
+"""A reference itself is compared with nothing."""
 
 
-def reference_of(wanted: Wanted) -> Wanted | None:
-    """Return the variant that a scenario's rate is held against, if there is one.
+def reference_variant(wanted: Wanted) -> Wanted | None:
+    """Return the variant that a scenario's rate is compared with, if there is one.
 
     Raises UsageError.
     """
@@ -26,10 +26,10 @@ def reference_of(wanted: Wanted) -> Wanted | None:
     return wanted.again(changed, UNGATED)
 
 
-def yardstick(
+def reference_rate(
     wanted: Wanted, reference: Result | None, engine: str, *, storing: bool
 ) -> ThroughputReference | None:
-    """Return what a run is held against; its reference is over by now.
+    """Return what a run is compared with; its reference is over by now.
 
     `storing`: the session stores baselines. Raises UsageError.
     """
@@ -52,7 +52,7 @@ def _with_reference(held: ThroughputReference, reference: Result) -> ThroughputR
     rate, came = reference.steps_per_second, ""
     (outcome,) = (v for v in reference.verdicts if v.expectation == "outcome")
     if outcome.status != "ok":
-        rate, came = None, outcome.got
+        rate, came = None, outcome.actual
     elif not rate:  # of no step nothing is a share
         rate, came = None, "its output tells of no step"
     return held.model_copy(

@@ -16,8 +16,8 @@ from typing import NoReturn
 from emulator.api.client import Cluster
 from emulator.errors import EmulatorError, UsageError
 from emulator.record.events import Entry
-from emulator.record.folder import Record
-from emulator.results import Listener, Result
+from emulator.record.reader import Record
+from emulator.results import Result, RunCallbacks
 from emulator.runtime.waiting import Event, for_event, start
 
 __all__ = ["Running", "RunningCluster"]
@@ -26,8 +26,8 @@ __all__ = ["Running", "RunningCluster"]
 class Running:
     """One run; whoever waits for it may be interrupted, and then ends it."""
 
-    def __init__(self, perform: Callable[[Listener], Result], listener: Listener) -> None:
-        """`perform` runs a scenario to its end, telling the listener."""
+    def __init__(self, perform: Callable[[RunCallbacks], Result], callbacks: RunCallbacks) -> None:
+        """`perform` runs a scenario to its end, telling the callbacks."""
         self.error: BaseException | None = None
         """What went wrong, once it is over."""
         self._result: Result | None = None
@@ -38,7 +38,7 @@ class Running:
         self._lock = threading.Lock()
         self._up, self._over = Event(), Event()
         self._perform = perform
-        self._listener = replace(listener, reachable=self._up.set, stoppable=self._stoppable)
+        self._listener = replace(callbacks, reachable=self._up.set, stoppable=self._stoppable)
         self._started = False
 
     @property

@@ -56,8 +56,8 @@ class Entry:
     n: int = -1
     """The number of its line, from 0; -1 as long as it is not written."""
     t: float = 0.0
-    """Seconds since the run began, monotonic: when it was written, or in `Record.happened` when it
-    happened (the rule is `history.HappenedAt`)."""
+    """Seconds since the run began, monotonic: when it was written; in `Record.in_time_order`
+    when it happened (`history.HappenedAt` has the rule)."""
     wall: float = 0.0
     """Seconds since 1970, by the engine's clock where the engine stamped it."""
     task: str = ""

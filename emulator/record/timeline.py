@@ -1,8 +1,8 @@
 """The one replay of a history: what every task, every fault and the job did over time (pure).
 
-`Timeline(plan, record.happened)` is the whole run; the analysis, the reports and the exports query
-it. The live view feeds an empty one event by event with `add`, and leaves out steps and phases, so
-that nothing grows with them.
+`Timeline(plan, record.in_time_order)` is the whole run; the analysis, the reports and the exports
+query it. The live view feeds an empty one event by event with `add`, and leaves out steps and
+phases, so that nothing grows with them.
 
 Times are seconds since the run began.
 """

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from emulator.analysis.analyse import FaultResult
+from emulator.analysis.figures import FAULT_STAGES, fault_stages
 from emulator.analysis.goodput import CAUSES
 from emulator.analysis.throughput import Curve
 from emulator.faults.table import states
@@ -193,7 +194,7 @@ def _bands(faults: Sequence[FaultResult], end: float, highest: float) -> Iterato
 
 def _extent(fault: FaultResult, end: float) -> tuple[float, float]:
     begin = fault.triggered or 0.0
-    return begin, end if fault.back is None else min(begin + fault.back, end)
+    return begin, end if fault.restored_after is None else min(begin + fault.restored_after, end)
 
 
 def fault_in_words(fault: FaultResult) -> str:
@@ -203,15 +204,10 @@ def fault_in_words(fault: FaultResult) -> str:
         lines.append(f"triggered at {format_duration(fault.triggered)}")
     code = "" if fault.exit_code is None else f", exit code {fault.exit_code}"
     how = " (had to be killed)" if fault.killed else ""
-    stages = (
-        ("saved after", fault.saved, ""),
-        ("in effect after", fault.gone, f"{code}{how}"),
-        ("others noticed after", fault.noticed, ""),
-        ("back after", fault.back, ""),
-        ("stepped after", fault.stepped, ""),
-        ("caught up after", fault.caught_up, ""),
-    )
-    lines += [f"{what} {format_duration(t)}{more}" for what, t, more in stages if t is not None]
+    more = {"applied_after": f"{code}{how}"}
+    for key, text in fault_stages(vars(fault)).items():
+        if text:
+            lines.append(f"{FAULT_STAGES[key][0]} after {text}{more.get(key, '')}")
     if fault.reason:
         lines.append(escape(fault.reason))
     return "<br>".join(lines)

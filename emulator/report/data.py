@@ -16,7 +16,7 @@ from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import SamplingStarted, TaskExit, fields_of
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.record.timeline import Interval, Timeline
 from emulator.report.text import printable
 from emulator.results import Judged, judge

@@ -8,7 +8,7 @@ from io import StringIO
 from rich.console import Console
 
 from emulator.record.events import Entry
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.report import HTML
 from emulator.report.event_text import describe
 from emulator.report.terminal import print_figures, print_verdicts

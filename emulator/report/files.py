@@ -8,7 +8,7 @@ from pathlib import Path
 from emulator.analysis.comparison import Row
 from emulator.errors import RecordError
 from emulator.files import MAKE_ROOM, atomic_write, os_errors
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.report import HTML, junit, markdown, page
 from emulator.report import comparison_page as overlay
 from emulator.report.data import read

@@ -67,9 +67,10 @@ def _case(suite: str, verdict: Verdict, seconds: float) -> ET.Element:
     )
     if verdict.status != "ok":
         kind = "failure" if verdict.status == "failed" else "error"
-        wanted, got = printable(verdict.wanted), printable(verdict.got)
-        sign = ET.SubElement(case, kind, type=verdict.status, message=f"wanted {wanted}, got {got}")
-        sign.text = f"wanted: {wanted}\ngot:    {got}"
+        expected, actual = printable(verdict.expected), printable(verdict.actual)
+        message = f"expected {expected}, got {actual}"
+        sign = ET.SubElement(case, kind, type=verdict.status, message=message)
+        sign.text = f"expected: {expected}\nactual:   {actual}"
     return case
 
 

@@ -23,10 +23,10 @@ from emulator.analysis.run_state import RunState
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.report.panel import lines as panel_lines
 from emulator.report.terminal import LivePrinter
-from emulator.results import Listener
+from emulator.results import RunCallbacks
 
 __all__ = ["LiveView", "Panel", "now", "view"]
 
@@ -90,9 +90,9 @@ class LiveView(LivePrinter):
         self._thread: threading.Thread | None = None
         self._batch: list[str] | None = None
 
-    def listener(self) -> Listener:
-        """Return the listener for `up`."""
-        return Listener(
+    def callbacks(self) -> RunCallbacks:
+        """Return the callbacks for `up`."""
+        return RunCallbacks(
             self._say, self._planned, entry=self._take, line=self._take_line, sample=self._take
         )
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from emulator.analysis.analyse import FaultResult
+from emulator.analysis.figures import FAULT_STAGES, fault_rates, fault_stages
 from emulator.report.data import Facts, key_figures
 from emulator.report.text import printable
 from emulator.validation.units import format_duration
@@ -34,8 +35,8 @@ def _lines(facts: Facts) -> Iterator[str]:
         f"on the {summary['engine']} engine{began}, run `{summary['run_id']}`."
     )
     yield from _table(
-        ("expectation", "verdict", "wanted", "got"),
-        ((v.expectation, _MARKS[v.status], v.wanted, v.got) for v in facts.verdicts),
+        ("expectation", "verdict", "expected", "actual"),
+        ((v.expectation, _MARKS[v.status], v.expected, v.actual) for v in facts.verdicts),
     )
     yield from _table(("figure", ""), ((f.name, f.value) for f in key_figures(facts)))
     yield from _table(
@@ -47,7 +48,7 @@ def _lines(facts: Facts) -> Iterator[str]:
         ),
     )
     yield from _table(
-        ("fault", "status", "at", "gone", "back", "stepped", "caught up", "steps/s"),
+        ("fault", "status", "at", *(head for head, _ in FAULT_STAGES.values()), "steps/s"),
         (tuple(_fault(fault)) for fault in analysis.faults),
     )
     yield from _table(
@@ -65,10 +66,9 @@ def _lines(facts: Facts) -> Iterator[str]:
 def _fault(fault: FaultResult) -> Iterator[str]:
     yield f"{fault.id}: {fault.kind} {fault.target}"
     yield f"{fault.status}: {fault.reason}" if fault.reason else fault.status
-    for seconds in (fault.triggered, fault.gone, fault.back, fault.stepped, fault.caught_up):
-        yield "" if seconds is None else format_duration(seconds)
-    rates = (fault.rate_before, fault.rate_during, fault.rate_after)
-    yield " → ".join("?" if rate is None else f"{rate:.3g}" for rate in rates)
+    yield "" if fault.triggered is None else format_duration(fault.triggered)
+    yield from fault_stages(vars(fault)).values()
+    yield fault_rates(vars(fault))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -26,6 +26,7 @@ import jinja2
 from markupsafe import Markup
 
 from emulator import __version__
+from emulator.analysis.figures import FAULT_STAGES
 from emulator.analysis.goodput import CAUSES
 from emulator.planning.plan import Task
 from emulator.report.charts import Chart, colour, line, timeline
@@ -92,6 +93,7 @@ def page(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  # 
             charts=embedded(charts),
             heights={name: chart["height"] for name, chart in charts.items()},
             version=__version__,
+            stages=FAULT_STAGES,
             **context,
         )
     )

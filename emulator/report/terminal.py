@@ -15,17 +15,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from emulator.analysis.figures import FIGURES, in_summary
+from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates, fault_stages, in_summary
 from emulator.analysis.listing import OTHER_FORMAT, listed
 from emulator.engines.base import Finding
 from emulator.planning.plan import Plan, Task
 from emulator.record.events import Entry
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.report import HTML
 from emulator.report.event_text import describe
 from emulator.report.panel import in_words
 from emulator.report.text import printable, shown_line
-from emulator.results import Listener, Result
+from emulator.results import Result, RunCallbacks
 from emulator.validation.units import format_duration, format_number, format_size
 
 __all__ = [
@@ -71,9 +71,9 @@ class LivePrinter:
         self._unread = False
         """Whether the reader of the stream is gone; the run continues without it."""
 
-    def listener(self) -> Listener:
-        """Return the listener for `up`."""
-        return Listener(self._say, self._planned, self._entry, self._line)
+    def callbacks(self) -> RunCallbacks:
+        """Return the callbacks for `up`."""
+        return RunCallbacks(self._say, self._planned, self._entry, self._line)
 
     def close(self) -> None:
         """Restore the terminal; nothing to do after plain lines."""
@@ -185,12 +185,12 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
 
 def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
     """Print the verdict of each expectation."""
-    verdicts = _table(["expectation", "verdict", "wanted", "got"])
+    verdicts = _table(["expectation", "verdict", "expected", "actual"])
     for verdict in summary["verdicts"]:
         colour = STATUS_COLOURS[verdict["status"]]
         status = f"[{colour}]{verdict['status']}[/{colour}]"
-        wanted, got = (escape(printable(verdict[key])) for key in ("wanted", "got"))
-        verdicts.add_row(verdict["expectation"], status, wanted, got)
+        values = (escape(printable(verdict[key])) for key in ("expected", "actual"))
+        verdicts.add_row(verdict["expectation"], status, *values)
     console.print(verdicts)
 
 
@@ -203,28 +203,13 @@ def print_figures(summary: Mapping[str, Any], console: Console) -> None:
 
 def _fault_table(faults: Sequence[Mapping[str, Any]]) -> Table:
     """Return the table of faults with the seconds to each stage."""
-    columns = [
-        "fault",
-        "status",
-        "saved",
-        "gone",
-        "exit",
-        "noticed",
-        "back",
-        "stepped",
-        "caught up",
-        "steps/s",
-    ]
-    table = _table(columns)
+    heads = (head for head, _ in FAULT_STAGES.values())
+    table = _table(["fault", "status", *heads, "exit", "steps/s"])
     for fault in faults:
-        keys = ("saved", "gone", "noticed", "back", "stepped", "caught_up")
-        seconds = [fault[key] for key in keys]
-        saved, gone, *rest = ("" if t is None else format_duration(t) for t in seconds)
         code = "" if fault["exit_code"] is None else str(fault["exit_code"])
         name = escape(f"{fault['id']}: {fault['kind']} {fault['target']}")
-        rates = [fault[f"rate_{when}"] for when in ("before", "during", "after")]
-        shown = " > ".join("?" if rate is None else format_number(rate) for rate in rates)
-        table.add_row(name, fault["status"], saved, gone, code, *rest, shown)
+        stages = fault_stages(fault).values()
+        table.add_row(name, fault["status"], *stages, code, fault_rates(fault))
     return table
 
 

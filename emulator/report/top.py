@@ -27,7 +27,7 @@ from emulator.api.client import Cluster
 from emulator.errors import EmulatorError
 from emulator.metrics.samples import Sample
 from emulator.record.events import Entry
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.report.live import IDLE, PAINTS, now
 from emulator.report.panel import lines as panel_lines
 from emulator.report.text import shown_line
@@ -53,7 +53,7 @@ Item = Entry | Sample | tuple[str, str] | str | signal.Signals | _End
 def look_back(record: Record) -> RunState:
     """Return the current or final state of a run from its record."""
     live = RunState(record.plan)
-    for entry in record.happened:
+    for entry in record.in_time_order:
         live.entry(entry)
     for sample in record.samples[-2:]:
         live.sample(sample)

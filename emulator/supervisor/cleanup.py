@@ -27,8 +27,8 @@ from emulator.engines.base import Engine, Resource
 from emulator.errors import EngineMissing, InUse, RecordError, UsageError, printable
 from emulator.planning.plan import check_run_id, is_run_id
 from emulator.record.events import Attached, RunStarted
-from emulator.record.folder import Record, is_live, runs_in, wait_until_over
-from emulator.record.lock import is_being_removed, locked
+from emulator.record.lock import is_being_removed, is_live, locked, wait_until_over
+from emulator.record.reader import Record, runs_in
 from emulator.record.remains import never_began, remains, remove_never_began, remove_remains
 from emulator.record.scratch import is_run_folder
 from emulator.supervisor.settling import let_settle

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from emulator.metrics.samples import Sample
 from emulator.record.events import Entry
-from emulator.record.folder import RunFolder
+from emulator.record.writer import RunWriter
 
 __all__ = ["HistoryWriter", "Subscriber"]
 
@@ -27,7 +27,7 @@ class Subscriber(Protocol):
 class HistoryWriter:
     """Writes events and output, and passes each on to the subscribers."""
 
-    def __init__(self, record: RunFolder, *subscribers: Subscriber) -> None:
+    def __init__(self, record: RunWriter, *subscribers: Subscriber) -> None:
         self.record = record
         self._subscribers = list(subscribers)
 

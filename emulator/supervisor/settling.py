@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from emulator.errors import RecordError
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.runtime import signals
 from emulator.runtime.waiting import pause
 from emulator.supervisor.takeover import recover

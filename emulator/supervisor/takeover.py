@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Literal, cast
 
-from emulator.engines.base import Exited, Life
+from emulator.engines.base import Exited, KnownOutput
 from emulator.metrics.steps import Observation
 from emulator.planning.plan import Plan
 from emulator.record.events import (
@@ -28,7 +28,8 @@ from emulator.record.events import (
     TaskRunning,
     TaskStart,
 )
-from emulator.record.folder import Record, RunFolder
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.supervisor.active import ActiveFaults, recover_faults
 from emulator.supervisor.job import JobEnd, Outcome, TaskState, pending
 
@@ -56,13 +57,13 @@ class RecoveredState:
     last_exit: Exited | None = None
     """Its consequences may not have been decided."""
     faults: ActiveFaults = field(default_factory=ActiveFaults)
-    known: dict[str, Life] = field(default_factory=dict)
+    known: dict[str, KnownOutput] = field(default_factory=dict)
     """The output of each task as far as it is in the logs."""
     unwritten: dict[str, Sequence[Observation]] = field(default_factory=dict)
     """Steps that are in the logs and not in the history: see `emulator/record/coalesce.py`."""
 
 
-def recover_run(plan: Plan, record: RunFolder, began: float) -> RecoveredState:
+def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
     """Return where the run of a folder stood; `began` is the clock's time of its beginning."""
     history = Record(record.path).history
     found = recover(plan, history)
@@ -73,7 +74,7 @@ def recover_run(plan: Plan, record: RunFolder, began: float) -> RecoveredState:
         if state.state == "running":
             since = 0.0
             found.unwritten[name] = _read_again(state, printed)
-        found.known[name] = Life(printed, since)
+        found.known[name] = KnownOutput(printed, since)
     return found
 
 

@@ -1,6 +1,6 @@
 """Training in one task, on its GPU if it has one and else on its CPU.
 
-Shows the yardstick for every distributed run: the same model and data without a cluster. Needs no
+Shows the reference for every distributed run: the same model and data without a cluster. Needs no
 TF_CONFIG, and relies on nobody: losing the task loses the training.
 """
 

@@ -13,8 +13,9 @@ from emulator.analysis.run_state import RunState
 from emulator.analysis.throughput import Rate, StepTimes, Throughput, curve
 from emulator.engines.base import Inbox
 from emulator.record.events import Step
-from emulator.record.folder import Record, RunFolder
+from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
+from emulator.record.writer import RunWriter
 from emulator.runtime.clock import ManualClock
 from tests.histories import (
     BEGAN,
@@ -238,7 +239,7 @@ def test_a_record_that_just_ends_is_still_running() -> None:
 
 def test_a_torn_record_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:
     clock = ManualClock(wall=BEGAN)
-    folder = RunFolder(tmp_path / "run-1", a_plan("{worker: 1}"), "", clock)
+    folder = RunWriter(tmp_path / "run-1", a_plan("{worker: 1}"), "", clock)
     for number in (1, 2):
         clock.next_event(Inbox(), ManualClock.BEGAN + number)
         folder.write(Step(task="worker-0", step=number), wall=clock.wall())
@@ -369,7 +370,7 @@ def test_what_was_saved_before_a_task_was_gone(
     ]
     told = in_time(told)
     found = analysed(told, extra=f"faults: [{{{kind}: worker-1, at: {{step: 10}}}}]")
-    assert [(one.saved, one.gone) for one in found.faults] == [(saved, 5)]
+    assert [(one.saved_after, one.applied_after) for one in found.faults] == [(saved, 5)]
 
 
 # --- One time for all ---------------------------------------------------------------------------
@@ -393,7 +394,7 @@ def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
     text = "{worker: 1}", "faults: [{preempt: worker-0, at: {step: 10}}]"
     plan, events = a_plan(*text), history(told)
     found = analyse(Timeline(plan, events))
-    assert found.faults[0].stepped == 4
+    assert found.faults[0].first_step_after == 4
     assert found.recoveries == [4]
     assert found.time["recovery"] == 4
     assert split(Timeline(plan, events), 20)["recovery"] == 4
@@ -421,9 +422,9 @@ def test_the_rate_after_a_fault_begins_with_the_first_step_after_it() -> None:
     told = in_time(told)
     extra = "faults: [{preempt: worker-0, at: {step: 20}}]"
     (found,) = analysed(told, "{worker: 1}", extra).faults
-    assert (found.back, found.stepped) == (10, 19)
+    assert (found.restored_after, found.first_step_after) == (10, 19)
     assert (found.rate_before, found.rate_after) == (2, 2)
-    assert (found.target_before, found.target_after) == (2, 2)
+    assert (found.target_rate_before, found.target_rate_after) == (2, 2)
 
 
 def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
@@ -464,7 +465,7 @@ def test_a_fault_is_noticed_where_another_task_fails_before_the_target_is_back(
     ]
     told = in_time(told)
     (found,) = analysed(told, extra="faults: [{preempt: worker-1, at: {step: 1}}]").faults
-    assert found.noticed == noticed
+    assert found.detected_after == noticed
 
 
 @pytest.mark.parametrize(
@@ -486,7 +487,7 @@ def test_the_target_has_its_own_rates_around_a_fault(
     told += [step(30 + t / 2, "worker-1", 41 + t) for t in range(30)]
     told = in_time(told)
     (found,) = analysed(told, extra=f"faults: [{{{kind}: worker-1, at: 20s{lasts}}}]").faults
-    assert (found.target_before, found.target_during, found.target_after) == rates
+    assert (found.target_rate_before, found.target_rate_during, found.target_rate_after) == rates
     assert (found.rate_before, found.rate_during, found.rate_after) == (1, 1, 1)
 
 
@@ -495,4 +496,4 @@ def test_a_target_that_tells_of_no_step_has_no_rates() -> None:
     told += [fault(20, "worker-1", stage, "pause") for stage in ("triggered", "applied", "healed")]
     told = in_time(told)
     (found,) = analysed(told, extra="faults: [{pause: worker-1, at: 20s, for: 1s}]").faults
-    assert (found.rate_before, found.target_before, found.target_after) == (1, None, None)
+    assert (found.rate_before, found.target_rate_before, found.target_rate_after) == (1, None, None)

@@ -16,7 +16,7 @@ from emulator.analysis.comparison import Row, differences, rows
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import as_data
 from emulator.analysis.throughput import Rate, Throughput
-from emulator.planning.plan import Plan, Site, make_plan
+from emulator.planning.plan import Plan, PlanContext, make_plan
 from emulator.report.run_tables import print_comparison
 from emulator.scenario.loader import parse
 
@@ -28,7 +28,7 @@ cluster: {worker: 2}
 faults:
   - {preempt: worker-1, at: {step: 300}, grace: 2s}
 """
-SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
+SITE = PlanContext("fake", lambda name: (name, 2222), str, list, "/shared")
 RAN = Analysis(
     outcome="succeeded",
     reason="worker-0 finished",

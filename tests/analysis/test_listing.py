@@ -10,10 +10,11 @@ import pytest
 
 from emulator.analysis.listing import Listed, chosen, listed
 from emulator.engines.memory import Script
-from emulator.record.folder import Record, RunFolder
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.runtime.clock import ManualClock
 from tests.histories import an_event
-from tests.record.test_folder import TEXT, a_plan
+from tests.record.test_writer import TEXT, a_plan
 from tests.report.runs import a_run, told_step
 
 STEPS = Script(lines=[(n, told_step(n)) for n in range(1, 11)], exits_at=12.0)
@@ -65,7 +66,7 @@ def test_a_finished_run_has_the_numbers_of_its_summary(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_has_no_verdict_and_one_that_crashed_cant_be_judged(
     tmp_path: Path,
 ) -> None:
-    folder = RunFolder(tmp_path / "run-1", a_plan(), TEXT, ManualClock(wall=50.0))
+    folder = RunWriter(tmp_path / "run-1", a_plan(), TEXT, ManualClock(wall=50.0))
     folder.write(an_event("run"))
     live = listed(Record(folder.path))
     assert (live.outcome, live.verdict, live.scenario) == ("running", None, "test")

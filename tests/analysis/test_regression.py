@@ -151,5 +151,5 @@ def test_a_faster_machine_changes_no_share_of_a_reference(
 def test_a_plan_says_what_its_run_is_held_against() -> None:
     plan = a_plan("{worker: 2}", "reference: {cluster.worker: 1}")
     assert comparison_of(plan) == Comparison(None, "fake", True)
-    plan = a_plan("{worker: 2}").model_copy(update={"yardstick": ON_A})
+    plan = a_plan("{worker: 2}").model_copy(update={"reference": ON_A})
     assert comparison_of(plan) == Comparison(ON_A, "fake", False)

@@ -310,7 +310,7 @@ def test_up_holds_a_run_against_the_baseline_beside_its_scenario(
     up = emulate.up(path, "--engine", "process")
     assert up.returncode == code, up.stderr
     (verdict,) = (v for v in up.json["verdicts"] if v["expectation"] == "throughput.at_least")
-    assert f"of {rate:.2f} steps/s on 2026-11-20" in verdict["got"]
+    assert f"of {rate:.2f} steps/s on 2026-11-20" in verdict["actual"]
     # The run folder says it all.
     baselines.unlink()
     again = emulate("check", "last", "--json", "--out", emulate.out)
@@ -353,12 +353,12 @@ def test_plan_shows_the_baseline_and_warns_of_variants(emulate: Emulate, tmp_pat
     store(tmp_path, "scenario process", 5.0)
     store(tmp_path, "scenario[seed=1] process", 6.0)
     planned = emulate("plan", path, "--engine", "process", "--json").json
-    assert planned["yardstick"]["baseline"]["steps_per_second"] == 5.0
+    assert planned["reference"]["baseline"]["steps_per_second"] == 5.0
     assert planned["warnings"] == [
         "parametrize: pytest runs 2 variants; this is the scenario as written"
     ]
     planned = emulate("plan", path, "--engine", "process", "--json", "--seed", "1").json
-    assert planned["yardstick"]["baseline"]["steps_per_second"] == 6.0
+    assert planned["reference"]["baseline"]["steps_per_second"] == 6.0
     assert planned["warnings"] == []
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from tests.conftest import Emulate, Finished, end, left, own, wait_for_line
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -135,7 +135,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker
         live.enter_context(going_on(folder))
         made.append((engine, run_id))
         plan = make_plan(scenario, run_id, engine.plan_context(run_id, folder))
-        (folder / "plan.json").write_text(plan.model_dump_json())  # as `RunFolder` does
+        (folder / "plan.json").write_text(plan.model_dump_json())  # as `RunWriter` does
         return Stage(engine, clock, plan, folder)
 
     with live:

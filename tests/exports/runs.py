@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
-from emulator.planning.plan import Plan, Site, make_plan
+from emulator.planning.plan import Plan, PlanContext, make_plan
 from emulator.record.events import Entry
 from emulator.scenario.loader import parse
 from tests.histories import BEGAN, ended, fault, happened, history, job, phase, restart, step
@@ -20,7 +20,7 @@ DURATION = 10.0
 
 
 def a_plan(text: str = TEXT) -> Plan:
-    site = Site("fake", lambda name: (name, 2222), str, list, "/shared")
+    site = PlanContext("fake", lambda name: (name, 2222), str, list, "/shared")
     return make_plan(parse(text), "run-1", site)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from tests.conftest import Emulate, end, own
 from tests.exports.trace_format import problems, read
 

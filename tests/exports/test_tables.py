@@ -140,7 +140,12 @@ def test_events_are_the_rest_of_the_history(found: dict[str, Table]) -> None:
 def test_faults_are_what_the_analysis_says(found: dict[str, Table]) -> None:
     (row,) = rows(found["faults"])
     assert (row["kind"], row["target"], row["triggered"]) == ("preempt", "worker-1", 3.0)
-    assert (row["gone"], row["back"], row["stepped"], row["caught_up"]) == (1.0, 3.6, 5.0, 6.0)
+    assert (
+        row["applied_after"],
+        row["restored_after"],
+        row["first_step_after"],
+        row["caught_up_after"],
+    ) == (1.0, 3.6, 5.0, 6.0)
 
 
 def test_every_column_that_has_a_unit_says_it(found: dict[str, Table]) -> None:

@@ -18,7 +18,7 @@ from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import LastingFault, Target
 from emulator.faults.table import FAULTS
 from emulator.record.events import FaultEvent
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.record.timeline import all_states
 from emulator.report.charts import colour
 from emulator.report.event_text import describe
@@ -148,7 +148,7 @@ def test_it_is_injected_healed_told_and_drawn(tmp_path: Path) -> None:
     assert "disk full" in all_states()
     assert colour("disk full") == "--cut-off"
     (fault,) = result.analysis.faults
-    assert (fault.kind, fault.status, fault.back) == ("fill_disk", "applied", 10)
+    assert (fault.kind, fault.status, fault.restored_after) == ("fill_disk", "applied", 10)
 
 
 def test_what_the_engine_refuses_is_its_reason(tmp_path: Path) -> None:

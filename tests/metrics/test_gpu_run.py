@@ -7,7 +7,7 @@ from pathlib import Path
 
 from emulator.metrics.samples import GpuShare
 from emulator.record.events import fields_of
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from tests.conftest import Emulate
 from tests.metrics.fake_gpus import GIB, LOST, TWO, environment
 

@@ -19,10 +19,10 @@ from emulator.engines.memory import MemoryEngine, Script
 from emulator.record import coalesce
 from emulator.record.coalesce import Coalescer
 from emulator.record.events import Entry, FaultEvent, Step, fields_of
-from emulator.record.folder import Record
 from emulator.record.history import as_it_happened
+from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
-from emulator.run import Listener, up
+from emulator.run import RunCallbacks, up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.histories import (
@@ -258,7 +258,7 @@ def test_triggers_and_listeners_have_every_step_as_it_is_printed(tmp_path: Path)
         text=text,
         out=tmp_path,
         clock=clock,
-        listener=Listener(entry=seen.append),
+        callbacks=RunCallbacks(entry=seen.append),
     )
     (triggered,) = (e for e in seen if isinstance(e, FaultEvent) and e.stage == "triggered")
     assert triggered.t == 0.37

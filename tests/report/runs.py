@@ -10,7 +10,7 @@ from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import analyse
 from emulator.engines.memory import MemoryEngine
 from emulator.metrics.samples import Sample
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.report.data import Facts
 from emulator.run import up
 from emulator.runtime.clock import ManualClock

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from emulator.engines.memory import Script
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.report.files import write, write_comparison
 from emulator.sweep import compare, judge_all
 from tests.conftest import BROWSER_PATIENCE, Emulate
@@ -147,7 +147,7 @@ def test_what_was_expected_says_in_words_what_came_of_it(page: Page, finished: R
     rows = page.locator("#expectations tbody tr").all_inner_texts()
     verdicts = json.loads((finished.path / "verdicts.json").read_text())
     assert [re.sub(r"\s+", " ", row).strip() for row in rows] == [
-        f"{v['expectation']} ✓ {v['status']} {v['wanted']} {v['got']}" for v in verdicts
+        f"{v['expectation']} ✓ {v['status']} {v['expected']} {v['actual']}" for v in verdicts
     ]
 
 
@@ -171,8 +171,8 @@ def test_the_numbers_are_those_of_the_summary(page: Page, finished: Record) -> N
     }
     (fault,) = summary["faults"]
     row = page.locator("#recoveries tbody tr").inner_text()
-    assert f"{fault['back']:.2f}s" in row
-    assert f"{fault['stepped']:.2f}s" in row
+    assert f"{fault['restored_after']:.2f}s" in row
+    assert f"{fault['first_step_after']:.2f}s" in row
 
 
 def test_the_timeline_is_drawn_with_a_lane_for_each_task(page: Page) -> None:

@@ -58,8 +58,8 @@ def test_a_faults_band_goes_from_its_trigger_until_its_target_is_back_and_tells_
     assert (middle - width / 2, middle + width / 2) == (7, 13)
     assert bands["hovertext"] == [
         "<b>0: preempt worker-1</b> (applied)<br>triggered at 7.00s<br>"
-        "in effect after 2.00s, exit code 143 (had to be killed)<br>"
-        "back after 6.00s<br>stepped after 7.00s<br>caught up after 7.00s"
+        "applied after 2.00s, exit code 143 (had to be killed)<br>"
+        "back after 6.00s<br>first step after 7.00s<br>caught up after 7.00s"
     ]
 
 

@@ -13,7 +13,8 @@ from rich.console import Console
 
 import emulator
 from emulator.metrics.samples import Sample
-from emulator.record.folder import Record, RunFolder
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.report.live import BACKLOG, LiveView
 from emulator.runtime.clock import ManualClock
 from tests.conftest import Emulate, own
@@ -281,23 +282,23 @@ def a_view(tmp_path: Path, error: Exception | None = None) -> tuple[LiveView, io
     view = LiveView(Console(file=file, force_terminal=True, width=80, height=24), plain)
     folder = tmp_path / "run-1"
     plan = a_plan("{worker: 2}")
-    RunFolder(folder, plan, "", ManualClock()).close()
-    listener = view.listener()
-    listener.planned(plan, folder)
+    RunWriter(folder, plan, "", ManualClock()).close()
+    callbacks = view.callbacks()
+    callbacks.planned(plan, folder)
     for entry in history([happened(0, "run"), step(1, "worker-0", 1), step(2, "worker-0", 2)]):
-        listener.entry(entry)
-    listener.line("worker-0", "hello")
-    listener.sample(Sample(2.0, 1002.0, {}))
+        callbacks.entry(entry)
+    callbacks.line("worker-0", "hello")
+    callbacks.sample(Sample(2.0, 1002.0, {}))
     view.close()
     return view, plain if error else file
 
 
 def test_a_terminal_that_is_gone_does_not_end_the_run(tmp_path: Path) -> None:
     view, _ = a_view(tmp_path, OSError("Input/output error"))
-    listener = view.listener()
+    callbacks = view.callbacks()
     for _ in range(BACKLOG * 3):
-        listener.line("worker-0", "more")
-        listener.sample(Sample(2.0, 1002.0, {}))
+        callbacks.line("worker-0", "more")
+        callbacks.sample(Sample(2.0, 1002.0, {}))
     assert len(view._queue) <= BACKLOG + 4  # and nothing piles up
 
 
@@ -311,10 +312,10 @@ def test_what_comes_too_fast_is_counted_and_not_shown(tmp_path: Path) -> None:
     file = io.StringIO()
     view = LiveView(Console(file=file, force_terminal=True, width=80, height=24), io.StringIO())
     for n in range(BACKLOG + 7):
-        view.listener().line("worker-0", f"line {n}")
+        view.callbacks().line("worker-0", f"line {n}")
     plan = a_plan("{worker: 2}")
-    RunFolder(tmp_path / "run-1", plan, "", ManualClock()).close()
-    view.listener().planned(plan, tmp_path / "run-1")
+    RunWriter(tmp_path / "run-1", plan, "", ManualClock()).close()
+    view.callbacks().planned(plan, tmp_path / "run-1")
     view.close()
     assert f"line {BACKLOG - 1}\n" in file.getvalue()
     assert f"line {BACKLOG}\n" not in file.getvalue()

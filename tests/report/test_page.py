@@ -19,11 +19,11 @@ from emulator.analysis.expectations import Verdict
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError
 from emulator.metrics.samples import GpuUsage, Sample
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.report import junit, markdown, page
 from emulator.report.data import Facts, key_figures, read
 from emulator.report.files import put, write, write_page
-from emulator.results import Listener
+from emulator.results import RunCallbacks
 from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
@@ -187,7 +187,7 @@ def test_a_report_that_cant_be_written_changes_neither_verdict_nor_exit_code(
         out=tmp_path,
         run_id="run",
         clock=clock,
-        listener=Listener(say=said.append),
+        callbacks=RunCallbacks(say=said.append),
     )
     assert result.exit_code == 0
     assert Record(result.folder).result("summary.json") is not None
@@ -303,8 +303,8 @@ def test_junit_has_a_case_for_each_expectation_and_says_which_failed() -> None:
     }
     assert found == {
         "outcome": [],
-        "final_step": [("failure", "wanted at least 5, got 3")],
-        "accuracy": [("error", "wanted at least 0.9, got the output does not say  <&>")],
+        "final_step": [("failure", "expected at least 5, got 3")],
+        "accuracy": [("error", "expected at least 0.9, got the output does not say  <&>")],
     }
 
 

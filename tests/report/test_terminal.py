@@ -53,11 +53,13 @@ def test_the_time_is_one_line_of_what_took_a_hundredth_or_more(
 
 
 def test_a_fault_tells_when_it_had_saved_before_when_it_was_gone() -> None:
-    fault = FaultResult("0", "preempt", "ps-0", "applied", saved=1.5, gone=2.5, exit_code=137)
+    fault = FaultResult(
+        "0", "preempt", "ps-0", "applied", saved_after=1.5, applied_after=2.5, exit_code=137
+    )
     lines = printed({}, [fault])
     (row,) = [line.split() for line in lines if "preempt" in line]
     (head,) = [line.split() for line in lines if "saved" in line]
-    assert head[:5] == ["fault", "status", "saved", "gone", "exit"]
+    assert head[:5] == ["fault", "status", "saved", "applied", "detected"]
     assert row == [
         "0:",
         "preempt",
@@ -67,9 +69,9 @@ def test_a_fault_tells_when_it_had_saved_before_when_it_was_gone() -> None:
         "2.50s",
         "137",
         "?",
-        ">",
+        "→",
         "?",
-        ">",
+        "→",
         "?",
     ]
 

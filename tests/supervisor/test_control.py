@@ -16,7 +16,8 @@ from emulator.faults.spec import FaultSpec
 from emulator.faults.table import OneFault
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry, fields_of
-from emulator.record.folder import Record, RunFolder
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.report.event_text import describe
 from emulator.results import judge
 from emulator.run import make_ready
@@ -77,7 +78,7 @@ class Job:
         self.engine = kind(self.clock, SCRIPTS, **engine)
         text = BASE + "cluster: {worker: 3}\n" + extra
         self.plan, path = self._plan(text, folder)
-        self.record = RunFolder(path, self.plan, text, self.clock)
+        self.record = RunWriter(path, self.plan, text, self.clock)
         self.supervisor = Supervisor(
             self.plan,
             self.engine,
@@ -133,7 +134,7 @@ def test_a_strike_by_hand_is_in_history_and_analysis(job: Job) -> None:
     ]
     (found,) = judge(Record(job.record.path))[0].faults
     assert (found.id, found.kind, found.target) == ("manual-1", "preempt", "worker-1")
-    assert (found.status, found.triggered, found.back) == ("applied", 10, 5)
+    assert (found.status, found.triggered, found.restored_after) == ("applied", 10, 5)
     assert job.outcome == "succeeded"
 
 

@@ -14,7 +14,7 @@ from emulator.errors import EngineError
 from emulator.faults.netem import Link
 from emulator.planning.plan import Task
 from emulator.record.events import Entry, Refused, TaskExit, fields_of
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result
 from emulator.run import up
@@ -248,7 +248,7 @@ def test_a_partition_is_made_and_healed(tmp_path: Path) -> None:
     assert [set(links) for links in engine.links] == [CUT, set()]
     (told,) = {(e.task, fields_of(e)["target"]) for e in history if e.event == "fault"}
     assert told == ("", "worker-0 | worker-1")
-    assert result.analysis.faults[0].back == 10
+    assert result.analysis.faults[0].restored_after == 10
 
 
 def test_faults_that_overlap_keep_each_other_s_links(tmp_path: Path) -> None:

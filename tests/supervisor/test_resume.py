@@ -10,8 +10,9 @@ import pytest
 
 from emulator.engines.memory import MemoryEngine, Script, Scripts
 from emulator.record.events import Entry, fields_of
-from emulator.record.folder import Record, RunFolder
-from emulator.results import Listener
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
+from emulator.results import RunCallbacks
 from emulator.run import make_ready
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
@@ -47,20 +48,20 @@ def supervise(folder: Path, extra: str, scripts: Scripts, killed_after: int) -> 
             raise Killed
 
     def supervisor(
-        record: RunFolder, listener: Listener, recovered: RecoveredState | None = None
+        record: RunWriter, callbacks: RunCallbacks, recovered: RecoveredState | None = None
     ) -> Supervisor:
-        history, workers = HistoryWriter(record, listener), clock.workers()
+        history, workers = HistoryWriter(record, callbacks), clock.workers()
         return Supervisor(plan, engine, history, clock=clock, workers=workers, recovered=recovered)
 
-    record = RunFolder(path, plan, BASE + extra, clock)
+    record = RunWriter(path, plan, BASE + extra, clock)
     with contextlib.suppress(Killed):
-        end = supervisor(record, Listener(entry=kill)).run()
+        end = supervisor(record, RunCallbacks(entry=kill)).run()
         record.close()
         return end
     record.close()
-    record = RunFolder.reopen(Record(path), clock)
+    record = RunWriter.reopen(Record(path), clock)
     recovered = recover_run(plan, record, clock.now() - record.t)
-    end = supervisor(record, Listener(), recovered).run()
+    end = supervisor(record, RunCallbacks(), recovered).run()
     record.close()
     return end
 

@@ -14,8 +14,8 @@ from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError, RecordError
 from emulator.metrics.samples import Sample, Usage, series
 from emulator.record.events import fields_of
-from emulator.record.folder import Record
-from emulator.run import Listener, Result, up
+from emulator.record.reader import Record
+from emulator.run import Result, RunCallbacks, up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 
@@ -29,8 +29,8 @@ def run(
     engine = engine or MemoryEngine(clock, scripts, measured=True)
     heard: list[Sample] = []
     text = BASE + extra
-    listener = Listener(sample=heard.append)
-    return up(parse(text), engine, text=text, out=tmp_path, clock=clock, listener=listener), heard
+    callbacks = RunCallbacks(sample=heard.append)
+    return up(parse(text), engine, text=text, out=tmp_path, clock=clock, callbacks=callbacks), heard
 
 
 def test_every_task_is_sampled_at_the_interval_while_it_runs(tmp_path: Path) -> None:

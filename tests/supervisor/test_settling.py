@@ -15,7 +15,8 @@ import pytest
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.requests import FOLDER, HOST, RUN
 from emulator.planning.plan import make_plan
-from emulator.record.folder import Record, RunFolder
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.runtime.clock import RealClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.settling import SETTLES_WITHIN, settles_at
@@ -31,7 +32,7 @@ RAN: Written = [("run", "", {}), ("prepared", "", {}), ("start", "worker-0", {"f
 def killed(out: Path, written: Written) -> Record:
     """Return the record of a run whose emulator was killed after these events."""
     plan = make_plan(parse(TEXT), ID, SITE).model_copy(update={"engine": "docker"})
-    folder = RunFolder(out / ID, plan, TEXT, RealClock())
+    folder = RunWriter(out / ID, plan, TEXT, RealClock())
     for event, task, data in written:
         folder.write(an_event(event, task, **data))
     folder.close()

@@ -13,8 +13,8 @@ import pytest
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, Unsupported
 from emulator.record.events import Entry, fields_of
-from emulator.record.folder import Record
-from emulator.results import Listener, Result
+from emulator.record.reader import Record
+from emulator.results import Result, RunCallbacks
 from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
@@ -28,13 +28,13 @@ def run(
     tmp_path: Path,
     extra: str,
     scripts: dict[str, Any],
-    listener: Listener = Listener(),
+    callbacks: RunCallbacks = RunCallbacks(),
     **kwargs: Any,
 ) -> tuple[Result, MemoryEngine]:
     clock = ManualClock()
     engine = MemoryEngine(clock, scripts, **kwargs)
     text = BASE + extra
-    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock, listener=listener)
+    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock, callbacks=callbacks)
     assert engine.find() == []  # whatever happened, nothing is left
     return result, engine
 
@@ -216,14 +216,14 @@ def test_the_timeout_ends_the_job(tmp_path: Path) -> None:
     assert result.exit_code == 1
 
 
-def interrupting(at_steps: set[int], inbox: list[Any]) -> Listener:
+def interrupting(at_steps: set[int], inbox: list[Any]) -> RunCallbacks:
     """Press Ctrl-C whenever one of these steps is written."""
 
     def entry(entry: Entry) -> None:
         if entry.task == "worker-0" and fields_of(entry).get("step") in at_steps:
             inbox[0].put(Interrupted(signal.SIGINT))
 
-    return Listener(entry=entry)
+    return RunCallbacks(entry=entry)
 
 
 @pytest.fixture
@@ -361,8 +361,13 @@ def test_a_preempted_task_is_noticed_gone_and_back_in_time(tmp_path: Path) -> No
         ("worker-1", "healed", 19),
     ]
     (fault,) = result.analysis.faults
-    assert (fault.status, fault.gone, fault.exit_code, fault.killed) == ("applied", 2, 143, False)
-    assert (fault.back, fault.stepped, fault.caught_up) == (9, 10, 10)
+    assert (fault.status, fault.applied_after, fault.exit_code, fault.killed) == (
+        "applied",
+        2,
+        143,
+        False,
+    )
+    assert (fault.restored_after, fault.first_step_after, fault.caught_up_after) == (9, 10, 10)
     assert result.summary["tasks"]["worker-1"]["restarts"] == 0  # a replacement is no failure
     assert result.exit_code == 0
     assert ("worker-1", signal.SIGKILL) not in engine.signals[:-1]
@@ -424,7 +429,7 @@ def test_kill_and_terminate_leave_the_rest_to_the_restart_policy(
         {"worker-0": lambda n: trains(n, resumes_at=3)},
     )
     assert result.analysis.faults[0].exit_code == code
-    assert result.analysis.faults[0].back == 1  # the backoff
+    assert result.analysis.faults[0].restored_after == 1  # the backoff
     assert result.summary["tasks"]["worker-0"]["restarts"] == 1
     assert result.end.outcome == "succeeded"
 

@@ -22,7 +22,8 @@ from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record import coalesce
 from emulator.record.events import Entry, Step, fields_of
-from emulator.record.folder import Record, RunFolder
+from emulator.record.reader import Record
+from emulator.record.writer import RunWriter
 from emulator.run import make_ready
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
@@ -110,7 +111,7 @@ class World:
     def history(self) -> tuple[Entry, ...]:
         return tuple(Record(self.folder).history)
 
-    def supervise(self, record: RunFolder, fuse: Fuse, *, recovered: bool = False) -> str:
+    def supervise(self, record: RunWriter, fuse: Fuse, *, recovered: bool = False) -> str:
         workers = Workers(self.clock, fuse, self.slow)
         state = None
         if recovered:
@@ -130,7 +131,7 @@ class World:
             record.close()
 
     def succeed(self, fuse: Fuse) -> str:
-        record = RunFolder.reopen(Record(self.folder), self.clock)
+        record = RunWriter.reopen(Record(self.folder), self.clock)
         return self.supervise(record, fuse, recovered=True)
 
     def ask(self, what: Callable[[RunControl], object]) -> None:
@@ -157,7 +158,7 @@ def world(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.
 
 
 def begin(here: World, fuse: Fuse) -> str:
-    return here.supervise(RunFolder(here.folder, here.plan, "", here.clock), fuse)
+    return here.supervise(RunWriter(here.folder, here.plan, "", here.clock), fuse)
 
 
 def step(number: int) -> str:

@@ -21,7 +21,7 @@ import docker
 from docker.errors import APIError, NotFound
 
 from emulator.broker import Capacity
-from emulator.engines.base import CAPABILITIES, Finding, Inbox, Life, Resource
+from emulator.engines.base import CAPABILITIES, Finding, Inbox, KnownOutput, Resource
 from emulator.engines.docker import doctor
 from emulator.engines.docker.addresses import Addresses, has_ipv6, make_network
 from emulator.engines.docker.addresses import found as found_addresses
@@ -52,7 +52,7 @@ from emulator.faults.netem import Link
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
 from emulator.metrics.samples import Usage
-from emulator.planning.plan import TASK_PORT, Plan, Site, Task
+from emulator.planning.plan import TASK_PORT, Plan, PlanContext, Task
 from emulator.planning.task_limits import of_machine
 from emulator.scenario.schema import Scenario
 
@@ -103,9 +103,9 @@ class DockerEngine:
         """Builds and finds images on this engine."""
         return self._images
 
-    def plan_context(self, run_id: str, folder: Path) -> Site:
+    def plan_context(self, run_id: str, folder: Path) -> PlanContext:
         """Describe the engine to the plan."""
-        return Site(
+        return PlanContext(
             engine=self.name,
             address=lambda task: (task, TASK_PORT),
             image=self._images.reference,
@@ -216,7 +216,7 @@ class DockerEngine:
         return container[:12]
 
     def reattach(
-        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, Life]
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, KnownOutput]
     ) -> dict[str, str]:
         """Find the run's containers; read their output from where the last supervisor stopped."""
         self._enter(plan, folder, inbox)

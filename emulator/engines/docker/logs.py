@@ -15,7 +15,7 @@ from datetime import datetime
 import docker
 from docker.errors import APIError
 
-from emulator.engines.base import EngineDown, Exited, Inbox, Life, Line
+from emulator.engines.base import EngineDown, Exited, Inbox, KnownOutput, Line
 from emulator.engines.docker.connection import lost
 from emulator.engines.docker.usage import ContainerUsage
 from emulator.engines.lines import UnfinishedLine, overlap
@@ -82,7 +82,7 @@ class Output:
             target=self._follow, args=(task, container), name=f"follow-{task}", daemon=True
         ).start()
 
-    def find_place(self, task: str, container: str, life: Life) -> bool:
+    def find_place(self, task: str, container: str, life: KnownOutput) -> bool:
         """Find where another supervisor stopped reading, so that `follow` continues there.
 
         Returns whether the container was started since that supervisor last requested it.

@@ -38,7 +38,7 @@ from emulator.errors import EngineError, EngineLost
 from emulator.files import cache_dir
 from emulator.metrics.processes import Sessions
 from emulator.metrics.samples import Usage
-from emulator.planning.plan import Plan, Site, Task
+from emulator.planning.plan import Plan, PlanContext, Task
 from emulator.record.scratch import Scratch
 from emulator.scenario import program
 from emulator.scenario.schema import Dockerfile, Scenario
@@ -80,13 +80,13 @@ class ProcessEngine:
         self._scratch: Scratch | None = None
         self._inbox: Inbox | None = None
 
-    def plan_context(self, run_id: str, folder: Path) -> Site:
+    def plan_context(self, run_id: str, folder: Path) -> PlanContext:
         """Describe the engine to the plan; ports are reserved as they are asked for."""
 
         def image(wanted: str | Dockerfile) -> str:
             return ""
 
-        return Site(
+        return PlanContext(
             engine=self.name,
             address=lambda task: (LOOPBACK, self._port(task)),
             image=image,

@@ -18,10 +18,10 @@ import emulator
 from emulator.engines.docker import DockerEngine, heartbeat
 from emulator.engines.docker.requests import METADATA, container_request
 from emulator.errors import EngineError, EngineLost
-from emulator.planning.plan import Site, make_plan
+from emulator.planning.plan import PlanContext, make_plan
 from emulator.record.events import Entry, fields_of
-from emulator.record.folder import runs_in
-from emulator.results import Listener
+from emulator.record.reader import runs_in
+from emulator.results import RunCallbacks
 from emulator.run import up
 from emulator.scenario.loader import load, parse
 from tests.conftest import Emulate
@@ -123,7 +123,9 @@ print("address", "two" if a != b else "one")'
 def test_the_ipv6_address_is_closed_as_well_on_a_network_that_has_ipv6(
     own: OwnEngine, tiny_image: str, metadata: str, word: str
 ) -> None:
-    site = Site("docker", lambda name: (name, 2222), lambda wanted: tiny_image, list, "/shared")
+    site = PlanContext(
+        "docker", lambda name: (name, 2222), lambda wanted: tiny_image, list, "/shared"
+    )
     command = json.dumps(["python3", "-c", LOOK, METADATA_IPV6])
     text = (
         f"name: six\nframework: none\nprogram: {{command: {command}}}\ncluster: {{worker: 1}}\n"
@@ -199,7 +201,7 @@ def test_an_engine_that_hangs_in_the_middle_of_a_run_is_lost(
                 text=path.read_text(),
                 out=tmp_path / "runs",
                 reports=False,
-                listener=Listener(entry=entry),
+                callbacks=RunCallbacks(entry=entry),
             )
         assert running.is_set()
     finally:

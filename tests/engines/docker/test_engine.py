@@ -103,15 +103,15 @@ def outside_host() -> Iterator[None]:
 server = socket.create_server(("{OUTSIDE}", 8000))
 print("up", flush=True)
 time.sleep(600)"""
-    listener = subprocess.Popen(
+    callbacks = subprocess.Popen(
         ["nsenter", f"--net=/run/netns/{there}", "python3", "-c", serve],
         stdout=subprocess.PIPE,
     )
-    assert listener.stdout is not None
-    assert listener.stdout.readline() == b"up\n"
+    assert callbacks.stdout is not None
+    assert callbacks.stdout.readline() == b"up\n"
     yield
-    listener.kill()
-    listener.communicate()
+    callbacks.kill()
+    callbacks.communicate()
     subprocess.run(["ip", "link", "del", here], check=True)
     subprocess.run(["ip", "netns", "del", there], check=True)
 

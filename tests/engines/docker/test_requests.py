@@ -21,11 +21,13 @@ from emulator.engines.docker.requests import (
     program_archive,
     volume_request,
 )
-from emulator.planning.plan import Plan, Site, make_plan
+from emulator.planning.plan import Plan, PlanContext, make_plan
 from emulator.planning.task_limits import of_machine
 from emulator.scenario.loader import parse
 
-SITE = Site("docker", lambda name: (name, 2222), lambda wanted: "img:1", lambda: "abc", "/shared")
+SITE = PlanContext(
+    "docker", lambda name: (name, 2222), lambda wanted: "img:1", lambda: "abc", "/shared"
+)
 COMMON = {"emulator.run": "run-1"}
 
 

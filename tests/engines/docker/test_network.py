@@ -24,8 +24,8 @@ from emulator.engines.docker.building import one_at_a_time
 from emulator.engines.docker.images import BuildOptions, Images, recipe_tag
 from emulator.errors import EngineError, UsageError
 from emulator.record.events import fields_of
-from emulator.record.folder import Record
-from emulator.results import Listener, Result
+from emulator.record.reader import Record
+from emulator.results import Result, RunCallbacks
 from emulator.run import up
 from emulator.scenario.loader import parse
 
@@ -87,10 +87,10 @@ class Run:
             told.append(folder)
 
         def perform() -> None:
-            listener = Listener(planned=planned, reachable=up_now.set)
+            callbacks = RunCallbacks(planned=planned, reachable=up_now.set)
             with contextlib.closing(engine):
                 self.result = up(
-                    parse(text), engine, text=text, out=folder, reports=False, listener=listener
+                    parse(text), engine, text=text, out=folder, reports=False, callbacks=callbacks
                 )
 
         self._thread = threading.Thread(target=perform)

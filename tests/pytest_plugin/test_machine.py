@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.testing.conftest import FOREVER, STEPS, Write, run_without_docker
+from tests.pytest_plugin.conftest import FOREVER, STEPS, Write, run_without_docker
 
 ALONE = 'mkdir {0} || exit 9; echo \'{{"emulate": "step", "step": 1}}\'; sleep 0.2; rmdir {0}'
 """A program that fails beside another of its kind."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emulator.planning.baseline import machine
-from tests.testing.conftest import Write
+from tests.pytest_plugin.conftest import Write
 
 PACED = """\
 for n in 1 2 3 4 5 6; do echo '{"emulate": "step", "step": '$((n * STRIDE))'}'; sleep 0.1; done
@@ -56,7 +56,9 @@ def test_a_baseline_is_stored_and_later_runs_are_held_against_it(
     held = rewrite(path, steps_per_second=1e6)
     slower = pytester.runpytest_subprocess("scenarios")
     slower.assert_outcomes(failed=1)
-    slower.stdout.fnmatch_lines(["*throughput.at_least failed: wanted *, got 0.*of the baseline*"])
+    slower.stdout.fnmatch_lines(
+        ["*throughput.at_least failed: expected *, got 0.*of the baseline*"]
+    )
     assert json.loads(path.read_text()) == held
 
 
@@ -80,7 +82,7 @@ def test_a_reference_runs_in_the_same_session(pytester: pytest.Pytester, scenari
     )
     done = pytester.runpytest_subprocess("scenarios", "--emulator-out", "runs")
     done.assert_outcomes(passed=1, failed=1)
-    done.stdout.fnmatch_lines(["*throughput.at_least failed: wanted *of the reference*"])
+    done.stdout.fnmatch_lines(["*throughput.at_least failed: expected *of the reference*"])
     done.stdout.fnmatch_lines(["FAILED scenarios/paced.yaml::paced?program.env.STRIDE='1'?*"])
     assert len(re.findall("(?m)^ok .*paced", done.stdout.str())) == 3  # with both references
     assert len(list(pytester.path.glob("runs/*/plan.json"))) == 4

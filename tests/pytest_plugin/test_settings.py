@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.testing.conftest import Write
+from tests.pytest_plugin.conftest import Write
 
 
 @pytest.mark.parametrize(

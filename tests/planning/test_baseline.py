@@ -31,7 +31,7 @@ from emulator.planning.baseline import (
     measured,
     reference_beside,
 )
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.results import Result, judge
 from emulator.run import up
 from emulator.runtime.clock import ManualClock
@@ -255,7 +255,7 @@ TEXT = "name: b\nframework: none\nprogram: {command: [a]}\ncluster: {worker: 1}\
 BASELINE = "expect:\n  throughput: {at_least: 0.9, of: baseline}\n"
 
 
-def run(tmp_path: Path, yardstick: ThroughputReference | None, extra: str = "") -> Result:
+def run(tmp_path: Path, reference: ThroughputReference | None, extra: str = "") -> Result:
     """Run a job of 10 steps a second on a manual clock."""
     clock = ManualClock()
     lines = [(n / 10, json.dumps({"emulate": "step", "step": n})) for n in range(1, 51)]
@@ -265,7 +265,7 @@ def run(tmp_path: Path, yardstick: ThroughputReference | None, extra: str = "") 
         MemoryEngine(clock, {"*": Script(lines, exits_at=6)}),
         text=text,
         out=tmp_path / "runs",
-        yardstick=yardstick,
+        reference=reference,
         clock=clock,
     )
 
@@ -281,7 +281,7 @@ FINAL_STEP = "  final_step: 51\n"
 def test_only_what_passes_otherwise_is_stored(tmp_path: Path) -> None:
     """The steps end at 50; the rate alone would be stored."""
     result = run(tmp_path, stored_at(12.0, storing=True), FINAL_STEP)
-    said = {v.expectation: (v.status, v.got) for v in result.verdicts}
+    said = {v.expectation: (v.status, v.actual) for v in result.verdicts}
     assert said["final_step"] == ("failed", "50")
     status, got = said["throughput.at_least"]
     assert (status, got.partition(", ")[2]) == (
@@ -291,7 +291,7 @@ def test_only_what_passes_otherwise_is_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("yardstick", "status", "exit_code"),
+    ("reference", "status", "exit_code"),
     [
         (stored_at(11.0), "ok", 0),
         (stored_at(12.0), "failed", 1),
@@ -300,14 +300,14 @@ def test_only_what_passes_otherwise_is_stored(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_is_judged_again_from_its_folder_alone(
-    tmp_path: Path, yardstick: ThroughputReference | None, status: str, exit_code: int
+    tmp_path: Path, reference: ThroughputReference | None, status: str, exit_code: int
 ) -> None:
-    result = run(tmp_path, yardstick)
+    result = run(tmp_path, reference)
     (verdict,) = (v for v in result.verdicts if v.expectation == "throughput.at_least")
-    assert (verdict.status, verdict.wanted) == (status, "at least 0.9 of the baseline")
+    assert (verdict.status, verdict.expected) == (status, "at least 0.9 of the baseline")
     assert result.exit_code == exit_code
     record = Record(result.folder)
-    assert record.plan.yardstick == yardstick
+    assert record.plan.reference == reference
     assert judge(record)[1] == result.verdicts
     written = json.loads((result.folder / "verdicts.json").read_text())
     assert [Verdict(**one) for one in written] == result.verdicts
@@ -317,7 +317,7 @@ def test_a_plan_of_before_there_were_baselines_is_read(tmp_path: Path) -> None:
     result = run(tmp_path, stored_at(11.0))
     path = result.folder / "plan.json"
     plan = json.loads(path.read_text())
-    del plan["yardstick"]
+    del plan["reference"]
     for key in ("reserve", "parametrize", "reference", "marks"):
         del plan["scenario"][key]
     plan["scenario"]["expect"]["throughput"] = {"min": 5.0}

@@ -19,7 +19,8 @@ from emulator.engines.process import ProcessEngine
 from emulator.engines.process.table import labels_in
 from emulator.errors import UsageError
 from emulator.planning.plan import Plan, check_run_id, is_run_id, make_plan, new_run_id
-from emulator.record.folder import Record, RunFolder, runs_in
+from emulator.record.reader import Record, runs_in
+from emulator.record.writer import RunWriter
 from emulator.runtime.clock import RealClock
 from emulator.scenario.schema import Scenario
 from emulator.supervisor.cleanup import abandoned, remove
@@ -201,7 +202,7 @@ def test_a_link_can_not_be_a_run_folder(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run-1").symlink_to("elsewhere")
     with pytest.raises(UsageError, match="run-1 is a link"):
-        RunFolder(tmp_path / "run-1", a_plan("run-1"), TEXT, RealClock())
+        RunWriter(tmp_path / "run-1", a_plan("run-1"), TEXT, RealClock())
     assert os.listdir(tmp_path / "elsewhere") == []
 
 

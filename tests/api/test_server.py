@@ -18,11 +18,11 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.api.server import SOCKET, Door
+from emulator.api.server import SOCKET, ApiServer
 from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, EngineLost, UsageError
 from emulator.record.events import fields_of
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.supervisor.control import RunControl
 from tests.conftest import Emulate, Finished
 
@@ -261,12 +261,12 @@ def test_whoever_asks_while_the_run_ends_gets_an_answer(running: Running) -> Non
 
 def test_a_request_after_the_supervisor_has_ended_is_refused_at_once(tmp_path: Path) -> None:
     opened = threading.Event()
-    door = Door(CONTROL, tmp_path, opened.set)
-    with contextlib.closing(door):
-        door.open()
+    server = ApiServer(CONTROL, tmp_path, opened.set)
+    with contextlib.closing(server):
+        server.open()
         assert opened.wait(60)
         waiting = CONTROL.ask(lambda: None)
-        door.refuse()
+        server.refuse()
         with pytest.raises(UsageError, match="The run is over"):
             waiting.result(0)
         transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
@@ -278,16 +278,16 @@ def test_a_request_after_the_supervisor_has_ended_is_refused_at_once(tmp_path: P
 def test_a_long_path_has_its_api_all_the_same(emulate: Emulate, tmp_path: Path) -> None:
     emulate.out = tmp_path / "/".join(["deep" * 10] * 4) / "runs"
     run = Running(emulate, tmp_path, "process", "none")
-    door = run.folder / SOCKET
-    assert len(os.fsencode(door)) > 108
-    real = Path(os.path.realpath(door))
+    server = run.folder / SOCKET
+    assert len(os.fsencode(server)) > 108
+    real = Path(os.path.realpath(server))
     assert stat.S_IMODE(real.stat().st_mode) == 0o600
     assert stat.S_IMODE(real.parent.stat().st_mode) == 0o700
     with run.cluster() as cluster:
         cluster.wait_for(step=1)
         cluster.stop()
         cluster.wait()
-    assert not door.is_symlink()
+    assert not server.is_symlink()
     assert not real.parent.exists()
 
 
@@ -301,9 +301,9 @@ def test_a_supervisor_with_a_thousand_open_files_has_its_api(tmp_path: Path) -> 
         for _ in range(1030):
             stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
         opened = threading.Event()
-        door = Door(CONTROL, tmp_path, opened.set)
-        stack.callback(door.close)
-        door.open()
+        server = ApiServer(CONTROL, tmp_path, opened.set)
+        stack.callback(server.close)
+        server.open()
         assert opened.wait(60)
         transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
         with httpx.Client(transport=transport, timeout=60) as client:
@@ -334,9 +334,9 @@ def test_a_client_follows_to_the_socket_of_who_took_the_run_over(tmp_path: Path)
     cluster = Cluster(Record(folder), over=True)
     for _ in range(2):
         opened = threading.Event()
-        door = Door(CONTROL, folder, opened.set)
-        with contextlib.closing(door):
-            door.open()
+        server = ApiServer(CONTROL, folder, opened.set)
+        with contextlib.closing(server):
+            server.open()
             assert opened.wait(60)
             with pytest.raises(EngineLost):  # an answer, not that there is none
                 cluster._ask("GET", "/nothing")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testing.conftest import FOREVER, STEPS, Write, left, run_without_docker
+from tests.pytest_plugin.conftest import FOREVER, STEPS, Write, left, run_without_docker
 
 
 def test_a_property_of_ones_own_is_no_run_of_ours(pytester: pytest.Pytester) -> None:
@@ -55,7 +55,7 @@ def test_a_marker_runs_its_scenario_whatever_the_test_asks_for(
     done.stdout.fnmatch_lines_random(
         [
             "There is no scenario nowhere.yaml in *",
-            "final_step failed: wanted at least 6, got 5",
+            "final_step failed: expected at least 6, got 5",
             "*is not as it should be: @pytest.mark.scenario(path, [*], set=*",
         ]
     )

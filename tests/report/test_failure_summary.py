@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from emulator.engines.memory import MemoryEngine, Script
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from emulator.report.failure_summary import FIRST, MOST, happenings, story
 from emulator.results import Result
 from emulator.run import up
@@ -32,7 +32,7 @@ def test_it_has_verdicts_what_happened_and_the_last_words_of_who_died(tmp_path: 
     dies = Script(lines=[(1, "\x1b[31mno room\x1b[0m")], exits_at=2, exit_code=3, oom_killed=True)
     result = run(tmp_path, worker_0=Script(exits_at=None), worker_1=dies)
     told = story(result).splitlines()
-    assert told[0].split() == ["expectation", "verdict", "wanted", "got"]
+    assert told[0].split() == ["expectation", "verdict", "expected", "actual"]
     assert any(line.split()[:2] == ["final_step", "unknown"] for line in told)
     assert "   2.00s  worker-1 ended with exit code 3 (out of memory)" in told
     assert told[told.index("the last output of worker-1:") + 1] == "  no room"

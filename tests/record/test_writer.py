@@ -19,18 +19,12 @@ import emulator
 from emulator.analysis.listing import listed
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError, UsageError
-from emulator.planning.plan import Plan, Site, make_plan
+from emulator.planning.plan import Plan, PlanContext, make_plan
 from emulator.record.events import RunStarted, Step
-from emulator.record.folder import (
-    LOCK,
-    Record,
-    RunFolder,
-    is_live,
-    runs_in,
-    uncollected,
-    wait_until_over,
-)
+from emulator.record.lock import LOCK, is_live, wait_until_over
+from emulator.record.reader import Record, gc_paused, runs_in
 from emulator.record.version import FORMAT
+from emulator.record.writer import RunWriter
 from emulator.results import judge
 from emulator.run import up
 from emulator.runtime.clock import ManualClock
@@ -40,7 +34,7 @@ from tests.histories import an_event
 BEGAN = ManualClock.BEGAN
 
 TEXT = "name: test\nprogram: {command: [a]}\ncluster: {worker: 1}\n# as it was written\n"
-SITE = Site("fake", lambda name: (name, 2222), str, list, "/shared")
+SITE = PlanContext("fake", lambda name: (name, 2222), str, list, "/shared")
 
 
 def a_plan(run_id: str = "run-1") -> Plan:
@@ -53,13 +47,13 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, clock: ManualClock) -> Iterator[RunFolder]:
-    writing = RunFolder(tmp_path / "runs" / "run-1", a_plan(), TEXT, clock)
+def folder(tmp_path: Path, clock: ManualClock) -> Iterator[RunWriter]:
+    writing = RunWriter(tmp_path / "runs" / "run-1", a_plan(), TEXT, clock)
     yield writing
     writing.close()
 
 
-def test_plan_and_scenario_are_there_before_anything_happens(folder: RunFolder) -> None:
+def test_plan_and_scenario_are_there_before_anything_happens(folder: RunWriter) -> None:
     record = Record.open(folder.path)
     assert record.run_id == "run-1"
     assert record.plan == a_plan()
@@ -69,7 +63,7 @@ def test_plan_and_scenario_are_there_before_anything_happens(folder: RunFolder) 
     assert record.result("summary.json") is None
 
 
-def test_events_are_numbered_timed_and_read_back(folder: RunFolder, clock: ManualClock) -> None:
+def test_events_are_numbered_timed_and_read_back(folder: RunWriter, clock: ManualClock) -> None:
     clock.call_at(BEGAN + 2.5, lambda: None)
     first = folder.write(RunStarted(run_id="run-1", scenario="test", engine="fake", pid=7))
     clock.next_event(_inbox(), until=BEGAN + 2.5)
@@ -90,7 +84,7 @@ def test_events_are_numbered_timed_and_read_back(folder: RunFolder, clock: Manua
 def test_the_runs_time_begins_with_its_folder(tmp_path: Path) -> None:
     clock = ManualClock(wall=1000.0)
     clock.next_event(_inbox(), until=BEGAN + 40.0)
-    folder = RunFolder(tmp_path / "late", a_plan(), TEXT, clock)
+    folder = RunWriter(tmp_path / "late", a_plan(), TEXT, clock)
     entry = folder.write(an_event("run"))
     folder.close()
     assert (entry.t, entry.wall) == (0.0, 1040.0)
@@ -107,14 +101,14 @@ def test_the_runs_time_begins_with_its_folder(tmp_path: Path) -> None:
         b"\x00\x00\x00\xff\n",
     ],
 )
-def test_a_torn_line_and_all_after_it_are_left_out(folder: RunFolder, rest: bytes) -> None:
+def test_a_torn_line_and_all_after_it_are_left_out(folder: RunWriter, rest: bytes) -> None:
     written = (folder.write(an_event("run")), folder.write(an_event("prepared")))
     with (folder.path / "history.jsonl").open("ab") as history:
         history.write(rest)
     assert Record(folder.path).history == written
 
 
-def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunFolder) -> None:
+def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunWriter) -> None:
     folder.log("worker-0", "first")
     folder.log("worker-0", "gr\u00fcn \u4e2d\ttab")
     folder.log("worker-0", b"raw \xff byte".decode("utf-8", "surrogateescape"))
@@ -126,14 +120,14 @@ def test_a_log_keeps_what_was_printed_byte_for_byte(folder: RunFolder) -> None:
     assert record.log("ps-0") == ["other"]
 
 
-def test_results_are_written_whole(folder: RunFolder) -> None:
-    folder.finish("summary.json", {"verdict": "ok", "folder": folder.path})
+def test_results_are_written_whole(folder: RunWriter) -> None:
+    folder.write_result("summary.json", {"verdict": "ok", "folder": folder.path})
     found = Record(folder.path).result("summary.json")
     assert found == {"verdict": "ok", "folder": str(folder.path)}
     assert not list(folder.path.glob("*.partial"))
 
 
-def test_a_torn_result_is_none(folder: RunFolder) -> None:
+def test_a_torn_result_is_none(folder: RunWriter) -> None:
     (folder.path / "summary.json").write_text('{"verdict": ')
     assert Record(folder.path).result("summary.json") is None
 
@@ -141,7 +135,7 @@ def test_a_torn_result_is_none(folder: RunFolder) -> None:
 # --- One writer ---------------------------------------------------------------------------------
 
 
-def test_a_run_is_live_as_long_as_its_writer_holds_the_lock(folder: RunFolder) -> None:
+def test_a_run_is_live_as_long_as_its_writer_holds_the_lock(folder: RunWriter) -> None:
     record = Record(folder.path)
     assert record.live
     assert is_live(folder.path)  # looking takes nothing away
@@ -150,7 +144,7 @@ def test_a_run_is_live_as_long_as_its_writer_holds_the_lock(folder: RunFolder) -
     assert not record.live
 
 
-def test_waiting_for_a_run_lasts_as_long_as_its_writer(folder: RunFolder) -> None:
+def test_waiting_for_a_run_lasts_as_long_as_its_writer(folder: RunWriter) -> None:
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(wait_until_over, folder.path)
         with pytest.raises(TimeoutError):
@@ -170,12 +164,12 @@ def test_a_lock_that_is_left_over_does_not_make_a_run_live(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_second_writer_is_refused_and_harms_nothing(folder: RunFolder, ended: bool) -> None:
+def test_a_second_writer_is_refused_and_harms_nothing(folder: RunWriter, ended: bool) -> None:
     folder.write(an_event("run"))
     if ended:
         folder.close()
     with pytest.raises(UsageError, match=r"There is a run in .*run-1 already") as refused:
-        RunFolder(folder.path, a_plan(), "other", ManualClock())
+        RunWriter(folder.path, a_plan(), "other", ManualClock())
     assert "--run-id" in refused.value.hint
     assert is_live(folder.path) is not ended
     assert (folder.path / "scenario.yaml").read_text() == TEXT
@@ -187,7 +181,7 @@ def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) ->
         FileLock(tmp_path / LOCK),
         pytest.raises(UsageError, match="Another emulate process is using"),
     ):
-        RunFolder(tmp_path, a_plan(), TEXT, ManualClock())
+        RunWriter(tmp_path, a_plan(), TEXT, ManualClock())
     assert not (tmp_path / "plan.json").exists()
 
 
@@ -204,7 +198,7 @@ def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) ->
     ],
 )
 def test_a_reopened_folder_goes_on_where_it_can_be_read(
-    folder: RunFolder, clock: ManualClock, torn: bytes
+    folder: RunWriter, clock: ManualClock, torn: bytes
 ) -> None:
     folder.write(an_event("run"))
     clock.next_event(_inbox(), until=BEGAN + 7.0)
@@ -218,7 +212,7 @@ def test_a_reopened_folder_goes_on_where_it_can_be_read(
     clock.next_event(_inbox(), until=BEGAN + 10.0)
     record = Record(folder.path)
     assert len(record.history) == 2
-    again = RunFolder.reopen(record, clock)
+    again = RunWriter.reopen(record, clock)
     try:
         assert again.printed("worker-0") == ["whole", "gr\u00fcn"]
         assert again.printed("ps-0") == []
@@ -235,36 +229,36 @@ def test_a_reopened_folder_goes_on_where_it_can_be_read(
 
 
 def test_a_folder_that_was_read_before_it_grew_is_reopened_as_it_is(
-    folder: RunFolder, clock: ManualClock
+    folder: RunWriter, clock: ManualClock
 ) -> None:
     record = Record(folder.path)
     assert record.history == ()
     folder.write(an_event("run"))
     folder.close()
-    again = RunFolder.reopen(record, clock)
+    again = RunWriter.reopen(record, clock)
     assert again.write(an_event("attached")).n == 1
     again.close()
 
 
-def test_time_never_goes_back_when_the_wall_clock_has(folder: RunFolder) -> None:
+def test_time_never_goes_back_when_the_wall_clock_has(folder: RunWriter) -> None:
     slow = ManualClock(wall=10.0)
     clock = ManualClock(wall=5000.0)
     folder._clock = clock
     clock.next_event(_inbox(), until=BEGAN + 3.0)
     last = folder.write(an_event("run"))
     folder.close()
-    again = RunFolder.reopen(Record(folder.path), slow)
+    again = RunWriter.reopen(Record(folder.path), slow)
     assert again.write(an_event("attached")).t == last.t
     again.close()
 
 
-def test_a_folder_whose_writer_is_at_work_is_not_reopened(folder: RunFolder) -> None:
+def test_a_folder_whose_writer_is_at_work_is_not_reopened(folder: RunWriter) -> None:
     folder.write(an_event("run"))
     folder.log("worker-0", "here")
     with (folder.path / "history.jsonl").open("ab") as history:
         history.write(b"half a line")  # that the writer is about to finish
     with pytest.raises(UsageError, match="Another emulate process is using"):
-        RunFolder.reopen(Record(folder.path), ManualClock())
+        RunWriter.reopen(Record(folder.path), ManualClock())
     assert (folder.path / "history.jsonl").read_bytes().endswith(b"half a line")
     assert is_live(folder.path)
 
@@ -275,7 +269,7 @@ def test_a_folder_whose_writer_is_at_work_is_not_reopened(folder: RunFolder) -> 
 def test_a_folder_that_can_not_be_made_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RecordError) as refused:
-        RunFolder(tmp_path / "file" / "run-1", a_plan(), TEXT, ManualClock())
+        RunWriter(tmp_path / "file" / "run-1", a_plan(), TEXT, ManualClock())
     path = tmp_path / "file" / "run-1"
     assert refused.value.message == f"Can't write the run folder {path}: Not a directory."
     assert refused.value.hint == "Make room, or choose another place with --out."
@@ -285,7 +279,7 @@ def test_a_folder_that_can_not_be_made_is_told_in_a_sentence(tmp_path: Path) -> 
 def test_a_folder_without_permission_is_told_in_a_sentence(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(RecordError, match="Permission denied"):
-        RunFolder(tmp_path / "run-1", a_plan(), TEXT, ManualClock())
+        RunWriter(tmp_path / "run-1", a_plan(), TEXT, ManualClock())
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk always full")
@@ -293,7 +287,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").symlink_to("/dev/full")
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "worker-0.log").symlink_to("/dev/full")
-    folder = RunFolder(tmp_path, a_plan(), TEXT, ManualClock())
+    folder = RunWriter(tmp_path, a_plan(), TEXT, ManualClock())
     with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
         folder.write(an_event("run"))
     with pytest.raises(RecordError, match=r"Can't write .*: No space left on device\."):
@@ -377,7 +371,7 @@ def test_a_record_of_version_0_1_did_not_name_its_format(tmp_path: Path) -> None
 
 def test_runs_are_listed_oldest_first_without_other_folders(tmp_path: Path) -> None:
     for age, name in ((10, "z-old"), (5, "a-new")):
-        RunFolder(tmp_path / name, a_plan(name), TEXT, ManualClock()).close()
+        RunWriter(tmp_path / name, a_plan(name), TEXT, ManualClock()).close()
         os.utime(tmp_path / name / "plan.json", (1000 - age, 1000 - age))
     (tmp_path / "no-run").mkdir()
     assert [record.run_id for record in runs_in(tmp_path)] == ["z-old", "a-new"]
@@ -392,7 +386,7 @@ def _inbox() -> queue.SimpleQueue[object]:
 def test_reading_leaves_the_collector_as_it_was(at_work: bool) -> None:
     (gc.enable if at_work else gc.disable)()
     try:
-        with contextlib.suppress(KeyError), uncollected():
+        with contextlib.suppress(KeyError), gc_paused():
             assert not gc.isenabled()
             raise KeyError
         assert gc.isenabled() == at_work

@@ -17,7 +17,7 @@ from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineError, UsageError
 from emulator.record.events import Entry, fields_of
-from emulator.record.folder import Record
+from emulator.record.reader import Record
 from tests.conftest import Emulate, end, left, own, wait_for_line
 
 RUN = own("hand")

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.engines.docker import DockerEngine
 from tests.conftest import Emulate
-from tests.testing.conftest import FOREVER, STEPS, Write, left
+from tests.pytest_plugin.conftest import FOREVER, STEPS, Write, left
 
 
 @pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])

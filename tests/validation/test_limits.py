@@ -8,7 +8,7 @@ import pytest
 
 from emulator.validation import limits
 
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 
 @pytest.mark.parametrize(

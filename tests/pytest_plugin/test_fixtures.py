@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.docker import DockerEngine
-from tests.testing.conftest import FOREVER, STEPS, Write, left
+from tests.pytest_plugin.conftest import FOREVER, STEPS, Write, left
 
 
 def test_a_cluster_is_struck_looked_at_and_judged(
@@ -117,7 +117,7 @@ def test_the_marker_gives_a_finished_run_whose_expectations_hold(
     )
     done = pytester.runpytest_subprocess(tests)
     done.assert_outcomes(passed=2, failed=1, errors=1)
-    done.stdout.fnmatch_lines(["*final_step failed: wanted at least 6, got 5*"])
+    done.stdout.fnmatch_lines(["*final_step failed: expected at least 6, got 5*"])
     done.stdout.fnmatch_lines(["*write @pytest.mark.scenario*"])
 
 

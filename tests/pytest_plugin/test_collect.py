@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tests.testing.conftest import Write
+from tests.pytest_plugin.conftest import Write
 
 
 def test_files_of_the_named_folder_and_files_that_are_named_are_tests(
@@ -82,8 +82,8 @@ def test_a_failure_is_verdicts_history_and_last_words_and_no_traceback(
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(
         [
-            "*outcome failed: wanted succeeded, got failed: worker-0*",
-            " expectation *verdict *wanted *got*",
+            "*outcome failed: expected succeeded, got failed: worker-0*",
+            " expectation *verdict *expected *actual*",
             "* outcome *failed *succeeded *failed: worker-0*",
             "* final_step *failed *at least 5 *1*",
             "what happened:",
@@ -139,4 +139,4 @@ def test_overrides_hold_for_every_scenario(pytester: pytest.Pytester, scenario: 
     scenario("one")
     done = pytester.runpytest_subprocess("scenarios", "--emulator-set", "expect.final_step=6")
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*final_step failed: wanted at least 6, got 5*"])
+    done.stdout.fnmatch_lines(["*final_step failed: expected at least 6, got 5*"])

@@ -17,7 +17,7 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.api.tcp import PORT, TOKEN, VARIABLE, Loopback, guarded
+from emulator.api.tcp import PORT, TOKEN, VARIABLE, TcpEndpoint, guarded
 from emulator.errors import UsageError
 from emulator.record.events import fields_of
 from tests.api.test_prometheus import values
@@ -92,35 +92,35 @@ def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(UsageError, match=r"Can't take port .* `--api-port 0`"):
-            Loopback(other.getsockname()[1])
-    mine = Loopback(0)  # of a run whose tasks do not run yet
+            TcpEndpoint(other.getsockname()[1])
+    mine = TcpEndpoint(0)  # of a run whose tasks do not run yet
     with mine.socket, pytest.raises(UsageError, match=f"Can't take port {mine.port}"):
-        Loopback(mine.port)
+        TcpEndpoint(mine.port)
     with pytest.raises(UsageError, match="Can't take port 70000"):
-        Loopback(70000)
+        TcpEndpoint(70000)
 
 
 def test_a_token_of_the_users_own_is_not_written_and_not_inherited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "my-own")
-    loopback = Loopback(0)
-    assert loopback.token == "my-own"
+    endpoint = TcpEndpoint(0)
+    assert endpoint.token == "my-own"
     assert VARIABLE not in os.environ
-    with loopback.listening(tmp_path):
-        assert (tmp_path / PORT).read_text() == f"{loopback.port}\n"
+    with endpoint.listening(tmp_path):
+        assert (tmp_path / PORT).read_text() == f"{endpoint.port}\n"
         assert not (tmp_path / TOKEN).exists()
     assert list(tmp_path.iterdir()) == []
     for nonsense in ("", "two words", "t\xf6ken", "line\n"):
         monkeypatch.setenv(VARIABLE, nonsense)
         with pytest.raises(UsageError, match="is no token"):
-            Loopback(0)
+            TcpEndpoint(0)
 
 
 def test_a_token_of_ours_is_for_the_owner_only_and_another_each_time(tmp_path: Path) -> None:
     (tmp_path / TOKEN).write_text("of a supervisor that was killed")
     (tmp_path / TOKEN).chmod(0o644)
-    one, two = Loopback(0), Loopback(0)
+    one, two = TcpEndpoint(0), TcpEndpoint(0)
     assert one.token != two.token
     assert len(one.token) >= 32
     two.socket.close()
@@ -128,7 +128,7 @@ def test_a_token_of_ours_is_for_the_owner_only_and_another_each_time(tmp_path: P
         assert stat.S_IMODE((tmp_path / TOKEN).stat().st_mode) == 0o600
         assert (tmp_path / TOKEN).read_text() == f"{one.token}\n"
         with pytest.raises(UsageError):
-            Loopback(one.port)
+            TcpEndpoint(one.port)
 
 
 # --- For real -------------------------------------------------------------------------------------

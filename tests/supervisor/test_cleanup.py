@@ -25,8 +25,8 @@ from emulator.errors import InUse, UsageError
 from emulator.planning.plan import make_plan
 from emulator.pytest_plugin.harness import recover
 from emulator.record.events import fields_of
-from emulator.record.folder import Record
 from emulator.record.lock import LOCK, is_being_removed, is_live, locked
+from emulator.record.reader import Record
 from emulator.record.remains import LOG, SOCKET
 from emulator.run import attach
 from emulator.scenario.schema import Program, Role, Scenario

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import Unsupported
-from emulator.planning.plan import Plan, Site, Task, make_plan, new_run_id
+from emulator.planning.plan import Plan, PlanContext, Task, make_plan, new_run_id
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Dockerfile, Scenario
 
@@ -22,7 +22,7 @@ def nowhere() -> Sequence[str]:
     raise AssertionError("nobody asked for a GPU")
 
 
-SITE = Site(
+SITE = PlanContext(
     engine="fake",
     address=lambda name: (name, 2222),
     image=lambda wanted: "custom" if isinstance(wanted, Dockerfile) else f"ref-{wanted}",
@@ -31,11 +31,11 @@ SITE = Site(
 )
 
 
-def plan(text: str, site: Site = SITE, run_id: str = "test-1") -> Plan:
+def plan(text: str, site: PlanContext = SITE, run_id: str = "test-1") -> Plan:
     return make_plan(parse(BASE + text), run_id, site)
 
 
-def with_gpus(*devices: str) -> Site:
+def with_gpus(*devices: str) -> PlanContext:
     return replace(SITE, gpus=lambda: devices)
 
 

@@ -38,7 +38,7 @@ RAN = Analysis(
     restarts=2,
     lost_steps=10,
     recoveries=[5.0, 7.5],
-    faults=[FaultResult("0", "preempt", "worker-0", "applied", gone=2.0, saved=1.0)],
+    faults=[FaultResult("0", "preempt", "worker-0", "applied", applied_after=2.0, saved_after=1.0)],
     time={"productive": 4.0, "startup": 6.00004},
     goodput=0.4,
 )
@@ -140,7 +140,7 @@ def test_an_expectation_is_judged_by_the_numbers(
 )
 def test_what_the_record_does_not_say_is_unknown(expect: dict[str, Any]) -> None:
     verdict = verdicts(expect, SILENT)[1]
-    assert (verdict.status, verdict.got) == ("unknown", "the tasks' output does not say")
+    assert (verdict.status, verdict.actual) == ("unknown", "the tasks' output does not say")
 
 
 @pytest.mark.parametrize(
@@ -207,15 +207,15 @@ def test_a_share_of_another_rate_is_judged(
     expect = Expectations.model_validate({"throughput": {"at_least": 0.9, "of": "reference"}})
     held = Comparison(ThroughputReference(machine="m", reference=reference))
     *_, found = judge(expect, replace(RAN, outcome=outcome), HISTORY, held)
-    assert (found.expectation, found.wanted) == (
+    assert (found.expectation, found.expected) == (
         "throughput.at_least",
         "at least 0.9 of the reference",
     )
-    assert (found.status, found.got) == verdict
+    assert (found.status, found.actual) == verdict
 
 
 def preempted(target: str, saved: float | None, status: str = "applied") -> FaultResult:
-    return FaultResult("0", "preempt", target, status, saved=saved, killed=True)
+    return FaultResult("0", "preempt", target, status, saved_after=saved, killed=True)
 
 
 KILLED = FaultResult("1", "kill", "worker-0", "applied")
@@ -250,8 +250,8 @@ def test_a_promise_is_judged_from_the_history() -> None:
     statuses = []
     for told in (HISTORY, timeline(broken), timeline([])):
         *_, found = judge(expect, SILENT, told)
-        assert (found.expectation, found.wanted) == ("steps_exactly_once", "each step once")
-        statuses.append((found.status, found.got))
+        assert (found.expectation, found.expected) == ("steps_exactly_once", "each step once")
+        statuses.append((found.status, found.actual))
     first = "worker-0 told of step 6 when it had been at 7"
     assert statuses == [
         ("ok", "2 of 2 steps"),
@@ -268,15 +268,15 @@ def test_of_many_broken_promises_three_are_named(broken: int, end: str) -> None:
     told = [*began_again(0, "worker-0"), step(2, "worker-0", 7)]
     told += [step(3 + n, "worker-0", 6 - n) for n in range(broken)]
     *_, found = judge(Expectations(steps_exactly_once=True), SILENT, timeline(told))
-    assert found.got.endswith(end)
-    assert found.got.count("told of step") == min(broken, 3)
+    assert found.actual.endswith(end)
+    assert found.actual.count("told of step") == min(broken, 3)
 
 
 def test_a_promise_whose_check_crashes_is_unknown() -> None:
     nonsense: Any = [*began_again(0, "worker-0"), None]  # nothing that a record has
     *_, found = judge(Expectations(single_chief=True), SILENT, nonsense)
     assert found.status == "unknown"
-    assert found.got.startswith("the check crashed: AttributeError(")
+    assert found.actual.startswith("the check crashed: AttributeError(")
 
 
 def test_what_is_false_is_not_judged() -> None:
@@ -288,7 +288,7 @@ def test_a_check_that_crashes_is_unknown_and_the_others_are_judged() -> None:
     broken = replace(RAN, accuracy="high")  # type: ignore[arg-type]
     found = {v.expectation: v for v in verdicts({"accuracy": 0.5, "final_step": 5}, broken)}
     assert found["accuracy"].status == "unknown"
-    assert found["accuracy"].got.startswith("the check crashed: TypeError(")
+    assert found["accuracy"].actual.startswith("the check crashed: TypeError(")
     assert (found["outcome"].status, found["final_step"].status) == ("ok", "ok")
 
 
@@ -348,15 +348,20 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
             {
                 "expectation": "outcome",
                 "status": "ok",
-                "wanted": "succeeded",
-                "got": "succeeded: worker-0 finished",
+                "expected": "succeeded",
+                "actual": "succeeded: worker-0 finished",
             },
-            {"expectation": "faults", "status": "ok", "wanted": "1 applied", "got": "1 applied"},
+            {
+                "expectation": "faults",
+                "status": "ok",
+                "expected": "1 applied",
+                "actual": "1 applied",
+            },
             {
                 "expectation": "final_step",
                 "status": "failed",
-                "wanted": "at least 51",
-                "got": "50",
+                "expected": "at least 51",
+                "actual": "50",
             },
         ],
         "duration": 10.0,
@@ -428,7 +433,7 @@ def test_what_is_said_about_faults_is_unknown_unless_all_happened(status: str) -
         "max_lost_steps": "unknown",
         "recovers_within": "unknown",
     }
-    assert judged["max_lost_steps"].got == "10, but not all faults happened"
+    assert judged["max_lost_steps"].actual == "10, but not all faults happened"
 
 
 @pytest.mark.parametrize("outcome", ["running", "error", "interrupted"])
@@ -437,7 +442,7 @@ def test_what_a_run_that_was_cut_off_did_not_reach_is_unknown(outcome: str) -> N
     cut_off = replace(RAN, outcome=outcome, restarts=2)
     found = {v.expectation: v for v in verdicts(expect, cut_off)}
     assert found["final_step"].status == "unknown"
-    assert found["final_step"].got == "50, when the run was cut off"
+    assert found["final_step"].actual == "50, when the run was cut off"
     assert found["accuracy"].status == "ok"
     assert found["max_restarts"].status == "failed"  # that will not become less
     assert {v.expectation: v.status for v in verdicts(expect, RAN)}["final_step"] == "failed"

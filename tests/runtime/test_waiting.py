@@ -28,7 +28,7 @@ from emulator.broker.store import (
 from emulator.engines.base import Inbox
 from emulator.pytest_plugin.run_thread import Running
 from emulator.record.lock import acquire, lock_of, wait_until_over
-from emulator.results import Listener, Result
+from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import RealClock
 from emulator.runtime.waiting import AHEAD, Event, each, for_event, for_lock, result_of
 
@@ -81,12 +81,12 @@ def runs_until_asked() -> Running:
     """Return a run that ends when it is asked to."""
     asked = threading.Event()
 
-    def perform(listener: Listener) -> Result:
-        listener.stoppable(asked.set)
+    def perform(callbacks: RunCallbacks) -> Result:
+        callbacks.stoppable(asked.set)
         asked.wait()
         raise AssertionError("nobody asks what came of it")
 
-    return Running(perform, Listener())
+    return Running(perform, RunCallbacks())
 
 
 def waits(tmp_path: Path, closing: contextlib.ExitStack) -> dict[str, Callable[[], object]]:
@@ -156,9 +156,9 @@ def test_a_run_is_over_before_its_stop_returns_whatever_interrupts_that() -> Non
         if len(asked) == 4:
             enough.set()
 
-    def perform(listener: Listener) -> Result:
-        listener.stoppable(stop)
-        listener.reachable()
+    def perform(callbacks: RunCallbacks) -> Result:
+        callbacks.stoppable(stop)
+        callbacks.reachable()
         while not enough.is_set():  # three interrupts, each once the last has been dealt with
             count = len(asked)
             if count:
@@ -171,7 +171,7 @@ def test_a_run_is_over_before_its_stop_returns_whatever_interrupts_that() -> Non
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        running = Running(perform, Listener())
+        running = Running(perform, RunCallbacks())
         running.begin()
         with pytest.raises(Told):
             running.stop()
@@ -186,11 +186,11 @@ def test_a_run_is_over_before_its_stop_returns_whatever_interrupts_that() -> Non
 def test_a_run_that_was_called_off_never_begins() -> None:
     begun: list[str] = []
 
-    def perform(listener: Listener) -> Result:
+    def perform(callbacks: RunCallbacks) -> Result:
         begun.append("begun")
         raise AssertionError("it was called off")
 
-    running = Running(perform, Listener())
+    running = Running(perform, RunCallbacks())
     running.stop()
     running._run()  # as its thread does, once it comes to run
     assert begun == []
@@ -199,7 +199,7 @@ def test_a_run_that_was_called_off_never_begins() -> None:
 ROUNDS = 300
 ALARMS = """
 import random, signal, sys, threading
-from emulator.results import Listener
+from emulator.results import RunCallbacks
 from emulator.pytest_plugin.run_thread import Running
 
 class Told(Exception):
@@ -213,12 +213,12 @@ chance = random.Random(7)
 for n in range(int(sys.argv[1])):
     asked = threading.Event()
 
-    def perform(listener):
-        listener.stoppable(asked.set)
+    def perform(callbacks):
+        callbacks.stoppable(asked.set)
         asked.wait()
         raise KeyError("nobody asks what came of it")
 
-    running = Running(perform, Listener())
+    running = Running(perform, RunCallbacks())
     try:
         signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.002))
         running.result()

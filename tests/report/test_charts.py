@@ -59,7 +59,7 @@ def test_a_faults_band_goes_from_its_trigger_until_its_target_is_back_and_tells_
     assert bands["hovertext"] == [
         "<b>0: preempt worker-1</b> (applied)<br>triggered at 7.00s<br>"
         "applied after 2.00s, exit code 143 (had to be killed)<br>"
-        "back after 6.00s<br>first step after 7.00s<br>caught up after 7.00s"
+        "restored after 6.00s<br>first step after 7.00s<br>caught up after 7.00s"
     ]
 
 

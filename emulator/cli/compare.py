@@ -17,15 +17,9 @@ from emulator.cli.options import (
     note,
     print_json,
 )
-from emulator.engines import choose
 from emulator.errors import UsageError
 
-__all__ = ["add_to", "up_variants"]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this theme's commands."""
-    app.command()(compare)
+__all__ = ["compare", "up_variants"]
 
 
 def compare(
@@ -104,6 +98,8 @@ def up_variants(
     found = variants(varied, sets)
     scenarios = read_all(path, found, sets)
     # What auto means is decided once, for all variants.
+    from emulator.engines import choose
+
     with contextlib.closing(choose(engine, note)) as first:
         planned = plan_all(found, scenarios, first, out=out, run_id=run_id)
     held = {

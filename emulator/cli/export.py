@@ -9,12 +9,7 @@ import typer
 
 from emulator.cli.options import Out, RunArgument, find_run, note
 
-__all__ = ["add_to"]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this theme's commands."""
-    app.command()(export)
+__all__ = ["export"]
 
 
 def export(

@@ -7,9 +7,10 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from emulator.cli.options import (
     ApiPort,
@@ -25,11 +26,11 @@ from emulator.cli.options import (
     print_json,
 )
 from emulator.errors import UsageError
-from emulator.faults.preempt import Preempt
-from emulator.faults.spec import FaultSpec
-from emulator.faults.table import FAULTS
 
-__all__ = ["add_to"]
+if TYPE_CHECKING:
+    from emulator.faults.spec import FaultSpec
+
+__all__ = ["attach", "fault", "heal", "preempt", "wait"]
 
 Run = Annotated[
     str,
@@ -38,13 +39,51 @@ Run = Annotated[
 Command = Callable[..., None]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add this theme's commands."""
-    app.command()(_with_options(preempt, Preempt))
-    app.command()(_with_options(fault, *FAULTS.values()))
-    app.command()(heal)
-    app.command()(wait)
-    app.command()(attach)
+class _FaultCommand(TyperCommand):
+    """Takes its options from the fault table, which is imported when the command is called."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:  # noqa: ANN401  as in Typer
+        """Parse with the options of all kinds, or with those of the kind of that name."""
+        from emulator.faults.table import FAULTS
+
+        command: Command = inspect.unwrap(self.callback)  # type: ignore[arg-type]
+        kind = FAULTS.get(command.__name__)
+        one = typer.Typer(add_completion=False, context_settings=dict(self.context_settings))
+        one.command()(_with_options(command, *([kind] if kind else FAULTS.values())))
+        whole = typer.main.get_command(one)
+        for parameter in whole.params:
+            if parameter.name == "kind":
+                parameter.help = f"{', '.join(FAULTS)}."  # type: ignore[attr-defined]
+        return whole.make_context(*args, **extra)
+
+
+def _takes_options(command: Command) -> Command:
+    """Have the options of the fault table passed to a command as its `**options`."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    vars(command).update(
+        __signature__=signature.replace(parameters=own), command_class=_FaultCommand
+    )
+    return command
+
+
+def _with_options(command: Command, *kinds: type[FaultSpec]) -> Command:
+    """Return a command that has the options of some kinds."""
+
+    @functools.wraps(command)
+    def with_options(*args: object, **options: object) -> None:
+        command(*args, **options)
+
+    options: dict[str, list[type[FaultSpec]]] = {}
+    for kind in kinds:
+        for key in kind.key_fields():
+            if key not in (kind.kind, "at", "name"):
+                options.setdefault(key, []).append(kind)
+    signature = inspect.signature(command)
+    added = [_option(key, having) for key, having in options.items()]
+    merged = sorted([*signature.parameters.values(), *added], key=lambda p: p.kind)
+    vars(with_options)["__signature__"] = signature.replace(parameters=merged)
+    return with_options
 
 
 def _option(key: str, kinds: Sequence[type[FaultSpec]]) -> inspect.Parameter:
@@ -62,26 +101,13 @@ def _option(key: str, kinds: Sequence[type[FaultSpec]]) -> inspect.Parameter:
     )
 
 
-def _with_options(command: Command, *kinds: type[FaultSpec]) -> Command:
-    """Return a command that has the options of some kinds in place of its `**options`."""
+def _complete_kinds() -> list[str]:
+    from emulator.faults.table import FAULTS
 
-    @functools.wraps(command)
-    def with_options(*args: object, **options: object) -> None:
-        command(*args, **options)
-
-    options: dict[str, list[type[FaultSpec]]] = {}
-    for kind in kinds:
-        for key in kind.key_fields().keys() - {kind.kind, "at", "name"}:
-            options.setdefault(key, []).append(kind)
-    signature = inspect.signature(command, eval_str=True)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    order = {key: place for place, key in enumerate(k for kind in kinds for k in kind.key_fields())}
-    added = [_option(key, options[key]) for key in sorted(options, key=lambda key: order[key])]
-    merged = sorted([*own, *added], key=lambda p: p.kind)
-    with_options.__signature__ = signature.replace(parameters=merged)  # type: ignore[attr-defined]
-    return with_options
+    return list(FAULTS)
 
 
+@_takes_options
 def preempt(
     target: Annotated[str, typer.Argument(metavar="TASK", help="A task's name, or a glob.")],
     run: Run = "last",
@@ -89,15 +115,14 @@ def preempt(
     **options: object,
 ) -> None:
     """Preempt a task of a running scenario: SIGTERM, grace, SIGKILL, down, back on a fresh disk."""
-    _inject(Preempt, [target], run, out, options)
+    _inject("preempt", [target], run, out, options)
 
 
+@_takes_options
 def fault(
     kind: Annotated[
         str,
-        typer.Argument(
-            metavar="KIND", help=", ".join(FAULTS) + ".", autocompletion=lambda: list(FAULTS)
-        ),
+        typer.Argument(metavar="KIND", help="A kind of fault.", autocompletion=_complete_kinds),
     ],
     targets: Annotated[
         list[str],
@@ -108,9 +133,7 @@ def fault(
     **options: object,
 ) -> None:
     """Inject any fault into a running scenario, now. See docs/faults.md for the kinds."""
-    if kind not in FAULTS:
-        raise UsageError(f"There is no fault {kind!r}.", f"Faults: {', '.join(FAULTS)}.")
-    _inject(FAULTS[kind], targets, run, out, options)
+    _inject(kind, targets, run, out, options)
 
 
 def heal(
@@ -186,23 +209,26 @@ def attach(
 
 
 def _inject(
-    kind: type[FaultSpec],
+    name: str,
     targets: Sequence[str],
     run: str,
     out: Path,
     options: Mapping[str, object],
 ) -> None:
     from emulator.api.client import Cluster
+    from emulator.faults.table import FAULTS
 
+    if (kind := FAULTS.get(name)) is None:
+        raise UsageError(f"There is no fault {name!r}.", f"Faults: {', '.join(FAULTS)}.")
     if len(targets) > 1 and not kind.lists_groups:
         raise UsageError(f"`{kind.kind}` takes one task or glob.", "Inject one for each.")
-    said = {key.removesuffix("_"): value for key, value in options.items() if value}
-    said = {key: v if key in kind.times() else _number(v) for key, v in said.items()}
+    given = {key.removesuffix("_"): value for key, value in options.items() if value}
+    given = {key: v if key in kind.times() else _number(v) for key, v in given.items()}
     if kind.lasting:
-        said.setdefault("for", "forever")
+        given.setdefault("for", "forever")
     target = [group.split(",") for group in targets] if kind.lists_groups else targets[0]
     with Cluster(find_live_run(run, out)) as cluster:
-        ids = cluster.fault(**{kind.kind: target}, **said)
+        ids = cluster.fault(**{kind.kind: target}, **given)
     note(f"{cluster.run_id}: fault {', '.join(ids)}; `emulate heal {ids[0]}` heals it")
 
 

@@ -14,12 +14,12 @@ import typer
 from emulator.bundled import scenario_path, scenarios
 from emulator.engines import AUTO, HELP, names
 from emulator.errors import printable
-from emulator.record.reader import Record, runs_in
-from emulator.scenario.loader import parse, scenario_text
-from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from emulator.record.reader import Record
+    from emulator.scenario.schema import Scenario
 
 __all__ = [
     "ApiPort",
@@ -45,6 +45,8 @@ def _complete_scenarios(incomplete: str) -> list[str]:
 
 def complete_runs(incomplete: str) -> list[str]:
     """Return the runs that a name may go on to, for the shell."""
+    from emulator.record.reader import runs_in
+
     return [r.run_id for r in runs_in(Path("runs")) if r.run_id.startswith(incomplete)]
 
 
@@ -93,6 +95,8 @@ ApiPort = Annotated[
 
 def read(path: Path, sets: list[str] | None, seed: int | None = None) -> tuple[Scenario, str, Path]:
     """Return a scenario, its text and where it was found."""
+    from emulator.scenario.loader import parse, scenario_text
+
     found = scenario_path(path)
     text = scenario_text(found)
     folder = found.resolve().parent
@@ -107,11 +111,15 @@ def overrides(sets: list[str] | None, seed: int | None) -> list[str]:
 
 def find_run(name: str, out: Path) -> Record:
     """Return the run that `name` means: an id, the beginning of one, a folder, or `last`."""
+    from emulator.record.reader import Record
+
     return Record.find(name, out)
 
 
 def find_live_run(name: str, out: Path) -> Record:
-    """Return the run that `name` means; `last` is the latest that goes on, if any does."""
+    """Return the run that `name` means; `last` is the latest that is under way, if any is."""
+    from emulator.record.reader import runs_in
+
     live = [run for run in runs_in(out) if run.live] if name == "last" else []
     return live[-1] if live else find_run(name, out)
 

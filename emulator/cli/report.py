@@ -11,22 +11,14 @@ import typer
 
 from emulator.cli.options import Out, RunArgument, console, find_run, note, print_json
 from emulator.errors import UsageError
-from emulator.record.reader import runs_in
-from emulator.validation.units import parse_duration
 
-__all__ = ["add_to"]
+__all__ = ["report", "runs"]
 
 
 class _Verdict(StrEnum):
     OK = "ok"
     FAILED = "failed"
     UNKNOWN = "unknown"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this theme's commands."""
-    app.command()(report)
-    app.command()(runs)
 
 
 def report(
@@ -77,6 +69,7 @@ def runs(
     """List runs with their results, the latest last. `emulate ps` lists those under way."""
     from emulator.analysis.figures import as_data
     from emulator.analysis.listing import chosen, listed
+    from emulator.record.reader import runs_in
     from emulator.report.run_tables import print_listing
 
     rows = chosen(
@@ -95,6 +88,8 @@ def runs(
 
 
 def _ago(text: str) -> float:
+    from emulator.validation.units import parse_duration
+
     try:
         return parse_duration(text)
     except ValueError as error:

@@ -6,27 +6,21 @@ import contextlib
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from emulator.cli.options import Out, RunArgument, WhichEngine, console, find_run, note, print_json
 from emulator.errors import RecordError, UsageError
-from emulator.record.reader import Record
 from emulator.runtime import signals
 
-__all__ = ["add_to"]
+if TYPE_CHECKING:
+    from emulator.record.reader import Record
+
+__all__ = ["clean", "down", "logs", "ps"]
 
 REMOVES = "this ends once nothing is half removed"
 """What is said of a signal."""
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this theme's commands."""
-    app.command()(ps)
-    app.command()(logs)
-    app.command()(down)
-    app.command()(clean)
 
 
 def ps(

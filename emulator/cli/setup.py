@@ -14,19 +14,10 @@ import typer
 from emulator.bundled import ROOT
 from emulator.cli.options import console, note, print_json
 from emulator.errors import UsageError
-from emulator.validation.units import format_duration
 
-__all__ = ["add_to", "requirement", "requirement_here"]
+__all__ = ["build", "doctor", "init", "requirement", "requirement_here", "schema"]
 
 REQUIREMENTS = "requirements-emulator.txt"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this theme's commands."""
-    app.command()(build)
-    app.command()(doctor)
-    app.command()(schema)
-    app.command()(init)
 
 
 def build(
@@ -52,6 +43,7 @@ def build(
     from emulator.engines.docker.connection import connect
     from emulator.engines.docker.images import KINDS, BuildOptions, Images
     from emulator.report.terminal import LivePrinter
+    from emulator.validation.units import format_duration
 
     if kind not in (*KINDS, "all"):
         raise UsageError(f"There is no image {kind}.", f"Images: {', '.join(KINDS)}, all.")

@@ -9,15 +9,8 @@ from typing import Annotated
 import typer
 
 from emulator.cli.options import Out, RunArgument, console, find_live_run
-from emulator.record.lock import wait_until_over
-from emulator.record.reader import Record
 
-__all__ = ["add_to"]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this theme's commands."""
-    app.command()(top)
+__all__ = ["top"]
 
 
 def top(
@@ -32,6 +25,8 @@ def top(
 
     Of a run that is over the last state is printed.
     """
+    from emulator.record.lock import wait_until_over
+    from emulator.record.reader import Record
     from emulator.report.top import print_snapshot, watch
 
     record = find_live_run(run, out)

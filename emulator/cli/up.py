@@ -9,9 +9,7 @@ from typing import Annotated
 
 import typer
 
-from emulator.analysis import expectations as checks
 from emulator.bundled import scenario_path
-from emulator.cli.compare import up_variants
 from emulator.cli.options import (
     ApiPort,
     Out,
@@ -28,31 +26,23 @@ from emulator.cli.options import (
     print_json,
     read,
 )
-from emulator.engines import choose
 from emulator.errors import UsageError
-from emulator.planning.plan import check_run_id
 from emulator.runtime.signals import Interruption
-from emulator.scenario.loader import placed
 
-__all__ = ["add_to"]
+__all__ = ["check", "plan", "up"]
 
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of data order and weights.")]
 
 
 def _checked(run_id: str | None) -> str | None:
+    from emulator.planning.plan import check_run_id
+
     return None if run_id is None else check_run_id(run_id)
 
 
 RunId = Annotated[
     str | None, typer.Option("--run-id", help="Name the run yourself.", callback=_checked)
 ]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this theme's commands."""
-    app.command()(up)
-    app.command()(plan)
-    app.command()(check)
 
 
 def up(
@@ -99,6 +89,8 @@ def up(
     if vary and api_port is not None:
         raise UsageError("--api-port is for one run, not for --vary.", "Leave it out.")
     if vary:
+        from emulator.cli.compare import up_variants
+
         code = up_variants(
             scenario_path(scenario),
             vary,
@@ -112,11 +104,13 @@ def up(
         raise typer.Exit(code)
     from emulator.api.tcp import TcpEndpoint
     from emulator.cli.background import reporting_to_parent
+    from emulator.engines import choose
     from emulator.planning.baseline import reference_beside
     from emulator.planning.plan import new_run_id
     from emulator.report.live import view
     from emulator.report.terminal import print_result
     from emulator.run import up as run_up
+    from emulator.scenario.loader import placed
 
     parsed, text, found = read(scenario, sets, seed)
     if detach:
@@ -189,10 +183,12 @@ def plan(
     ] = False,
 ) -> None:
     """Show what would run: tasks, TF_CONFIG, engine requests, rules, warnings. Starts nothing."""
+    from emulator.engines import choose
     from emulator.engines.base import Explaining
     from emulator.planning.baseline import reference_beside
     from emulator.report.terminal import print_plan
     from emulator.run import make_ready
+    from emulator.scenario.loader import placed
 
     parsed, text, found = read(scenario, sets, seed)
     with contextlib.closing(choose(engine, note)) as chosen:
@@ -214,6 +210,7 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="The summary as data.")] = False,
 ) -> None:
     """Judge a run again from its folder, without a cluster. Exit codes are those of `up`."""
+    from emulator.analysis.expectations import EXIT_CODES, overall
     from emulator.report.terminal import print_summary
     from emulator.results import judge
 
@@ -223,4 +220,4 @@ def check(
             print_json(summary)
         else:
             print_summary(summary, console())
-    raise typer.Exit(checks.EXIT_CODES[checks.overall(verdicts)])
+    raise typer.Exit(EXIT_CODES[overall(verdicts)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from emulator.errors import EngineMissing, UsageError
@@ -23,8 +23,8 @@ __all__ = ["AUTO", "HELP", "answering", "choose", "engine_class", "engine_classe
 AUTO = "auto"
 GROUP = "emulator.engines"
 BUILT_IN = {
-    "docker": EntryPoint("docker", "emulator.engines.docker:DockerEngine", GROUP),
-    "process": EntryPoint("process", "emulator.engines.process:ProcessEngine", GROUP),
+    "docker": "emulator.engines.docker:DockerEngine",
+    "process": "emulator.engines.process:ProcessEngine",
 }
 """Found without a look at installed packages; none of these can replace one of ours."""
 HELP = (
@@ -37,8 +37,14 @@ log = logging.getLogger("emulator")
 
 def names() -> tuple[str, ...]:
     """Return the names of all engines, ours first."""
-    others = (one.name for one in entry_points(group=GROUP) if one.name != AUTO)
-    return tuple(dict.fromkeys((*BUILT_IN, *others)))
+    return tuple(dict.fromkeys((*BUILT_IN, *(name for name in _others() if name != AUTO))))
+
+
+def _others() -> dict[str, str]:
+    """Return the places of other packages' engines, by name."""
+    from importlib.metadata import entry_points  # takes as long as all of `emulate --help` may
+
+    return {one.name: one.value for one in reversed(list(entry_points(group=GROUP)))}
 
 
 def engine_class(name: str) -> type[Engine]:
@@ -47,16 +53,17 @@ def engine_class(name: str) -> type[Engine]:
     Raises UsageError for a name that is not known, EngineMissing where the package of an engine
     can't be imported.
     """
-    place = BUILT_IN.get(name) or next(iter(entry_points(group=GROUP, name=name)), None)
+    place = BUILT_IN.get(name) or _others().get(name)
     if place is None or name == AUTO:
         raise UsageError(
             f"There is no engine {name!r}.", f"Engines: {', '.join((AUTO, *names()))}."
         )
     try:
-        found: type[Engine] = place.load()
+        module, _, attribute = place.partition(":")
+        found: type[Engine] = getattr(import_module(module), attribute)
     except Exception as error:  # another package's defect; `emulate clean` must survive it
         raise EngineMissing(
-            f"The engine {name} can't be loaded from {place.value} ({error!r}).",
+            f"The engine {name} can't be loaded from {place} ({error!r}).",
             "Update or remove the package that it comes from.",
             configured=True,
         ) from None

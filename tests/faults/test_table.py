@@ -177,12 +177,8 @@ def test_the_client_has_a_method_for_it(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_command_has_its_options() -> None:
-    import typer
+    from emulator.cli import app
 
-    from emulator.cli import manual as by_hand
-
-    app = typer.Typer()
-    by_hand.add_to(app)
     shown = CliRunner().invoke(app, ["fault", "--help"], terminal_width=200).output
     assert "--left" in shown
     assert "Bytes that are left (fill_disk)." in shown

@@ -1,0 +1,67 @@
+"""What commands import: most of a short command's time. Counts of modules, which can't flake."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {
+    "docker",
+    "httpx",
+    "jinja2",
+    "numpy",
+    "plotly",
+    "prometheus_client",
+    "pyarrow",
+    "pytest",
+    "starlette",
+    "tensorboard",
+    "uvicorn",
+}
+"""Libraries that a command imports only where it uses them."""
+OF_SCENARIOS = {"pydantic", "yaml", "emulator.scenario", "emulator.record", "emulator.analysis"}
+
+
+def imported(tmp_path: Path, *command: str) -> set[str]:
+    """Run a command; return the modules that it has imported."""
+    listing = tmp_path / "modules"
+    text = (
+        "import atexit, sys\n"
+        f"atexit.register(lambda: open({str(listing)!r}, 'w').write('\\n'.join(sys.modules)))\n"
+        f"sys.argv = ['emulate', *{command!r}]\n"
+        "from emulator.__main__ import main\n"
+        "main()"
+    )
+    env = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/no-engine"}
+    subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, env=env, capture_output=True, check=False
+    )
+    return set(listing.read_text().split())
+
+
+@pytest.mark.parametrize(
+    ("command", "needless", "most"),
+    [
+        (("--help",), HEAVY | OF_SCENARIOS, 20),
+        (("--nonsense",), HEAVY | OF_SCENARIOS, 6),
+        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 30),
+        (("plan", "quickstart", "--engine", "process"), HEAVY, 120),
+        (("ps",), HEAVY - {"docker"}, 120),
+        (("down", "nothing"), HEAVY, 100),
+        (("logs", "nothing"), HEAVY, 100),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_command_imports_no_more_than_it_uses(
+    tmp_path: Path, command: tuple[str, ...], needless: set[str], most: int
+) -> None:
+    modules = imported(tmp_path, *command)
+    assert "emulator.cli" in modules
+    assert not modules & needless
+    ours = sorted(name for name in modules if name.partition(".")[0] == "emulator")
+    assert len(ours) <= most, ours

@@ -15,33 +15,31 @@ from typer.core import TyperGroup
 
 __all__ = ["COMMANDS", "app"]
 
-COMMANDS = {
-    "up": "up",
-    "plan": "up",
-    "check": "up",
-    "compare": "compare",
-    "report": "report",
-    "runs": "report",
-    "export": "export",
-    "preempt": "manual",
-    "fault": "manual",
-    "heal": "manual",
-    "wait": "manual",
-    "attach": "manual",
-    "top": "top",
-    "ps": "runs",
-    "logs": "runs",
-    "down": "runs",
-    "clean": "runs",
-    "build": "setup",
-    "doctor": "setup",
-    "schema": "setup",
-    "init": "setup",
+SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "Run a scenario": {"up": "up", "plan": "up", "attach": "manual", "down": "runs"},
+    "Follow runs": {"ps": "runs", "top": "top", "logs": "runs", "wait": "manual"},
+    "Inject faults": {"preempt": "manual", "fault": "manual", "heal": "manual"},
+    "Look at results": {
+        "check": "up",
+        "report": "report",
+        "runs": "report",
+        "compare": "compare",
+        "export": "export",
+    },
+    "Set up and clean up": {
+        "init": "setup",
+        "doctor": "setup",
+        "build": "setup",
+        "schema": "setup",
+        "clean": "runs",
+    },
 }
-"""Every command with the module that has the function of that name, in the order of `--help`."""
+"""Every command with the module that has the function of that name, as `--help` lists them."""
+COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
 SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
+    "rich_markup_mode": None,  # plain help: Typer's other one takes as long to load as all the rest
 }
 
 
@@ -69,6 +67,21 @@ class _Commands(Mapping[str, Any]):
 class _Group(TyperGroup):
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401  whatever Typer passes
         super().__init__(**{**settings, "commands": _Commands()})
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  Typer's own types
+        """List the commands by section."""
+        width = max(map(len, COMMANDS))
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [
+                        (
+                            name.ljust(width),
+                            self.commands[name].get_short_help_str(formatter.width - width - 6),
+                        )
+                        for name in section
+                    ]
+                )
 
 
 app = typer.Typer(name="emulate", cls=_Group, no_args_is_help=True, **SETTINGS)

@@ -46,7 +46,7 @@ def compare(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The rows as data.")] = False,
 ) -> None:
-    """Judge runs again from their folders, side by side; ratios are to the first one.
+    """Compare runs side by side; ratios are to the first one.
 
     The scaling efficiency is how much faster than the baseline a run was, over how many more
     workers it had: 1 is perfect. See docs/results.md.

@@ -114,7 +114,10 @@ def preempt(
     out: Out = Path("runs"),
     **options: object,
 ) -> None:
-    """Preempt a task of a running scenario: SIGTERM, grace, SIGKILL, down, back on a fresh disk."""
+    """Preempt a task now.
+
+    It gets SIGTERM, the grace period, SIGKILL, is down, and starts again on a fresh disk.
+    """
     _inject("preempt", [target], run, out, options)
 
 
@@ -132,7 +135,7 @@ def fault(
     out: Out = Path("runs"),
     **options: object,
 ) -> None:
-    """Inject any fault into a running scenario, now. See docs/faults.md for the kinds."""
+    """Inject a fault of any kind now. See docs/faults.md."""
     _inject(kind, targets, run, out, options)
 
 
@@ -143,7 +146,7 @@ def heal(
     run: Run = "last",
     out: Out = Path("runs"),
 ) -> None:
-    """Heal a fault that lasts, or bring back now what was preempted."""
+    """Heal a fault, or restart a preempted task, now."""
     from emulator.api.client import Cluster
 
     with Cluster(find_live_run(run, out)) as cluster:
@@ -156,7 +159,7 @@ def wait(
     out: Out = Path("runs"),
     json: Annotated[bool, typer.Option("--json", help="The summary as data.")] = False,
 ) -> None:
-    """Wait until a run is over, and print its summary. Exit codes are those of `up`."""
+    """Wait until a run has finished. Prints its summary; exit codes are those of `up`."""
     from emulator.record.lock import wait_until_over
     from emulator.report.terminal import print_summary
     from emulator.results import exit_code, judge
@@ -183,7 +186,7 @@ def attach(
 ) -> None:
     """Take over a run whose emulator was killed, and run it to its end.
 
-    A run that somebody is at work on is only followed: what its tasks print, until it is over.
+    A run whose emulator is alive is only followed: what its tasks print, until it has finished.
     """
     from emulator.api.client import Cluster
     from emulator.api.tcp import TcpEndpoint

@@ -30,9 +30,10 @@ def report(
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
 ) -> None:
-    """Write report.html, report.md and junit.xml of a run again; print where the page is.
+    """Write the reports of a run again.
 
-    Every run writes them when it is over. One that goes on is shown as it is now.
+    These are report.html, report.md and junit.xml; the path of the page is printed. Every run
+    writes them when it has finished. A run under way is shown as it is now.
     """
     from emulator.report.files import write, write_page
 

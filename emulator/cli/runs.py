@@ -33,7 +33,7 @@ def ps(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
-    """List runs that are under way, and those that have left something on an engine."""
+    """List runs under way, and what other runs have left on an engine."""
     from emulator.record.reader import runs_in
     from emulator.report.terminal import print_runs, print_status
     from emulator.supervisor.cleanup import find_all
@@ -119,7 +119,7 @@ def logs(
 
 
 def down(run: RunArgument, out: Out = Path("runs")) -> None:
-    """Stop a run that is under way, or remove what a kept or crashed one has left."""
+    """Stop a run, or remove what a kept or crashed one has left."""
     from emulator.api.client import Cluster
     from emulator.record.lock import wait_until_over
     from emulator.supervisor.cleanup import stop_or_remove
@@ -140,9 +140,10 @@ def clean(
     engine: WhichEngine = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is.")] = False,
 ) -> None:
-    """Remove what crashed runs have left behind: containers, networks, volumes, processes.
+    """Remove what crashed runs have left behind.
 
-    Only what carries our label and belongs to no run that goes on is touched.
+    These are containers, networks, volumes and processes that carry our label and belong to no run
+    that is under way.
     """
     from emulator.supervisor.cleanup import clean as clean_up
 

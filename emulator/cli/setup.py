@@ -39,7 +39,7 @@ def build(
         typer.Option(help="A folder of wheels to install from [default: PIP_FIND_LINKS]"),
     ] = None,
 ) -> None:
-    """Build the images that scenarios run in; one that is up to date is left alone."""
+    """Build the images that scenarios run in. One that is up to date is left alone."""
     from emulator.engines.docker.connection import connect
     from emulator.engines.docker.images import KINDS, BuildOptions, Images
     from emulator.report.terminal import LivePrinter
@@ -59,7 +59,7 @@ def build(
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
-    """Check what this machine has for the emulator, and say what to do about the rest."""
+    """Check what this machine has; say how to get what is missing."""
     from dataclasses import asdict
 
     from emulator.cli.examine import examine
@@ -87,7 +87,7 @@ def init(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
-    """Write a scenario with comments and a small program to start from; it runs as it is."""
+    """Write a scenario and a small program to start from. It runs as it is."""
     files = _suite() if tests else _files(ROOT / "images" / "starter")
     there = [folder / name for name in files if (folder / name).exists()]
     if there and not force:

@@ -76,10 +76,10 @@ def up(
         ),
     ] = None,
 ) -> None:
-    """Run a scenario to its end; Ctrl-C stops it gracefully, twice at once.
+    """Run a scenario to its end, and judge it.
 
-    With -d it goes on in the background: see `emulate ps`, `logs -f`, `preempt`, `fault`, `wait`
-    and `down`.
+    Ctrl-C stops the run gracefully; press it twice to kill. With -d it runs in the background: see
+    `emulate ps`, `logs -f`, `preempt`, `fault`, `wait` and `down`.
 
     Exit codes: 0 ok, 1 an expectation failed, 2 bad usage or scenario, 3 an expectation could not
     be judged, 4 the emulator or the engine failed, 130 interrupted. With --vary the worst of all.
@@ -182,7 +182,10 @@ def plan(
         bool, typer.Option("--json", help="Tasks and engine requests as data.")
     ] = False,
 ) -> None:
-    """Show what would run: tasks, TF_CONFIG, engine requests, rules, warnings. Starts nothing."""
+    """Show what would run, and start nothing.
+
+    That is every task with its environment, what the engine is asked for, rules, and warnings.
+    """
     from emulator.engines import choose
     from emulator.engines.base import Explaining
     from emulator.planning.baseline import reference_beside
@@ -209,7 +212,7 @@ def check(
     out: Out = Path("runs"),
     json: Annotated[bool, typer.Option("--json", help="The summary as data.")] = False,
 ) -> None:
-    """Judge a run again from its folder, without a cluster. Exit codes are those of `up`."""
+    """Judge a run again from its folder. Exit codes are those of `up`."""
     from emulator.analysis.expectations import EXIT_CODES, overall
     from emulator.report.terminal import print_summary
     from emulator.results import judge

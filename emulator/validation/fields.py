@@ -60,7 +60,7 @@ class Model(BaseModel):
     """Base of the models: unknown keys are errors, instances are immutable."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, serialize_by_alias=True, allow_inf_nan=False
+        extra="forbid", frozen=True, serialize_by_alias=True, allow_inf_nan=False, defer_build=True
     )
 
 

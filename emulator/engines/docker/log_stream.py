@@ -1,0 +1,113 @@
+"""Docker's log stream as bytes arrive: HTTP chunks, frames with stamps, lines (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from emulator.engines.lines import UnfinishedLine
+
+__all__ = ["ChunkedBody", "LogLines", "Printed", "seconds"]
+
+HEADER = 8
+"""Bytes before each frame: the stream, three zeros, and the length (Docker API, attach)."""
+
+
+def seconds(stamp: str) -> float:
+    """Return seconds since 1970 of RFC 3339 with nanoseconds."""
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+class ChunkedBody:
+    """Decodes the chunked transfer coding of HTTP/1.1 (RFC 9112, section 7.1)."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+        self._left = 0
+        """Bytes of the current chunk that are missing, its CRLF included."""
+        self.ended = False
+        """Whether the last chunk has come."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes; return what they hold. Raises ValueError if they are no chunks."""
+        self._waiting += data
+        body = bytearray()
+        while not self.ended:
+            if self._left:
+                piece = self._waiting[: self._left]
+                self._left -= len(piece)
+                del self._waiting[: len(piece)]
+                body += piece[: max(0, len(piece) - max(0, 2 - self._left))]
+                if self._left:
+                    break
+                continue
+            line, newline, _ = self._waiting.partition(b"\r\n")
+            if not newline:
+                break
+            size = int(line.partition(b";")[0], 16)
+            del self._waiting[: len(line) + 2]
+            self._left = size + 2
+            self.ended = not size
+        return bytes(body)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One line, and the engine's stamps of its first and last piece."""
+
+    first_stamp: str
+    last_stamp: str
+    text: str
+
+
+class LogLines:
+    """Turns the frames of a log stream into lines.
+
+    Frames with stamps up to `after` are dropped. Stamps have nine digits and one zone, so they
+    compare as text. The engine cuts lines at 16 KiB and puts a stamp before each piece; only the
+    last piece of a line ends with a newline. Lines that are too long are cut and marked, see
+    `lines.py`.
+    """
+
+    def __init__(self, after: str = "") -> None:
+        self._after = after
+        self._waiting = bytearray()
+        self._first = self._last = ""
+        self._line = UnfinishedLine()
+
+    def feed(self, data: bytes) -> Iterator[Printed]:
+        """Take the next bytes of the stream; yield the lines that they finish."""
+        waiting = self._waiting
+        waiting += data
+        at = 0
+        while len(waiting) - at >= HEADER:
+            end = at + HEADER + int.from_bytes(waiting[at + 4 : at + HEADER], "big")
+            if len(waiting) < end:
+                break
+            yield from self.frame(bytes(waiting[at + HEADER : end]))
+            at = end
+        del waiting[:at]
+
+    def frame(self, frame: bytes) -> Iterator[Printed]:
+        """Take one frame; yield the line that it finishes, if it does."""
+        head, _, text = frame.partition(b" ")
+        if (stamp := head.decode("utf-8", "surrogateescape")) <= self._after:
+            return
+        self._last = stamp
+        self._first = self._first or stamp
+        if text.endswith(b"\n"):
+            self._line.add(text[:-1])
+            yield self._take()
+        else:
+            self._line.add(text)
+
+    def finish(self) -> Iterator[Printed]:
+        """Yield the line that lacks its newline at the end of the stream, if there is one."""
+        if self._first:
+            yield self._take()
+
+    def _take(self) -> Printed:
+        printed = Printed(self._first, self._last, self._line.finish())
+        self._first = ""
+        return printed

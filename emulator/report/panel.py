@@ -14,13 +14,13 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from emulator.analysis.run_state import Estimate, LiveTask, RunState
-from emulator.faults.spec import Trigger
 from emulator.metrics import catalog
 from emulator.metrics.catalog import GpuShare, GpuUsage
 from emulator.record.timeline import FaultTimeline
+from emulator.report.event_text import trigger_in_words
 from emulator.validation.units import format_duration, format_number, format_size
 
-__all__ = ["in_words", "lines"]
+__all__ = ["lines"]
 
 FOLD = 12
 """With more tasks than this, equal ones share a line, as in the final table."""
@@ -305,17 +305,11 @@ def _fault(live: RunState, fault: FaultTimeline, width: int) -> Text:
 
 def _stage(live: RunState, fault: FaultTimeline) -> str:
     if fault.since is None:
-        return f"waits for {in_words(fault.planned.trigger)}"
+        return f"waits for {trigger_in_words(fault.planned.trigger)}"
     text = f"{fault.stage} {_roughly(live.t - fault.since)} ago"
     if fault.stage == "healed" and fault.triggered is not None:
         text += f", after {format_duration(fault.since - fault.triggered)}"
     return f"{text}: {fault.reason}" if fault.reason else text
-
-
-def in_words(trigger: Trigger) -> str:
-    """Return a fault's trigger in words, with the keys of a scenario."""
-    when = trigger.model_dump(mode="json", exclude_defaults=True)
-    return " ".join(f"{key} {value}" for key, value in when.items())
 
 
 def _device(gpu: GpuUsage) -> Text:

@@ -22,8 +22,7 @@ from emulator.planning.plan import Plan, Task
 from emulator.record.events import Entry
 from emulator.record.reader import Record
 from emulator.report import HTML
-from emulator.report.event_text import describe
-from emulator.report.panel import in_words
+from emulator.report.event_text import describe, trigger_in_words
 from emulator.report.text import printable, shown_line
 from emulator.results import Result, RunCallbacks
 from emulator.validation.units import format_duration, format_number, format_size
@@ -284,7 +283,9 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
         f"restart: {rule}\nsuccess: {scenario.success}\ntimeout: {timeout}", highlight=False
     )
     for fault in plan.faults:
-        words = f"fault {fault.id}: {fault.kind} {fault.target} at {in_words(fault.trigger)}"
+        words = (
+            f"fault {fault.id}: {fault.kind} {fault.target} at {trigger_in_words(fault.trigger)}"
+        )
         console.print(words, markup=False, highlight=False)
     for task in plan.tasks:
         if task.index == 0:

@@ -36,6 +36,7 @@ def export(
     An earlier export in the same place is replaced, other files never. Exit codes: 0, or 2 where
     nothing could be written.
     """
-    from emulator.exports.export import Wanted, export
+    from emulator.exports.export import export
 
-    export(find_run(run, out), Wanted(tensorboard, csv, parquet, trace), note)
+    record = find_run(run, out)
+    export(record, note, tensorboard=tensorboard, csv=csv, parquet=parquet, trace=trace)

@@ -1,96 +1,90 @@
-"""What `emulate export` does: read a run folder, write what was asked for, say what it was."""
+"""`emulate export`: write a run in the formats of other tools."""
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from csv import writer as csv_writer
 from pathlib import Path
 
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.errors import UsageError
+from emulator.exports.destination import claim, claim_file, writing
 from emulator.exports.event_files import moments, write_event_file
-from emulator.exports.places import claim, claim_file, writing
 from emulator.exports.tables import Cell, Column, Table, tables
-from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace
+from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace_events
 from emulator.record.reader import Record
 
-__all__ = ["Wanted", "described", "export", "write_csv", "write_parquet"]
+__all__ = ["described", "export", "write_csv", "write_parquet"]
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 LIBRARIES = {"TensorBoard": "tensorboard", "Parquet": "pyarrow"}
-"""What the extra `export` installs, and a format needs."""
+"""Libraries that formats need; the extra `export` installs them."""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which formats, and where to; None: not that one."""
+def export(
+    record: Record,
+    report: Report,
+    *,
+    tensorboard: Path | None = None,
+    csv: Path | None = None,
+    parquet: Path | None = None,
+    trace: Path | None = None,
+) -> None:
+    """Write a run to the given folders and the trace file; report each in one line.
 
-    tensorboard: Path | None = None
-    csv: Path | None = None
-    parquet: Path | None = None
-    trace: Path | None = None
-
-
-def export(record: Record, wanted: Wanted, say: Say) -> None:
-    """Write a run in the formats that are wanted.
-
-    Raises UsageError where none is, where a library is missing (before anything is written), or
-    where somebody else's file is in the way.
+    Raises UsageError if none is given, if a library is missing (before anything is written), or if
+    a file exists that no export has written.
     """
-    if wanted == Wanted():
+    if not any((tensorboard, csv, parquet, trace)):
         raise UsageError(
             "Nothing to export to.",
-            "Say --tensorboard DIR, --csv DIR, --parquet DIR or --trace FILE, or several.",
+            "Give --tensorboard DIR, --csv DIR, --parquet DIR or --trace FILE, or several.",
         )
-    _require("TensorBoard", wanted.tensorboard)
-    _require("Parquet", wanted.parquet)
+    if tensorboard:
+        _require("TensorBoard")
+    if parquet:
+        _require("Parquet")
+    if notes := _notes(record):
+        report(f"{record.run_id} {notes}")
     analysis = analyse(record.timeline)
-    if lacking := _lacking(record):
-        say(f"{record.run_id} {lacking}")
-    if wanted.csv or wanted.parquet:
+    if csv or parquet:
         found = tables(record.in_time_order, record.samples, analysis.faults)
-        if wanted.csv:
-            _export_csv(record, found, wanted.csv, say)
-        if wanted.parquet:
-            _export_parquet(record, found, wanted.parquet, say)
-    if wanted.tensorboard:
-        _export_event_files(record, analysis, wanted.tensorboard, say)
-    if wanted.trace:
-        _export_trace(record, analysis, wanted.trace, say)
+        if csv:
+            _export_tables(record, found, "CSV", csv, report)
+        if parquet:
+            _export_tables(record, found, "Parquet", parquet, report)
+    if tensorboard:
+        _export_event_files(record, analysis, tensorboard, report)
+    if trace:
+        _export_trace(record, analysis, trace, report)
 
 
-def _require(what: str, wanted: Path | None) -> None:
-    library = LIBRARIES[what]
-    if wanted is not None and importlib.util.find_spec(library) is None:
+def _require(tool: str) -> None:
+    library = LIBRARIES[tool]
+    if importlib.util.find_spec(library) is None:
         raise UsageError(
-            f"An export for {what} needs {library}, which is not installed here.",
+            f"An export for {tool} needs {library}, which is not installed here.",
             f"`pip install {library}` installs it.",
         )
 
 
-def _lacking(record: Record) -> str:
-    """Say what a reader may look for in vain; empty where all is there."""
-    live = "goes on: this is what there is by now" if record.live else ""
-    none = [
-        what
-        for what, there in (
-            ("steps", bool(record.timeline.steps)),
-            ("samples", record.samples),
-            (
-                "samples of GPUs",
-                any(sample.gpus for sample in record.samples)
-                or not any(task.gpus for task in record.plan.tasks),
-            ),
-        )
-        if not there
-    ]
-    nothing = f"has no {' and no '.join(none)}: what is made of them is empty" if none else ""
-    return ", and ".join(word for word in (live, nothing) if word)
+def _notes(record: Record) -> str:
+    """Return what is missing in a record; empty if it is complete."""
+    gpus = any(sample.gpus for sample in record.samples)
+    needs_gpus = any(task.gpus for task in record.plan.tasks)
+    present = {
+        "steps": bool(record.timeline.steps),
+        "samples": bool(record.samples),
+        "samples of GPUs": gpus or not needs_gpus,
+    }
+    missing = " and no ".join(what for what, is_present in present.items() if not is_present)
+    notes = ["is still running: the export has what was recorded so far"] if record.live else []
+    notes += [f"has no {missing}: their exports are empty"] if missing else []
+    return ", and ".join(notes)
 
 
 def _about(record: Record) -> dict[str, str]:
@@ -99,61 +93,53 @@ def _about(record: Record) -> dict[str, str]:
     return {**about, "variant": plan.variant} if plan.variant else about
 
 
-def _replacing(before: str, record: Record) -> str:
-    if not before:
+def _replaced(run_id: str, record: Record) -> str:
+    """Return a note on the export that was replaced, if there was one."""
+    if not run_id:
         return ""
-    whose = "an earlier export" if before == record.run_id else f"that of {before}"
-    return f", in place of {whose}"
+    return f", replacing {'an earlier export' if run_id == record.run_id else f'that of {run_id}'}"
 
 
-def _export_csv(record: Record, found: Sequence[Table], folder: Path, say: Say) -> None:
-    columns = {table.name: described(table.columns) for table in found}
-    names = [f"{table.name}.csv" for table in found]
-    before = claim(folder, "csv", names, {**_about(record), "columns": columns})
-    with writing(folder):
-        for name, table in zip(names, found, strict=True):
-            write_csv(table, folder / name)
-    say(f"{_listed(found)} as CSV in {folder}{_replacing(before, record)}")
-
-
-def _export_parquet(record: Record, found: Sequence[Table], folder: Path, say: Say) -> None:
+def _export_tables(
+    record: Record, found: Sequence[Table], kind: str, folder: Path, report: Report
+) -> None:
     about = _about(record)
-    names = [f"{table.name}.parquet" for table in found]
-    before = claim(folder, "parquet", names, about)
+    files = {f"{table.name}.{kind.lower()}": table for table in found}
+    columns = {table.name: described(table.columns) for table in found}
+    earlier = claim(folder, kind.lower(), list(files), {**about, "columns": columns})
     with writing(folder):
-        for name, table in zip(names, found, strict=True):
-            write_parquet(table, folder / name, about)
-    say(f"{_listed(found)} as Parquet in {folder}{_replacing(before, record)}")
+        for name, table in files.items():
+            if kind == "CSV":
+                write_csv(table, folder / name)
+            else:
+                write_parquet(table, folder / name, about)
+    rows = ", ".join(f"{table.name} ({len(table.rows)})" for table in found)
+    report(f"{rows} as {kind} in {folder}{_replaced(earlier, record)}")
 
 
-def _listed(found: Sequence[Table]) -> str:
-    return ", ".join(f"{table.name} ({len(table.rows)})" for table in found)
-
-
-def _export_event_files(record: Record, analysis: Analysis, folder: Path, say: Say) -> None:
+def _export_event_files(record: Record, analysis: Analysis, folder: Path, report: Report) -> None:
     history = record.in_time_order
-    found = moments(record.timeline, record.samples, analysis.duration)
-    # A name of its own each time, in order: a TensorBoard that is looking takes it for the next.
+    runs = moments(record.timeline, record.samples, analysis.duration)
+    # A new name each time, in order, so that an open TensorBoard reads it as the next file.
     file = f"events.out.tfevents.{time.time():.6f}.emulate"
-    before = claim(folder, "tensorboard", [f"{run}/{file}" for run in found], _about(record))
+    earlier = claim(folder, "tensorboard", [f"{run}/{file}" for run in runs], _about(record))
     began = history[0].wall if history else 0.0
     with writing(folder):
-        for run, of_run in found.items():
-            write_event_file(folder / run / file, of_run, began)
-    runs = ", ".join(found) or "nothing"
-    say(f"{runs} for `tensorboard --logdir {folder}`{_replacing(before, record)}")
+        for run, run_moments in runs.items():
+            write_event_file(folder / run / file, run_moments, began)
+    names = ", ".join(runs) or "nothing"
+    report(f"{names} for `tensorboard --logdir {folder}`{_replaced(earlier, record)}")
 
 
-def _export_trace(record: Record, analysis: Analysis, path: Path, say: Say) -> None:
-    before = claim_file(path, HEAD)
-    events = trace(record.timeline, record.samples, analysis.faults, analysis.duration)
-    about = {**_about(record), "outcome": analysis.outcome}
-    with writing(path), path.open("w", encoding="utf-8") as file:
-        file.writelines(as_json(events, about))
+def _export_trace(record: Record, analysis: Analysis, path: Path, report: Report) -> None:
+    replaced = ", replacing an earlier export" if claim_file(path, HEAD) else ""
+    events = trace_events(record.timeline, record.samples, analysis)
+    with writing(path):
+        about = {**_about(record), "outcome": analysis.outcome}
+        path.write_text(as_json(events, about), encoding="utf-8")
     steps = len(record.timeline.steps)
     left_out = f"; {steps} steps are too many to show each" if steps > MOST_STEPS else ""
-    replaced = ", in place of an earlier export" if before else ""
-    say(f"{len(events)} events for https://ui.perfetto.dev in {path}{replaced}{left_out}")
+    report(f"{len(events)} events for https://ui.perfetto.dev in {path}{replaced}{left_out}")
 
 
 # --- Tables as files ------------------------------------------------------------------------------
@@ -171,7 +157,7 @@ def described(columns: Sequence[Column]) -> list[dict[str, str]]:
 def write_csv(table: Table, path: Path) -> None:
     """Write a table as CSV in UTF-8."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv_writer(file)
         writer.writerow([column.name for column in table.columns])
         writer.writerows(_as_text(row) for row in table.rows)
 

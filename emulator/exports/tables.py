@@ -1,15 +1,15 @@
 """A run as tables: steps, samples, GPUs, events, faults (pure).
 
-Every column has a type and a unit. A value is text, a bool, an int that 64 bits hold, a float, or
-None where nothing is known: CSV and Parquet hold the same. What tasks and events tell beyond the
-fixed columns gets a column under its own name, of the narrowest type that holds all its values.
+Every column has a type and a unit. A value is text, a bool, a 64-bit int, a float, or None if it is
+unknown, in CSV as in Parquet. Other fields of steps and events get columns of their own names, with
+the narrowest type for all their values.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from typing import Literal
 
 from emulator.analysis.analyse import FaultResult
@@ -26,7 +26,7 @@ Cell = str | bool | int | float | None
 
 @dataclass(frozen=True)
 class Column:
-    """What a column holds."""
+    """A column: its type, the unit of its values, and a description."""
 
     name: str
     type: Type
@@ -36,7 +36,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows in the order in which things were written, a cell for each column."""
+    """Rows in the order of the record, with a cell for each column."""
 
     name: str
     columns: Sequence[Column]
@@ -54,11 +54,11 @@ _STEP = {
     "loss": Column("loss", "float"),
     "accuracy": Column("accuracy", "float", "0..1"),
 }
-"""What steps have columns for even where no task tells it; the type is the values' own."""
+"""Columns that steps always have; their types follow from the reported values, if there are any."""
 
 
 def _columns(metrics: Iterable[Metric]) -> tuple[Column, ...]:
-    """Return the columns of what is measured, by its keys."""
+    """Return a column for each metric, named by its key."""
     return tuple(Column(m.key, m.type, m.unit, m.about) for m in metrics)
 
 
@@ -79,10 +79,10 @@ _FAULT = (
         Column(key, "float", "s after the trigger", about)
         for key, (_, about) in FAULT_STAGES.items()
     ),
-    Column("killed", "bool", "", "it was still there when the grace period was over"),
+    Column("killed", "bool", "", "it was still running at the end of the grace period"),
     Column("exit_code", "int"),
     Column("rate_before", "float", "steps/s", "of the job, in the ten seconds before"),
-    Column("rate_during", "float", "steps/s", "until the task was back"),
+    Column("rate_during", "float", "steps/s", "until the task was restored"),
     Column("rate_after", "float", "steps/s", "in the ten seconds after that"),
     Column("target_rate_before", "float", "steps/s", "of the target alone, as the three before"),
     Column("target_rate_during", "float", "steps/s", "likewise"),
@@ -93,7 +93,7 @@ _FAULT = (
 def tables(
     history: Sequence[Entry], samples: Sequence[Sample], faults: Sequence[FaultResult]
 ) -> list[Table]:
-    """Return every table of a run; those that nothing is known for have no rows."""
+    """Return every table of a run; some may have no rows."""
     return [
         _steps([entry for entry in history if isinstance(entry, Step)]),
         _samples(samples),
@@ -105,47 +105,55 @@ def tables(
 
 
 def _steps(steps: Sequence[Step]) -> Table:
-    told, found = _told([_spread(entry) for entry in steps], _STEP)
     fixed = [(entry.n, entry.t, entry.wall, entry.task) for entry in steps]
-    return _table("steps", (_N, _T, _WALL, _TASK, *told), _joined(fixed, found))
+    fields = [_step_fields(entry) for entry in steps]
+    return _with_fields("steps", (_N, _T, _WALL, _TASK), fixed, fields, _STEP)
 
 
-def _spread(entry: Step) -> Mapping[str, object]:
-    """Return the cells of a step event; of merged steps with `coalesced_first` and `_count`."""
+def _step_fields(entry: Step) -> Mapping[str, object]:
+    """Return the fields of a step event; of merged steps with `coalesced_first` and `_count`."""
     merged = {f"coalesced_{key}": value for key, value in (entry.coalesced or {}).items()}
     return {"step": entry.step, **entry.values, **merged}
 
 
 def _events(events: Sequence[Entry]) -> Table:
-    told, found = _told([fields_of(entry) for entry in events], {})
     fixed = [(entry.n, entry.t, entry.wall, entry.event, entry.task or None) for entry in events]
-    columns = (_N, _T, _WALL, Column("event", "text"), _TASK, *told)
-    return _table("events", columns, _joined(fixed, found))
+    columns = (_N, _T, _WALL, Column("event", "text"), _TASK)
+    return _with_fields("events", columns, fixed, [fields_of(entry) for entry in events], {})
 
 
-def _joined(
-    fixed: Iterable[tuple[object, ...]], told: Iterable[tuple[object, ...]]
-) -> Iterator[tuple[object, ...]]:
-    return ((*one, *other) for one, other in zip(fixed, told, strict=True))
+def _with_fields(
+    table: str,
+    columns: Sequence[Column],
+    fixed: Iterable[tuple[object, ...]],
+    fields: Iterable[Mapping[str, object]],
+    known: Mapping[str, Column],
+) -> Table:
+    """Return a table of `fixed` cells and a column for each field, the known ones first."""
+    clean = [{_text(key): value for key, value in row.items()} for row in fields]
+    names = dict.fromkeys([*known, *(key for row in clean for key in row)])
+    more = []
+    for name in names:
+        column = known.get(name, Column(name, "float"))
+        more.append(replace(column, type=_type(row.get(name) for row in clean) or column.type))
+    rows = ((*cells, *map(row.get, names)) for cells, row in zip(fixed, clean, strict=True))
+    return _table(table, (*columns, *more), rows)
 
 
 def _samples(samples: Sequence[Sample]) -> Table:
-    rates = {
-        task: iter(series(samples, task))
-        for task in dict.fromkeys(name for sample in samples for name in sample.tasks)
-    }
+    tasks = {task for sample in samples for task in sample.tasks}
+    rates = {task: dict(series(samples, task)) for task in tasks}
     rows = (
         (
             *(sample.t, sample.wall, task),
             *(getattr(usage, column.name) for column in _USED),
-            *(getattr(now, metric.key) for metric in _RATES),
+            *(getattr(rates[task][sample.t], metric.key) for metric in _RATES),
         )
         for sample in samples
         for task, usage in sample.tasks.items()
-        for _, now in [next(rates[task])]
     )
-    made = [Column(m.column, m.type, m.unit, m.about) for m in _RATES]
-    return _table("samples", (_T, _WALL, _TASK, *_USED, *made), rows)
+    rate_columns = [Column(m.column, m.type, m.unit, m.about) for m in _RATES]
+    return _table("samples", (_T, _WALL, _TASK, *_USED, *rate_columns), rows)
 
 
 def _gpus(samples: Sequence[Sample]) -> Table:
@@ -177,28 +185,12 @@ def _table(name: str, columns: Sequence[Column], rows: Iterable[Sequence[object]
     return Table(name, columns, [tuple(map(_cell, types, row)) for row in rows])
 
 
-def _told(
-    events: Sequence[Mapping[str, object]], known: Mapping[str, Column]
-) -> tuple[list[Column], list[tuple[object, ...]]]:
-    """Return columns for all that was told, the known ones first, and each event's values."""
-    clean = [{_text(key): value for key, value in event.items()} for event in events]
-    names = dict.fromkeys([*known, *(key for event in clean for key in event)])
-    columns = []
-    for name in names:
-        like = known.get(name, Column(name, "float"))
-        found = _type(event.get(name) for event in clean)
-        columns.append(Column(name, found or like.type, like.unit, like.about))
-    return columns, [tuple(map(event.get, names)) for event in clean]
-
-
 def _type(values: Iterable[object]) -> Type | None:
-    """Return the narrowest type that holds all values, None where there are none."""
+    """Return the narrowest type for all values, None if there are none."""
     kinds = {_kind(value) for value in values if value is not None}
-    if not kinds:
-        return None
     if kinds == {"int", "float"}:
         return "float"
-    return kinds.pop() if len(kinds) == 1 else "text"
+    return "text" if len(kinds) > 1 else next(iter(kinds), None)
 
 
 def _kind(value: object) -> Type:
@@ -218,12 +210,12 @@ def _cell(type_: Type, value: object) -> Cell:
     if type_ == "text":
         return _text(value if isinstance(value, str) else json.dumps(value))
     if type_ == "float":
-        return float(value)  # type: ignore[arg-type]  # `_type` has seen that it is a number
+        return float(value)  # type: ignore[arg-type]  # `_type` has checked that it is a number
     if type_ == "int" and not -(2**63) <= value < 2**63:  # type: ignore[operator]
-        return None  # of a column that is measured; elsewhere `_type` has made it text
+        return None  # a metric; `_type` has made other columns text
     return value  # type: ignore[return-value]
 
 
 def _text(value: str) -> str:
-    """Return text that UTF-8 can hold: undecodable bytes of a program as `\\udcff`."""
+    """Return text that can be encoded as UTF-8: undecodable bytes of a program as `\\udcff`."""
     return value.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,20 +1,20 @@
 """A run as a Chrome trace, for Perfetto and chrome://tracing (pure).
 
-The format is Google's "Trace Event Format". Every task is a process with rows for its states, the
-faults that struck it, its phases and its steps, and with counters; the job is the first process.
-Times are microseconds since the run began. Spans are complete events (`X`), which need no partner;
-those of one row lie apart or inside each other, as the format demands.
+The format is Google's "Trace Event Format". The job is the first process; each task is another one,
+with rows for its states, faults, phases and steps, and with counters. Times are microseconds since
+the run began. Intervals are complete events (`X`); those in one row are disjoint or nested, as the
+format demands.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
-from emulator.analysis.analyse import FaultResult
+from emulator.analysis.analyse import Analysis, FaultResult
 from emulator.analysis.throughput import curve
 from emulator.metrics.catalog import GPU, GPU_SHARE, RATES, Metric
 from emulator.metrics.samples import Sample, device_numbers, series
@@ -34,40 +34,35 @@ from emulator.record.events import (
     fields_of,
 )
 from emulator.record.timeline import Interval, TaskTimeline, Timeline
+from emulator.validation.units import format_size
 
-__all__ = ["HEAD", "MOST_STEPS", "Event", "as_json", "pack_rows", "trace"]
+__all__ = ["HEAD", "MOST_STEPS", "Event", "as_json", "pack_rows", "trace_events"]
 
 Event = dict[str, Any]
 """One entry of `traceEvents`."""
 
 MOST_STEPS = 20_000
-"""With more step events than that, steps are shown by their rate alone."""
+"""With more step events than this, the trace has only their rate."""
 
 JOB = 1
-"""The job's process; tasks follow. Perfetto keeps 0 to itself."""
+"""The process id of the job; tasks follow. Perfetto reserves 0."""
 
 HEAD = '{"otherData": {"writer": "emulate export"'
-"""What every trace of ours begins with."""
+"""The first characters of every trace that is written here."""
 
-_MIB = 2**20
 _ROWS = 1000
 """Thread ids that each process has for its rows."""
 
 
-def as_json(events: Iterable[Event], about: Mapping[str, str]) -> Iterator[str]:
-    """Yield the file's text, a line for each event."""
-    told = json.dumps(about)
-    yield HEAD + (", " + told[1:] if about else "}") + ', "displayTimeUnit": "ms",\n'
-    yield '"traceEvents": [\n'
-    separator = ""
-    for event in events:
-        yield separator + json.dumps(_finite(event))
-        separator = ",\n"
-    yield "\n]}\n"
+def as_json(events: Iterable[Event], about: Mapping[str, str]) -> str:
+    """Return the text of the file, with one event a line."""
+    head = {"otherData": {"writer": "emulate export", **about}, "displayTimeUnit": "ms"}
+    lines = ",\n".join(json.dumps(_finite(event)) for event in events)
+    return f'{json.dumps(head)[:-1]},\n"traceEvents": [\n{lines}\n]}}\n'
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401  whatever JSON can say
-    """Write NaN and infinity, which JSON does not know, as text."""
+def _finite(value: Any) -> Any:  # noqa: ANN401  any JSON value
+    """Return a value with NaN and infinity as text, because JSON lacks them."""
     match value:
         case float() if value != value or value in (float("inf"), float("-inf")):
             return str(value)
@@ -78,46 +73,44 @@ def _finite(value: Any) -> Any:  # noqa: ANN401  whatever JSON can say
     return value
 
 
-def trace(
-    timeline: Timeline,
-    samples: Sequence[Sample],
-    faults: Sequence[FaultResult],
-    duration: float,
-) -> list[Event]:
+def trace_events(timeline: Timeline, samples: Sequence[Sample], analysis: Analysis) -> list[Event]:
     """Return the events of a run, names first, then by time."""
-    end = timeline.end
-    results = {fault.id: fault for fault in faults}
-    names: list[Event] = []
-    events = [*_job(timeline, names), *_job_gpus(samples), *_rates(timeline, duration)]
-    show_steps = len(timeline.steps) <= MOST_STEPS
-    for number, task in enumerate(timeline.plan.tasks):
-        process = _Process(JOB + 1 + number, task.name, names, _labels(task))
-        hits = [
-            results[fault.id]
-            for fault in timeline.faults.values()
-            if task.name in fault.planned.tasks and fault.id in results
+    tasks = timeline.plan.tasks
+    job = _Process(JOB, "job")
+    of_task = {task.name: _Process(JOB + n, task.name, task) for n, task in enumerate(tasks, 1)}
+    events = [
+        *_job(job, timeline),
+        *_gpus(job, of_task, samples),
+        *_throughput({"job": job, **of_task}, timeline, analysis.duration),
+    ]
+    for name, process in of_task.items():
+        faults = [
+            result
+            for fault, result in zip(timeline.faults.values(), analysis.faults, strict=True)
+            if name in fault.planned.tasks
         ]
-        of_task = timeline.tasks[task.name]
-        events += _task(process, of_task, hits, end, show_steps=show_steps)
-        events += _usage(process, samples, of_task)
+        events += _task(process, timeline, faults)
+        events += _usage(process, samples, timeline.tasks[name])
+    names = [event for process in (job, *of_task.values()) for event in process.names]
     return names + sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
 
 
 @dataclass
 class _Process:
-    """A process of the trace; its rows are named as they are first used."""
+    """A process of the trace; `row` adds a named row."""
 
     pid: int
     name: str
-    names: list[Event]
-    labels: str = ""
+    task: Task | None = None
+    names: list[Event] = field(default_factory=list)
+    """The events that name the process and its rows."""
     rows: int = 0
 
     def __post_init__(self) -> None:
         self._name("process_name", name=self.name)
         self._name("process_sort_index", sort_index=self.pid)
-        if self.labels:
-            self._name("process_labels", labels=self.labels)
+        if labels := _labels(self.task) if self.task else "":
+            self._name("process_labels", labels=labels)
 
     def _name(self, what: str, tid: int | None = None, **args: object) -> None:
         row = {} if tid is None else {"tid": tid}
@@ -131,58 +124,60 @@ class _Process:
         self._name("thread_sort_index", tid, sort_index=self.rows)
         return tid
 
-    def spans(self, name: str, found: Iterable[Interval], category: str) -> list[Event]:
-        """Return spans, in as many rows as they need."""
+    def _event(self, kind: str, name: str, seconds: float, **fields: object) -> Event:
+        return {"ph": kind, "name": name, "pid": self.pid, "ts": _micros(seconds), **fields}
+
+    def intervals(self, name: str, intervals: Iterable[Interval], category: str) -> list[Event]:
+        """Return intervals as events, in as many rows as they need."""
         events = []
-        for number, lane in enumerate(pack_rows(found)):
+        for number, row in enumerate(pack_rows(intervals)):
             tid = self.row(f"{name} {number + 1}" if number else name)
-            events += [self.span(tid, span, category) for span in lane]
+            events += [self.interval(tid, interval, category) for interval in row]
         return events
 
-    def span(self, tid: int, span: Interval, category: str) -> Event:
-        begin, end = _micros(span.begin), _micros(span.end)
-        head = {"ph": "X", "name": span.name, "cat": category, "pid": self.pid, "tid": tid}
-        return {**head, "ts": begin, "dur": end - begin, "args": dict(span.values)}
+    def interval(self, tid: int, interval: Interval, category: str) -> Event:
+        micros = _micros(interval.end) - _micros(interval.begin)
+        values = {"tid": tid, "cat": category, "dur": micros, "args": dict(interval.values)}
+        return self._event("X", interval.name, interval.begin, **values)
 
     def instant(
-        self, tid: int, name: str, when: float, told: Mapping[str, Any], *, scope: str = "t"
+        self, tid: int, name: str, event: Entry, scope: Literal["g", "p", "t"] = "t"
     ) -> Event:
-        """Return something that took no time; `scope` is how far its line reaches."""
-        head = {"ph": "i", "name": name, "s": scope, "pid": self.pid, "tid": tid}
-        return {**head, "ts": _micros(when), "args": dict(told)}
+        """Return a mark; its line crosses the whole trace (g), the process (p) or the row (t)."""
+        return self._event("i", name, event.t, tid=tid, s=scope, args=fields_of(event))
 
-    def count(self, name: str, unit: str, when: float, value: float) -> Event:
-        """Return what a counter stood at; Perfetto calls it by name and unit."""
-        ts = _micros(when)
-        return {"ph": "C", "name": name, "pid": self.pid, "ts": ts, "args": {unit: value}}
+    def counter(self, name: str, unit: str, seconds: float, value: float) -> Event:
+        """Return the value of a counter; Perfetto identifies it by name and unit."""
+        return self._event("C", name, seconds, args={unit: value})
 
-    def counts(
-        self, head: str, metrics: Sequence[Metric], found: object, when: float
+    def counters(
+        self, head: str, metrics: Sequence[Metric], measured: object, seconds: float
     ) -> Iterator[Event]:
         """Yield the known values that have a counter in the catalogue."""
         for metric in metrics:
-            value, scale = getattr(found, metric.key), metric.trace
+            value, scale = getattr(measured, metric.key), metric.trace
             if scale is not None and value is not None:
-                yield self.count(f"{head}{scale.title}", scale.unit, when, value / scale.size)
+                yield self.counter(head + scale.title, scale.unit, seconds, value / scale.size)
 
 
-def pack_rows(spans: Iterable[Interval]) -> list[list[Interval]]:
-    """Return intervals in rows in which each two lie apart or one inside the other."""
-    rows: list[list[Interval]] = []
-    opened: list[list[float]] = []  # for each row, when its intervals end that are not over
-    for span in sorted(spans, key=lambda span: (span.begin, -span.end)):
-        for ends in opened:
-            while ends and ends[-1] <= span.begin:
-                ends.pop()
-        fits = [not ends or ends[-1] >= span.end for ends in opened]
-        if True not in fits:
-            rows.append([])
-            opened.append([])
-            fits.append(True)
-        row = fits.index(True)
-        rows[row].append(span)
-        opened[row].append(span.end)
-    return rows
+def pack_rows(intervals: Iterable[Interval]) -> list[list[Interval]]:
+    """Return intervals in rows in which any two are disjoint or nested."""
+    rows: list[tuple[list[Interval], list[float]]] = []  # with the ends of those still open
+    for interval in sorted(intervals, key=lambda interval: (interval.begin, -interval.end)):
+        fitting = (one for one in rows if _fits(interval, one[1]))
+        row, open_ends = next(fitting, None) or ([], [])
+        if not row:
+            rows.append((row, open_ends))
+        row.append(interval)
+        open_ends.append(interval.end)
+    return [row for row, _ in rows]
+
+
+def _fits(interval: Interval, open_ends: list[float]) -> bool:
+    """Remove the ends before the interval; return whether it lies inside the last open one."""
+    while open_ends and open_ends[-1] <= interval.begin:
+        open_ends.pop()
+    return not open_ends or open_ends[-1] >= interval.end
 
 
 def _micros(seconds: float) -> int:
@@ -190,12 +185,9 @@ def _micros(seconds: float) -> int:
 
 
 def _labels(task: Task) -> str:
-    limits = (f"{task.cpus:g} cores" if task.cpus else "", _size(task.memory))
-    return ", ".join(word for word in (task.image, *limits) if word)
-
-
-def _size(memory: int | None) -> str:
-    return f"{memory / _MIB:.0f} MiB" if memory else ""
+    cores = f"{task.cpus:g} cores" if task.cpus else ""
+    memory = format_size(task.memory) if task.memory else ""
+    return ", ".join(filter(None, (task.image, cores, memory)))
 
 
 # --- The job ------------------------------------------------------------------------------------
@@ -206,27 +198,26 @@ _STAGES = {
     AllRunning: "train",
     JobEnded: "remove",
 }
-"""Event -> what begins with it, for the job."""
+"""Event -> the stage of the job that it begins."""
 
 
-def _job(timeline: Timeline, names: list[Event]) -> Iterator[Event]:
-    """Yield what concerns the job as a whole; faults are lines over all tasks."""
-    process = _Process(JOB, "job", names)
-    stage, marks = process.row("stage"), process.row("events")
-    begun: dict[str, float] = {}
+def _job(process: _Process, timeline: Timeline) -> Iterator[Event]:
+    """Yield the stages of the job and its events; faults are lines across all tasks."""
+    stages, marks = process.row("stage"), process.row("events")
+    begins: dict[str, float] = {}
     for entry in timeline.history:
-        begun.setdefault(_STAGES.get(type(entry), ""), entry.t)
-    begun.pop("", None)
-    for (name, since), (_, until) in pairwise([*begun.items(), ("", timeline.end)]):
-        yield process.span(stage, Interval(name, since, max(since, until)), "job")
+        if stage := _STAGES.get(type(entry)):
+            begins.setdefault(stage, entry.t)
+    for (stage, begin), (_, end) in pairwise([*begins.items(), ("", timeline.end)]):
+        yield process.interval(stages, Interval(stage, begin, max(begin, end)), "job")
     for entry in timeline.history:
         if name := _mark(entry):
-            scope = "g" if isinstance(entry, FaultEvent | JobEnded | EmulatorFailed) else "p"
-            yield process.instant(marks, name, entry.t, fields_of(entry), scope=scope)
+            everywhere = isinstance(entry, FaultEvent | JobEnded | EmulatorFailed)
+            yield process.instant(marks, name, entry, "g" if everywhere else "p")
 
 
 def _mark(entry: Entry) -> str:
-    """Return the name of an event's mark; empty where it has none."""
+    """Return the name of an event's mark; empty if it has none."""
     match entry:
         case FaultEvent(stage="triggered"):
             return f"{entry.kind} {entry.task or entry.target}"
@@ -239,94 +230,83 @@ def _mark(entry: Entry) -> str:
     return ""
 
 
-def _job_gpus(samples: Sequence[Sample]) -> Iterator[Event]:
-    process, numbers = _Process(JOB, "job", []), device_numbers(samples)
+def _gpus(
+    job: _Process, tasks: Mapping[str, _Process], samples: Sequence[Sample]
+) -> Iterator[Event]:
+    """Yield counters of each GPU for the job, and of each task's share of it for the task."""
+    numbers = device_numbers(samples)
     for sample in samples:
         for gpu in sample.gpus:
-            yield from process.counts(f"GPU {numbers[gpu.uuid]} ", GPU, gpu, sample.t)
+            head = f"GPU {numbers[gpu.uuid]} "
+            yield from job.counters(head, GPU, gpu, sample.t)
+            for name, share in gpu.tasks.items():
+                yield from tasks[name].counters(head, GPU_SHARE, share, sample.t)
 
 
-def _rates(timeline: Timeline, duration: float) -> Iterator[Event]:
-    """Yield the steps per second of the job and its tasks, from where each bin begins."""
+def _throughput(
+    processes: Mapping[str, _Process], timeline: Timeline, duration: float
+) -> Iterator[Event]:
+    """Yield the steps per second of the job and of its tasks, at the begin of each bin."""
     if not timeline.steps:
         return
-    found = curve(timeline, duration)
-    tasks = timeline.plan.tasks
-    pids = {"job": JOB, **{task.name: JOB + 1 + n for n, task in enumerate(tasks)}}
-    for name, rates in {"job": found.job, **found.tasks}.items():
-        process = _Process(pids[name], name, [])
-        if any(rates):  # a server makes none
-            for number, rate in enumerate([*rates, 0.0]):
-                when = found.begin + number * found.width
-                yield process.count("throughput", "steps/s", when, rate)
+    rates = curve(timeline, duration)
+    for name, bins in {"job": rates.job, **rates.tasks}.items():
+        if any(bins):  # a parameter server reports no steps
+            for number, rate in enumerate([*bins, 0.0]):
+                seconds = rates.begin + number * rates.width
+                yield processes[name].counter("throughput", "steps/s", seconds, rate)
 
 
 # --- Tasks --------------------------------------------------------------------------------------
 
 
-def _task(
-    process: _Process,
-    of_task: TaskTimeline,
-    hits: Sequence[FaultResult],
-    end: float,
-    *,
-    show_steps: bool,
-) -> list[Event]:
-    """Return a task's rows."""
-    state = process.row("state")
-    shown = [process.span(state, span, "state") for span in of_task.states(end)]
-    strikes = [span for fault in hits if (span := _lasted(fault, end))]
-    struck = process.spans("faults", strikes, "fault")
-    told = process.spans("phases", of_task.phases(end), "phase")
-    made = process.spans("steps", of_task.step_intervals() if show_steps else (), "step")
-    exits = _exits(process, state, of_task)
-    return [*shown, *struck, *told, *made, *exits, *_arrows(struck, shown, made)]
+def _task(process: _Process, timeline: Timeline, results: Sequence[FaultResult]) -> list[Event]:
+    """Return the rows of a task; `results` are those of its faults."""
+    task, end = timeline.tasks[process.name], timeline.end
+    row = process.row("state")
+    states = [process.interval(row, state, "state") for state in task.states(end)]
+    effects = [effect for result in results for effect in _effect(result, end)]
+    faults = process.intervals("faults", effects, "fault")
+    phases = process.intervals("phases", task.phases(end), "phase")
+    few = len(timeline.steps) <= MOST_STEPS
+    steps = process.intervals("steps", task.step_intervals() if few else (), "step")
+    exits = [process.instant(row, f"exit {exit_.exit_code}", exit_) for exit_ in task.exits]
+    return [*states, *faults, *phases, *steps, *exits, *_arrows(faults, states, steps)]
+
+
+def _effect(result: FaultResult, end: float) -> Iterator[Interval]:
+    """Yield the time from a fault's trigger until its target was restored, if it was triggered."""
+    if result.triggered is not None:
+        values = {key: value for key, value in vars(result).items() if value not in (None, "")}
+        after = result.restored_after
+        after = result.applied_after if after is None else after
+        until = end if after is None else result.triggered + after
+        yield Interval(f"{result.kind} ({result.status})", result.triggered, until, values)
 
 
 def _arrows(
-    struck: Sequence[Event], states: Sequence[Event], steps: Sequence[Event]
+    faults: Sequence[Event], states: Sequence[Event], steps: Sequence[Event]
 ) -> Iterator[Event]:
-    """Yield arrows from faults to the recovery: to the task that runs again, else to its steps."""
-    for number, fault in enumerate(struck):
+    """Yield an arrow from each restored fault to the task's restart, else to its next step."""
+    for number, fault in enumerate(faults):
         if "restored_after" not in fault["args"]:
             continue
-        back = fault["ts"] + fault["dur"]
-        again = [s for s in states if s["name"] == "running" and fault["ts"] < s["ts"] <= back]
-        after = again[-1:] or [step for step in steps if step["ts"] >= back][:1]
-        for landing in after:
-            ids = {"name": "recovery", "cat": "fault", "id": fault["pid"] * _ROWS + number}
-            yield {**ids, "ph": "s", **{key: fault[key] for key in ("pid", "tid", "ts")}}
-            where = {key: landing[key] for key in ("pid", "tid", "ts")}
-            yield {**ids, "ph": "f", "bp": "e", **where}
+        restored = fault["ts"] + fault["dur"]
+        running = [state for state in states if state["name"] == "running"]
+        restarts = [state for state in running if fault["ts"] < state["ts"] <= restored]
+        later = [step for step in steps if step["ts"] >= restored]
+        for recovery in restarts[-1:] or later[:1]:
+            arrow = {"name": "recovery", "cat": "fault", "id": fault["pid"] * _ROWS + number}
+            yield {**arrow, "ph": "s", **{key: fault[key] for key in ("pid", "tid", "ts")}}
+            end = {key: recovery[key] for key in ("pid", "tid", "ts")}
+            yield {**arrow, "ph": "f", "bp": "e", **end}
 
 
-def _exits(process: _Process, tid: int, of_task: TaskTimeline) -> Iterator[Event]:
-    for exit_ in of_task.exits:
-        yield process.instant(tid, f"exit {exit_.exit_code}", exit_.t, fields_of(exit_))
-
-
-def _lasted(fault: FaultResult, end: float) -> Interval | None:
-    """Return from when until when a fault was at work; None where it was not."""
-    if fault.triggered is None:
-        return None
-    told = {key: value for key, value in vars(fault).items() if value not in (None, "")}
-    over = fault.restored_after if fault.restored_after is not None else fault.applied_after
-    until = end if over is None else fault.triggered + over
-    return Interval(f"{fault.kind} ({fault.status})", fault.triggered, until, told)
-
-
-def _usage(process: _Process, samples: Sequence[Sample], of_task: TaskTimeline) -> Iterator[Event]:
-    """Yield what a task used, from each sample on; nothing, once it has ended."""
-    of_samples = [sample for sample in samples if process.name in sample.tasks]
-    for sample, (_, now) in zip(of_samples, series(samples, process.name), strict=True):
-        yield from process.counts("", RATES, now, sample.t)
-    numbers = device_numbers(samples)
-    for sample in samples:
-        for gpu in sample.gpus:
-            if share := gpu.tasks.get(process.name):
-                yield from process.counts(f"GPU {numbers[gpu.uuid]} ", GPU_SHARE, share, sample.t)
-    ends = [exit_.t for exit_ in of_task.exits if of_samples]
-    shown = [metric.trace for metric in RATES if metric.trace]
-    for when in ends:
-        for scale in shown:
-            yield process.count(scale.title, scale.unit, when, 0.0)
+def _usage(process: _Process, samples: Sequence[Sample], task: TaskTimeline) -> Iterator[Event]:
+    """Yield what a task uses, at each sample, and zeros at its exits."""
+    usage = series(samples, process.name)
+    for seconds, rates in usage:
+        yield from process.counters("", RATES, rates, seconds)
+    for exit_ in task.exits if usage else ():
+        for scale in (metric.trace for metric in RATES if metric.trace):
+            yield process.counter(scale.title, scale.unit, exit_.t, 0.0)

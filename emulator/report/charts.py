@@ -19,14 +19,32 @@ from emulator.analysis.figures import FAULT_STAGES, fault_stages
 from emulator.analysis.goodput import CAUSES
 from emulator.analysis.throughput import Curve
 from emulator.faults.table import states
+from emulator.record.events import TaskExit
 from emulator.record.timeline import Interval, all_states
 from emulator.report.data import Facts
 from emulator.validation.units import format_duration
 
-__all__ = ["POINTS", "Chart", "axis", "colour", "layout", "line", "short", "thinned", "timeline"]
+__all__ = [
+    "POINTS",
+    "Chart",
+    "Points",
+    "axis",
+    "colour",
+    "curve_points",
+    "layout",
+    "line_chart",
+    "line_style",
+    "line_trace",
+    "thinned",
+    "timeline",
+]
 
 Chart = dict[str, Any]
 """`data`, `layout` and `height` in pixels."""
+Trace = dict[str, Any]
+"""One entry of `data`."""
+Points = Sequence[tuple[float, float | None]]
+"""Seconds since the run began, and a value; None is a gap."""
 
 POINTS = 1000
 """Points of a line at most; more than pixels are not visible."""
@@ -36,17 +54,16 @@ _LABELLED = 30
 """With more faults than this, only bands and hover texts show them."""
 _TASK_COLOURS, _DASHES = 8, ("solid", "dash", "dot", "dashdot")
 _ENDS = {"succeeded": "circle", "failed": "x", "stopped": "square"}
-_OWN = frozenset({"starting", "running", "backoff", "down", *CAUSES, *_ENDS})
-"""What has a colour of its own name."""
+_NAMED = frozenset({"starting", "running", "backoff", "down", *CAUSES, *_ENDS})
+"""States and causes with a CSS variable of the same name."""
 
 
-def colour(what: str) -> str:
+def colour(name: str) -> str:
     """Return the CSS variable of a state, a cause or a phase (`--other` for unknown phases)."""
-    key = what if what in _OWN else states().get(what, "other")
-    return f"--{key}"
+    return f"--{name if name in _NAMED else states().get(name, 'other')}"
 
 
-def line(number: int) -> dict[str, Any]:
+def line_style(number: int) -> dict[str, Any]:
     """Return the line style of task or device `number`; styles repeat after 32."""
     hue, dash = number % _TASK_COLOURS, number // _TASK_COLOURS % len(_DASHES)
     return {"color": f"--series-{hue + 1}", "dash": _DASHES[dash], "width": 1.6}
@@ -88,29 +105,61 @@ def axis(**more: Any) -> dict[str, Any]:  # noqa: ANN401
     }
 
 
+def line_trace(
+    name: str, points: Points, style: Mapping[str, Any], unit: str, limit: int = POINTS
+) -> Trace:
+    """Return a line of at most `limit` points; the legend's buttons find it by its name."""
+    shown = thinned(points, limit)
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": [_short(t) for t, _ in shown],
+        "y": [_short(value) for _, value in shown],
+        "line": style,
+        "hovertemplate": f"{escape(name)}: %{{y:.3~g}} {unit} at %{{x:.1f}} s<extra></extra>",
+    }
+
+
+def line_chart(traces: Sequence[Trace], height: int, end: float, suffix: str = "") -> Chart:
+    """Return a chart of lines from 0 to `end` seconds; `suffix` is the unit on the y axis."""
+    shape = layout(
+        height,
+        margin={"l": 8, "r": 10, "t": 8, "b": 28},
+        xaxis=axis(range=[0, end], ticksuffix=" s", fixedrange=False),
+        yaxis=axis(rangemode="tozero", automargin=True, nticks=5, ticksuffix=suffix),
+    )
+    return {"height": height, "data": traces, "layout": shape}
+
+
+def curve_points(curve: Curve, rates: Sequence[float]) -> Points:
+    """Return the rates of a curve, each at the middle of its bin."""
+    return [(curve.begin + (n + 0.5) * curve.width, rate) for n, rate in enumerate(rates)]
+
+
 def timeline(facts: Facts) -> Chart:
     """Return the job's throughput above a lane for each task, on one axis of seconds."""
-    end = facts.end
-    names = [task.name for task in facts.plan.tasks]
-    number = {name: row for row, name in enumerate(names)}
-    rows = _row_height(len(names))
-    lanes = rows * len(names)
+    end, speed = facts.end, facts.speed
+    rows = {task.name: row for row, task in enumerate(facts.plan.tasks)}
+    row_height = 30 if len(rows) <= 6 else 22 if len(rows) <= 14 else 17
+    lanes = row_height * len(rows)
     height = HEAD + RATE_HEIGHT + GAP + lanes + FOOT
     inner = height - HEAD - FOOT
-    split, top = lanes / inner, (lanes + GAP) / inner
-    speed = facts.speed
     highest = max(speed.job, default=0.0) * 1.15 or 1.0
-    bands = list(_bands(facts.analysis.faults, end, highest))
-    data = [
-        *_speed(speed, end),
-        *bands,
-        *_lanes(facts.states, number, 0.72, end),
-        *_lanes(facts.phases, number, 0.3, end),
-        *_ends(facts, number),
-    ]
+    faults = sorted(
+        ((f.triggered, f) for f in facts.analysis.faults if f.triggered is not None),
+        key=lambda fault: fault[0],
+    )
+    labelled = faults if len(faults) <= _LABELLED else []
     return {
         "height": height,
-        "data": data,
+        "data": [
+            *_speed(speed, end),
+            *_bands(faults, end, highest),
+            *_lanes(facts.timeline.states(), rows, 0.72, end),
+            *_lanes(facts.timeline.phases(), rows, 0.3, end),
+            *_exits(facts.exits, rows),
+        ],
         "layout": layout(
             height,
             margin={"l": 8, "r": 12, "t": HEAD, "b": FOOT},
@@ -123,180 +172,143 @@ def timeline(facts: Facts) -> Chart:
                 ticks="outside",
             ),
             yaxis=axis(
-                domain=[top, 1],
+                domain=[(lanes + GAP) / inner, 1],
                 range=[0, highest],
                 automargin=True,
                 nticks=5,
                 rangemode="tozero",
             ),
             yaxis2=axis(
-                domain=[0, split],
-                range=[len(names) - 0.5, -0.5],
+                domain=[0, lanes / inner],
+                range=[len(rows) - 0.5, -0.5],
                 tickmode="array",
-                tickvals=list(range(len(names))),
-                ticktext=[escape(name) for name in names],
-                tickfont={"size": 12 if rows >= 18 else 10},
+                tickvals=list(rows.values()),
+                ticktext=[escape(name) for name in rows],
+                tickfont={"size": 12 if row_height >= 18 else 10},
                 automargin=True,
                 showgrid=False,
             ),
-            shapes=[*_moments(facts.analysis.faults)],
-            annotations=list(_badges(facts.analysis.faults, end)),
+            shapes=[_fault_line(t) for t, _ in labelled],
+            annotations=list(_fault_labels(labelled, end)),
         ),
     }
 
 
-def _row_height(tasks: int) -> int:
-    """Return the pixels per lane: fewer with many tasks, so that they fit on a screen."""
-    return 30 if tasks <= 6 else 22 if tasks <= 14 else 17
+def _speed(speed: Curve, end: float) -> Iterator[Trace]:
+    """Yield the job's rate, if it made steps."""
+    if any(speed.job):
+        points = [point for point in curve_points(speed, speed.job) if point[0] <= end]
+        style = {"color": "--productive", "width": 1.8}
+        filled = {"fill": "tozeroy", "fillcolor": "--productive-soft"}
+        yield line_trace("job", points, style, "steps/s") | filled
 
 
-def _speed(speed: Curve, end: float) -> Iterator[dict[str, Any]]:
-    """Yield the job's rate, with a point at the middle of each bin."""
-    if not any(speed.job):
-        return
-    times = [speed.begin + (number + 0.5) * speed.width for number in range(len(speed.job))]
-    points = thinned([(t, rate) for t, rate in zip(times, speed.job, strict=True) if t <= end])
-    yield {
-        "type": "scatter",
-        "name": "job",
-        "mode": "lines",
-        "x": [short(t) for t, _ in points],
-        "y": [short(rate) for _, rate in points],
-        "line": {"color": "--productive", "width": 1.8, "shape": "linear"},
-        "fill": "tozeroy",
-        "fillcolor": "--productive-soft",
-        "hovertemplate": "%{y:.3~g} steps/s at %{x:.1f} s<extra></extra>",
-    }
+_Triggered = Sequence[tuple[float, FaultResult]]
+"""Faults with the times of their triggers, in order."""
 
 
-def _bands(faults: Sequence[FaultResult], end: float, highest: float) -> Iterator[dict[str, Any]]:
-    """Yield one trace with a band for each triggered fault, from its trigger until its end.
+def _bands(faults: _Triggered, end: float, highest: float) -> Iterator[Trace]:
+    """Yield one trace with a band for each fault, from its trigger until its target was restored.
 
-    The band of a task that was not restored extends to the end of the run. Bands have a minimum
+    The band of a target that was not restored extends to the end of the run. Bands have a minimum
     width, so that the pointer can hit them.
     """
-    struck = [fault for fault in faults if fault.triggered is not None]
-    if not struck:
+    if not faults:
         return
-    spans = [_extent(fault, end) for fault in struck]
-    least = end / 200
+    ends = [end if f.restored_after is None else min(t + f.restored_after, end) for t, f in faults]
+    bands = [(begin, until) for (begin, _), until in zip(faults, ends, strict=True)]
     yield {
         "type": "bar",
         "name": "faults",
-        "x": [short((begin + until) / 2) for begin, until in spans],
-        "width": [short(max(until - begin, least)) for begin, until in spans],
-        "y": [highest] * len(spans),
+        "x": [_short((begin + until) / 2) for begin, until in bands],
+        "width": [_short(max(until - begin, end / 200)) for begin, until in bands],
+        "y": [highest] * len(bands),
         "marker": {"color": "--fault-soft", "line": {"width": 0}},
-        "hovertext": [fault_in_words(fault) for fault in struck],
+        "hovertext": [_fault_in_words(fault) for _, fault in faults],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
 
 
-def _extent(fault: FaultResult, end: float) -> tuple[float, float]:
-    begin = fault.triggered or 0.0
-    return begin, end if fault.restored_after is None else min(begin + fault.restored_after, end)
-
-
-def fault_in_words(fault: FaultResult) -> str:
-    """Return a fault and its stages as lines of HTML."""
+def _fault_in_words(fault: FaultResult) -> str:
+    """Return a triggered fault and its stages as lines of HTML."""
     lines = [f"<b>{escape(f'{fault.id}: {fault.kind} {fault.target}')}</b> ({fault.status})"]
-    if fault.triggered is not None:
-        lines.append(f"triggered at {format_duration(fault.triggered)}")
+    lines.append(f"triggered at {format_duration(fault.triggered or 0.0)}")
     code = "" if fault.exit_code is None else f", exit code {fault.exit_code}"
-    how = " (had to be killed)" if fault.killed else ""
-    more = {"applied_after": f"{code}{how}"}
+    details = {"applied_after": f"{code}{' (had to be killed)' if fault.killed else ''}"}
     for key, text in fault_stages(vars(fault)).items():
         if text:
-            lines.append(f"{FAULT_STAGES[key][0]} after {text}{more.get(key, '')}")
-    if fault.reason:
-        lines.append(escape(fault.reason))
-    return "<br>".join(lines)
+            lines.append(f"{FAULT_STAGES[key][0]} after {text}{details.get(key, '')}")
+    return "<br>".join([*lines, *([escape(fault.reason)] if fault.reason else [])])
 
 
-def _moments(faults: Sequence[FaultResult]) -> Iterator[dict[str, Any]]:
-    """Yield a vertical line at the trigger of each fault, unless there are many."""
-    struck = [fault for fault in faults if fault.triggered is not None]
-    if len(struck) <= _LABELLED:
-        for fault in struck:
+def _fault_line(t: float) -> dict[str, Any]:
+    """Return a vertical line at the trigger of a fault."""
+    place = {"x0": _short(t), "x1": _short(t), "y0": 0, "y1": 1}
+    style = {"color": "--fault", "width": 1, "dash": "dot"}
+    return {"type": "line", "xref": "x", "yref": "paper", **place, "line": style}
+
+
+def _fault_labels(faults: _Triggered, end: float) -> Iterator[dict[str, Any]]:
+    """Yield a label above the line of each fault, unless it would overlap the one before."""
+    last = -math.inf
+    for t, fault in faults:
+        if t - last >= end * 0.05:
+            last = t
             yield {
-                "type": "line",
-                "xref": "x",
+                "text": escape(f"{fault.kind} {fault.target}" if len(faults) == 1 else fault.id),
+                "x": _short(t),
+                "y": 1,
                 "yref": "paper",
-                "x0": short(fault.triggered),
-                "x1": short(fault.triggered),
-                "y0": 0,
-                "y1": 1,
-                "line": {"color": "--fault", "width": 1, "dash": "dot"},
+                "yanchor": "bottom",
+                "xanchor": "left" if t < end * 0.6 else "right",
+                "showarrow": False,
+                "font": {"color": "--fault", "size": 11},
             }
 
 
-def _badges(faults: Sequence[FaultResult], end: float) -> Iterator[dict[str, Any]]:
-    """Yield the label of each fault above its line, if it does not overlap the last one."""
-    struck = [fault for fault in faults if fault.triggered is not None]
-    if len(struck) > _LABELLED:
-        return
-    last = -math.inf
-    for fault in sorted(struck, key=lambda fault: fault.triggered or 0.0):
-        when = fault.triggered or 0.0
-        if when - last < end * 0.05:  # it would overlap the last label
-            continue
-        last = when
-        yield {
-            "text": escape(f"{fault.kind} {fault.target}" if len(struck) == 1 else fault.id),
-            "x": short(when),
-            "y": 1,
-            "yref": "paper",
-            "yanchor": "bottom",
-            "xanchor": "left" if when < end * 0.6 else "right",
-            "showarrow": False,
-            "font": {"color": "--fault", "size": 11},
-        }
-
-
 def _lanes(
-    spans: Sequence[Interval], number: Mapping[str, int], width: float, end: float
-) -> Iterator[dict[str, Any]]:
+    intervals: Sequence[Interval], rows: Mapping[str, int], width: float, end: float
+) -> Iterator[Trace]:
     """Yield one trace of bars for each state or phase, because a trace has one colour."""
     order = {state: place for place, state in enumerate(all_states())}
-    known = [span for span in spans if span.task in number]
-    drawn = sorted(coalesced(known, end / POINTS), key=lambda s: (order.get(s.name, 99), s.name))
-    for what, group in groupby(drawn, key=lambda span: span.name):
+    merged = coalesced([one for one in intervals if one.task in rows], end / POINTS)
+    merged.sort(key=lambda one: (order.get(one.name, len(order)), one.name))
+    for name, group in groupby(merged, key=lambda one: one.name):
         bars = list(group)
         yield {
             "type": "bar",
             "orientation": "h",
-            "name": escape(what),
+            "name": escape(name),
             "yaxis": "y2",
-            "y": [number[span.task] for span in bars],
-            "base": [short(span.begin) for span in bars],
-            "x": [short(span.end - span.begin) for span in bars],
+            "y": [rows[one.task] for one in bars],
+            "base": [_short(one.begin) for one in bars],
+            "x": [_short(one.end - one.begin) for one in bars],
             "width": width,
-            "marker": {"color": colour(what), "line": {"width": 0}},
-            "hovertext": [_span_in_words(span) for span in bars],
+            "marker": {"color": colour(name), "line": {"width": 0}},
+            "hovertext": [_interval_in_words(one) for one in bars],
             "hovertemplate": "%{hovertext}<extra></extra>",
         }
 
 
-def _span_in_words(span: Interval) -> str:
-    often = f" ({span.count} times)" if span.count > 1 else ""
+def _interval_in_words(one: Interval) -> str:
+    count = f" ({one.count} times)" if one.count > 1 else ""
     return (
-        f"<b>{escape(span.task)}</b> {escape(span.name)}{often}<br>"
-        f"{span.begin:.1f} s to {span.end:.1f} s, {format_duration(span.end - span.begin)}"
+        f"<b>{escape(one.task)}</b> {escape(one.name)}{count}<br>"
+        f"{one.begin:.1f} s to {one.end:.1f} s, {format_duration(one.end - one.begin)}"
     )
 
 
-def _ends(facts: Facts, number: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield a marker at the end of each task's last process; shape and colour show its state."""
-    ended = sorted(facts.endings, key=lambda e: e.state)
-    for state, group in groupby(ended, key=lambda ending: ending.state):
+def _exits(exits: Sequence[TaskExit], rows: Mapping[str, int]) -> Iterator[Trace]:
+    """Yield a marker at each task's last exit; shape and colour show its state."""
+    for state, group in groupby(sorted(exits, key=lambda e: e.state), key=lambda e: e.state):
         marks = list(group)
         yield {
             "type": "scatter",
             "mode": "markers",
             "name": state,
             "yaxis": "y2",
-            "x": [short(mark.t) for mark in marks],
-            "y": [number[mark.task] for mark in marks],
+            "x": [_short(mark.t) for mark in marks],
+            "y": [rows[mark.task] for mark in marks],
             "cliponaxis": False,
             "marker": {
                 "symbol": _ENDS[state],
@@ -312,49 +324,40 @@ def _ends(facts: Facts, number: Mapping[str, int]) -> Iterator[dict[str, Any]]:
         }
 
 
-def coalesced(spans: Sequence[Interval], apart: float) -> list[Interval]:
-    """Merge equal spans that are less than `apart` seconds apart (about a pixel)."""
+def coalesced(intervals: Sequence[Interval], apart: float) -> list[Interval]:
+    """Merge equal intervals that are less than `apart` seconds apart (about a pixel)."""
     merged: list[Interval] = []
-    for span in sorted(spans, key=lambda span: (span.task, span.name, span.begin)):
+    for one in sorted(intervals, key=lambda one: (one.task, one.name, one.begin)):
         last = merged[-1] if merged else None
-        if (
-            last is not None
-            and (last.task, last.name) == (span.task, span.name)
-            and span.begin - last.end < apart
-        ):
-            until = max(last.end, span.end)
-            merged[-1] = replace(last, end=until, count=last.count + span.count)
+        equal = last is not None and (last.task, last.name) == (one.task, one.name)
+        if last is not None and equal and one.begin - last.end < apart:
+            end, count = max(last.end, one.end), last.count + one.count
+            merged[-1] = replace(last, end=end, count=count)
         else:
-            merged.append(span)
+            merged.append(one)
     return merged
 
 
-def thinned(
-    points: Sequence[tuple[float, float | None]], limit: int = POINTS
-) -> list[tuple[float, float | None]]:
+def thinned(points: Points, limit: int = POINTS) -> Points:
     """Return at most `limit` points: the minimum and maximum of each stretch, to keep peaks.
 
     A gap in a stretch is kept, at its end.
     """
     if len(points) <= limit:
-        return list(points)
+        return points
     size = math.ceil(len(points) / (limit // 3))
     kept: list[tuple[float, float | None]] = []
     for first in range(0, len(points), size):
         stretch = points[first : first + size]
-        known = [point for point in stretch if point[1] is not None]
+        known = [(value, t) for t, value in stretch if value is not None]
         if known:
-            extremes = {min(known, key=_value), max(known, key=_value)}
-            kept += sorted(extremes, key=lambda point: point[0])
+            extremes = {min(known), max(known)}
+            kept += sorted((t, value) for value, t in extremes)
         if len(known) < len(stretch):
             kept.append((stretch[-1][0], None))
     return kept
 
 
-def _value(point: tuple[float, float | None]) -> float:
-    return point[1] or 0.0
-
-
-def short(number: float | None) -> float | None:
+def _short(number: float | None) -> float | None:
     """Return a number rounded to six significant digits, to make the page smaller."""
     return None if number is None else float(f"{number:.6g}")

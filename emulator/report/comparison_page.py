@@ -1,21 +1,19 @@
-"""Several runs over each other, as one page."""
+"""A page that compares several runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
-from typing import Any
 
 from emulator.analysis.comparison import COMPARED, Row, called, cell, written
 from emulator.analysis.figures import FIGURES
 from emulator.report import HTML
-from emulator.report.charts import Chart, axis, layout, line, short, thinned
+from emulator.report.charts import curve_points, line_chart, line_style, line_trace
 from emulator.report.data import Facts
 from emulator.report.page import Cause, causes, linker, page, series
 
-__all__ = ["curves", "render"]
+__all__ = ["render"]
 
 HEIGHT = 300
 """Pixels of the curves."""
@@ -26,21 +24,25 @@ class _Run:
     name: str
     row: Row
     cells: Sequence[tuple[str, str]]
-    """Column and number, with its ratio to the first run's."""
+    """Heads of columns, and figures with their ratios to the first run's."""
     causes: Sequence[Cause]
     link: str
-    """To the run's own page; empty where there is none."""
+    """To the run's own page; empty if it has none."""
 
 
 def render(rows: Sequence[Row], facts: Sequence[Facts], *, place: Path) -> str:
-    """Return the page of some runs, which lies in the folder `place`."""
+    """Return the page; its links are relative to the folder `place`."""
     names = list(called(rows))
-    by = next((row.efficiency_by for row in rows if row.efficiency_by), None)
+    unit = next((row.efficiency_by for row in rows if row.efficiency_by), None)
+    curves = [
+        line_trace(name, curve_points(one.speed, one.speed.job), line_style(number), "steps/s")
+        for number, (name, one) in enumerate(zip(names, facts, strict=True))
+    ]
     return page(
         "compare.html.j2",
-        {"curves": curves(names, facts)},
+        {"curves": line_chart(curves, HEIGHT, max(one.end for one in facts))},
         runs=[
-            _Run(name, row, list(_cells(row, rows[0], by)), list(causes(one.analysis.time)), link)
+            _Run(name, row, list(_cells(row, rows[0], unit)), list(causes(one.analysis.time)), link)
             for name, row, one in zip(names, rows, facts, strict=True)
             for link in [linker(one.folder, place)(HTML) if HTML in one.files else ""]
         ],
@@ -49,40 +51,11 @@ def render(rows: Sequence[Row], facts: Sequence[Facts], *, place: Path) -> str:
     )
 
 
-def curves(names: Sequence[str], facts: Sequence[Facts]) -> Chart:
-    """Return the throughput of every run over the seconds since each began."""
-    data: list[dict[str, Any]] = []
-    for number, (name, one) in enumerate(zip(names, facts, strict=True)):
-        speed = one.speed
-        points = thinned(
-            [(speed.begin + (n + 0.5) * speed.width, rate) for n, rate in enumerate(speed.job)]
-        )
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": name,  # never shown, and what the legend's buttons know it by
-                "x": [short(t) for t, _ in points],
-                "y": [short(rate) for _, rate in points],
-                "line": line(number),
-                "hovertemplate": f"{escape(name)}: %{{y:.3~g}} steps/s at %{{x:.1f}} s"
-                "<extra></extra>",
-            }
-        )
-    shape = layout(
-        HEIGHT,
-        margin={"l": 8, "r": 10, "t": 8, "b": 34},
-        xaxis=axis(range=[0, max(one.end for one in facts)], ticksuffix=" s", fixedrange=False),
-        yaxis=axis(rangemode="tozero", automargin=True, nticks=6),
-    )
-    return {"height": HEIGHT, "data": data, "layout": shape}
-
-
-def _cells(row: Row, reference: Row, by: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the same columns for every row; `by`: what efficiencies count, None without any."""
+def _cells(row: Row, reference: Row, unit: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the same columns for every row; `unit` of the efficiencies, None if there are none."""
     for key in COMPARED:
         yield FIGURES[key].title, cell(row, reference, key)
-    if by is not None:
-        other = f" by {row.efficiency_by}" if row.efficiency_by != by else ""
-        said = "" if row.efficiency is None else f"{row.efficiency:.2f}{other}"
-        yield f"Scaling efficiency, by {by}", said
+    if unit is not None:
+        other = f" by {row.efficiency_by}" if row.efficiency_by != unit else ""
+        text = "" if row.efficiency is None else f"{row.efficiency:.2f}{other}"
+        yield f"Scaling efficiency, by {unit}", text

@@ -1,7 +1,8 @@
-"""What an entry of the history means, in words (pure)."""
+"""Events and triggers in words (pure)."""
 
 from __future__ import annotations
 
+from emulator.faults.spec import Trigger
 from emulator.faults.table import FAULTS
 from emulator.record.events import (
     AllRunning,
@@ -18,11 +19,11 @@ from emulator.record.events import (
 )
 from emulator.validation.units import format_duration
 
-__all__ = ["describe"]
+__all__ = ["describe", "trigger_in_words"]
 
 
 def describe(entry: Entry) -> str:
-    """Return an event in words; empty for what the output shows anyway."""
+    """Return an event in words; empty if the tasks' output shows it anyway."""
     match entry:
         case AllRunning():
             return "all tasks are running"
@@ -35,7 +36,7 @@ def describe(entry: Entry) -> str:
             what = entry.task if entry.scope == "task" else "every task"
             return f"restarting {what} in {format_duration(entry.delay)} (number {entry.number})"
         case StopSignal(signal="SIGKILL"):
-            return f"{entry.task} did not leave: SIGKILL"
+            return f"{entry.task} did not exit: SIGKILL"
         case Refused():
             return f"the engine refused {entry.operation} for {entry.task}: {entry.reason}"
         case Stall():
@@ -45,7 +46,7 @@ def describe(entry: Entry) -> str:
         case JobEnded():
             return f"job {entry.outcome}: {entry.reason}"
         case Removed():
-            return "removed all that this run made"
+            return "removed everything that this run created"
     return ""
 
 
@@ -55,15 +56,21 @@ def _fault_in_words(fault: FaultEvent) -> str:
         case "planned":
             return ""
         case "preparing":
-            return f"{head}: it waits: {fault.reason}"
+            return f"{head}: waiting: {fault.reason}"
         case "triggered":
             return f"{head}: {fault.kind} {target}"
         case "applied" if fault.exit_code is not None:
-            how = "killed" if fault.killed else "left by itself"
-            return f"{head}: {fault.task} is gone ({how}, exit code {fault.exit_code})"
+            how = "killed" if fault.killed else "by itself"
+            return f"{head}: {fault.task} has exited ({how}, exit code {fault.exit_code})"
         case "applied":
             return f"{head}: {FAULTS[fault.kind].applied.format(target)}"
         case "healed":
             return f"{head}: {FAULTS[fault.kind].healed.format(target)}"
         case "skipped" | "failed":
             return f"{head}: {fault.stage}: {fault.reason or ''}"
+
+
+def trigger_in_words(trigger: Trigger) -> str:
+    """Return a fault's trigger in words, with the keys of a scenario."""
+    keys = trigger.model_dump(mode="json", exclude_defaults=True)
+    return ", ".join(f"{key} {value}" for key, value in keys.items())

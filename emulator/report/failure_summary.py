@@ -1,8 +1,8 @@
-"""What a failed test says of a run: verdicts, what happened, the last words of who died."""
+"""A run as text below a failed test: verdicts, figures, events, last output."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from io import StringIO
 
 from rich.console import Console
@@ -16,31 +16,33 @@ from emulator.report.text import printable
 from emulator.results import Result
 from emulator.validation.units import format_duration
 
-__all__ = ["happenings", "story"]
+__all__ = ["event_lines", "story"]
 
 MOST = 30
-"""Lines of the history; in a long run those of the beginning and of the end."""
+"""Lines of events at most; a long history is cut in the middle."""
 FIRST = 6
 WIDTH = 110
 
 
 def story(result: Result) -> str:
-    """Return a run in words, from its folder, as plain text."""
+    """Return a summary of a run as plain text, from its folder."""
     text = StringIO()
     console = Console(file=text, width=WIDTH, color_system=None, force_terminal=False)
     print_verdicts(result.summary, console)
     print_figures(result.summary, console)
     tables = "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-    told = [tables.strip("\n"), "", "what happened:"]
-    told += happenings(Record(result.folder).history)
+    lines = [tables.strip("\n"), "", "what happened:", *event_lines(Record(result.folder).history)]
     if result.end.last_words and result.outcome != "succeeded":
-        told += ["", f"the last output of {result.end.task}:"]
-        told += [f"  {printable(line)}" for line in result.end.last_words]
-    return "\n".join([*told, "", *_places(result)])
+        lines += ["", f"the last output of {result.end.task}:"]
+        lines += [f"  {printable(line)}" for line in result.end.last_words]
+    lines += ["", f"run     {result.folder}"]
+    if (page := result.folder / HTML).is_file():
+        lines.append(f"report  {page.as_uri()}")
+    return "\n".join(lines)
 
 
-def happenings(history: Sequence[Entry]) -> list[str]:
-    """Return the history without steps and phases, a line each; of many the first and the last."""
+def event_lines(history: Sequence[Entry]) -> list[str]:
+    """Return the events without steps and phases, one a line; of many the first and the last."""
     lines = [
         f"{format_duration(entry.t):>8}  {words}" for entry in history if (words := describe(entry))
     ]
@@ -48,9 +50,3 @@ def happenings(history: Sequence[Entry]) -> list[str]:
         return lines
     left_out = f"{'':8}  … {len(lines) - MOST} more …"
     return [*lines[:FIRST], left_out, *lines[FIRST - MOST :]]
-
-
-def _places(result: Result) -> Iterator[str]:
-    yield f"run     {result.folder}"
-    if (page := result.folder / HTML).is_file():
-        yield f"report  {page.as_uri()}"

@@ -9,8 +9,7 @@ from emulator.analysis.comparison import Row
 from emulator.errors import RecordError
 from emulator.files import MAKE_ROOM, atomic_write, os_errors
 from emulator.record.reader import Record
-from emulator.report import HTML, junit, markdown, page
-from emulator.report import comparison_page as overlay
+from emulator.report import HTML, comparison_page, junit, markdown, page
 from emulator.report.data import read
 from emulator.results import Judged
 
@@ -20,10 +19,7 @@ MARKDOWN, JUNIT = "report.md", "junit.xml"
 
 
 def write(record: Record, judged: Judged | None = None) -> Path:
-    """Write all reports of a run, finished or not, judged before or not; return the page.
-
-    Raises RecordError where its plan can't be read or the disk takes no more.
-    """
+    """Write all reports of a run, finished or not; return the page. Raises RecordError."""
     facts = read(record, judged)
     put(record.path / MARKDOWN, markdown.render(facts))
     put(record.path / JUNIT, junit.render([facts]))
@@ -31,23 +27,22 @@ def write(record: Record, judged: Judged | None = None) -> Path:
 
 
 def write_page(record: Record, path: Path) -> Path:
-    """Write only the page, anywhere; its links lead to the run folder. Raises RecordError."""
+    """Write only the page, anywhere; it links to the run folder. Raises RecordError."""
     return put(path, page.render(read(record), place=path.resolve().parent))
 
 
 def write_comparison(
     rows: Sequence[Row], runs: Sequence[tuple[Record, Judged]], path: Path
 ) -> Path:
-    """Write a page with several runs over each other; raises RecordError."""
+    """Write a page that compares several runs. Raises RecordError."""
     facts = [read(*run) for run in runs]
-    return put(path, overlay.render(rows, facts, place=path.resolve().parent))
+    return put(path, comparison_page.render(rows, facts, place=path.resolve().parent))
 
 
 def put(path: Path, text: str) -> Path:
-    """Write a file whole or not at all; raises RecordError.
+    """Write a file whole or not at all, also beside other writers. Raises RecordError.
 
-    Several may write it at a time, one of them wins. A link or a device (`/dev/stdout`) stays what
-    it is, and is written to.
+    A link or a device (`/dev/stdout`) is written to, not replaced.
     """
     with os_errors(RecordError, f"Can't write {path}", MAKE_ROOM):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -50,11 +50,11 @@ def _suite(facts: Facts) -> ET.Element:
     for key, value in _properties(facts):
         ET.SubElement(properties, "property", name=key, value=value)
     for number, verdict in enumerate(facts.verdicts):
-        # The first case, the outcome, has the run's time; judging takes none.
+        # The first case, the outcome, has the run's time; the others take none.
         seconds = facts.analysis.duration if number == 0 else 0.0
         suite.append(_case(name, verdict, seconds))
-    if output := "\n".join(_last_output(facts)):
-        ET.SubElement(suite, "system-err").text = output
+    if output := [f"{task} | {line}" for task, lines in facts.logs.items() for line in lines]:
+        ET.SubElement(suite, "system-err").text = "\n".join(output)
     return suite
 
 
@@ -69,13 +69,13 @@ def _case(suite: str, verdict: Verdict, seconds: float) -> ET.Element:
         kind = "failure" if verdict.status == "failed" else "error"
         expected, actual = printable(verdict.expected), printable(verdict.actual)
         message = f"expected {expected}, got {actual}"
-        sign = ET.SubElement(case, kind, type=verdict.status, message=message)
-        sign.text = f"expected: {expected}\nactual:   {actual}"
+        problem = ET.SubElement(case, kind, type=verdict.status, message=message)
+        problem.text = f"expected: {expected}\nactual:   {actual}"
     return case
 
 
 def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the known figures, which a CI may draw over time."""
+    """Yield the known figures, for charts of a CI system."""
     summary = facts.summary
     yield "run_id", printable(str(summary["run_id"]))
     yield "engine", printable(str(summary["engine"]))
@@ -83,9 +83,3 @@ def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
     for key in FIGURES:
         if (value := in_summary(summary, key)) is not None and not math.isinf(value):
             yield key, format_number(value, 4) if isinstance(value, float) else str(value)
-
-
-def _last_output(facts: Facts) -> Iterator[str]:
-    for task, lines in facts.logs.items():
-        for line in lines:
-            yield f"{task} | {line}"

@@ -17,7 +17,7 @@ from typing import IO
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live as RichLive
-from rich.segment import Segment
+from rich.segment import Segment, Segments
 
 from emulator.analysis.run_state import RunState
 from emulator.metrics.samples import Sample
@@ -65,16 +65,6 @@ class Panel:
             ascii_only=options.ascii_only,
         )
         yield Group(*lines)
-
-
-class _Raw:
-    """Text written to the terminal without wrapping or markup."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Segment(self._text)
 
 
 class LiveView(LivePrinter):
@@ -149,7 +139,7 @@ class LiveView(LivePrinter):
             self._gone = True  # the terminal; the run continues
         except Exception as error:  # a failing panel must not lose task output
             self._batch = None
-            self._own(f"the live view has failed ({error!r}); plain lines from here on")
+            self._print(f"the live view has failed ({error!r}); plain lines from here on")
             self._follow(lambda: self._drain(live))
 
     def _follow(self, show: Callable[[], None]) -> None:
@@ -165,7 +155,8 @@ class LiveView(LivePrinter):
         self._batch = []
         self._drain(live)
         if self._batch:
-            self._console.print(_Raw("".join(self._batch)), soft_wrap=True, end="")
+            text = Segment("".join(self._batch))
+            self._console.print(Segments([text]), soft_wrap=True, end="")
         else:
             shown.refresh()
         self._batch = None
@@ -175,7 +166,7 @@ class LiveView(LivePrinter):
             self._feed(live, self._queue.popleft())
         if skipped := self._skipped - self._reported:
             self._reported += skipped
-            self._own(f"{skipped} lines were printed too fast to be shown; they are in the logs")
+            self._print(f"{skipped} lines were printed too fast to be shown; they are in the logs")
 
     def _feed(self, live: RunState, item: Entry | Sample | str | tuple[str, str]) -> None:
         if isinstance(item, Entry):
@@ -184,7 +175,7 @@ class LiveView(LivePrinter):
         elif isinstance(item, Sample):
             live.sample(item)
         elif isinstance(item, str):
-            self._own(item)
+            self._print(item)
         else:
             live.line(*item)
             self._line(*item)
@@ -193,4 +184,4 @@ class LiveView(LivePrinter):
         if self._batch is None:
             super()._put(name, colour, text)
         else:
-            self._batch.append(self._laid_out(name, colour, text) + "\n")
+            self._batch.append(self._formatted(name, colour, text) + "\n")

@@ -15,7 +15,7 @@ __all__ = ["render"]
 
 _MARKS = {"ok": "✅ ok", "failed": "❌ failed", "unknown": "❓ unknown"}
 # Characters with a meaning in GitHub's Markdown.
-_ACTIVE = re.compile(r"([\\`*_{}\[\]<>|#~!@&$])")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~!@&$])")
 
 
 def render(facts: Facts) -> str:
@@ -38,7 +38,7 @@ def _lines(facts: Facts) -> Iterator[str]:
         ("expectation", "verdict", "expected", "actual"),
         ((v.expectation, _MARKS[v.status], v.expected, v.actual) for v in facts.verdicts),
     )
-    yield from _table(("figure", ""), ((f.name, f.value) for f in key_figures(facts)))
+    yield from _table(("figure", ""), ((title, value) for title, value, _ in key_figures(facts)))
     yield from _table(
         ("time", "seconds", "share"),
         (
@@ -49,31 +49,30 @@ def _lines(facts: Facts) -> Iterator[str]:
     )
     yield from _table(
         ("fault", "status", "at", *(head for head, _ in FAULT_STAGES.values()), "steps/s"),
-        (tuple(_fault(fault)) for fault in analysis.faults),
+        map(_fault, analysis.faults),
     )
     yield from _table(
         ("task", "state", "exit", "restarts", "last step"),
-        (
-            (name, task.state, _shown(task.exit_code), str(task.restarts), _shown(task.last_step))
-            for name, task in analysis.tasks.items()
-        ),
+        ((n, t.state, t.exit_code, t.restarts, t.last_step) for n, t in analysis.tasks.items()),
     )
     for task, lines in facts.logs.items():
         if lines:
             yield from ("", f"The last output of {_text(task)}:", "", *_fenced(lines))
 
 
-def _fault(fault: FaultResult) -> Iterator[str]:
-    yield f"{fault.id}: {fault.kind} {fault.target}"
-    yield f"{fault.status}: {fault.reason}" if fault.reason else fault.status
-    yield "" if fault.triggered is None else format_duration(fault.triggered)
-    yield from fault_stages(vars(fault)).values()
-    yield fault_rates(vars(fault))
+def _fault(fault: FaultResult) -> Sequence[str]:
+    return (
+        f"{fault.id}: {fault.kind} {fault.target}",
+        f"{fault.status}: {fault.reason}" if fault.reason else fault.status,
+        "" if fault.triggered is None else format_duration(fault.triggered),
+        *fault_stages(vars(fault)).values(),
+        fault_rates(vars(fault)),
+    )
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield a table; nothing if it has no rows."""
-    cells = [[_text(cell) for cell in row] for row in rows]
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield a table with an empty cell for None; nothing if it has no rows."""
+    cells = [["" if cell is None else _text(str(cell)) for cell in row] for row in rows]
     if cells:
         yield ""
         for row in (head, ["---"] * len(head), *cells):
@@ -82,11 +81,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 def _text(text: str) -> str:
     """Return the text escaped for Markdown, in one line."""
-    return _ACTIVE.sub(r"\\\1", " ".join(printable(text).split()))
-
-
-def _shown(value: object) -> str:
-    return "" if value is None else str(value)
+    return _SPECIAL.sub(r"\\\1", " ".join(printable(text).split()))
 
 
 def _fenced(lines: Sequence[str]) -> Iterator[str]:

@@ -29,8 +29,9 @@ from emulator import __version__
 from emulator.analysis.figures import FAULT_STAGES
 from emulator.analysis.goodput import CAUSES
 from emulator.planning.plan import Task
-from emulator.report.charts import Chart, colour, line, timeline
+from emulator.report.charts import Chart, colour, line_style, timeline
 from emulator.report.data import Facts, key_figures
+from emulator.report.event_text import trigger_in_words
 from emulator.report.text import printable
 from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
 from emulator.validation.units import format_duration, format_size
@@ -39,7 +40,7 @@ __all__ = ["Cause", "causes", "embedded", "linker", "page", "render", "series"]
 
 _MARKS = {"ok": "✓", "failed": "✗", "unknown": "?"}
 _RENDEZVOUS = ("TF_CONFIG", "CLUSTER_CONFIG")
-"""Variables that hold JSON."""
+"""Environment variables with JSON."""
 
 
 def render(facts: Facts, *, place: Path | None = None) -> str:
@@ -68,7 +69,7 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         series=list(series(names, [name for panel in panels for name in panel.lines])),
         devices=list(series(list(devices(facts).values()), [n for p in gpus for n in p.lines])),
         commands=_commands(facts.plan.tasks),
-        rendezvous={task.name: dict(_environment(task)) for task in facts.plan.tasks},
+        rendezvous={task.name: _environment(task) for task in facts.plan.tasks},
         files=facts.files | {"report.md", "junit.xml"},
         link=linker(facts.folder, place or facts.folder),
     )
@@ -82,7 +83,7 @@ def page(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  # 
         "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
         f"script-src {_digest(script)} {_digest(plotly)}; base-uri 'none'; form-action 'none'"
     )
-    return str(
+    return (
         _templates()
         .get_template(template)
         .render(
@@ -136,50 +137,44 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Callable[[Any], str]] = {
+    environment.filters |= {
         "duration": lambda seconds: "" if seconds is None else format_duration(seconds),
         "size": lambda size: "" if size is None else format_size(size),
         "rate": lambda value: "?" if value is None else f"{value:.3g}",
-        "said": lambda value: "" if value is None else printable(str(value)),
+        "printable": lambda value: "" if value is None else printable(str(value)),
         "mark": _MARKS.__getitem__,
         "limits": _limits,
-        "when": _trigger,
+        "trigger": trigger_in_words,
     }
-    environment.filters |= filters
     return environment
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause of time, such as `recovery`, with its seconds and share."""
+    """A cause of time, such as `recovery`."""
 
     name: str
     seconds: float
     share: float
-
-    @property
-    def colour(self) -> str:
-        """Its CSS variable."""
-        return colour(self.name)
+    colour: str
+    """A CSS variable."""
 
 
 def causes(time: Mapping[str, float]) -> Iterator[Cause]:
     """Yield the causes that took any time, in the order of the table."""
-    whole = sum(time.values())
+    total = sum(time.values())
     for name in CAUSES:
         if time.get(name, 0.0) > 0:
-            yield Cause(name, time[name], time[name] / whole)
+            yield Cause(name, time[name], time[name] / total, colour(name))
 
 
 def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
     """Yield the legend of the lanes: kind of mark, text, colour."""
-    for kind, spans in (
-        ("lane", facts.states),
-        ("phase", facts.phases),
-    ):
-        for what in dict.fromkeys(span.name for span in spans):
-            yield kind, printable(what), colour(what)
-    for state in sorted({ending.state for ending in facts.endings}):
+    lanes = {"lane": facts.timeline.states(), "phase": facts.timeline.phases()}
+    for kind, intervals in lanes.items():
+        for name in dict.fromkeys(interval.name for interval in intervals):
+            yield kind, printable(name), colour(name)
+    for state in sorted({exit_.state for exit_ in facts.exits}):
         yield state, state, colour(state)
 
 
@@ -187,7 +182,7 @@ def series(names: Sequence[str], drawn: Sequence[str]) -> Iterator[tuple[str, st
     """Yield the legend of all usage charts: name, colour, dashes."""
     for number, name in enumerate(names):
         if name in drawn:
-            style = line(number)
+            style = line_style(number)
             yield name, style["color"], style["dash"]
 
 
@@ -206,13 +201,13 @@ def _commands(tasks: Sequence[Task]) -> list[tuple[str, str, list[str]]]:
     return [(*what, names) for what, names in commands.items()]
 
 
-def _environment(task: Task) -> Iterator[tuple[str, str]]:
-    """Yield a task's environment, with indented JSON."""
-    for key, value in task.env.items():
-        if key in _RENDEZVOUS:
-            with contextlib.suppress(ValueError):
-                value = json.dumps(json.loads(value), indent=2)
-        yield key, printable(value)
+def _environment(task: Task) -> dict[str, str]:
+    """Return a task's environment, with indented JSON."""
+    environment = dict(task.env)
+    for key in environment.keys() & set(_RENDEZVOUS):
+        with contextlib.suppress(ValueError):
+            environment[key] = json.dumps(json.loads(environment[key]), indent=2)
+    return {key: printable(value) for key, value in environment.items()}
 
 
 def _limits(task: Task) -> str:
@@ -222,17 +217,7 @@ def _limits(task: Task) -> str:
     return ", ".join(parts) or "none"
 
 
-def _trigger(fault: Any) -> str:  # noqa: ANN401
-    """Return a fault's trigger in words."""
-    trigger = fault.trigger.model_dump(mode="json", exclude_defaults=True)
-    return ", ".join(f"{key} {value}" for key, value in trigger.items())
-
-
-def linker(folder: Path, place: Path) -> Any:  # noqa: ANN401
+def linker(folder: Path, place: Path) -> Callable[[str], str]:
     """Return a function that links from a page in `place` to files of the run."""
-    way = os.path.relpath(folder, place)
-
-    def link(name: str) -> str:
-        return quote(name if way == "." else f"{way}/{name}")
-
-    return link
+    relative = os.path.relpath(folder, place)
+    return lambda name: quote(name if relative == "." else f"{relative}/{name}")

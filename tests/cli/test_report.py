@@ -136,7 +136,7 @@ def test_a_run_in_the_background_has_its_reports_when_it_is_over(
     )
     assert started.returncode == 0, started.stderr
     page = Path(emulate("report", RUN, "--out", emulate.out).stdout.strip())
-    assert "This run goes on" in page.read_text()
+    assert "This run is still running" in page.read_text()
     (tmp_path / "go").touch()
     assert emulate("wait", RUN, "--out", emulate.out).returncode == 0
-    assert "This run goes on" not in page.read_text()
+    assert "This run is still running" not in page.read_text()

@@ -118,7 +118,7 @@ def test_again_into_the_same_place(emulate: Emulate, record: Record, tmp_path: P
     before = {path.name for path in tmp_path.rglob("*") if "tfevents" not in path.name}
     old = set(tmp_path.rglob("*tfevents*"))
     said = exported(emulate, record, tmp_path)
-    assert said.count("in place of an earlier export") == 4
+    assert said.count("replacing an earlier export") == 4
     now = set(tmp_path.rglob("*tfevents*"))
     assert len(now) == len(old) == 3
     # A TensorBoard that is looking goes on from a file to the one that comes after it by name.
@@ -151,7 +151,7 @@ def test_a_file_of_somebody_else_is_left_alone(
 def test_a_format_must_be_asked_for(emulate: Emulate, record: Record) -> None:
     done = emulate("export", record.path)
     assert done.returncode == 2
-    assert "Say --tensorboard DIR, --csv DIR, --parquet DIR or --trace FILE" in done.stderr
+    assert "Give --tensorboard DIR, --csv DIR, --parquet DIR or --trace FILE" in done.stderr
     assert emulate("export", "no-such-run", "--csv", "x").returncode == 2
 
 
@@ -181,9 +181,7 @@ def test_a_run_without_steps_and_samples(emulate: Emulate, tmp_path: Path) -> No
     (tmp_path / "quiet.yaml").write_text(QUIET)
     emulate.up(tmp_path / "quiet.yaml", "--engine", "process", "--run-id", RUN)
     said = exported(emulate, Record(emulate.out / RUN), tmp_path / "out")
-    assert said.startswith(
-        f"emulate: {RUN} has no steps and no samples: what is made of them is empty\n"
-    )
+    assert said.startswith(f"emulate: {RUN} has no steps and no samples: their exports are empty\n")
     assert rows(tmp_path / "out" / "steps.csv") == []
     assert "emulate: nothing for `tensorboard" in said
     assert rows(tmp_path / "out" / "events.csv")
@@ -219,6 +217,6 @@ def test_a_run_that_goes_on(emulate: Emulate, tmp_path: Path) -> None:
         if "| stepped" in line:
             break
     said = exported(emulate, Record(emulate.out / RUN), tmp_path / "out")
-    assert f"emulate: {RUN} goes on: this is what there is by now\n" in said
+    assert f"emulate: {RUN} is still running: the export has what was recorded so far\n" in said
     assert max(int(row["step"]) for row in rows(tmp_path / "out" / "steps.csv")) == 12
     assert end(process, signal.SIGTERM).returncode == 130

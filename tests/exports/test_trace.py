@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from emulator.analysis.analyse import analyse
 from emulator.exports import trace as module
-from emulator.exports.trace import HEAD, Event, as_json, pack_rows, trace
+from emulator.exports.trace import HEAD, Event, as_json, pack_rows, trace_events
 from emulator.metrics.samples import GpuShare, GpuUsage, Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry, FaultEvent
 from emulator.record.timeline import Interval, Timeline
-from tests.exports.runs import DURATION, TEXT, a_history, a_plan, some_samples
+from tests.exports.runs import TEXT, a_history, a_plan, some_samples
 from tests.exports.trace_format import problems, read
 from tests.histories import BEGAN, fault, happened, history, in_time, phase, step, timeline
 
@@ -26,8 +26,8 @@ def traced(
     """Return a trace as a viewer reads it; that it keeps the format's rules comes along."""
     plan = plan or a_plan()
     replay = Timeline(plan, told)
-    found = trace(replay, samples or [], analyse(replay).faults, DURATION)
-    text = "".join(as_json(found, {"run_id": "run-1"}))
+    found = trace_events(replay, samples or [], analyse(replay))
+    text = as_json(found, {"run_id": "run-1"})
     assert text.startswith(HEAD)
     whole = read(text)
     assert whole["otherData"] == {"writer": "emulate export", "run_id": "run-1"}

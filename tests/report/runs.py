@@ -76,9 +76,7 @@ def facts_of(
         "summary": summary,
         "verdicts": verdicts,
     }
-    return Facts(
-        plan=replay.plan, timeline=replay, analysis=analysis, samples=samples, **{**known, **more}
-    )
+    return Facts(timeline=replay, analysis=analysis, samples=samples, **{**known, **more})
 
 
 def a_run(out: Path, extra: str, scripts: dict[str, Any], run_id: str = "run") -> Record:

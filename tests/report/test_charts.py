@@ -246,8 +246,8 @@ def test_each_part_of_a_divided_device_has_a_line_of_its_own() -> None:
 
 def test_one_line_says_why_there_are_no_gpus() -> None:
     sampled = [happened(0, "run"), happened(0, "sampling", why_no_gpus="no NVIDIA driver"), job(1)]
-    assert no_gpus(facts_of(sampled, extra="")) == "No GPU was watched: no NVIDIA driver"
-    assert no_gpus(facts_of(preempted())) == "The record says nothing about GPUs."
+    assert no_gpus(facts_of(sampled, extra="")) == "No GPU was sampled: no NVIDIA driver"
+    assert no_gpus(facts_of(preempted())) == "The record has no data about GPUs."
 
 
 def test_numbers_in_a_chart_are_all_finite() -> None:

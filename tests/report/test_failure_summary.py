@@ -6,7 +6,7 @@ from pathlib import Path
 
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.record.reader import Record
-from emulator.report.failure_summary import FIRST, MOST, happenings, story
+from emulator.report.failure_summary import FIRST, MOST, event_lines, story
 from emulator.results import Result
 from emulator.run import up
 from emulator.runtime.clock import ManualClock
@@ -42,8 +42,8 @@ def test_it_has_verdicts_what_happened_and_the_last_words_of_who_died(tmp_path: 
 
 def test_of_a_long_history_the_beginning_and_the_end_are_told(tmp_path: Path) -> None:
     result = run(tmp_path, worker_0=Script(exits_at=None), worker_1=Script(exits_at=1, exit_code=1))
-    lines = happenings(Record(result.folder).history)
+    lines = event_lines(Record(result.folder).history)
     assert len(lines) == MOST + 1
     assert "more …" in lines[FIRST]
     assert lines[0].endswith("all tasks are running")
-    assert lines[-1].endswith("removed all that this run made")
+    assert lines[-1].endswith("removed everything that this run created")

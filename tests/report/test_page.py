@@ -122,7 +122,7 @@ def test_every_number_of_the_summary_is_there_without_scripts(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("running", "says"),
-    [(True, "This run goes on"), (False, "the emulator was killed")],
+    [(True, "This run is still running"), (False, "the emulator was killed")],
 )
 def test_a_record_that_just_ends_is_said_to(running: bool, says: str) -> None:
     facts = facts_of(preempted()[:8], running=running)
@@ -236,7 +236,7 @@ def test_two_may_write_the_same_report(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def figures(facts: Facts) -> dict[str, str]:
-    return {figure.name: figure.value for figure in key_figures(facts)}
+    return {title: value for title, value, _ in key_figures(facts)}
 
 
 def test_key_figures_have_a_dash_where_the_record_does_not_say() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -34,7 +35,7 @@ def of(told: Sequence[Told], workers: int = 2, extra: str = "") -> RunState:
     return live
 
 
-def shown(live: RunState, width: int = 100, height: int | None = None, **how: bool) -> list[str]:
+def shown(live: RunState, width: int = 100, height: int = sys.maxsize, **how: bool) -> list[str]:
     return [text.plain for text in panel.lines(live, width=width, height=height, **how)]
 
 

@@ -333,7 +333,7 @@ def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Pa
     assert isinstance(job.engine, Bare)
     assert job.engine.made == 1
     told = [describe(e) for e in history if fields_of(e).get("stage") == "preparing"]
-    assert told[0] == "fault manual-1: it waits: the image is built"
+    assert told[0] == "fault manual-1: waiting: the image is built"
     steps = [e.t for e in history if e.event == "step"]
     assert {11.0, 12.0, 13.0, 14.0, 15.0, 16.0} <= set(steps)  # nobody else waits
     assert job.outcome == "succeeded"

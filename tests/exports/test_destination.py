@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import UsageError
-from emulator.exports.places import claim, claim_file, writing
+from emulator.exports.destination import claim, claim_file, writing
 
 ABOUT = {"run_id": "run-1"}
 
@@ -41,7 +41,7 @@ def test_files_of_others_stay_as_they_are(tmp_path: Path) -> None:
     claimed(tmp_path, "steps.csv")
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "faults.csv").write_text("mine")
-    with pytest.raises(UsageError, match=r"faults\.csv is there already") as caught:
+    with pytest.raises(UsageError, match=r"faults\.csv exists already") as caught:
         claim(tmp_path, "csv", ["steps.csv", "faults.csv"], ABOUT)
     assert caught.value.exit_code == 2
     assert (tmp_path / "faults.csv").read_text() == "mine"
@@ -82,9 +82,9 @@ def test_a_single_file_is_ours_by_how_it_begins(tmp_path: Path) -> None:
     path.write_text('{"a": 1}')
     assert claim_file(path, '{"a"') is True
     path.write_text('{"b": 1}')
-    with pytest.raises(UsageError, match="no export of ours"):
+    with pytest.raises(UsageError, match="no export has written it"):
         claim_file(path, '{"a"')
-    with pytest.raises(UsageError, match="no export of ours"):
+    with pytest.raises(UsageError, match="no export has written it"):
         claim_file(tmp_path, '{"a"')
 
 

@@ -233,7 +233,7 @@ def test_an_image_that_is_nowhere_is_said(
 def test_gpus_where_there_are_none_are_refused_before_the_start(
     emulate: Emulate, tmp_path: Path, docker_engine: DockerEngine, tiny_image: str
 ) -> None:
-    if docker_engine.gpus():
+    if docker_engine.gpus:
         pytest.skip("this machine has GPUs")
     path = write(tmp_path, tiny_image)
     done = emulate.up(path, "--engine", "docker", "--set", "cluster.worker.gpus=1")

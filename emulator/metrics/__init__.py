@@ -1,1 +1,1 @@
-"""What tasks use: CPU, memory, GPUs."""
+"""Metrics of tasks and GPUs: their catalogue, how they are measured, samples and totals."""

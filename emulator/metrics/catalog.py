@@ -1,8 +1,8 @@
-"""What is measured of tasks and GPUs: every metric stands here once.
+"""The catalogue of metrics of tasks and GPUs: each one is defined here once.
 
 A field of `Usage`, `GpuUsage` or `GpuShare` is a metric as it is measured and stored; a field of
-`Rates` is made from two samples of a task. The `Metric` beside its type says how it is named and
-described in tables, TensorBoard, Prometheus, traces, charts, the live view and `emulate doctor`.
+`Rates` is made from two samples of a task. The `Metric` in its annotation has its names and
+descriptions in tables, TensorBoard, Prometheus, traces, charts, the live view and `emulate doctor`.
 A new metric is one field here, and the code that measures it.
 """
 
@@ -43,7 +43,7 @@ class Scale:
     size: float = 1.0
     """What one of `unit` is in the metric's own unit."""
     note: str = ""
-    """What is drawn, in a few words beside the title."""
+    """What is drawn, in a few words after the title."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Metric:
     counter: bool = False
     """It only grows, from the start of its task or device on."""
     column: str = ""
-    """Of a rate: its column in tables. What is measured has its key there."""
+    """Of a rate: its column in tables. For a measured metric this is its key."""
     tensorboard: str = ""
     """Tag below `usage/` or `gpu/N/`."""
     prometheus: str = ""
@@ -71,9 +71,9 @@ class Metric:
     words: Callable[[Any], str] | None = None
     """Writes it in a line about a GPU, given the whole GpuUsage; may return nothing."""
     merge: Callable[[Sequence[Any]], Any] | None = None
-    """Makes one of the known values of two moments that become one; None: the later one stays."""
+    """Merges the known values of two samples that become one; None: the later one is kept."""
     of: str = ""
-    """Of a rate: the key in Usage that it is made of; of a counter, its growth per second."""
+    """Of a rate: the key in Usage that it is made of; from a counter, its growth per second."""
     limit: str = ""
     """Of a rate: the key in Usage of the limit that it is a share of."""
     key: str = ""
@@ -82,7 +82,7 @@ class Metric:
     """Filled in from the field."""
 
 
-# A metric is easier to read in few lines than with a line for each argument.
+# A metric is easier to read in a few lines than with a line for each argument.
 # fmt: off
 
 
@@ -262,6 +262,6 @@ GPU_SHARE = tuple(_metrics(GpuShare))
 
 
 def in_words(gpu: GpuUsage) -> list[str]:
-    """Return what a line about a device says: `93% busy`, `10.0 GiB of 80.0 GiB`, `61 °C`."""
+    """Return the parts of a line about a device: `93% busy`, `10.0 GiB of 80.0 GiB`, `61 °C`."""
     known = [m.words for m in GPU if m.words and getattr(gpu, m.key) is not None]
-    return [said for words in known if (said := words(gpu))]
+    return [text for words in known if (text := words(gpu))]

@@ -1,7 +1,7 @@
-"""What a container uses, from its cgroup's files: the cheapest way there is.
+"""Usage of a container from its cgroup's files, which is cheaper than any other way.
 
-Both versions are read. The files are described in the kernel's own documentation, under
-admin-guide/cgroup-v1 and admin-guide/cgroup-v2.rst. Memory counts as it does for `docker stats`.
+Both versions are read; see admin-guide/cgroup-v1 and admin-guide/cgroup-v2.rst in the kernel's
+documentation. Memory is counted as in `docker stats`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from emulator.metrics.samples import Usage
 __all__ = ["Cgroup", "locate"]
 
 _UNLIMITED = 1 << 62
-"""Limits of memory from here on are none: version 1 has no word for that but a huge number."""
+"""Version 1 writes no memory limit as a huge number: this or more."""
 
 
 @dataclass(frozen=True)
 class Cgroup:
-    """The cgroup of a process; every call reads its files anew."""
+    """The cgroup of a process; every call reads its files again."""
 
     read_usage: Callable[[], Usage]
     processes: Path
     """The file that lists its processes."""
 
     def usage(self) -> Usage | None:
-        """Return what has been used so far; None where the cgroup is gone."""
+        """Return what has been used so far; None where the cgroup no longer exists."""
         try:
             return self.read_usage()
         except (OSError, ValueError, IndexError, KeyError):
@@ -49,25 +49,21 @@ def locate(pid: int, belongs_to: str, root: Path = Path("/")) -> Cgroup | None:
     machine, where the same number is another process.
     """
     process = root / "proc" / str(pid)
-    mounts = root / "sys/fs/cgroup"
     try:
         lines = [line.split(":", 2) for line in _read(process / "cgroup").split("\n") if line]
     except OSError:
         return None
-    paths = {
-        name: path.lstrip("/")
+    folders = {
+        name: root / "sys/fs/cgroup" / name / path.lstrip("/")
         for _, names, path in lines
-        for name in names.split(",")
+        for name in names.split(",")  # of controllers; empty in version 2
         if belongs_to in path
     }
     network = process / "net/dev"
-    if (v1 := {name: mounts / name / path for name, path in paths.items() if name}).keys() >= {
-        "cpuacct",
-        "memory",
-    }:
-        return Cgroup(lambda: _version_1(v1, network), v1["memory"] / "cgroup.procs")
-    if "" in paths and (v2 := mounts / paths[""]).joinpath("cpu.stat").exists():
-        return Cgroup(lambda: _version_2(v2, network), v2 / "cgroup.procs")
+    if folders.keys() >= {"cpuacct", "memory"}:
+        return Cgroup(lambda: _version_1(folders, network), folders["memory"] / "cgroup.procs")
+    if "" in folders and (folders[""] / "cpu.stat").exists():
+        return Cgroup(lambda: _version_2(folders[""], network), folders[""] / "cgroup.procs")
     return None
 
 
@@ -76,9 +72,9 @@ def _version_1(folders: Mapping[str, Path], network: Path) -> Usage:
     quota = _number(cpu / "cpu.cfs_quota_us")
     memory_limit = _number(memory / "memory.limit_in_bytes")
     inactive = _numbers(_read(memory / "memory.stat"))["total_inactive_file"]
-    blocks = (
-        _read(folders["blkio"] / "blkio.throttle.io_service_bytes") if "blkio" in folders else ""
-    )
+    # Each line is `MAJOR:MINOR Read 4096`.
+    blkio = folders.get("blkio")
+    blocks = _read(blkio / "blkio.throttle.io_service_bytes").split("\n") if blkio else []
     received, sent = _traffic(_read(network))
     return Usage(
         cpu=_number(folders["cpuacct"] / "cpuacct.usage") / 1e9,
@@ -86,9 +82,8 @@ def _version_1(folders: Mapping[str, Path], network: Path) -> Usage:
         memory=max(0, _number(memory / "memory.usage_in_bytes") - inactive),
         received=received,
         sent=sent,
-        # Each line is `MAJOR:MINOR Read 4096`.
-        read=sum(int(line.split()[2]) for line in blocks.split("\n") if " Read " in line),
-        written=sum(int(line.split()[2]) for line in blocks.split("\n") if " Write " in line),
+        read=sum(int(line.split()[2]) for line in blocks if " Read " in line),
+        written=sum(int(line.split()[2]) for line in blocks if " Write " in line),
         processes=_number(folders["pids"] / "pids.current") if "pids" in folders else None,
         cpus=quota / _number(cpu / "cpu.cfs_period_us") if quota > 0 else None,
         memory_limit=memory_limit if memory_limit < _UNLIMITED else None,
@@ -96,7 +91,7 @@ def _version_1(folders: Mapping[str, Path], network: Path) -> Usage:
 
 
 def _version_2(folder: Path, network: Path) -> Usage:
-    cpu = _numbers(_read(folder / "cpu.stat"))  # without the controller too
+    cpu = _numbers(_read(folder / "cpu.stat"))  # exists without the controller too
     throttled = cpu.get("throttled_usec")
     quota, period = (_optional(folder / "cpu.max") or "max 100000").split()
     memory, processes = _optional(folder / "memory.current"), _optional(folder / "pids.current")
@@ -142,9 +137,9 @@ def _number(path: Path) -> int:
 
 
 def _optional(path: Path) -> str | None:
-    """Return a file of a controller; None where it is not on for this cgroup.
+    """Return a file of a controller; None where the cgroup lacks the controller.
 
-    A Docker without root is given no other controllers than its user has: mostly not `io`.
+    A Docker without root only has its user's controllers: mostly not `io`.
     """
     try:
         return _read(path)

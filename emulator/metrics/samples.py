@@ -1,6 +1,6 @@
-"""What was measured at each moment, and the rates between two (pure).
+"""Samples of what tasks and GPUs use, and the rates between two (pure).
 
-A sample holds what an engine counts: core-seconds, bytes, seconds held back, all since a task was
+A sample has what an engine counts: core-seconds, bytes, throttled seconds, all since a task was
 started. Rates are made from two samples on reading. So a sample that is late or missing loses
 nothing of a total.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from emulator.metrics.catalog import GPU, RATES, USAGE, GpuShare, GpuUsage, Metric, Rates, Usage
 
@@ -47,13 +47,13 @@ _MADE_OF = [(metric.of, metric.of in _COUNTERS, metric.limit) for metric in RATE
 
 
 def rates(earlier: Usage | None, later: Usage, seconds: float) -> Rates:
-    """Return what was used per second between two samples that lie `seconds` apart.
+    """Return what was used per second between two samples that are `seconds` apart.
 
     A counter that went back was reset by a restart of the task, and counts from 0, as in
-    Prometheus' `rate()`. Without an earlier sample only what needs none is known.
+    Prometheus' `rate()`. Without an earlier sample only values that need none are known.
     """
     restarted = earlier is not None and later.cpu < earlier.cpu
-    found: list[Any] = []
+    values: list[Any] = []
     for of, counter, limit in _MADE_OF:
         value = getattr(later, of)
         if counter and value is not None:
@@ -65,25 +65,25 @@ def rates(earlier: Usage | None, later: Usage, seconds: float) -> Rates:
         if limit and value is not None:
             most = getattr(later, limit)
             value = value / most if most else None
-        found.append(value)
-    return Rates(*found)
+        values.append(value)
+    return Rates(*values)
 
 
 def series(samples: Iterable[Sample], task: str) -> list[tuple[float, Rates]]:
     """Return a task's rates at each sample that has it: (seconds since the run began, rates)."""
-    found: list[tuple[float, Rates]] = []
+    points: list[tuple[float, Rates]] = []
     before: Sample | None = None
     for sample in samples:
         if task in sample.tasks:
             earlier = before.tasks.get(task) if before else None
             seconds = sample.t - before.t if before else 0.0
-            found.append((sample.t, rates(earlier, sample.tasks[task], seconds)))
+            points.append((sample.t, rates(earlier, sample.tasks[task], seconds)))
         before = sample
-    return found
+    return points
 
 
 def device_numbers(samples: Iterable[Sample]) -> dict[str, str]:
-    """Return what to call each device, by its uuid: its index, such as `0`.
+    """Return the number of each device by its uuid: its index, such as `0`.
 
     MIG instances have the index of their device and follow it: they are `0.1`, `0.2`, ...
     """
@@ -99,44 +99,45 @@ def device_numbers(samples: Iterable[Sample]) -> dict[str, str]:
 
 
 def halved(samples: Sequence[Sample]) -> list[Sample]:
-    """Return half as many samples: each pair as one, an odd last one as it is.
+    """Return half as many samples: each pair is merged, an odd last one stays as it is.
 
-    Of a task the later counters stay, because they count all that the earlier ones did. Where it
-    was started again between the two, what the ended process had used since the pair before is
-    lost, as if the interval had been twice as long all the time. Of memory the larger value stays;
-    of a GPU the mean, any error, and that it was lost (`Metric.merge`).
+    Of a task's counters the later ones stay, because they include the earlier ones. If the task was
+    started again between the two, the usage of the ended process since the pair before is lost, as
+    if the interval had been twice as long all the time. Other values are merged by `Metric.merge`.
     """
     pairs = [_merged(*pair) for pair in zip(samples[::2], samples[1::2], strict=False)]
     return pairs + list(samples[len(pairs) * 2 :])
 
 
 def _merged(one: Sample, two: Sample) -> Sample:
-    before = {gpu.uuid: gpu for gpu in one.gpus}
-    gpus = [_merged_gpu(before[g.uuid], g) if g.uuid in before else g for g in two.gpus]
+    earlier = {gpu.uuid: gpu for gpu in one.gpus}
     tasks = {
-        name: replace(use, **_combined(USAGE, one.tasks[name], use)) if name in one.tasks else use
-        for name, use in two.tasks.items()
+        name: _combined(USAGE, one.tasks.get(name, usage), usage)
+        for name, usage in two.tasks.items()
     }
+    gpus = []
+    for gpu in two.gpus:
+        before = earlier.get(gpu.uuid, gpu)
+        gpus.append(replace(_combined(GPU, before, gpu), tasks={**before.tasks, **gpu.tasks}))
     return Sample(two.t, two.wall, {**one.tasks, **tasks}, tuple(gpus))
 
 
-def _merged_gpu(one: GpuUsage, two: GpuUsage) -> GpuUsage:
-    return replace(two, **_combined(GPU, one, two), tasks={**one.tasks, **two.tasks})
+_Measured = TypeVar("_Measured", Usage, GpuUsage)
 
 
-def _combined(metrics: Sequence[Metric], one: object, two: object) -> dict[str, Any]:
-    """Return the values that are made of both, by key."""
-    found: dict[str, Any] = {}
+def _combined(metrics: Sequence[Metric], one: _Measured, two: _Measured) -> _Measured:
+    """Return the later one with the values that are made of both."""
+    merged: dict[str, Any] = {}
     for metric in metrics:
-        if metric.merge:
+        if metric.merge and one is not two:
             both = getattr(one, metric.key), getattr(two, metric.key)
             if known := [value for value in both if value is not None]:
-                found[metric.key] = metric.merge(known)
-    return found
+                merged[metric.key] = metric.merge(known)
+    return replace(two, **merged)
 
 
 def to_json(sample: Sample) -> dict[str, Any]:
-    """Return a sample as a line of samples.jsonl holds it: what is not known is left out."""
+    """Return a sample as a line of samples.jsonl; values that are not known are left out."""
     line: dict[str, Any] = {
         "t": sample.t,
         "wall": sample.wall,
@@ -152,7 +153,7 @@ def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_json(line: Mapping[str, Any]) -> Sample:
-    """Return the sample that a line holds; raises KeyError or TypeError where it is none."""
+    """Return the sample in a line; raises KeyError or TypeError where it is none."""
     return Sample(
         line["t"],
         line["wall"],

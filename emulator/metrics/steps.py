@@ -94,6 +94,7 @@ def _regex(pattern: str) -> Callable[[str], dict[str, object] | None]:
 
 
 def _number(text: str) -> object:
+    """Return the text as a number, if it is one."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -113,9 +114,9 @@ class _PyTorchExample:
     def __call__(self, line: str) -> dict[str, object] | None:
         if not (match := self._line.search(line)):
             return None
-        epoch, seen, of = (int(match[group] or "") for group in (1, 2, 3))
+        epoch, examples, total = (int(match[group] or "") for group in (1, 2, 3))
         self.first_epoch = min(self.first_epoch, epoch)
-        examples = (epoch - self.first_epoch) * of + seen
+        examples += (epoch - self.first_epoch) * total
         loss = {"loss": float(match[4])} if match[4] else {}
         return {"step": examples, "examples": examples, **loss}
 
@@ -174,9 +175,9 @@ class StepReader:
                 values = reader(part)
             except ValueError:  # an integer of more than 4,300 digits
                 continue
-            if values and (seen := _observation("step", values)):
+            if values and (observation := _observation("step", values)):
                 self._readers = [reader]  # a program uses one pattern
-                return seen
+                return observation
         return None
 
 

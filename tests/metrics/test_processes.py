@@ -1,4 +1,4 @@
-"""Real processes in sessions of their own, counted."""
+"""Usage of real processes, each in a session of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emulator.metrics.processes import Sessions
+from emulator.metrics.processes import ProcessSampler, session_members
 
 Start = Callable[[str], subprocess.Popen[str]]
 
@@ -60,7 +60,7 @@ def test_what_a_task_burns_and_holds_and_writes_is_counted(start: Start) -> None
         + "print('ready', flush=True); input()"
     )
     assert told(process) == "ready"
-    usage = Sessions().usage({"worker-0": process.pid})["worker-0"]
+    usage = ProcessSampler().usage({"worker-0": process.pid})["worker-0"]
     assert usage.cpu >= 0.25  # the kernel tells it in hundredths, user and system each
     assert usage.memory is not None
     assert usage.memory >= 50_000_000
@@ -77,14 +77,14 @@ def test_children_count_while_they_run_and_after_their_end(start: Start) -> None
         f"subprocess.run([sys.executable, '-c', {burn!r}])\n"
         "print('alone', flush=True); input()"
     )
-    sessions = Sessions()
+    sampler = ProcessSampler()
     assert told(process) == "child"
-    both = sessions.usage({"t": process.pid})["t"]
+    both = sampler.usage({"t": process.pid})["t"]
     assert both.processes == 2
     assert both.cpu >= 0.15
     tell(process)
     assert told(process) == "alone"
-    alone = sessions.usage({"t": process.pid})["t"]
+    alone = sampler.usage({"t": process.pid})["t"]
     assert alone.processes == 1
     assert alone.cpu >= both.cpu
 
@@ -97,7 +97,7 @@ def test_what_a_child_wrote_counts_after_its_end_though_no_sample_saw_it(start: 
         "print('written', flush=True); input()"
     )
     assert told(process) == "written"
-    usage = Sessions().usage({"t": process.pid})["t"]
+    usage = ProcessSampler().usage({"t": process.pid})["t"]
     assert usage.processes == 1
     if usage.written:  # a file system in memory writes to no disk
         assert usage.written >= 12_000_000
@@ -117,15 +117,15 @@ def test_a_counter_never_goes_back_even_where_nobody_waits_for_a_child(start: St
         "time.sleep(600)"
     )
     assert told(process)
-    sessions = Sessions()
-    before = sessions.usage({"t": process.pid})["t"]
+    sampler = ProcessSampler()
+    before = sampler.usage({"t": process.pid})["t"]
     assert before.processes == 2
     assert before.cpu >= 0.15
-    (orphan,) = set(sessions.members([process.pid])[process.pid]) - {process.pid}
+    (orphan,) = set(session_members([process.pid])[process.pid]) - {process.pid}
     watched = psutil.Process(orphan)
     tell(process)
     psutil.wait_procs([watched], timeout=30)
-    after = sessions.usage({"t": process.pid})["t"]
+    after = sampler.usage({"t": process.pid})["t"]
     assert after.processes == 1
     assert after.cpu >= before.cpu
 
@@ -133,11 +133,11 @@ def test_a_counter_never_goes_back_even_where_nobody_waits_for_a_child(start: St
 def test_sessions_are_kept_apart_and_those_that_ended_are_left_out(start: Start) -> None:
     one, two = start("print(1, flush=True); input()"), start("print(2, flush=True); input()")
     assert (told(one), told(two)) == ("1", "2")
-    sessions = Sessions()
+    sampler = ProcessSampler()
     leaders = {"a": one.pid, "b": two.pid}
-    assert sessions.usage(leaders).keys() == {"a", "b"}
-    assert sessions.members(leaders.values()) == {one.pid: [one.pid], two.pid: [two.pid]}
+    assert sampler.usage(leaders).keys() == {"a", "b"}
+    assert session_members(leaders.values()) == {one.pid: [one.pid], two.pid: [two.pid]}
     one.kill()
     one.wait()
-    assert sessions.usage(leaders).keys() == {"b"}
-    assert os.getsid(0) not in sessions.members(leaders.values())
+    assert sampler.usage(leaders).keys() == {"b"}
+    assert os.getsid(0) not in session_members(leaders.values())

@@ -31,7 +31,7 @@ def test_every_sample_is_there_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("many", [99, 100, 101, 1000, 12_345])
 def test_a_long_run_is_thinned_and_loses_no_total(tmp_path: Path, many: int) -> None:
     path = tmp_path / "samples.jsonl"
-    file = SampleFile(path, moments=100)
+    file = SampleFile(path, max_lines=100)
     for number in range(many):
         file.append(sample(number))
     file.close()
@@ -44,7 +44,7 @@ def test_a_long_run_is_thinned_and_loses_no_total(tmp_path: Path, many: int) -> 
 
 def test_a_long_run_lacks_at_most_one_line_of_each_life(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
-    file, every = SampleFile(path, moments=400), []
+    file, every = SampleFile(path, max_lines=400), []
     for number in range(8000):
         used = number % 150 + 1  # seconds since the task was started; it uses 2 cores
         every.append(Sample(float(number), 0.0, {"w": Usage(used * 2.0, received=used)}))
@@ -63,7 +63,7 @@ def test_a_long_run_lacks_at_most_one_line_of_each_life(tmp_path: Path) -> None:
 
 def test_tasks_that_are_started_again_all_the_time_keep_to_the_bound(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
-    file = SampleFile(path, moments=100)
+    file = SampleFile(path, max_lines=100)
     for number in range(3000):
         file.append(Sample(float(number), 0.0, {"w": Usage(1.0 - number % 2)}))
         assert number % 100 or len(list(read(path))) <= 100
@@ -73,7 +73,7 @@ def test_tasks_that_are_started_again_all_the_time_keep_to_the_bound(tmp_path: P
 
 def test_all_moments_of_a_long_run_are_equally_far_apart(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
-    file = SampleFile(path, moments=64)
+    file = SampleFile(path, max_lines=64)
     for number in range(64 * 16):
         file.append(sample(number))
     file.close()
@@ -100,7 +100,7 @@ def test_a_follower_sees_each_moment_once_while_the_file_is_thinned(
 ) -> None:
     """As the API and /metrics follow it: what has come since, without what they had before."""
     path, offsets = tmp_path / "samples.jsonl", dict[str, int]()
-    file, seen, every = SampleFile(path, moments=64), list[Sample](), 1
+    file, seen, every = SampleFile(path, max_lines=64), list[Sample](), 1
     for number in range(64 * 9):
         file.append(sample(number))
         if number % polls == 0:
@@ -118,7 +118,7 @@ def test_a_follower_sees_each_moment_once_while_the_file_is_thinned(
 def test_a_writer_that_opens_the_file_again_keeps_to_the_bound(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     for number in range(0, 300, 30):
-        file = SampleFile(path, moments=100)
+        file = SampleFile(path, max_lines=100)
         for one in range(number, number + 30):
             file.append(sample(one))
         file.close()

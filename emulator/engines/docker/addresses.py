@@ -3,15 +3,14 @@
 Docker forgets the address of a container that has ended, and gives the first free one to the next:
 often the same, but not always. On a cloud a replacement has a new address, and a program that
 resolved the name before must notice. So in such a run this module assigns the addresses. They are
-in each container's configuration, where a supervisor that takes over the run reads them.
+in each container's configuration; a supervisor that takes over the run reads them there.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from ipaddress import ip_network
-from itertools import chain, islice
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import docker
@@ -21,14 +20,14 @@ from emulator.engines.docker.requests import network_request
 from emulator.errors import EngineError
 from emulator.planning.plan import Plan
 
-__all__ = ["Addresses", "found", "has_ipv6", "make_network"]
+__all__ = ["Addresses", "assigns_addresses", "make_network"]
 
 ATTEMPTS = 5
 """Attempts to make the network again before another run has taken its subnet."""
 
 
 class Addresses:
-    """Hands out the addresses of a subnet; the first is the gateway's."""
+    """Assigns the addresses of a subnet; the first is the gateway's."""
 
     def __init__(self, subnet: str) -> None:
         self._subnet = ip_network(subnet)
@@ -48,37 +47,37 @@ class Addresses:
         for endpoint in container["NetworkSettings"]["Networks"].values():
             if address := (endpoint.get("IPAMConfig") or {}).get("IPv4Address"):
                 self._of[task] = address
-                number = int(ip_network(address).network_address)
-                self._last = max(self._last, number - int(self._subnet.network_address))
+                number = int(ip_address(address)) - int(self._subnet.network_address)
+                self._last = max(self._last, number)
 
     def _next(self) -> str:
         """Return the first free one after the last assigned, so that none is reused soon."""
-        free = range(2, self._subnet.num_addresses - 1)
-        start = min(max(0, self._last - 1), len(free))
-        taken = set(self._of.values())
-        for number in chain(islice(free, start, None), islice(free, 0, start)):
-            if str(address := self._subnet[number]) not in taken:
-                self._last = number
-                return str(address)
+        numbers = range(2, self._subnet.num_addresses - 1)
+        in_use = set(self._of.values())
+        for _ in numbers:
+            self._last = self._last + 1 if self._last + 1 in numbers else numbers.start
+            if (address := str(self._subnet[self._last])) not in in_use:
+                return address
         raise EngineError(f"{self._subnet} has no address left.")
 
 
-def _kept(plan: Plan) -> bool:
+def assigns_addresses(plan: Plan) -> bool:
+    """Say whether a run's addresses are assigned here: where a fault replaces its target (pure)."""
     return any(fault.spec.replaces_target for fault in plan.faults)
 
 
-def make_network(api: docker.APIClient, plan: Plan, common: Mapping[str, str]) -> Addresses | None:
-    """Make a run's network; where addresses are kept, in the subnet that Docker finds free."""
+def make_network(api: docker.APIClient, plan: Plan, common: Mapping[str, str]) -> None:
+    """Make a run's network; to assign addresses, in the subnet that Docker finds free."""
     api.create_network(**network_request(plan, common))
-    if not _kept(plan):
-        return None
+    if not assigns_addresses(plan):
+        return
     for _ in range(ATTEMPTS):
-        subnet = _subnet(api, plan)
-        # Only in a subnet that was asked for may a container ask for an address.
+        subnet = str(api.inspect_network(plan.run_id)["IPAM"]["Config"][0]["Subnet"])
+        # Only in a subnet that was requested may a container request an address.
         api.remove_network(plan.run_id)
         try:
             api.create_network(**network_request(plan, common, subnet))
-            return Addresses(subnet)
+            return
         except APIError as error:
             if "overlap" not in str(error.explanation):
                 raise  # an overlap: another run has taken it in between
@@ -86,17 +85,3 @@ def make_network(api: docker.APIClient, plan: Plan, common: Mapping[str, str]) -
     raise EngineError(
         f"Other runs took every subnet that was found for {plan.run_id}.", "Try again."
     )
-
-
-def found(api: docker.APIClient, plan: Plan) -> Addresses | None:
-    """Return the addresses of a run that is taken over; None where they are not assigned here."""
-    return Addresses(_subnet(api, plan)) if _kept(plan) else None
-
-
-def has_ipv6(api: docker.APIClient, plan: Plan) -> bool:
-    """Say whether the run's network has IPv6, which the engine's configuration decides."""
-    return bool(api.inspect_network(plan.run_id).get("EnableIPv6"))
-
-
-def _subnet(api: docker.APIClient, plan: Plan) -> str:
-    return str(api.inspect_network(plan.run_id)["IPAM"]["Config"][0]["Subnet"])

@@ -1,4 +1,4 @@
-"""The connection to the Docker engine, and its errors as ours."""
+"""The connection to the Docker engine: found, checked while it lasts, its errors translated."""
 
 from __future__ import annotations
 
@@ -19,31 +19,37 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.utils import kwargs_from_env
 from urllib3.exceptions import HTTPError
 
+from emulator.engines.base import EngineDown, Inbox
 from emulator.errors import EmulatorError, EngineError, EngineLost, EngineMissing
 from emulator.runtime.sockets import close_unconnected
 
-__all__ = ["ANSWERS_WITHIN", "CALL_WITHIN", "connect", "ignore_missing", "lost", "translate_errors"]
+__all__ = [
+    "ANSWERS_WITHIN",
+    "CALL_WITHIN",
+    "Heartbeat",
+    "connect",
+    "ignore_missing",
+    "lost",
+    "translate_errors",
+]
 
 MINIMUM_API = (1, 41)
 ANSWERS_WITHIN = 5
 """Seconds that an engine has to answer the first request."""
 CALL_WITHIN = 120
 """Seconds that an engine which has answered gets for one call."""
+PING_EVERY = 30.0
+"""Seconds between two pings of a heartbeat."""
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Address:
     """Where the docker command would look for an engine."""
 
     named_by: str
     """The variable or context that names it; empty: it is Docker's default."""
     settings: dict[str, Any]
     """Arguments of the SDK's client."""
-
-    @property
-    def url(self) -> str:
-        """Where it is, as far as that is known."""
-        return str(self.settings.get("base_url") or os.environ.get("DOCKER_HOST") or "its place")
 
 
 def connect() -> docker.APIClient:
@@ -52,15 +58,15 @@ def connect() -> docker.APIClient:
     That is DOCKER_HOST, else DOCKER_CONTEXT, else the current context, else the default socket.
     Raises EngineMissing where none answers within ANSWERS_WITHIN, or only one that is too old.
     """
-    place = _place()
+    address = _address()
     try:
-        client = _within(ANSWERS_WITHIN, lambda: docker.APIClient(**place.settings))
+        client = _within(ANSWERS_WITHIN, lambda: docker.APIClient(**address.settings))
         version = tuple(int(part) for part in client.api_version.split("."))
     except TimeoutError:
-        raise _missing(place, f"nothing came within {ANSWERS_WITHIN} s") from None
+        raise _missing(address, f"no answer within {ANSWERS_WITHIN} s") from None
     except (DockerException, requests.RequestException, HTTPError, OSError, ValueError) as error:
         close_unconnected(error)
-        raise _missing(place, why(error)) from None
+        raise _missing(address, why(error)) from None
     if version < MINIMUM_API:
         client.close()
         raise EngineMissing(
@@ -72,33 +78,32 @@ def connect() -> docker.APIClient:
     return client
 
 
-def _place() -> _Place:
-    """Return the place of the engine. Raises EngineMissing where it can't be determined."""
+def _address() -> _Address:
+    """Return the address of the engine. Raises EngineMissing where it can't be determined."""
     common = {"version": "auto", "timeout": 2 * ANSWERS_WITHIN, "max_pool_size": 64}
-    named_by = next(
-        (name for name in ("DOCKER_HOST", "DOCKER_CONTEXT") if os.environ.get(name)), ""
-    )
+    chosen = os.environ.get("DOCKER_CONTEXT", "")
+    named_by = "DOCKER_CONTEXT" if chosen else ""
     try:
-        if named_by == "DOCKER_HOST":
-            return _Place(named_by, {**common, **kwargs_from_env()})
-        context = ContextAPI.get_context(os.environ.get("DOCKER_CONTEXT") or None)
+        if os.environ.get("DOCKER_HOST"):
+            named_by = "DOCKER_HOST"
+            return _Address(named_by, {**common, **kwargs_from_env()})
+        context = ContextAPI.get_context(chosen or None)
+        if context is None:  # it does not exist
+            raise ValueError(f"no context {chosen or 'the current one'}")
     except (DockerException, OSError, ValueError) as error:
-        raise _missing(_Place(named_by or "the current context", {}), why(error)) from None
-    if context is None:
-        # The SDK returns None for a context that does not exist.
-        name = os.environ.get("DOCKER_CONTEXT") or "the current one"
-        raise _missing(_Place(named_by or "the current context", {}), f"no context {name}")
+        raise _missing(_Address(named_by or "the current context", {}), why(error)) from None
     settings = {**common, "base_url": context.Host, "tls": context.TLSConfig}
     if context.Name == "default":
-        return _Place("", settings)
-    return _Place(named_by or f"the context {context.Name}", settings)
+        return _Address("", settings)
+    return _Address(named_by or f"the context {context.Name}", settings)
 
 
-def _missing(place: _Place, reason: str) -> EngineMissing:
-    """Return the error for a place where no engine answers."""
-    if place.named_by:
+def _missing(address: _Address, reason: str) -> EngineMissing:
+    """Return the error for an address where no engine answers."""
+    if address.named_by:
+        url = address.settings.get("base_url") or os.environ.get("DOCKER_HOST") or "its address"
         return EngineMissing(
-            f"No Docker engine answers at {place.url}, which {place.named_by} names ({reason}).",
+            f"No Docker engine answers at {url}, which {address.named_by} names ({reason}).",
             "Start Docker there, or name another engine; without Docker use --engine process.",
             configured=True,
         )
@@ -106,20 +111,16 @@ def _missing(place: _Place, reason: str) -> EngineMissing:
         f"No Docker engine answers ({reason}).",
         "Start Docker Desktop or dockerd, or run `make docker` in the checkout (Debian, "
         "Ubuntu); without Docker use --engine process.",
-        configured=_accepts(_default_socket()),
+        configured=_accepts(DEFAULT_UNIX_SOCKET.removeprefix("http+unix://")),
     )
 
 
-def _default_socket() -> str:
-    return DEFAULT_UNIX_SOCKET.removeprefix("http+unix://").removeprefix("unix://")
-
-
 def _accepts(path: str) -> bool:
-    """Say whether a program listens on a unix socket, whatever it answers."""
-    with socket.socket(socket.AF_UNIX) as one:
-        one.settimeout(1)
+    """Say whether a program listens on a unix socket, even if it does not answer."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1)
         try:
-            one.connect(path)
+            client.connect(path)
         except TimeoutError:
             return True  # it listens, but is too slow to accept
         except OSError:
@@ -128,39 +129,39 @@ def _accepts(path: str) -> bool:
 
 
 def _within(seconds: float, call: Callable[[], docker.APIClient]) -> docker.APIClient:
-    """Make a call that gets so many seconds in all. Raises TimeoutError.
+    """Return the result of a call that may take so many seconds in all. Raises TimeoutError.
 
-    The SDK's own timeout is for each read, and for none of names that have to be resolved. A call
-    that is too late ends by itself on its own thread.
+    The SDK's own timeout is for each read, and there is none for resolving names. A call that is
+    too late ends by itself on its own thread.
     """
-    came: Future[docker.APIClient] = Future()
+    result: Future[docker.APIClient] = Future()
 
     def perform() -> None:
         try:
             client = call()
         except BaseException as error:  # raised where the result is awaited
-            if came.set_running_or_notify_cancel():
-                came.set_exception(error)
+            if result.set_running_or_notify_cancel():
+                result.set_exception(error)
             else:
                 close_unconnected(error)
         else:
-            if came.set_running_or_notify_cancel():
-                came.set_result(client)
+            if result.set_running_or_notify_cancel():
+                result.set_result(client)
             else:
                 client.close()
 
     threading.Thread(target=perform, name="connect", daemon=True).start()
     try:
-        return came.result(timeout=seconds)
+        return result.result(timeout=seconds)
     except TimeoutError:
-        if came.cancel():
+        if result.cancel():
             raise
-        return came.result()  # it arrived just now
+        return result.result()  # it was set just now
 
 
 @contextmanager
 def translate_errors(doing: str, kind: type[EmulatorError] = EngineError) -> Iterator[None]:
-    """Turn what the engine refuses into an error of this kind; raises EngineLost if it is gone."""
+    """Turn a refusal by the engine into an error of `kind`; raises EngineLost if it is gone."""
     try:
         yield
     except APIError as error:
@@ -172,18 +173,16 @@ def translate_errors(doing: str, kind: type[EmulatorError] = EngineError) -> Ite
 
 
 def _advice(error: APIError) -> str:
-    said = str(error.explanation)
-    if "is already in use" in said or "already exists" in said:
+    text = str(error.explanation)
+    if "is already in use" in text or "already exists" in text:
         return "Something else has that name: choose another --run-id, or run `emulate clean`."
-    if "pool" in said and ("subnet" in said or "address" in said):
+    if "pool" in text and ("subnet" in text or "address" in text):
         return "Too many networks: `emulate clean` and `docker network prune` remove unused ones."
-    if "No such image" in said:
-        return "Build it with `emulate build`, or pull it."
-    return ""
+    return "Build it with `emulate build`, or pull it." if "No such image" in text else ""
 
 
 def lost(doing: str, error: Exception) -> EngineLost:
-    """Return the error for an engine that does not answer any more."""
+    """Return the error for an engine that no longer answers."""
     close_unconnected(error)
     return EngineLost(
         f"The Docker engine went away (trying to {doing}: {why(error)}).",
@@ -199,7 +198,7 @@ def why(error: BaseException) -> str:
 
 
 def ignore_missing(call: Callable[[], object]) -> None:
-    """Remove something; it is no error if it is gone or just being removed."""
+    """Remove something; it is no error if it is gone or being removed."""
     try:
         call()
     except NotFound:
@@ -207,3 +206,30 @@ def ignore_missing(call: Callable[[], object]) -> None:
     except APIError as error:
         if error.status_code != 409 or "already in progress" not in str(error):
             raise
+
+
+class Heartbeat:
+    """Pings an engine until it is stopped; an engine that does not answer ends the run.
+
+    Following a task's output has no timeout, because tasks may print nothing for hours.
+    """
+
+    def __init__(self, api: docker.APIClient, inbox: Inbox) -> None:
+        self._api, self._inbox = api, inbox
+        self._stopped = threading.Event()
+        threading.Thread(target=self._ping, name="heartbeat", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop pinging; returns at once."""
+        self._stopped.set()
+
+    def _ping(self) -> None:
+        while not self._stopped.wait(PING_EVERY):
+            try:
+                self._api.ping()
+            except (DockerException, requests.RequestException, HTTPError, OSError) as error:
+                if not self._stopped.is_set():
+                    # The calls that then remove the run must not wait as long again.
+                    self._api.timeout = ANSWERS_WITHIN
+                    self._inbox.put(EngineDown(lost("ping it", error)))
+                return

@@ -1,4 +1,4 @@
-"""What this machine has for the Docker engine, for `emulate doctor`."""
+"""Checks of the Docker engine and its machine, for `emulate doctor`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ __all__ = ["examine"]
 
 MEMORY_PER_TASK = 300 * 2**20
 """Bytes: what an idle TensorFlow task uses, measured."""
+DISCIPLINES = {
+    "netem delay 1ms": "delay and loss",
+    "tbf rate 1mbit burst 32kbit latency 400ms": "limited bandwidth",
+}
+"""Queueing disciplines that network faults need, with arguments to try them; and their use."""
 
 
 def examine() -> Iterator[Finding]:
@@ -31,7 +36,6 @@ def examine() -> Iterator[Finding]:
 
 
 def _engine() -> Iterator[Finding]:
-    """API version, disk, memory, GPU runtime, images."""
     try:
         api = connect()
         api.timeout = ANSWERS_WITHIN
@@ -54,25 +58,22 @@ def _engine() -> Iterator[Finding]:
 
 def _memory(total: int) -> Finding:
     tasks = total // MEMORY_PER_TASK
-    found = f"{format_size(total)}, room for about {tasks} TensorFlow tasks"
-    if tasks >= 4:
-        return Finding("memory", "ok", found)
-    return Finding(
-        "memory", "warning", found, "Give Docker more memory (Docker Desktop: Resources)."
-    )
+    room = f"{format_size(total)}, room for about {tasks} TensorFlow tasks"
+    advice = "Give Docker more memory (Docker Desktop: Resources)."
+    return _enough("memory", room, advice, enough=tasks >= 4)
 
 
 def _disk(info: dict[str, Any]) -> Finding:
     root = Path(info["DockerRootDir"])
     if not root.exists():
-        return Finding("disk", "warning", "the engine is on another machine; not looked at")
+        return Finding("disk", "warning", "the engine is on another machine; not examined")
     free = shutil.disk_usage(root).free
-    found = f"{format_size(free)} free in {root}"
-    if free >= FOR_IMAGES:
-        return Finding("disk", "ok", found)
-    return Finding(
-        "disk", "warning", found, "`docker system prune` makes room; images take 2 to 10 GiB."
-    )
+    advice = "`docker system prune` makes room; images take 2 to 10 GiB."
+    return _enough("disk", f"{format_size(free)} free in {root}", advice, enough=free >= FOR_IMAGES)
+
+
+def _enough(what: str, room: str, advice: str, *, enough: bool) -> Finding:
+    return Finding(what, "ok", room) if enough else Finding(what, "warning", room, advice)
 
 
 def _toolkit(info: dict[str, Any]) -> Finding:
@@ -83,28 +84,22 @@ def _toolkit(info: dict[str, Any]) -> Finding:
 
 
 def _kernel() -> Iterator[Finding]:
-    """The queueing disciplines that network faults need."""
     if sys.platform != "linux":
-        yield Finding("kernel", "warning", "tasks run in Docker's own Linux; not looked at")
+        yield Finding("kernel", "warning", "tasks run in Docker's own Linux; not examined")
         return
-    for module, use in (("netem", "delay and loss"), ("tbf", "limited bandwidth")):
-        status = _try_discipline(module)
+    results = {"ok": "works", "missing": "the kernel lacks it", "warning": "could not be tried"}
+    for discipline, use in DISCIPLINES.items():
+        module = discipline.partition(" ")[0]
+        status = _try_discipline(module, discipline)
         advice = "" if status == "ok" else f"Needed for {use} only; try `modprobe sch_{module}`."
-        found = {"ok": "works", "missing": "the kernel lacks it", "warning": "could not be tried"}
-        yield Finding(f"kernel: {module}", status, found[status], advice)
+        yield Finding(f"kernel: {module}", status, results[status], advice)
 
 
-def _try_discipline(module: str) -> Status:
+def _try_discipline(module: str, discipline: str) -> Status:
     """Add the discipline to the loopback of a temporary network namespace."""
-    arguments = {
-        "netem": ["netem", "delay", "1ms"],
-        "tbf": ["tbf", "rate", "1mbit", "burst", "32kbit", "latency", "400ms"],
-    }
-    tools = [shutil.which("unshare"), shutil.which("tc")]
-    if None in tools or os.geteuid() != 0:
-        loaded = Path(f"/sys/module/sch_{module}").exists()
-        return "ok" if loaded else "warning"
-    command = ["unshare", "-n", "tc", "qdisc", "add", "dev", "lo", "root", *arguments[module]]
+    if not (shutil.which("unshare") and shutil.which("tc")) or os.geteuid() != 0:
+        return "ok" if Path(f"/sys/module/sch_{module}").exists() else "warning"
+    command = ["unshare", "-n", "tc", "qdisc", "add", "dev", "lo", "root", *discipline.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return "ok"
@@ -112,7 +107,6 @@ def _try_discipline(module: str) -> Status:
 
 
 def _builds() -> Iterator[Finding]:
-    """What building an image will use."""
     options = BuildOptions.from_environment()
     bundle = str(options.ca_bundle) if options.ca_bundle else "none"
     advice = "" if options.ca_bundle else "Behind a proxy that intercepts TLS, set SSL_CERT_FILE."

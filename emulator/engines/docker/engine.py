@@ -1,9 +1,9 @@
-"""The Docker engine: one container a task on a network of the run's own.
+"""The Docker engine: one container a task, on a network of the run.
 
-Every request is made as data by a pure function in `requests.py`; this sends them. Programs
+Every request is made as data by a pure function in `requests.py`; this module sends them. Programs
 are copied in, never mounted: the daemon may be on another machine. One thread a task follows its
-output and then waits for its end (`logs.py`), which gives lines and exit in order and with
-the engine's timestamps.
+output and then waits for its end (`logs.py`): lines and exit are in order, with the engine's
+timestamps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,8 @@ from docker.errors import APIError, NotFound
 from emulator.broker import Capacity
 from emulator.engines.base import CAPABILITIES, Finding, Inbox, KnownOutput, Resource
 from emulator.engines.docker import doctor
-from emulator.engines.docker.addresses import Addresses, has_ipv6, make_network
-from emulator.engines.docker.addresses import found as found_addresses
-from emulator.engines.docker.connection import connect, ignore_missing, translate_errors
-from emulator.engines.docker.heartbeat import Heartbeat
+from emulator.engines.docker.addresses import Addresses, assigns_addresses, make_network
+from emulator.engines.docker.connection import Heartbeat, connect, ignore_missing, translate_errors
 from emulator.engines.docker.images import Images
 from emulator.engines.docker.logs import Output
 from emulator.engines.docker.network import Shaper, missing_parts
@@ -37,7 +35,6 @@ from emulator.engines.docker.requests import (
     RUN,
     SHARED,
     TASK,
-    closes_metadata,
     container_name,
     container_request,
     cpu_quota,
@@ -54,7 +51,7 @@ from emulator.metrics import gpu
 from emulator.metrics.samples import Usage
 from emulator.planning.plan import TASK_PORT, Plan, PlanContext, Task
 from emulator.planning.task_limits import of_machine
-from emulator.scenario.schema import Scenario
+from emulator.scenario.schema import Dockerfile, Scenario
 
 __all__ = ["DockerEngine", "connect"]
 
@@ -74,13 +71,12 @@ class DockerEngine:
         self._api = client or connect()
         self._usage = ContainerUsage(self._api)
         self._output = Output(self._api, self._usage)
-        self._images = images or Images(self._api, gpus=self.gpus)
+        self._images = images or Images(self._api, gpus=lambda: self.gpus)
         self._plan: Plan | None = None
-        self._common: dict[str, str] = {}
+        self._labels: dict[str, str] = {}
         self._created: dict[str, str] = {}
+        """Container ids by task."""
         self._archives: dict[Path | None, bytes] = {}
-        self._gpus: list[str] | None = None
-        self._info: dict[str, Any] | None = None
         self._shaper: Shaper | None = None
         self._equipped = False
         self._heartbeat: Heartbeat | None = None
@@ -95,7 +91,7 @@ class DockerEngine:
 
     @property
     def keeps_addresses(self) -> bool:
-        """Whether this run's network was made so that a task can be given an address."""
+        """Whether this run's network lets a task request an address."""
         return self._addresses is not None
 
     @property
@@ -109,52 +105,48 @@ class DockerEngine:
             engine=self.name,
             address=lambda task: (task, TASK_PORT),
             image=self._images.reference,
-            gpus=self.gpus,
+            gpus=lambda: self.gpus,
             shared=SHARED,
             limits=lambda: of_machine(self.capacity().memory),
             disks=self._disks,
         )
 
     def _disks(self, scenario: Scenario) -> Sequence[Disk]:
-        """Return the engine's disk, where that is this machine's."""
-        named = (scenario.image, *(role.image for role in scenario.cluster.values()))
-        there = all(self._images.has(self._images.reference(image)) for image in named if image)
-        return list(self._disk(FOR_RUNS if there else FOR_IMAGES))
+        return self._disk(FOR_IMAGES if any(self._missing_images(scenario)) else FOR_RUNS)
 
-    def _disk(self, wanted: int) -> Iterator[Disk]:
-        info, local = self._about(), self._api.base_url.startswith("http+docker://localhost")
+    def _missing_images(self, scenario: Scenario) -> Iterator[str | Dockerfile]:
+        for image in (scenario.image, *(role.image for role in scenario.cluster.values())):
+            if image and not self._images.has(self._images.reference(image)):
+                yield image
+
+    def _disk(self, needed: int) -> Sequence[Disk]:
+        """Return the engine's disk, if the engine runs on this machine."""
+        info, local = self._info, self._api.base_url.startswith("http+docker://localhost")
         root = Path(info["DockerRootDir"])
         if local and info["Name"] == socket.gethostname() and root.exists():
-            yield from disk("Docker", root, wanted)
+            return list(disk("Docker", root, needed))
+        return []
 
-    def _about(self) -> dict[str, Any]:
-        """Return the engine's description of itself and its machine; requested once."""
-        if self._info is None:
-            with translate_errors("describe itself"):
-                self._info = dict(self._api.info())
-        return self._info
+    @cached_property
+    def _info(self) -> dict[str, Any]:
+        """The engine's description of itself and its machine."""
+        with translate_errors("describe itself"):
+            return dict(self._api.info())
 
     def capacity(self) -> Capacity:
         """Return what the engine's machine has, which may be another than this one."""
-        info = self._about()
-        return Capacity(float(info["NCPU"]), int(info["MemTotal"]), tuple(self.gpus()))
+        return Capacity(float(self._info["NCPU"]), int(self._info["MemTotal"]), tuple(self.gpus))
 
-    def gpus(self) -> list[str]:
-        """Return the ids of the GPUs that the engine can give to tasks; requested once."""
-        if self._gpus is None:
-            runtimes = self._about().get("Runtimes", {})
-            self._gpus = list(gpu.devices().ids) if "nvidia" in runtimes else []
-        return self._gpus
+    @cached_property
+    def gpus(self) -> Sequence[str]:
+        """The ids of the GPUs that the engine can give to tasks."""
+        return gpu.devices().ids if "nvidia" in self._info.get("Runtimes", {}) else ()
 
     def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
-        """Find, build or pull each image; test what the kernel can do to a network."""
-        named = [scenario.image, *(role.image for role in scenario.cluster.values())]
-        for image in named:
-            if image is None:
-                continue
-            if not self._images.has(self._images.reference(image)):
-                for short in shortages(self._disk(FOR_IMAGES)):
-                    say(f"note: {short}")
+        """Find, build or pull each image; try what the kernel can do to a network."""
+        for image in self._missing_images(scenario):
+            for shortage in shortages(self._disk(FOR_IMAGES)):
+                say(f"note: {shortage}")
             self._images.ensure(image, say)
         if parts := scenario.network_parts:
             helper = self._images.ensure("network", say)
@@ -181,8 +173,8 @@ class DockerEngine:
     def inspect_commands(self, run_id: str, folder: Path) -> Iterator[str]:
         """Yield commands that list the run's containers and show their output."""
         yield f"docker ps -a --filter label={RUN}={run_id}"
-        containers = [found.name for found in self.find(run_id) if found.kind == "container"]
-        yield from (f"docker logs {name}" for name in sorted(containers))
+        names = [one.name for one in self.find(run_id) if one.kind == "container"]
+        yield from (f"docker logs {name}" for name in sorted(names))
 
     @staticmethod
     def examine() -> Iterator[Finding]:
@@ -191,21 +183,27 @@ class DockerEngine:
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the run's network and its shared volume."""
-        self._enter(plan, folder, inbox)
+        self._set_run(plan, folder, inbox)
         with translate_errors(f"make the network {plan.run_id}"):
-            self._addresses = make_network(self._api, plan, self._common)
-            self._has_ipv6 = closes_metadata(plan) and has_ipv6(self._api, plan)
+            make_network(self._api, plan, self._labels)
+            self._inspect_network(plan)
         with translate_errors(f"make the volume {plan.run_id}"):
-            self._api.create_volume(**volume_request(plan, self._common))
+            self._api.create_volume(**volume_request(plan, self._labels))
 
-    def _enter(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
+    def _set_run(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         self._plan = plan
-        self._output.enter(inbox)
+        self._output.report_to(inbox)
         self._heartbeat = Heartbeat(self._api, inbox)
-        self._common = labels(plan, folder)
+        self._labels = labels(plan, folder)
+
+    def _inspect_network(self, plan: Plan) -> None:
+        network = self._api.inspect_network(plan.run_id)
+        self._has_ipv6 = bool(network.get("EnableIPv6"))
+        if assigns_addresses(plan):
+            self._addresses = Addresses(network["IPAM"]["Config"][0]["Subnet"])
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
-        """Start the task's container, made first where there is none yet; return its short id."""
+        """Start the task's container, created first if necessary; return its short id."""
         with translate_errors(f"start {task.name}"):
             container = self._created.get(task.name) or self._create(task, same_address)
             self._api.start(container)
@@ -219,23 +217,21 @@ class DockerEngine:
         self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, KnownOutput]
     ) -> dict[str, str]:
         """Find the run's containers; read their output from where the last supervisor stopped."""
-        self._enter(plan, folder, inbox)
-        chosen = {"label": f"{RUN}={plan.run_id}"}
+        self._set_run(plan, folder, inbox)
         with translate_errors(f"find what {plan.run_id} has made"):
             try:
-                self._addresses = found_addresses(self._api, plan)
-                self._has_ipv6 = closes_metadata(plan) and has_ipv6(self._api, plan)
+                self._inspect_network(plan)
             except NotFound:
                 return {}  # killed while it removed the run: containers are removed first
-            for found in self._api.containers(all=True, filters=chosen):
-                if task := found["Labels"].get(TASK):
-                    self._created[task] = found["Id"]
+            for container in self._api.containers(all=True, filters=_labelled(plan.run_id)):
+                if task := container["Labels"].get(TASK):
+                    self._created[task] = container["Id"]
                     if self._addresses:
-                        self._addresses.remember(task, found)
+                        self._addresses.remember(task, container)
             ids = {
                 task: container[:12]
                 for task, container in self._created.items()
-                if self._output.find_place(task, container, lives[task])
+                if self._output.find_position(task, container, lives[task])
             }
         for task in ids:
             limits = plan.task(task)
@@ -265,7 +261,7 @@ class DockerEngine:
                     raise
 
     def resume(self, task: str) -> None:
-        """Thaw the container; nothing happens if it is not frozen, or gone."""
+        """Thaw the container; nothing happens if it is not frozen or no longer exists."""
         with translate_errors(f"resume {task}"):
             try:
                 self._api.unpause(self._created[task])
@@ -277,21 +273,21 @@ class DockerEngine:
         """Change the container's CPU quota while it runs."""
         with translate_errors(f"limit the CPU of {task}"):
             self._api.update_container(self._created[task], cpu_quota=cpu_quota(cpus))
-        self._usage.limited(self._created[task], cpus)
+        self._usage.set_cpu_limit(self._created[task], cpus)
 
     def oom_kill(self, task: str) -> None:
-        """Take memory away from the task until the kernel kills it."""
+        """Lower the task's memory limit until the kernel kills it."""
         spec = self._plan.task(task) if self._plan else None
         with translate_errors(f"run {task} out of memory"):
             oom_kill(self._api, task, self._created[task], spec.memory_limit if spec else None)
 
     @property
     def can_shape(self) -> bool:
-        """Whether the helper image is known to be there."""
+        """Whether the helper image is known to exist."""
         return self._equipped
 
     def equip(self, say: Callable[[str], None]) -> None:
-        """Build the helper image where it is not there."""
+        """Build the helper image where it does not exist."""
         image = self._images.reference("network")
         if not self._images.has(image):
             say(f"the image {image} is built, which takes a while")
@@ -303,7 +299,7 @@ class DockerEngine:
         self._equipped = True
 
     def shape(self, links: Sequence[Link]) -> None:
-        """Make packets between tasks meet `links`, and nothing else."""
+        """Apply `links` to packets between tasks, and to no others."""
         if self._shaper is None:
             if not links:
                 return
@@ -314,7 +310,7 @@ class DockerEngine:
                     "Run `emulate build network`.",
                 )
             assert self._plan is not None, "prepare comes first"
-            self._shaper = Shaper(self._api, image, self._plan.run_id, self._common)
+            self._shaper = Shaper(self._api, image, self._plan.run_id, self._labels)
         with translate_errors("change the network"):
             self._shaper.set(links, self._created)
 
@@ -336,7 +332,7 @@ class DockerEngine:
 
     def tear_down(self, run_id: str) -> int:
         """Remove the run's containers, all at once, then its network and volume."""
-        chosen = {"label": f"{RUN}={run_id}"}
+        chosen = _labelled(run_id)
         with translate_errors(f"remove what {run_id} made"):
             containers = self._api.containers(all=True, filters=chosen)
             with ThreadPoolExecutor(PARALLEL) as pool:
@@ -351,18 +347,16 @@ class DockerEngine:
 
     def find(self, run_id: str | None = None) -> list[Resource]:
         """Return every container, network and volume that carries our label."""
-        chosen = {"label": RUN if run_id is None else f"{RUN}={run_id}"}
-        with translate_errors("look for what runs have left"):
+        chosen = _labelled(run_id)
+        with translate_errors("list what runs have left"):
             containers = self._api.containers(all=True, filters=chosen)
             networks = self._api.networks(filters=chosen)
             volumes = self._api.volumes(filters=chosen)["Volumes"] or []
-        found = [
-            _found("container", c["Names"][0].lstrip("/"), c["State"], c["Labels"])
-            for c in containers
+        return [
+            *(_resource("container", c["Names"][0].lstrip("/"), c) for c in containers),
+            *(_resource("network", n["Name"], n) for n in networks),
+            *(_resource("volume", v["Name"], v) for v in volumes),
         ]
-        found += [_found("network", n["Name"], "", n["Labels"]) for n in networks]
-        found += [_found("volume", v["Name"], "", v["Labels"]) for v in volumes]
-        return found
 
     def close(self) -> None:
         """Close the connections; containers keep running."""
@@ -376,7 +370,7 @@ class DockerEngine:
         plan = self._plan
         assert plan is not None, "prepare comes first"
         address = self._addresses.choose(task.name, same=same_address) if self._addresses else ""
-        config = container_request(plan, task, self._common, address, ipv6=self._has_ipv6)
+        config = container_request(plan, task, self._labels, address, ipv6=self._has_ipv6)
         name = container_name(plan.run_id, task.name)
         container: str = self._api.create_container_from_config(config, name)["Id"]
         self._created[task.name] = container
@@ -395,5 +389,11 @@ class DockerEngine:
         ignore_missing(lambda: self._api.remove_container(container, force=True, v=True))
 
 
-def _found(kind: str, name: str, state: str, carried: Mapping[str, str]) -> Resource:
+def _labelled(run_id: str | None) -> dict[str, str]:
+    """Return the engine's filter for what a run has made; None: all runs."""
+    return {"label": RUN if run_id is None else f"{RUN}={run_id}"}
+
+
+def _resource(kind: str, name: str, answer: Mapping[str, Any]) -> Resource:
+    carried, state = answer["Labels"], answer.get("State", "")
     return Resource(carried[RUN], kind, name, state, carried.get(FOLDER, ""), carried.get(HOST, ""))

@@ -1,7 +1,7 @@
-"""Builds and finds images: content-hashed tags, CA bundle, wheelhouse, and a base of our own.
+"""Builds and finds images.
 
-An image's tag is a hash of its Dockerfile and of what that copies, so that a second build finds
-the first, and a changed recipe is another image. The base image is pulled; where no registry
+An image's tag is a hash of its Dockerfile and the files that it copies: a second build finds the
+first, and a changed recipe makes another image. The base image is pulled; where no registry
 answers, debootstrap makes one from this machine's own package sources.
 """
 
@@ -25,7 +25,7 @@ from emulator.bundled import ROOT
 from emulator.engines.docker import base_image
 from emulator.engines.docker.building import (
     custom_context,
-    last_one_does,
+    last_build_runs,
     one_at_a_time,
     packed,
     progress,
@@ -42,24 +42,23 @@ KINDS = ("cpu", "gpu", "pytorch", "network")
 DEFAULT_BASE = "python:3.11-slim"
 LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
-LAST_LINES = 15
 STEP_WIDTH = 100
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 Say = Callable[[str], None]
-"""Where progress goes, a line at a time."""
+"""Reports progress, a line at a time."""
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What a build needs in this network. None: the usual place, see `from_environment`."""
+    """What a build needs in this network."""
 
     base: str | None = None
-    """The image to build on; it needs Python 3.10 to 3.13 with venv."""
+    """The image to build on; it needs Python 3.10 to 3.13 with venv. None: DEFAULT_BASE."""
     ca_bundle: Path | None = None
-    """Certificates for networks that intercept TLS; used while building, not kept."""
+    """Certificates for networks that intercept TLS; used during the build, not kept."""
     wheels: Path | None = None
-    """A folder of wheels that pip looks into first; not kept either."""
+    """A folder of wheels that pip searches first; not kept either."""
 
     @classmethod
     def from_environment(
@@ -69,18 +68,18 @@ class BuildOptions:
         wheels: Path | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> BuildOptions:
-        """Fill what is not given from EMULATOR_BASE, SSL_CERT_FILE and its kin, PIP_FIND_LINKS."""
+        """Take what is not given from EMULATOR_BASE, CA_VARIABLES and PIP_FIND_LINKS."""
         environ = os.environ if environ is None else environ
         if ca_bundle is not None and not ca_bundle.is_file():
             raise UsageError(f"--ca-bundle {ca_bundle}: there is no such file.")
         if wheels is not None and not wheels.is_dir():
             raise UsageError(f"--wheels {wheels}: there is no such folder.")
-        usual_ca = (Path(environ[name]) for name in CA_VARIABLES if environ.get(name))
-        usual_wheels = (Path(place) for place in environ.get("PIP_FIND_LINKS", "").split())
+        bundles = (Path(environ[name]) for name in CA_VARIABLES if environ.get(name))
+        folders = (Path(place) for place in environ.get("PIP_FIND_LINKS", "").split())
         return cls(
             base=base or environ.get("EMULATOR_BASE") or None,
-            ca_bundle=ca_bundle or next((path for path in usual_ca if path.is_file()), None),
-            wheels=wheels or next((path for path in usual_wheels if path.is_dir()), None),
+            ca_bundle=ca_bundle or next((path for path in bundles if path.is_file()), None),
+            wheels=wheels or next((path for path in folders if path.is_dir()), None),
         )
 
 
@@ -97,27 +96,27 @@ class Images:
         self._options = options or BuildOptions.from_environment()
         self._gpus = gpus
 
-    def reference(self, wanted: str | Dockerfile) -> str:
-        """Return the reference of what a scenario names; nothing is built.
+    def reference(self, image: str | Dockerfile) -> str:
+        """Return the reference of an image that a scenario names; nothing is built.
 
-        `auto` is the GPU image only where the engine can hand out a GPU.
+        `auto` is the GPU image only where the engine can give GPUs to tasks.
         """
-        if isinstance(wanted, Dockerfile):
-            return custom_tag(wanted)
-        if wanted == "auto":
-            wanted = "gpu" if self._gpus() else "cpu"
-        return recipe_tag(wanted) if wanted in KINDS else wanted
+        if isinstance(image, Dockerfile):
+            return custom_tag(image)
+        if image == "auto":
+            image = "gpu" if self._gpus() else "cpu"
+        return recipe_tag(image) if image in KINDS else image
 
-    def ensure(self, wanted: str | Dockerfile, say: Say) -> str:
-        """Return the reference of an image that is there, built or pulled if it was not.
+    def ensure(self, image: str | Dockerfile, say: Say) -> str:
+        """Return the reference of an image, which is built or pulled where the engine lacks it.
 
         Raises ImageError.
         """
-        reference = self.reference(wanted)
+        reference = self.reference(image)
         if self.has(reference):
             return reference
-        if isinstance(wanted, Dockerfile):
-            return self._build_custom(wanted, say)
+        if isinstance(image, Dockerfile):
+            return self._build_custom(image, say)
         for kind in KINDS:
             if reference == recipe_tag(kind):
                 return self.build(kind, say)
@@ -128,29 +127,27 @@ class Images:
         return self._inspect(reference) is not None
 
     def build(self, kind: str, say: Say) -> str:
-        """Build one of KINDS where its tag is not there yet, or stands on another base.
+        """Build one of KINDS where its tag is missing, or was built on another base.
 
         Raises ImageError with the failing step and the builder's last lines.
         """
         tag = recipe_tag(kind)
         with one_at_a_time(tag):
-            found = self._inspect(tag)
-            labels = (found or {}).get("Config", {}).get("Labels") or {}
-            asked = self._options.base
-            if found and (asked is None or labels.get(LABEL_BASE) == asked):
+            image = self._inspect(tag)
+            labels = (image or {}).get("Config", {}).get("Labels") or {}
+            if image and self._options.base in (None, labels.get(LABEL_BASE)):
                 say(f"{tag} is up to date")
                 return tag
             base = self.base(say)
-            context = recipe_context(kind, self._options)
             args = {"BASE": base} | {
                 name: os.environ[name]
                 for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
-                # A file: index is a folder of this machine's that a build can't see.
+                # A file: index is a folder of this machine that a build can't see.
                 if "://" in os.environ.get(name, "") and "file:" not in os.environ[name]
             }
             return self._run_build(
                 tag,
-                context,
+                recipe_context(kind, self._options),
                 say,
                 dockerfile=f"Dockerfile.{kind}",
                 buildargs=args,
@@ -159,28 +156,28 @@ class Images:
 
     # --- Effects --------------------------------------------------------------------------------
 
-    def _build_custom(self, wanted: Dockerfile, say: Say) -> str:
-        tag = custom_tag(wanted)
+    def _build_custom(self, image: Dockerfile, say: Say) -> str:
+        tag = custom_tag(image)
         with one_at_a_time(tag):
             if self.has(tag):  # another process has built it meanwhile
                 return tag
             return self._run_build(
                 tag,
-                custom_context(wanted),
+                custom_context(image),
                 say,
                 dockerfile="Dockerfile.emulator",
-                buildargs=wanted.args,
+                buildargs=image.args,
                 labels={LABEL_KIND: "custom"},
             )
 
     def _run_build(self, tag: str, context: bytes, say: Say, **request: Any) -> str:  # noqa: ANN401
-        """Send the context and follow the builder's output."""
+        """Send the context and report the builder's output."""
         say(f"building {tag}")
-        step, last = "", deque[str](maxlen=LAST_LINES)
+        step, last = "", deque[str](maxlen=base_image.LAST_LINES)
         with (
             signals.held(f"stopping the build of {tag}"),
             translate_errors(f"build {tag}", ImageError),
-            last_one_does(self._remove_stages),
+            last_build_runs(self._remove_stages),
         ):
             output = self._api.build(
                 fileobj=io.BytesIO(context),
@@ -194,8 +191,8 @@ class Images:
             with progress(output) as messages:
                 for line, failed in builder_lines(messages):
                     if failed:
-                        said = "\n".join(f"  {line}" for line in [*last, line])
-                        raise ImageError(f"{tag} does not build; it failed at {step!r}:\n{said}")
+                        text = "\n".join(f"  {line}" for line in [*last, line])
+                        raise ImageError(f"{tag} does not build; it failed at {step!r}:\n{text}")
                     if line.startswith("Step "):
                         step = line
                         say(f"{tag}: {line[:STEP_WIDTH]}")
@@ -206,13 +203,13 @@ class Images:
         return tag
 
     def _remove_stages(self) -> None:
-        """Remove builder stages: as large as the images, and nothing would ever use them again."""
+        """Remove builder stages: they are as large as the images, and never used again."""
         try:
             self._api.prune_images({"dangling": True, "label": "emulator.stage=builder"})
         except APIError as error:
+            # The engine allows one prune at a time; the next build prunes.
             if error.status_code != HTTPStatus.CONFLICT:
                 raise
-            # Another prune is running, and the engine allows one at a time; the next build prunes.
 
     def base(self, say: Say) -> str:
         """Return a base image that the engine has."""
@@ -234,9 +231,9 @@ class Images:
             try:
                 output = self._api.pull(name, tag=tag, stream=True, decode=True)
             except APIError as error:
-                why = str(error.explanation).rpartition(": ")[2]
+                reason = str(error.explanation).rpartition(": ")[2]
                 raise ImageError(
-                    f"The engine has no image {reference} and can't pull it ({why}).",
+                    f"The engine has no image {reference} and can't pull it ({reason}).",
                     "Check its name, or build it first.",
                 ) from None
             with signals.held(), progress(output) as messages:
@@ -246,8 +243,8 @@ class Images:
         return reference
 
     def _make_base(self, say: Say) -> str:
-        """Import a base of this machine's own release, made once."""
-        source = base_image.apt_source()
+        """Import a base image of this machine's own release, made once."""
+        source = base_image.apt_source(base_image.os_release())
         tag = f"{base_image.NAME}:{source.suite}"
         with signals.held("stopping; no base image is made"), one_at_a_time(tag):
             if self.has(tag):
@@ -267,8 +264,8 @@ class Images:
     def _inspect(self, reference: str) -> dict[str, Any] | None:
         with translate_errors(f"look for {reference}", ImageError):
             try:
-                found: dict[str, Any] = self._api.inspect_image(reference)
-                return found
+                image: dict[str, Any] = self._api.inspect_image(reference)
+                return image
             except ImageNotFound:
                 return None
 
@@ -277,10 +274,9 @@ class Images:
 
 
 def builder_lines(messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
-    """Yield the builder's output by lines, each with whether it is the builder's last error.
+    """Yield the lines of the builder's output, each with whether it is the final error (pure).
 
-    The builder sends what a command writes as it comes, be it half a line, and colours what comes
-    from stderr (pure).
+    The builder sends pieces of lines as a command writes them, and colours those of stderr.
     """
     rest = ""
     for message in messages:
@@ -307,10 +303,8 @@ def _recipe(kind: str) -> list[Path]:
 
 def recipe_context(kind: str, options: BuildOptions) -> bytes:
     """Return the build context: Dockerfile, requirements, CA bundle, and wheels where they help."""
-    files: dict[str, Path] = {
-        str(path.relative_to(ROOT)): path
-        for path in [*_recipe(kind), ROOT / "images/build/README.md"]
-    }
+    paths = [*_recipe(kind), ROOT / "images/build/README.md"]
+    files = {str(path.relative_to(ROOT)): path for path in paths}
     if options.ca_bundle:
         files["images/build/ca-bundle.pem"] = options.ca_bundle
     for wheel in _useful_wheels(kind, options.wheels):
@@ -319,7 +313,7 @@ def recipe_context(kind: str, options: BuildOptions) -> bytes:
 
 
 def _useful_wheels(kind: str, folder: Path | None) -> list[Path]:
-    """Return the wheelhouse, if it has anything that the image asks for by name."""
+    """Return all wheels of a folder, if one of them is required by the image."""
     if folder is None:
         return []
     requirements = _recipe(kind)[1].read_text(encoding="utf-8")
@@ -332,13 +326,13 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def custom_tag(wanted: Dockerfile) -> str:
+def custom_tag(image: Dockerfile) -> str:
     """Return a tag made from the content of a user's build context, Dockerfile and arguments.
 
     Raises UsageError where these can't be read or are too large.
     """
-    digest = hashlib.sha256(custom_context(wanted))
-    digest.update(repr(sorted(wanted.args.items())).encode())
+    digest = hashlib.sha256(custom_context(image))
+    digest.update(repr(sorted(image.args.items())).encode())
     return f"emulator-custom:{digest.hexdigest()[:12]}"
 
 

@@ -1,7 +1,4 @@
-"""What containers print and how they end: one thread for each start reports it to the inbox.
-
-`join_frames` reads the engine's log stream (pure): frames with stamps in, lines out.
-"""
+"""Output and exits of containers: one thread for each start reports them to the inbox."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ class Printed:
 
 
 def join_frames(frames: Iterable[bytes], after: str = "") -> Iterator[Printed]:
-    """Turn the frames of a log stream that came after a stamp into lines (pure).
+    """Turn the frames of a log stream after the stamp `after` into lines (pure).
 
     Stamps have nine digits and one zone, so they compare as text. The engine cuts lines at 16 KiB
     and puts a stamp before each piece; only the last piece of a line ends with a newline. Lines
@@ -68,13 +65,11 @@ class Output:
         self._inbox: Inbox | None = None
         self._clock_ahead = 0.0
 
-    def enter(self, inbox: Inbox) -> None:
-        """Report to this inbox from now on."""
+    def report_to(self, inbox: Inbox) -> None:
+        """Report to this inbox from now on, in the time of this machine's clock."""
         self._inbox = inbox
         if not self._api.base_url.startswith("http+docker://localhost"):
-            # Another machine's clock: its stamps are moved onto ours.
-            there = seconds(self._api.info()["SystemTime"])
-            self._clock_ahead = there - time.time()
+            self._clock_ahead = seconds(self._api.info()["SystemTime"]) - time.time()
 
     def follow(self, task: str, container: str) -> None:
         """Report each line of one start of a container, then its end; returns at once."""
@@ -82,17 +77,17 @@ class Output:
             target=self._follow, args=(task, container), name=f"follow-{task}", daemon=True
         ).start()
 
-    def find_place(self, task: str, container: str, life: KnownOutput) -> bool:
+    def find_position(self, task: str, container: str, known: KnownOutput) -> bool:
         """Find where another supervisor stopped reading, so that `follow` continues there.
 
         Returns whether the container was started since that supervisor last requested it.
         """
         stream = self._api.logs(container, stream=True, follow=False, timestamps=True)
-        printed = list(join_frames(stream, after=""))
-        if count := overlap(life.printed, [line.text for line in printed]):
+        printed = list(join_frames(stream))
+        if count := overlap(known.printed, [line.text for line in printed]):
             self._last_stamp[task] = printed[count - 1].last_stamp
         state = self._api.inspect_container(container)["State"]
-        return seconds(state["StartedAt"]) - self._clock_ahead >= life.since
+        return seconds(state["StartedAt"]) - self._clock_ahead >= known.since
 
     def forget(self, task: str) -> None:
         """Forget a task's position: its container is removed, and the next one has a new log."""
@@ -100,13 +95,13 @@ class Output:
 
     def _follow(self, task: str, container: str) -> None:
         inbox = self._inbox
-        assert inbox is not None, "enter comes first"
+        assert inbox is not None, "report_to comes first"
         try:
             self._read_lines(task, container, inbox, follow=True)
             code = self._api.wait(container, timeout=None)["StatusCode"]
-            self._usage.gone(container)
+            self._usage.ended(container)
             # Docker 20.10 loses a last line without newline on a followed stream about every
-            # third time, but has it when asked again.
+            # third time, but not on a second request.
             self._read_lines(task, container, inbox, follow=False)
             state = self._api.inspect_container(container)["State"]
             ended = seconds(state["FinishedAt"]) - self._clock_ahead
@@ -120,15 +115,10 @@ class Output:
 
     def _read_lines(self, task: str, container: str, inbox: Inbox, *, follow: bool) -> None:
         """Report lines that the container printed after the last reported one."""
-        seen = self._last_stamp.get(task)
-        stream = self._api.logs(
-            container,
-            stream=True,
-            follow=follow,
-            timestamps=True,
-            since=int(seconds(seen)) if seen else None,
-        )
-        for printed in join_frames(stream, after=seen or ""):
+        after = self._last_stamp.get(task, "")
+        since = int(seconds(after)) if after else None
+        stream = self._api.logs(container, stream=True, follow=follow, timestamps=True, since=since)
+        for printed in join_frames(stream, after):
             self._last_stamp[task] = printed.last_stamp
             wall = seconds(printed.first_stamp) - self._clock_ahead
             inbox.put(Line(task, wall, printed.text))

@@ -1,8 +1,8 @@
 """Network faults with Docker: a short-lived helper container in a task's network namespace.
 
-Only the helper has NET_ADMIN; tasks never get a capability. It runs a script of
-`faults/netem.py` and is removed. A namespace exists while its container runs, so the rules are
-made again whenever a task starts.
+Only the helper has NET_ADMIN; tasks never get a capability. It runs a script of `faults/netem.py`
+and is removed. A namespace exists while its container runs, so the rules are applied again whenever
+a task starts.
 """
 
 from __future__ import annotations
@@ -36,14 +36,12 @@ def missing_parts(api: docker.APIClient, image: str, parts: Iterable[str]) -> No
 
     Raises Unsupported with every part that is missing.
     """
-    wanted = sorted(parts)
-    said = _run(api, helper_request(image, "none", probe_script(wanted), {}))
-    lacking = [part for part in wanted if part not in said.split()]
-    if lacking:
+    needed = sorted(parts)
+    working = _run(api, helper_request(image, "none", probe_script(needed), {})).split()
+    if missing := [part for part in needed if part not in working]:
+        reasons = "; ".join(ADVICE[part] for part in missing)
         raise Unsupported(
-            f"This Docker engine can't do {' and '.join(lacking)} on the network: "
-            + "; ".join(ADVICE[part] for part in lacking)
-            + ".",
+            f"This Docker engine can't do {' and '.join(missing)} on the network: {reasons}.",
             "Leave that out, or use an engine with another kernel.",
             lacks={"network"},
         )
@@ -53,60 +51,57 @@ class Shaper:
     """Applies the links of one run in the namespace of each task."""
 
     def __init__(
-        self, api: docker.APIClient, image: str, run_id: str, common: Mapping[str, str]
+        self, api: docker.APIClient, image: str, run_id: str, labels: Mapping[str, str]
     ) -> None:
-        self._api, self._image, self._run_id = api, image, run_id
-        self._common = dict(common)
+        self._api, self._image, self._run_id, self._labels = api, image, run_id, labels
         self._links: tuple[Link, ...] = ()
         self._lock = threading.Lock()
 
     def set(self, links: Sequence[Link], containers: Mapping[str, str]) -> None:
-        """Make these the links of the run; `containers` maps tasks to theirs."""
+        """Make these the links of the run; `containers` has the container ids by task."""
         with self._lock:
-            touched = (*self._links, *links)
+            changed = (*self._links, *links)
             self._links = tuple(links)
-            self._apply(touched, containers)
+            self._apply(changed, containers)
 
     def started(self, task: str, containers: Mapping[str, str]) -> None:
-        """Make the rules of a task that has started, and of those that it has links with."""
+        """Apply the rules of a task that has started, and of those that it has links with."""
         with self._lock:
-            touched = [link for link in self._links if task in (link.source, link.target)]
-            self._apply(touched, containers)
+            changed = [link for link in self._links if task in (link.source, link.target)]
+            self._apply(changed, containers)
 
-    def _apply(self, touched: Iterable[Link], containers: Mapping[str, str]) -> None:
-        tasks = {task for link in touched for task in (link.source, link.target)}
+    def _apply(self, changed: Iterable[Link], containers: Mapping[str, str]) -> None:
+        tasks = {task for link in changed for task in (link.source, link.target)}
         if not tasks:
             return
-        containers = dict(containers)  # other threads add theirs meanwhile
+        containers = dict(containers)  # other threads may add some meanwhile
         addresses = self._addresses(containers)
 
         def apply(task: str) -> None:
             text = script(task, self._links, addresses)
             container = containers[task]
-            life = _life(self._api, container)
+            started_at = _started_at(self._api, container)
             inside = f"container:{container}"
             try:
-                _run(self._api, helper_request(self._image, inside, text, self._common))
+                _run(self._api, helper_request(self._image, inside, text, self._labels))
             except (APIError, EngineError):
-                # Where the task has ended meanwhile, its namespace has gone with it.
-                if life and life == _life(self._api, container):
+                # The namespace of a task that has ended meanwhile no longer exists.
+                if started_at and started_at == _started_at(self._api, container):
                     raise
 
         with ThreadPoolExecutor(PARALLEL) as pool:
-            # A task that does not run has no namespace; its rules are made when it starts.
+            # A task that does not run has no namespace; its rules are applied when it starts.
             list(pool.map(apply, sorted(tasks & addresses.keys())))
 
     def _addresses(self, containers: Mapping[str, str]) -> dict[str, str]:
-        """Return the address of each task that runs now."""
-        members = self._api.inspect_network(self._run_id)["Containers"]
-        by_name = {member["Name"]: member["IPv4Address"] for member in members.values()}
+        """Return the address of each running task."""
+        members = self._api.inspect_network(self._run_id)["Containers"].values()
+        by_name = {member["Name"]: member["IPv4Address"].split("/")[0] for member in members}
         names = {task: container_name(self._run_id, task) for task in containers}
-        return {
-            task: by_name[name].split("/")[0] for task, name in names.items() if name in by_name
-        }
+        return {task: by_name[name] for task, name in names.items() if name in by_name}
 
 
-def _life(api: docker.APIClient, container: str) -> str:
+def _started_at(api: docker.APIClient, container: str) -> str:
     """Return when a running container was started; empty where it does not run."""
     try:
         state = api.inspect_container(container)["State"]
@@ -124,10 +119,11 @@ def _run(api: docker.APIClient, config: dict[str, Any]) -> str:
     try:
         api.start(helper)
         code = api.wait(helper, timeout=60)["StatusCode"]
-        said = str(api.logs(helper).decode("utf-8", "replace"))
+        output: bytes = api.logs(helper)
+        text = output.decode("utf-8", "replace")
         if code:
-            raise EngineError(f"The network could not be changed: {said.strip()[-300:]}")
-        return said
+            raise EngineError(f"The network could not be changed: {text.strip()[-300:]}")
+        return text
     finally:
         with contextlib.suppress(NotFound):
             api.remove_container(helper, force=True)

@@ -1,7 +1,7 @@
 """Running a container out of memory, so that the kernel kills it as it would on a full node.
 
-A cgroup's limit can't go below what is used (cgroup v1), so it is set just above that, and a
-process beside the task takes the rest.
+A cgroup's limit can't be set below what is used (cgroup v1), so it is set just above that, and
+another process in the container takes the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from emulator.errors import EngineError
 
 __all__ = ["oom_kill"]
 
-OVER_WITHIN = 30
+EXIT_WITHIN = 30
 """Seconds that the engine has to report a container's exit; a busy one needs some."""
 MARGIN = 32 * 2**20
 """Bytes above what a task uses at which its memory is limited before it is killed."""
@@ -37,46 +37,44 @@ def oom_kill(api: docker.APIClient, task: str, container: str, limit: int | None
 
     Raises EngineError where the task survives.
     """
-    said = _inside(api, container, USAGE)
-    if not said.isdigit():
-        why = said or "it is just ending"
-        raise EngineError(f"The memory use of {task} can't be read in its container: {why}.")
-    used = int(said)
-    low = used + MARGIN
-    life = _life(api, container)
+    used = _execute(api, container, USAGE)
+    if not used.isdigit():
+        reason = used or "it is ending"
+        raise EngineError(f"The memory use of {task} can't be read in its container: {reason}.")
+    low = int(used) + MARGIN
+    started_at = _started_at(api, container)
     api.update_container(container, mem_limit=low, memswap_limit=low)
     try:
-        _inside(api, container, BALLOON)
-        dead = _ends(api, container, life)
+        _execute(api, container, BALLOON)
+        ended = _wait_for_end(api, container, started_at)
     finally:
-        # No limit at all can't be set again: all that there is comes to the same.
+        # A limit can't be removed; the machine's whole memory has the same effect.
         old = limit or int(api.info()["MemTotal"])
         api.update_container(container, mem_limit=old, memswap_limit=old if limit else -1)
-    if not dead:
+    if not ended:
         raise EngineError(f"The kernel did not kill {task}, but the process that took its memory.")
 
 
-def _ends(api: docker.APIClient, container: str, life: str) -> bool:
-    """Wait until a container whose process was killed has ended; say whether it has.
+def _wait_for_end(api: docker.APIClient, container: str, started_at: str) -> bool:
+    """Wait for the end of a container whose process was killed; return whether it has ended.
 
-    If it was started again since, it has, and the new start must not be waited for.
+    If it has been started again since, it has ended, and the new start must not be waited for.
     """
-    if _life(api, container) != life:
+    if _started_at(api, container) != started_at:
         return True
     try:
-        api.wait(container, timeout=OVER_WITHIN)
+        api.wait(container, timeout=EXIT_WITHIN)
     except (requests.Timeout, requests.ConnectionError):
         return False
     return True
 
 
-def _life(api: docker.APIClient, container: str) -> str:
-    """Return when a container was started, which identifies this start."""
+def _started_at(api: docker.APIClient, container: str) -> str:
     return str(api.inspect_container(container)["State"]["StartedAt"])
 
 
-def _inside(api: docker.APIClient, container: str, script: str) -> str:
+def _execute(api: docker.APIClient, container: str, script: str) -> str:
     """Run a shell script in the task's container; return what it printed."""
     made = api.exec_create(container, ["sh", "-c", script], stderr=False)
-    said: bytes = api.exec_start(made["Id"])
-    return said.decode("utf-8", "replace").strip()
+    output: bytes = api.exec_start(made["Id"])
+    return output.decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""What the Docker engine is asked, as data (pure): `emulate plan` prints exactly this."""
+"""Requests to the Docker engine as data (pure): `emulate plan` prints exactly these."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import EngineError
+from emulator.files import os_errors
 from emulator.planning.plan import Plan, Task
 from emulator.scenario.program import Part, ready
 
@@ -21,7 +22,6 @@ __all__ = [
     "RUN",
     "SHARED",
     "TASK",
-    "closes_metadata",
     "container_name",
     "container_request",
     "cpu_quota",
@@ -39,15 +39,27 @@ FOLDER, HOST = "emulator.folder", "emulator.host"
 SHARED = "/shared"
 WORKDIR = "/job"
 METADATA = "169.254.169.254"
-"""Where machines of a cloud ask for their own credentials."""
+"""The metadata service of a cloud, which gives machines their credentials."""
 NO_IPV6 = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
-"""There is such an address of IPv6 as well, which the engine gives to no task (it is not local)."""
+"""The service has an IPv6 address too, which the engine gives to no task (it is not local)."""
 CPU_PERIOD = 100_000
 """Microseconds; the kernel's default."""
+RESTRICTED = {
+    "CapDrop": ["ALL"],
+    "SecurityOpt": ["no-new-privileges"],
+    "LogConfig": {"Type": "json-file", "Config": {}},
+}
+"""Part of every container's HostConfig."""
+RESTRICTED = {
+    "CapDrop": ["ALL"],
+    "SecurityOpt": ["no-new-privileges"],
+    "LogConfig": {"Type": "json-file", "Config": {}},
+}
+"""Part of every container's HostConfig."""
 
 
 def labels(plan: Plan, folder: Path) -> dict[str, str]:
-    """Return what everything of a run carries."""
+    """Return the labels of everything that a run makes."""
     return {
         RUN: plan.run_id,
         SCENARIO: plan.scenario.name,
@@ -59,9 +71,9 @@ def labels(plan: Plan, folder: Path) -> dict[str, str]:
 def network_request(
     plan: Plan, common: Mapping[str, str], subnet: str | None = None
 ) -> dict[str, Any]:
-    """Return the arguments of the run's network; `internal` keeps the internet out.
+    """Return the arguments of the run's network; `internal` closes it to the internet.
 
-    Only in a `subnet` that was asked for does Docker let a container have the address it wants.
+    Docker lets a container request an address only in a `subnet` that was requested too.
     """
     return {
         **({"ipam": {"Driver": "default", "Config": [{"Subnet": subnet}]}} if subnet else {}),
@@ -86,58 +98,50 @@ def helper_request(
         "Image": image,
         "Cmd": ["sh", "-c", script],
         "Labels": dict(common),
-        "HostConfig": {
-            "NetworkMode": network,
-            "CapDrop": ["ALL"],
-            "CapAdd": ["NET_ADMIN"],
-            "SecurityOpt": ["no-new-privileges"],
-            "LogConfig": {"Type": "json-file", "Config": {}},
-        },
+        "HostConfig": {"NetworkMode": network, "CapAdd": ["NET_ADMIN"], **RESTRICTED},
     }
-
-
-def closes_metadata(plan: Plan) -> bool:
-    """Say whether tasks must not reach the machine's metadata service."""
-    return plan.scenario.network.metadata == "closed"
 
 
 def container_request(
     plan: Plan, task: Task, common: Mapping[str, str], address: str = "", *, ipv6: bool = False
 ) -> dict[str, Any]:
-    """Return the body of `POST /containers/create` for one task, with an address if it must be one.
+    """Return the body of `POST /containers/create` for one task.
 
-    `ipv6`: its network has IPv6.
+    `address`: its IPv4 address; empty: the engine chooses it. `ipv6`: its network has IPv6.
 
     An init is PID 1, because Python as PID 1 ignores SIGTERM; the json-file log driver is named,
     because the daemon's default may be one that can't be read back.
     """
     endpoint: dict[str, Any] = {"Aliases": [task.name]}
     ipam: dict[str, Any] = {"IPv4Address": address} if address else {}
-    if closes_metadata(plan):
-        # The engine gives the task this address itself before the program begins, at each start:
-        # what is sent there stays in the task, where nothing listens.
-        ipam["LinkLocalIPs"] = [METADATA]
-    if ipam:
-        endpoint["IPAMConfig"] = ipam
-    mount: dict[str, Any] = {"Type": "volume", "Source": plan.run_id, "Target": SHARED}
-    # The engine makes the volume again if it was removed meanwhile: that one has to be found too.
-    mount["VolumeOptions"] = {"Labels": dict(common)}
     host_config: dict[str, Any] = {
         "NetworkMode": plan.run_id,
-        "Mounts": [mount],
+        "Mounts": [
+            {
+                "Type": "volume",
+                "Source": plan.run_id,
+                "Target": SHARED,
+                # The engine makes a volume again that was removed meanwhile, with these labels.
+                "VolumeOptions": {"Labels": dict(common)},
+            }
+        ],
         "Init": True,
-        "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges"],
-        "LogConfig": {"Type": "json-file", "Config": {}},
+        **RESTRICTED,
     }
-    if closes_metadata(plan) and ipv6:
-        host_config["Sysctls"] = NO_IPV6
+    if plan.scenario.network.metadata == "closed":
+        # The engine gives this address to the task before its program begins, at each start: what
+        # is sent there stays in the task, where nothing listens.
+        ipam["LinkLocalIPs"] = [METADATA]
+        if ipv6:
+            host_config["Sysctls"] = NO_IPV6
+    if ipam:
+        endpoint["IPAMConfig"] = ipam
     if task.cpus is not None:
-        # Not NanoCpus: a limit that was set by it can't be changed later in a running container.
+        # Not NanoCpus: a limit that was set by it can't be changed in a running container.
         host_config |= {"CpuPeriod": CPU_PERIOD, "CpuQuota": cpu_quota(task.cpus)}
     if task.memory_limit is not None:
         # As much swap as memory means none: a training that swaps measures the disk. The engine
-        # leaves the second away where the kernel does not count swap.
+        # ignores MemorySwap where the kernel does not count swap.
         host_config |= {"Memory": task.memory_limit, "MemorySwap": task.memory_limit}
     if task.process_limit is not None:
         host_config["PidsLimit"] = task.process_limit
@@ -170,14 +174,13 @@ def container_name(run_id: str, task: str) -> str:
 
 
 def program_archive(source: Path | None) -> bytes:
-    """Return a tar that holds the program under /job, and opens /shared to every user.
+    """Return a tar with the program under /job, and with /shared.
 
     Images may run as any user: both folders are writable by all.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        folders = [SHARED] if source is None else [SHARED, WORKDIR]
-        for folder in folders:
+        for folder in [SHARED] if source is None else [SHARED, WORKDIR]:
             entry = tarfile.TarInfo(folder.lstrip("/"))
             entry.type, entry.mode = tarfile.DIRTYPE, 0o777
             tar.addfile(entry)
@@ -188,7 +191,7 @@ def program_archive(source: Path | None) -> bytes:
 
 def _pack(tar: tarfile.TarFile, part: Part) -> None:
     """Add a file or folder of the program, readable for every user. Raises EngineError."""
-    try:
+    with os_errors(EngineError, f"Can't read {part.path}"):
         entry = tar.gettarinfo(part.path, f"{WORKDIR}/{part.name}".lstrip("/"))
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
@@ -196,10 +199,8 @@ def _pack(tar: tarfile.TarFile, part: Part) -> None:
         if part.is_folder:
             tar.addfile(entry)
             return
-        # Not as a link, where the same file has two names: gettarinfo sees that it has.
+        # Not as a link, which gettarinfo makes of a file that has two names.
         entry.type, entry.linkname = tarfile.REGTYPE, ""
         entry.size = part.path.stat().st_size
         with part.path.open("rb") as content:
             tar.addfile(entry, content)
-    except OSError as error:
-        raise EngineError(f"Can't read {part.path}: {error.strerror or error}.") from None

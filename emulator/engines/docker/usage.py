@@ -1,8 +1,8 @@
 """What containers use: read from their cgroups on this machine, else from the daemon's stream.
 
-Reading the files costs the daemon nothing and us some microseconds. The stream is for a daemon in a
-virtual machine or on another host: one connection and one thread per container, and the daemon
-reads the same files once a second for each.
+Reading the files costs the daemon nothing and this process some microseconds. The stream is for a
+daemon in a virtual machine or on another host: it takes a connection and a thread per container,
+and the daemon reads the same files once a second for each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import docker
 
-from emulator.metrics.cgroups import Cgroup, locate
+from emulator.metrics.cgroups import locate
 from emulator.metrics.samples import Usage
 
 __all__ = ["ContainerUsage", "usage_of"]
@@ -37,36 +37,35 @@ class ContainerUsage:
         self._lock = threading.Lock()
 
     def started(self, container: str, cpus: float | None, memory: int | None) -> None:
-        """A container runs from now on, under these limits that its scenario sets."""
+        """A container runs from now on, with the limits of its scenario in cores and bytes."""
         with self._lock:
             self._meters.pop(container, None)  # of an earlier start: another process, from zero
             self._limits[container] = cpus, memory
 
-    def limited(self, container: str, cpus: float | None) -> None:
-        """Its CPU limit has changed."""
+    def set_cpu_limit(self, container: str, cpus: float | None) -> None:
+        """A running container's CPU limit has changed."""
         with self._lock:
             self._limits[container] = cpus, self._limits.get(container, (None, None))[1]
 
-    def gone(self, container: str) -> None:
-        """It has ended."""
+    def ended(self, container: str) -> None:
+        """A container no longer runs."""
         with self._lock:
             self._meters.pop(container, None)
             self._limits.pop(container, None)
 
     def of(self, containers: Mapping[str, str]) -> dict[str, Usage]:
-        """Return what each task's container uses, by task; those that don't run are left out."""
+        """Return the usage of each task whose container runs; `containers`: ids by task."""
         used = {task: self._usage_of(container) for task, container in containers.items()}
         return {task: usage for task, usage in used.items() if usage is not None}
 
     def _usage_of(self, container: str) -> Usage | None:
-        """Return what it uses; a default limit of memory is no measure of anything."""
         usage = self._meter(container).usage()
         if usage is None or self._limits.get(container, (None, None))[1] is not None:
             return usage
-        return replace(usage, memory_limit=None)
+        return replace(usage, memory_limit=None)  # it would be a default, not the scenario's
 
     def pids(self, containers: Mapping[str, str]) -> dict[str, list[int]]:
-        """Return each task's processes as this machine numbers them; none where it is another."""
+        """Return the process ids of each task on this machine; none for another machine's."""
         return {task: self._meter(container).pids() for task, container in containers.items()}
 
     def _meter(self, container: str) -> _Meter:
@@ -75,42 +74,42 @@ class ContainerUsage:
                 return _NOTHING  # it does not run
             if container in self._meters:
                 return self._meters[container]
-        meter = self._find(container)
+        meter = self._open_meter(container)
         with self._lock:
             if container in self._limits and meter is not _NOTHING:
                 self._meters[container] = meter
         return meter
 
-    def _find(self, container: str) -> _Meter:
+    def _open_meter(self, container: str) -> _Meter:
         if not self._local:
             return self._stream(container)
         try:
             pid = int(self._api.inspect_container(container)["State"]["Pid"])
         except (docker.errors.DockerException, OSError):
-            return _NOTHING  # it is being removed, or the daemon goes: the run hears of that anyway
+            return _NOTHING  # it is being removed, or the engine is lost, which `logs.py` reports
         if not pid:
             return _NOTHING
-        cgroup: Cgroup | None = locate(pid, container)
+        cgroup = locate(pid, container)
         return _Meter(cgroup.usage, cgroup.pids) if cgroup else self._stream(container)
 
     def _stream(self, container: str) -> _Meter:
-        latest: list[Usage] = []
+        latest: Usage | None = None
 
         def follow() -> None:
+            nonlocal latest
             with contextlib.suppress(Exception):  # it ends with the container, or the connection
                 for stats in self._api.stats(container, decode=True, stream=True):
                     if (usage := usage_of(stats)) is None:
-                        break  # it has ended
-                    latest[:] = [usage]
-            latest.clear()
-            with self._lock:  # a stream that broke is opened again at the next moment
+                        break  # the container has ended
+                    latest = usage
+            latest = None
+            with self._lock:  # a stream that broke is opened again at the next sample
                 if self._meters.get(container) is meter:
                     del self._meters[container]
 
         def usage() -> Usage | None:
             cpus, memory = self._limits.get(container, (None, None))
-            found = next(iter(latest), None)
-            return found and replace(found, cpus=cpus, memory_limit=memory)
+            return latest and replace(latest, cpus=cpus, memory_limit=memory)
 
         meter = _Meter(usage, list)
         threading.Thread(target=follow, name=f"stats-{container[:12]}", daemon=True).start()
@@ -123,8 +122,8 @@ _NOTHING = _Meter(lambda: None, list)
 def usage_of(stats: Mapping[str, Any]) -> Usage | None:
     """Read one answer of the engine's `GET /containers/{id}/stats` (pure).
 
-    None where the container does not run: memory and processes are missing then. Limits are left
-    out: without a memory limit it has the machine's memory there, and never a CPU limit.
+    None where the container does not run: memory and processes are missing then. Limits are not
+    read: the answer has no CPU limit, and the machine's memory where there is no memory limit.
     """
     memory, cpu = stats.get("memory_stats") or {}, stats.get("cpu_stats") or {}
     if "usage" not in memory:

@@ -1,4 +1,4 @@
-"""What this machine has for the process engine, for `emulate doctor`."""
+"""Checks of this machine for the process engine, for `emulate doctor`."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _tensorflow() -> Finding:
 
 
 def _daemons() -> Finding:
-    """Whether the process engine finds what leaves its task's session."""
+    """Say whether the process engine finds processes that leave their task's session."""
     if adopts():
         return Finding("daemons of tasks", "ok", "the process engine finds and ends them")
     return Finding(
         "daemons of tasks",
         "warning",
         "a process that leaves its session and clears its environment outlives its task",
-        "This is so with the process engine alone; with Docker they end with their container.",
+        "This applies to the process engine only; with Docker they end with their container.",
     )

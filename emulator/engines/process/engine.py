@@ -2,8 +2,8 @@
 
 Each task is a process group, and its parent is a keeper that owns every process the task starts
 (`keeper.py`). Output goes through a named pipe that the task itself keeps open, so that a task
-survives a supervisor that was killed. The keeper's environment carries the run id, by which all
-processes of a run are found again (`table.py`). A run owns a port while it holds the port's lock.
+survives a supervisor that was killed. The keeper's environment has the run id, by which all
+processes of a run are found again (`table.py`). A run owns a port while it has the port's lock.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource
 from emulator.engines.lines import split_lines
 from emulator.engines.process import doctor, keeper
-from emulator.engines.process.table import KEEPER, Owned, labelled, owned
+from emulator.engines.process.table import KEEPER, labelled, owned
 from emulator.errors import EngineError, EngineLost
-from emulator.files import cache_dir
-from emulator.metrics.processes import Sessions
+from emulator.files import cache_dir, os_errors
+from emulator.metrics.processes import ProcessSampler, session_members
 from emulator.metrics.samples import Usage
 from emulator.planning.plan import Plan, PlanContext, Task
 from emulator.record.scratch import Scratch
 from emulator.scenario import program
-from emulator.scenario.schema import Dockerfile, Scenario
+from emulator.scenario.schema import Scenario
 
 __all__ = ["ProcessEngine", "exit_code"]
 
@@ -51,7 +51,7 @@ PORTS = range(20000, 29000)
 GONE_WITHIN = 30.0
 """Seconds to wait for killed processes to end, before that is an error."""
 SECRET = "EMULATOR_API_TOKEN"
-"""The token of every run's API, if the user has set one; tasks must not get it."""
+"""The token of every run's API, if the user sets one; tasks must not get it."""
 
 
 @dataclass(frozen=True)
@@ -74,22 +74,18 @@ class ProcessEngine:
 
     def __init__(self) -> None:
         self._started: dict[str, _Started] = {}
-        self._sessions = Sessions()
+        self._sampler = ProcessSampler()
         self._locks: list[FileLock] = []
         self._ports: dict[str, int] = {}
         self._scratch: Scratch | None = None
         self._inbox: Inbox | None = None
 
     def plan_context(self, run_id: str, folder: Path) -> PlanContext:
-        """Describe the engine to the plan; ports are reserved as they are asked for."""
-
-        def image(wanted: str | Dockerfile) -> str:
-            return ""
-
+        """Describe the engine to the plan; a port is reserved when the plan requests it."""
         return PlanContext(
             engine=self.name,
             address=lambda task: (LOOPBACK, self._port(task)),
-            image=image,
+            image=lambda image: "",
             gpus=lambda: (),
             shared=str(folder / "shared"),
         )
@@ -99,7 +95,7 @@ class ProcessEngine:
         return Capacity(_cores(), psutil.virtual_memory().total)
 
     def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
-        """Nothing to provide: tasks run with what this machine has installed."""
+        """Do nothing: tasks run with what this machine has installed."""
 
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return command and environment of each process."""
@@ -123,7 +119,7 @@ class ProcessEngine:
         Raises UsageError where the run folder has such folders already, EngineError.
         """
         self._inbox = inbox
-        with _translate_errors("make the shared folder"):
+        with os_errors(EngineError, "Can't make the shared folder"):
             folder.mkdir(parents=True, exist_ok=True)
             self._scratch = Scratch.make(folder, plan.run_id)
 
@@ -131,7 +127,7 @@ class ProcessEngine:
         """Start the task in a process group of its own; return its pid."""
         scratch = self._scratch
         assert scratch is not None, "prepare comes first"
-        with _translate_errors(f"start {task.name}"):
+        with os_errors(EngineError, f"Can't start {task.name}"):
             home = scratch.home(task.name)
             if not home.exists():
                 program.copy(task.source, home)
@@ -142,13 +138,8 @@ class ProcessEngine:
                 os.close(pipe)
                 raise
         self._started[task.name] = started
-        follower = threading.Thread(
-            target=self._follow,
-            args=(task.name, started, pipe),
-            name=f"follow-{task.name}",
-            daemon=True,
-        )
-        follower.start()
+        arguments, name = (task.name, started, pipe), f"follow-{task.name}"
+        threading.Thread(target=self._follow, args=arguments, name=name, daemon=True).start()
         return str(started.pid)
 
     def signal(self, task: str, number: int) -> None:
@@ -164,10 +155,9 @@ class ProcessEngine:
         if started is None or started.keeper.poll() is not None:
             raise EngineError(f"Can't pause {task}: it does not run.")
         self.signal(task, signal.SIGSTOP)
-        if not _stands_still(started.pid):
-            raise EngineError(
-                f"Can't pause {task}: it still runs {GONE_WITHIN:.0f} s after SIGSTOP."
-            )
+        if not _wait_until_stopped(started.pid):
+            reason = f"it still runs {GONE_WITHIN:.0f} s after SIGSTOP"
+            raise EngineError(f"Can't pause {task}: {reason}.")
 
     def resume(self, task: str) -> None:
         """Continue the process group."""
@@ -175,12 +165,12 @@ class ProcessEngine:
 
     def usage(self) -> Mapping[str, Usage]:
         """Return what the processes of each task have used."""
-        return self._sessions.usage(self._leaders())
+        return self._sampler.usage(self._leaders())
 
     def pids(self) -> Mapping[str, Collection[int]]:
         """Return the processes of each task."""
         leaders = self._leaders()
-        members = self._sessions.members(leaders.values())
+        members = session_members(leaders.values())
         return {task: members.get(leader, []) for task, leader in leaders.items()}
 
     def _leaders(self) -> dict[str, int]:
@@ -205,7 +195,7 @@ class ProcessEngine:
         No folder that a process names is deleted. Raises EngineError where a process does not die,
         RecordError where something is mounted in a folder.
         """
-        removed = _end(run_id)
+        removed = _kill_all(run_id)
         if self._scratch is not None and self._scratch.run_id == run_id:
             for started in self._started.values():
                 started.keeper.wait()  # it has ended, and must not stay a zombie
@@ -214,17 +204,12 @@ class ProcessEngine:
 
     def find(self, run_id: str | None = None) -> list[Resource]:
         """Return the processes of this machine that belong to a run, see `table.py`."""
-        host = socket.gethostname()
+        kind, state, host = "process", "running", socket.gethostname()
         return [
-            Resource(
-                one.labels.run_id,
-                "process",
-                f"{one.labels.task} (pid {one.process.pid})",
-                "running",
-                one.labels.folder,
-                host,
-            )
-            for one in _members(run_id)
+            Resource(labels.run_id, kind, f"{labels.task} (pid {pid})", state, labels.folder, host)
+            for one in owned()
+            for labels, pid in [(one.labels, one.process.pid)]
+            if run_id in (None, labels.run_id) and one.is_killed_directly
         ]
 
     def close(self) -> None:
@@ -236,7 +221,7 @@ class ProcessEngine:
     # --- Effects --------------------------------------------------------------------------------
 
     def _port(self, task: str) -> int:
-        """Reserve a port that no other run has and no other program listens on."""
+        """Reserve a port that no other run has reserved and no other program listens on."""
         if task in self._ports:
             return self._ports[task]
         folder = cache_dir("ports")
@@ -258,13 +243,13 @@ class ProcessEngine:
         """Report each line, then the exit; the pipe has no end of file, since we keep it open."""
         inbox = self._inbox
         assert inbox is not None
-        ended, tell_ended = os.pipe()
+        ended, writing = os.pipe()
 
         def wait() -> None:
             if started.keeper.wait() < 0:  # the keeper was killed, and the task must end with it
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(started.pid, signal.SIGKILL)
-            os.close(tell_ended)
+            os.close(writing)
 
         threading.Thread(target=wait, name=f"wait-{task}", daemon=True).start()
         try:
@@ -292,17 +277,20 @@ def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> _S
     """
     labels = labelled(run_id, task.name, folder)
     shared = {"EMULATOR_SHARED": str(folder / "shared")}
-    ours = {name: value for name, value in os.environ.items() if name != SECRET}
-    path = os.pathsep.join([str(Path(sys.executable).parent), ours.get("PATH", os.defpath)])
-    # Ours come last: if a scenario could set them, the processes would not be found again.
-    environment = {**ours, "PATH": path, **task.env, **shared, **labels}
-    order = keeper.order(_resolve(task, environment["PATH"]), environment)
+    inherited = {name: value for name, value in os.environ.items() if name != SECRET}
+    path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
+    # The labels come last: if a scenario could set them, the processes would not be found again.
+    environment = {**inherited, "PATH": path, **task.env, **shared, **labels}
+    executable, *arguments = task.command
+    if "/" not in executable:
+        executable = shutil.which(executable, path=environment["PATH"]) or executable
+    order = keeper.order([executable, *arguments], environment)
     reading, writing = os.pipe()
     try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", keeper.__file__, str(writing), run_id, task.name],
             cwd=home,
-            env={**ours, **labels, KEEPER: "1"},
+            env={**inherited, **labels, KEEPER: "1"},
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
@@ -321,23 +309,16 @@ def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> _S
         pid, error = keeper.pid_or_error(report.read())
     if pid is None or error is not None:
         code = process.wait()
-        why = f"its keeper ended with exit code {code}" if error is None else os.strerror(error)
+        reason = f"its keeper ended with exit code {code}" if error is None else os.strerror(error)
         raise EngineError(
-            f"{task.name} can't run {task.command[0]!r}: {why}.",
+            f"{task.name} can't run {task.command[0]!r}: {reason}.",
             "The process engine runs what is installed on this machine.",
         )
     return _Started(process, pid)
 
 
-def _resolve(task: Task, path: str) -> list[str]:
-    program = task.command[0]
-    if "/" not in program:
-        program = shutil.which(program, path=path) or program
-    return [program, *task.command[1:]]
-
-
 def _read_until(pipe: int, ended: int) -> Iterator[bytes]:
-    """Yield what comes out of the pipe until `ended` is closed, and then the rest in it."""
+    """Yield chunks from the pipe until the other end of `ended` is closed, and then the rest."""
     with selectors.DefaultSelector() as ready:
         ready.register(pipe, selectors.EVENT_READ)
         ready.register(ended, selectors.EVENT_READ)
@@ -364,33 +345,23 @@ def _open_pipe(path: Path) -> int:
     return descriptor
 
 
-def _members(run_id: str | None) -> list[Owned]:
-    """Return the processes of a run, or of all; a keeper goes by itself as long as it has some."""
-    return [
-        one
-        for one in owned()
-        if run_id in (None, one.labels.run_id) and (one.childless or not one.labels.keeper)
-    ]
-
-
-def _end(run_id: str) -> int:
+def _kill_all(run_id: str) -> int:
     """Kill every process of a run; return how many. Raises EngineError where one does not die."""
     killed = set[int]()
-    until: float | None = None
+    deadline: float | None = None
     # Repeatedly: a process that is being killed may have started another since the last look.
-    while there := [one for one in owned() if one.labels.run_id == run_id]:
-        if until is None:
-            until = time.monotonic() + GONE_WITHIN  # the time of the first look does not count
-        elif time.monotonic() > until:
-            raise _undying(run_id, [one.process for one in there])
-        ours = [one.process for one in there if one.childless or not one.labels.keeper]
-        for process in ours:
+    while members := [one for one in owned() if one.labels.run_id == run_id]:
+        if deadline is None:
+            deadline = time.monotonic() + GONE_WITHIN  # the time of the first look does not count
+        elif time.monotonic() > deadline:
+            raise _undying(run_id, [one.process for one in members])
+        alive = [one.process for one in members if one.is_killed_directly]
+        for process in alive:
             with contextlib.suppress(psutil.Error):
                 process.kill()
             killed.add(process.pid)
-        alive = ours
-        while alive := [process for process in alive if not _is_over(process)]:
-            if time.monotonic() > until:
+        while alive := [process for process in alive if not _has_ended(process)]:
+            if time.monotonic() > deadline:
                 raise _undying(run_id, alive)
             time.sleep(0.001)
     return len(killed)
@@ -401,18 +372,18 @@ def exit_code(returncode: int) -> int:
     return returncode if returncode >= 0 else 128 - returncode
 
 
-def _stands_still(pid: int) -> bool:
-    """Wait until a stopped process no longer runs or has ended; say whether that happened.
+def _wait_until_stopped(pid: int) -> bool:
+    """Wait until a process no longer runs after SIGSTOP, or has ended; return whether that is so.
 
-    The kernel's own notice (waitid, WSTOPPED) is not enough: a shell that starts a command waits
-    in vfork, beyond the reach of signals ("disk sleep"), for a child that has been stopped.
+    waitid with WSTOPPED is not enough: a shell that starts a command waits in vfork, beyond the
+    reach of signals ("disk sleep"), for a child that has been stopped.
     """
-    still = {psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP, psutil.STATUS_ZOMBIE}
-    until = time.monotonic() + GONE_WITHIN
+    stopped = {psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP, psutil.STATUS_ZOMBIE}
+    deadline = time.monotonic() + GONE_WITHIN
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
-        while process.status() not in still:
-            if time.monotonic() > until:
+        while process.status() not in stopped:
+            if time.monotonic() > deadline:
                 return False
             time.sleep(0.001)
     return True
@@ -423,7 +394,7 @@ def _undying(run_id: str, processes: Sequence[psutil.Process]) -> EngineError:
     return EngineError(f"{len(processes)} processes of {run_id} don't die: {pids}.")
 
 
-def _is_over(process: psutil.Process) -> bool:
+def _has_ended(process: psutil.Process) -> bool:
     """Say whether a process has ended; a zombie has, even if its parent never waits for it.
 
     Unlike psutil's own wait this does not take the exit code away from the parent.
@@ -442,11 +413,3 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
-
-
-@contextlib.contextmanager
-def _translate_errors(doing: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise EngineError(f"Can't {doing}: {error.strerror or error}.") from None

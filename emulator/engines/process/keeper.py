@@ -1,15 +1,15 @@
 """The keeper of a task: a small process between the process engine and the task.
 
-It starts the task in a session of its own, waits for it, and then ends all that the task has left
-behind. On Linux it is a "subreaper": a process whose parent has ended becomes the keeper's child,
-also a daemon that has left its session and cleared its environment. So nothing that the task starts
-is lost, and after a supervisor that was killed all of it is found as a descendant of the keeper,
-whose own environment names the run and is written by nobody else. Where the kernel has no such
-thing (macOS), only the task's process group is ended.
+It starts the task in a session of its own, waits for it, and then kills all processes that the task
+has left behind. On Linux it is a "subreaper": a process whose parent has ended becomes the keeper's
+child, even a daemon that has left its session and cleared its environment. So nothing that the task
+starts is lost, and after a supervisor was killed all of it is found as a descendant of the keeper,
+whose own environment has the run id and can't be changed by the task. Without subreapers (macOS)
+only the task's process group is killed.
 
 This file is run by its path and imports nothing of the emulator: a start costs about 20 ms of CPU
-and 9 MB. Arguments: the descriptor to report on, the run id and the task (these for who reads the
-process table). The command and the environment come on stdin, see `order`. What is reported: the
+and 9 MB. Arguments: the descriptor to report on; the run id and the task, for users who read the
+process table. It reads the command and the environment from stdin, see `order`. It reports the
 task's pid, and the error number of a command that can't be run. The exit code is the task's, 128 +
 N for signal N.
 """
@@ -28,9 +28,9 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 1, 36, 37
 
 
 def order(command: Sequence[str], environment: Mapping[str, str]) -> bytes:
-    """Return what a keeper reads on stdin: two counts, so many arguments, so many variables.
+    """Return what a keeper reads from stdin: two counts, so many arguments, so many variables.
 
-    A supervisor may be killed while it writes: by the counts a part is known from the whole.
+    A supervisor may be killed while it writes: the counts show whether the order is complete.
     """
     variables = [f"{name}={value}" for name, value in environment.items()]
     words = [str(len(command)), str(len(variables)), *command, *variables, ""]
@@ -38,7 +38,7 @@ def order(command: Sequence[str], environment: Mapping[str, str]) -> bytes:
 
 
 def read_order(text: bytes) -> tuple[list[bytes], dict[bytes, bytes]] | None:
-    """Return the command and the environment; None where the order is not whole."""
+    """Return the command and the environment; None where the order is incomplete."""
     first, second, *words = [*text.split(b"\0"), b"", b""]
     if not (first.isdigit() and second.isdigit()):
         return None
@@ -50,68 +50,61 @@ def read_order(text: bytes) -> tuple[list[bytes], dict[bytes, bytes]] | None:
 
 
 def pid_or_error(report: bytes) -> tuple[int | None, int | None]:
-    """Return what a keeper has reported: the task's pid, and why its command can't be run."""
+    """Return a keeper's report: the task's pid, and the error number of its command."""
     numbers = [int(number) for number in report.split()]
     return (numbers[0] if numbers else None), (numbers[1] if len(numbers) > 1 else None)
 
 
 def adopts() -> bool:
-    """Say whether this system lets a keeper have the daemons that have left their session."""
+    """Say whether daemons that have left their session become children of a keeper here."""
+    return _prctl(PR_GET_CHILD_SUBREAPER)
+
+
+def _prctl(option: int, value: int | None = None) -> bool:
+    """Set an attribute of this process, without a value read it; return whether that worked."""
     if sys.platform != "linux":
         return False
     try:
         import ctypes
 
-        return _prctl(PR_GET_CHILD_SUBREAPER, ctypes.addressof(ctypes.c_int()))
-    except ImportError:
-        return False
-
-
-def _prctl(option: int, value: int) -> bool:
-    """Ask something of the kernel for this process; say whether it did it."""
-    if sys.platform != "linux":
-        return False
-    try:
-        import ctypes
-
-        call = ctypes.CDLL(None).prctl
-        done: int = call(option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3)
+        argument = ctypes.byref(ctypes.c_int()) if value is None else ctypes.c_ulong(value)
+        result: int = ctypes.CDLL(None).prctl(option, argument, *(ctypes.c_ulong(0),) * 3)
     except (ImportError, OSError, AttributeError):
         return False
-    return done == 0
+    return result == 0
 
 
 def main() -> None:
-    """Start the task, wait for its end, end what it has left; exit as it did."""
+    """Start the task, wait for its end, kill what it has left; exit as it did."""
     report = int(sys.argv[1])
     ordered = read_order(sys.stdin.buffer.read())
     if ordered is None:
-        sys.exit("the order of what to start was cut off")
+        sys.exit("the order on stdin was incomplete")
     adopting = _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    os.set_inheritable(report, False)  # once the task's program runs, only the keeper has it
+    os.set_inheritable(report, False)  # the task's program must not have it
     keeper = os.getpid()
     task = os.fork()
     if task == 0:
         _become(keeper, report, *ordered)
     os.close(report)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends when its task has ended
+        signal.signal(number, signal.SIG_IGN)  # the keeper ends after its task
     os.chdir("/")
     status = _wait_for(task)
     if adopting:
-        _end_children()
+        _kill_children()
     os._exit(os.WTERMSIG(status) + 128 if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
 
 def _become(
     keeper: int, report: int, command: list[bytes], environment: dict[bytes, bytes]
 ) -> None:
-    """Become the task."""
+    """Replace this process, a child of the keeper, by the task."""
     try:
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
-            os._exit(127)  # the keeper was killed before that was set
+            os._exit(127)  # the keeper was killed before the attribute was set
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
@@ -128,7 +121,7 @@ def _become(
 def _wait_for(task: int) -> int:
     """Wait for the task's end, kill its process group, return its status.
 
-    Meanwhile what ends of that which it has left behind is asked for its end, as by an init.
+    Meanwhile other children that end are reaped, as by an init.
     """
     if sys.platform == "linux":
         # It stays a zombie until its group is killed: the group's number can't be another's.
@@ -146,10 +139,10 @@ def _kill_group(task: int) -> None:
         os.killpg(task, signal.SIGKILL)
 
 
-def _end_children() -> None:
-    """Kill what has become ours, and what becomes ours by that, until nothing is left.
+def _kill_children() -> None:
+    """Kill all children, also those that become children meanwhile, until none is left.
 
-    What belongs to another user can't be killed, and is not waited for.
+    Processes of another user can't be killed, and are not waited for.
     """
     while True:
         try:
@@ -176,13 +169,13 @@ def _kill(pid: int) -> bool:
 
 
 def _children() -> Iterable[int]:
-    """Yield the processes whose parent we are; not every kernel keeps a list of them."""
-    mine = str(os.getpid()).encode()
+    """Yield this process's children; not every kernel has a list of them."""
+    parent = str(os.getpid()).encode()
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # After the command's name, which may hold anything: its state, its parent.
-                if file.read().rpartition(b")")[2].split()[1] == mine:
+                # After the command's name, which may contain anything: its state, its parent.
+                if file.read().rpartition(b")")[2].split()[1] == parent:
                     yield int(name)
 
 

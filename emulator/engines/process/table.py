@@ -1,17 +1,16 @@
 """Which processes of this machine belong to which run.
 
-A process is a run's where its own environment says so, or where it descends from one that does.
-What the keeper of a task says (see `keeper.py`) is worth more than what its descendants say: these
-may clear their environment, or set in it what they like.
+A process belongs to a run if its own environment has the run's labels, or if it descends from one
+that has. The labels of a task's keeper (`keeper.py`) take precedence over those of its descendants,
+which may clear their environment or set anything in it.
 
-The proof that a process may be killed, taken together: it runs as this user and in this PID
-namespace, it names a run by a valid id and a folder of that name, and no emulator holds the lock
-of that folder (whoever kills it looks). A folder that is gone, or holds the record of another run,
-does not save a process: runs' folders are deleted by hand while something of them still runs, and
-nothing else would ever end it. The label itself is the only thing that such a process loses by: it
-is in the environment of no process that a run did not start, unless somebody put it there. Neither
-this process nor one that it descends from is ever a run's. A folder that a process names is only
-looked at: see `record/scratch.py` for what is deleted.
+A process may be killed if all of this is true: it runs as this user and in this PID namespace, its
+labels have a valid run id and a folder of that name, and no emulator has the lock of that folder
+(the caller checks it). The folder need not exist, nor have the record of that run: users delete run
+folders while some process of the run is still running, and nothing else would ever end it. Only
+processes that a run started have the labels, unless somebody copies them. This process and its
+ancestors never belong to a run. A folder that a process names is not deleted for that: see
+`record/scratch.py`.
 """
 
 from __future__ import annotations
@@ -27,14 +26,10 @@ import psutil
 
 from emulator.planning.plan import is_run_id
 
-__all__ = ["KEEPER", "Labels", "Owned", "Seen", "labelled", "labels_in", "owned", "owners"]
+__all__ = ["KEEPER", "Labels", "Owned", "ProcessEntry", "labelled", "labels_in", "owned", "owners"]
 
-RUN, TASK, FOLDER, KEEPER = (
-    "EMULATOR_RUN",
-    "EMULATOR_TASK",
-    "EMULATOR_FOLDER",
-    "EMULATOR_KEEPER",
-)
+RUN, TASK, FOLDER = "EMULATOR_RUN", "EMULATOR_TASK", "EMULATOR_FOLDER"
+KEEPER = "EMULATOR_KEEPER"
 
 
 @dataclass(frozen=True)
@@ -48,8 +43,8 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A process at the moment of a look."""
+class ProcessEntry:
+    """What the process table has of a process."""
 
     parent: int
     labels: Labels | None
@@ -61,8 +56,9 @@ class Owned:
 
     process: psutil.Process
     labels: Labels
-    """Those of the run that it belongs to; `keeper` says whether it is a keeper itself."""
-    childless: bool
+    """Those of the run that it belongs to."""
+    is_killed_directly: bool
+    """Not a keeper that has children: it ends by itself after them."""
 
 
 def labelled(run_id: str, task: str, folder: Path) -> dict[str, str]:
@@ -79,66 +75,58 @@ def labels_in(environment: Mapping[str, str]) -> Labels | None:
     return Labels(run_id, environment.get(TASK, ""), folder, KEEPER in environment)
 
 
-def owners(seen: Mapping[int, Seen], me: int) -> dict[int, Labels]:
-    """Return the owner of each process by pid; `me` and its ancestors have none (pure).
+def owners(table: Mapping[int, ProcessEntry], me: int) -> dict[int, Labels]:
+    """Return the labels of the run of each process by pid; `me` and its ancestors have none (pure).
 
-    The nearest keeper that it descends from decides; without one its own labels, and without
-    these those of its nearest ancestor that has some.
+    The nearest keeper among its ancestors decides, else its own labels, else those of its nearest
+    ancestor that has some.
     """
-    mine = set(_line(seen, me))
-    found = {}
-    for pid in seen.keys() - mine:
-        labels = [one for above in _line(seen, pid) if (one := seen[above].labels)]
+    result = {}
+    for pid in table.keys() - set(_with_ancestors(table, me)):
+        labels = [one for above in _with_ancestors(table, pid) if (one := table[above].labels)]
         if labels:
-            found[pid] = next((one for one in labels if one.keeper), labels[0])
-    return found
+            result[pid] = next((one for one in labels if one.keeper), labels[0])
+    return result
 
 
-def _line(seen: Mapping[int, Seen], pid: int) -> Iterator[int]:
-    """Yield a process and its ancestors; a pid that was used again may make a ring of them."""
-    passed = set[int]()
-    while pid in seen and pid not in passed:
-        passed.add(pid)
+def _with_ancestors(table: Mapping[int, ProcessEntry], pid: int) -> Iterator[int]:
+    """Yield a process and its ancestors; a reused pid may make a cycle of them."""
+    yielded = set[int]()
+    while pid in table and pid not in yielded:
+        yielded.add(pid)
         yield pid
-        pid = seen[pid].parent
+        pid = table[pid].parent
 
 
 def owned() -> list[Owned]:
     """Return the processes of this machine that belong to runs, as they are now."""
     processes: dict[int, psutil.Process] = {}
-    seen: dict[int, Seen] = {}
+    table: dict[int, ProcessEntry] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError), process.oneshot():
             if process.status() != psutil.STATUS_ZOMBIE:
-                seen[process.pid] = Seen(process.ppid(), _labels_of(process))
+                table[process.pid] = ProcessEntry(process.ppid(), _labels_of(process))
                 processes[process.pid] = process
-    parents = {one.parent for one in seen.values()}
+    parents = {one.parent for one in table.values()}
+    keepers = {pid for pid, one in table.items() if one.labels and one.labels.keeper}
     return [
-        Owned(
-            processes[pid],
-            Labels(of.run_id, of.task, of.folder, _is_keeper(seen[pid])),
-            pid not in parents,
-        )
-        for pid, of in owners(seen, os.getpid()).items()
+        Owned(processes[pid], labels, pid not in parents & keepers)
+        for pid, labels in owners(table, os.getpid()).items()
     ]
 
 
-def _is_keeper(seen: Seen) -> bool:
-    return seen.labels is not None and seen.labels.keeper
-
-
 def _labels_of(process: psutil.Process) -> Labels | None:
-    """Return the labels of a process of this user, in our PID namespace."""
+    """Return the labels of a process of this user in this PID namespace.
+
+    A process in another namespace, that of a container, names folders of the container.
+    """
     try:
         labels = labels_in(process.environ())
-        ours = labels is not None and os.geteuid() in process.uids() and _is_near(process.pid)
+        if labels is None or os.geteuid() not in process.uids():
+            return None
+        if sys.platform != "linux":
+            return labels
+        namespace = os.stat(f"/proc/{process.pid}/ns/pid").st_ino
+        return labels if namespace == os.stat("/proc/self/ns/pid").st_ino else None
     except (psutil.Error, OSError):
         return None
-    return labels if ours else None
-
-
-def _is_near(pid: int) -> bool:
-    """Say whether a process numbers processes as we do: in a container it names folders of its."""
-    if sys.platform != "linux":
-        return True
-    return os.stat(f"/proc/{pid}/ns/pid").st_ino == os.stat("/proc/self/ns/pid").st_ino

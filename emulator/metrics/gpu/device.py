@@ -1,6 +1,6 @@
-"""One GPU: what the driver is asked, and the state kept between samples.
+"""One GPU: the questions to the driver, and the state kept between samples.
 
-Nothing here raises: what the driver does not report is None, and `unavailable` says why.
+Nothing here raises: a value that the driver does not report is None, and `unavailable` says why.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from emulator.metrics.gpu.nvml import Nvml, NvmlError
 
 __all__ = ["Device", "Poll", "shares"]
 
-FRESH = 1.0
+VALID_FOR = 1.0
 """Seconds for which a process's utilisation is used when no newer one arrives: the longest period
 over which drivers sample ("between 1 second and 1/6 second", NVML's nvmlUtilization_t)."""
 EVENTS_AT_ONCE = 64
-"""Xids that are read in one sample of a device; more wait for the next."""
+"""Xids that are read in one sample of a device; others are read in the next."""
 
 Question = tuple[object, ...]
 """A function of the bindings, and its arguments."""
@@ -30,33 +30,33 @@ def shares(
     memory: Mapping[int, int | None] | None,
     busy: Mapping[int, float] | None,
 ) -> dict[str, GpuShare]:
-    """Return each task's share of a device from what its processes have there (pure).
+    """Return each task's share of a device from those of its processes (pure).
 
     `memory`: bytes by pid, None where the driver hides them; `busy`: share of the time by pid. None
     for either means that the driver reports no processes. A process that is missing in `memory` has
     left the device; one that is missing in `busy` is idle.
     """
-    listed = busy if memory is None else memory
-    there = {pid: owners[pid] for pid in listed or () if pid in owners}
-    found: dict[str, GpuShare] = {}
-    for task in sorted(set(there.values())):
-        own = [pid for pid, owner in there.items() if owner == task]
-        found[task] = GpuShare(
+    pids: dict[str, list[int]] = {}
+    for pid in (busy if memory is None else memory) or ():
+        if pid in owners:
+            pids.setdefault(owners[pid], []).append(pid)
+    return {
+        task: GpuShare(
             memory=None if memory is None else _sum([memory[pid] for pid in own]),
             utilisation=None if busy is None else min(1.0, sum(busy.get(pid, 0.0) for pid in own)),
         )
-    return found
+        for task, own in sorted(pids.items())
+    }
 
 
 def _sum(amounts: Sequence[int | None]) -> int | None:
     """Return the sum; None where a part is not known, because the rest would be a wrong number."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None
+    return None if None in amounts else sum(filter(None, amounts))
 
 
 @dataclass
 class Poll:
-    """One sample's questions to one device: which columns were answered, which refused."""
+    """One sample's questions to one device, and which columns were answered or refused."""
 
     nvml: Nvml
     answered: set[str] = field(default_factory=set)
@@ -68,7 +68,7 @@ class Poll:
             try:
                 answer = self.nvml.ask(str(function), *arguments)
             except NvmlError as error:
-                # "No such function" says less than the error of another function in its place.
+                # The error of another function is more useful than "no such function".
                 if error.code != self.nvml.api.NVML_ERROR_FUNCTION_NOT_FOUND:
                     self.refused[column] = error
                 self.refused.setdefault(column, error)
@@ -82,12 +82,9 @@ class Poll:
     @property
     def lost(self) -> bool:
         """Whether the device reports that it is lost, or answers no question at all."""
-        codes = {error.code for error in self.refused.values()}
-        if self.nvml.api.NVML_ERROR_GPU_IS_LOST in codes:
-            return True
-        return not self.answered and bool(
-            codes - self.nvml.absent - {self.nvml.api.NVML_ERROR_NO_PERMISSION}
-        )
+        api, codes = self.nvml.api, {error.code for error in self.refused.values()}
+        failures = codes - self.nvml.absent - {api.NVML_ERROR_NO_PERMISSION}
+        return api.NVML_ERROR_GPU_IS_LOST in codes or bool(failures and not self.answered)
 
 
 class Device:
@@ -109,7 +106,8 @@ class Device:
         self._xid: int | None = None
         self._answered: set[str] = set()
         self._nvml, self._handle, self._now, self._parent = nvml, handle, now, parent
-        self._seen = 0
+        self._last_report = 0
+        """The stamp of the last utilisation of a process."""
         self._busy: dict[int, tuple[float, float]] = {}
         """Pid -> its share of the time, and when it was reported."""
         # The number by which events name this instance.
@@ -121,18 +119,18 @@ class Device:
         poll = Poll(self._nvml)
         columns: dict[str, Any] = {}
         if not self.gpu.parent:
-            columns |= self._of_the_whole(poll)
+            columns |= self._whole_device(poll)
         if not self.gpu.divided:
-            columns |= self._of_the_part(poll, owners)
+            columns |= self._tasks_part(poll, owners)
         gpu, xid = self.gpu, self._last_xid()
         self.lost = poll.lost
         if self.lost:
             return GpuUsage(gpu.index, gpu.uuid, gpu.name, lost=True, xid=xid)
-        self._note(poll)
+        self._update_unavailable(poll)
         return GpuUsage(gpu.index, gpu.uuid, gpu.name, xid=xid, **columns)
 
     def forget(self) -> None:
-        """Drop the utilisation of processes so far; only newer reports count from here on."""
+        """Drop the utilisation of processes so far; only newer reports count from now on."""
         self._busy.clear()
 
     def close(self) -> None:
@@ -141,8 +139,8 @@ class Device:
             self._nvml.get("nvmlEventSetFree", self._events)
             self._events = None
 
-    def _of_the_whole(self, poll: Poll) -> dict[str, float | int | None]:
-        """Ask for what only the whole device has: power, temperature, clocks, errors."""
+    def _whole_device(self, poll: Poll) -> dict[str, float | int | None]:
+        """Return the columns that only whole devices have: power, temperature, clocks, errors."""
         api, handle = self._nvml.api, self._handle
         clock, ecc = "nvmlDeviceGetClockInfo", "nvmlDeviceGetTotalEccErrors"
         uncorrected = api.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
@@ -160,12 +158,12 @@ class Device:
             "ecc_errors": poll.ask("ecc_errors", (ecc, handle, uncorrected, api.NVML_VOLATILE_ECC)),
         }
 
-    def _of_the_part(self, poll: Poll, owners: Mapping[int, str]) -> dict[str, Any]:
-        """Ask for memory and processes; for utilisation of whole devices only, MIG has none."""
+    def _tasks_part(self, poll: Poll, owners: Mapping[int, str]) -> dict[str, Any]:
+        """Return the columns that tasks share: memory, processes and, without MIG, utilisation."""
         info = "nvmlDeviceGetMemoryInfo"
         memory = poll.ask(
             "memory",
-            # The second version leaves out what the driver keeps for itself, as nvidia-smi does.
+            # The second version excludes what the driver reserves for itself, as nvidia-smi does.
             (info, self._handle, self._nvml.api.nvmlMemory_v2),
             (info, self._handle),
         )
@@ -183,44 +181,39 @@ class Device:
 
     def _memory_of_processes(self, poll: Poll) -> dict[int, int | None] | None:
         """Return bytes by pid. A process that computes and draws is in both lists, in full."""
-        found: dict[int, int | None] | None = None
+        memory: dict[int, int | None] | None = None
         for kind in ("Compute", "Graphics"):
             # The name without a version raises an exception of its own with older drivers.
             names = (f"nvmlDeviceGet{kind}RunningProcesses_{version}" for version in ("v3", "v2"))
-            listed = poll.ask("tasks.memory", *((name, self._handle) for name in names))
-            if listed is None:
+            processes = poll.ask("tasks.memory", *((name, self._handle) for name in names))
+            if processes is None:
                 continue
-            found = found or {}
-            for process in listed:
-                used = (process.usedGpuMemory, found.get(process.pid))
-                found[process.pid] = max((n for n in used if n is not None), default=None)
-        return found
+            memory = memory or {}
+            for process in processes:
+                used = (process.usedGpuMemory, memory.get(process.pid))
+                memory[process.pid] = max((n for n in used if n is not None), default=None)
+        return memory
 
     def _busy_processes(self, poll: Poll) -> dict[int, float] | None:
         """Return the share of the time by pid, since the last call."""
-        api, column = self._nvml.api, "tasks.utilisation"
+        api, column, last = self._nvml.api, "tasks.utilisation", self._last_report
         now = self._now()
-        reports = poll.ask(column, ("nvmlDeviceGetProcessUtilization", self._handle, self._seen))
-        if reports is None and poll.refused[column].code in (
-            api.NVML_SUCCESS,  # the bindings raise this for success with an empty list
-            api.NVML_ERROR_NOT_FOUND,  # nothing new
-        ):
-            del poll.refused[column]
-            reports = []
+        reports = poll.ask(column, ("nvmlDeviceGetProcessUtilization", self._handle, last))
         if reports is None:
-            return None
-        newest = self._seen
-        for one in reports:
+            # The bindings raise "success" for an empty list; "not found" means: nothing new.
+            if poll.refused[column].code not in (api.NVML_SUCCESS, api.NVML_ERROR_NOT_FOUND):
+                return None
+            del poll.refused[column]
+        for one in reports or ():
             # Drivers also report empty slots and values above 100 (Syllo/nvtop issue 110).
-            if one.timeStamp > self._seen and one.smUtil <= 100:
+            if one.timeStamp > last and one.smUtil <= 100:
                 self._busy[one.pid] = (one.smUtil / 100, now)
-                newest = max(newest, one.timeStamp)
-        self._seen = newest
-        self._busy = {pid: (s, when) for pid, (s, when) in self._busy.items() if now - when < FRESH}
+                self._last_report = max(self._last_report, one.timeStamp)
+        self._busy = {pid: b for pid, b in self._busy.items() if now - b[1] < VALID_FOR}
         return {pid: share for pid, (share, _) in self._busy.items()}
 
-    def _note(self, poll: Poll) -> None:
-        """Keep why a column was never reported; one that is missing now and then is not listed."""
+    def _update_unavailable(self, poll: Poll) -> None:
+        """Record why a column was never reported; one that is missing at times is not listed."""
         self._answered |= poll.answered
         for column in self._answered:
             self.unavailable.pop(column, None)
@@ -228,8 +221,8 @@ class Device:
             self.unavailable[column] = poll.refused[column].why
 
     def _watch(self) -> Any:  # noqa: ANN401  as the bindings
-        """Have the driver collect Xids. Each device has an event set of its own, so that a lost one
-        does not block the others."""
+        """Let the driver collect Xids, with an event set for each device: a lost one blocks none of
+        the others."""
         nvml, xid = self._nvml, self._nvml.api.nvmlEventTypeXidCriticalError
         events = None
         try:
@@ -245,12 +238,12 @@ class Device:
         return events
 
     def _last_xid(self) -> int | None:
-        """Read the events that have arrived, and return the last Xid."""
+        """Read the new events, and return the last Xid."""
         if self._parent is not None:
             return self._parent.xids.get(self._instance)
         for _ in range(EVENTS_AT_ONCE if self._events is not None else 0):
             event = self._nvml.get("nvmlEventSetWait", self._events, 0)
-            if event is None:  # none is left, or the device is lost
+            if event is None:  # there are no more, or the device is lost
                 break
             self._xid = self.xids[int(event.gpuInstanceId)] = int(event.eventData)
         return self._xid

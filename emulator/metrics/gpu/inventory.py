@@ -1,7 +1,7 @@
-"""Which NVIDIA GPUs this machine has.
+"""The NVIDIA GPUs of this machine.
 
-A device in MIG mode is divided: its instances follow it in the list, each with a uuid of its own,
-and tasks are given the instances.
+A device in MIG mode is divided: its instances follow it in the list, each with its own uuid, and
+tasks get the instances.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Gpu:
     index: int
     """NVML's number; an instance has that of its device."""
     uuid: str
-    """The id for Docker; the index where the driver reports no uuid, which Docker takes as well."""
+    """The id for Docker; the index, which Docker accepts too, where the driver reports no uuid."""
     name: str
     memory: int
     """Bytes; 0: not reported (chips that share the machine's memory)."""
     parent: str = ""
     """The uuid of the device that this is an instance of."""
     divided: bool = False
-    """It is in MIG mode, and is used only through its instances."""
+    """It is in MIG mode, and only its instances are used."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class GpuInventory:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids that tasks can be given: whole devices, and instances of divided ones."""
+        """The ids that tasks can get: whole devices, and instances of divided ones."""
         return tuple(gpu.uuid for gpu in self.gpus if not gpu.divided)
 
 
 def devices() -> GpuInventory:
-    """Ask NVML; a machine without driver or GPU is not an error, `why_none` has the reason."""
+    """Query NVML; a machine without driver or GPU is not an error, `why_none` has the reason."""
     try:
         nvml = Nvml()
     except NvmlError as error:
@@ -65,7 +65,7 @@ def survey(nvml: Nvml) -> tuple[GpuInventory, tuple[Any, ...]]:
         count = nvml.ask("nvmlDeviceGetCount")
     except NvmlError as error:
         return GpuInventory(why_none=f"the NVIDIA driver does not answer ({error.why})"), ()
-    found: list[tuple[Gpu, Any]] = []
+    pairs: list[tuple[Gpu, Any]] = []
     silent: dict[int, str] = {}
     for index in range(count):
         try:
@@ -73,33 +73,43 @@ def survey(nvml: Nvml) -> tuple[GpuInventory, tuple[Any, ...]]:
         except NvmlError as error:
             silent[index] = error.why
         else:
-            found += _with_instances(nvml, index, handle)
+            pairs += _with_instances(nvml, index, handle)
     why_none = ""
-    if not found:
+    if not pairs:
         reasons = ", ".join(f"GPU {index}: {why}" for index, why in silent.items())
         why_none = f"no GPU can be opened ({reasons})" if silent else "the driver reports no GPU"
     driver = nvml.text("nvmlSystemGetDriverVersion")
-    inventory = GpuInventory(tuple(gpu for gpu, _ in found), driver, why_none, silent)
-    return inventory, tuple(handle for _, handle in found)
+    inventory = GpuInventory(tuple(gpu for gpu, _ in pairs), driver, why_none, silent)
+    return inventory, tuple(handle for _, handle in pairs)
 
 
 def _with_instances(nvml: Nvml, index: int, handle: object) -> Iterator[tuple[Gpu, Any]]:
     """Yield a device, and its MIG instances where it is divided."""
     current, _pending = nvml.get("nvmlDeviceGetMigMode", handle) or (None, None)
     divided = current == nvml.api.NVML_DEVICE_MIG_ENABLE
-    uuid = nvml.text("nvmlDeviceGetUUID", handle) or str(index)
-    name = nvml.text("nvmlDeviceGetName", handle)
-    yield Gpu(index, uuid, name, _memory(nvml, handle), divided=divided), handle
+    device = _gpu(nvml, handle, index, str(index), divided=divided)
+    yield device, handle
     most = nvml.get("nvmlDeviceGetMaxMigDeviceCount", handle) if divided else None
     for number in range(most or 0):
-        # The numbers of those that were made may have gaps.
+        # The numbers of existing instances may have gaps.
         part = nvml.get("nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
         if part is not None:
-            own = nvml.text("nvmlDeviceGetUUID", part) or f"{index}:{number}"
-            title = nvml.text("nvmlDeviceGetName", part) or f"{name} MIG {number}"
-            yield Gpu(index, own, title, _memory(nvml, part), parent=uuid), part
+            name = f"{device.name} MIG {number}"
+            yield _gpu(nvml, part, index, f"{index}:{number}", name, parent=device.uuid), part
 
 
-def _memory(nvml: Nvml, handle: object) -> int:
-    info = nvml.get("nvmlDeviceGetMemoryInfo", handle)
-    return 0 if info is None else int(info.total)
+def _gpu(
+    nvml: Nvml,
+    handle: object,
+    index: int,
+    uuid: str,
+    name: str = "",
+    *,
+    parent: str = "",
+    divided: bool = False,
+) -> Gpu:
+    """Return a device or instance; `uuid` and `name` are used where the driver reports none."""
+    uuid = nvml.text("nvmlDeviceGetUUID", handle) or uuid
+    name = nvml.text("nvmlDeviceGetName", handle) or name
+    memory = nvml.get("nvmlDeviceGetMemoryInfo", handle)
+    return Gpu(index, uuid, name, int(memory.total) if memory else 0, parent, divided)

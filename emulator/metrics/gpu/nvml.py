@@ -1,7 +1,7 @@
 """NVIDIA's management library: every call returns an answer or raises NvmlError.
 
-The bindings raise an exception class for each error code, lack functions that are younger than they
-are, and only a call shows whether the driver's library has one. All that becomes `NvmlError` here.
+The bindings raise an exception class for each error code. They lack newer functions, and only a
+call shows whether the driver's library has a function. All that becomes `NvmlError` here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Nvml:
             pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
             pynvml.NVML_ERROR_DEPRECATED,
         }
-        """Codes that mean: not with this driver and device, try another function."""
+        """Codes of a function that does not work with this driver and device: try another one."""
         try:
             self.ask("nvmlInit")
         except NvmlError as error:
@@ -60,7 +60,7 @@ class Nvml:
             return getattr(self.api, function)(*arguments)
         except self.api.NVMLError as error:
             raise NvmlError(error.value, str(error)) from None
-        except AttributeError:  # bindings that are older than the function
+        except AttributeError:  # the bindings are older than the function
             why = f"nvidia-ml-py has no {function}"
             raise NvmlError(self.api.NVML_ERROR_FUNCTION_NOT_FOUND, why) from None
         except Exception as error:  # a name that is not UTF-8, versions that don't fit, ...

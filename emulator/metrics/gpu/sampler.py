@@ -1,6 +1,6 @@
-"""What each GPU does, and which part of it each task has.
+"""Samples of all GPUs, with the share of each task.
 
-NVML knows processes by their pid on this machine; the engine knows which pids belong to which task.
+NVML has the pids of processes on this machine; the engine knows which pids belong to which task.
 """
 
 from __future__ import annotations
@@ -47,22 +47,20 @@ class GpuSampler:
     @property
     def unavailable(self) -> Mapping[str, str]:
         """The columns that no sample has had yet, each with the reason and the devices."""
-        reasons: dict[str, dict[str, list[str]]] = {}
+        reasons: dict[str, dict[str, dict[str, None]]] = {}
         for device in self._devices:
             for column, why in device.unavailable.items() if not device.lost else ():
-                where = reasons.setdefault(column, {}).setdefault(why, [])
-                if str(device.gpu.index) not in where:
-                    where.append(str(device.gpu.index))
+                reasons.setdefault(column, {}).setdefault(why, {})[str(device.gpu.index)] = None
         return {
-            column: "; ".join(f"{why} (GPU {', '.join(where)})" for why, where in by_why.items())
+            column: "; ".join(f"{why} (GPU {', '.join(gpus)})" for why, gpus in by_why.items())
             for column, by_why in reasons.items()
         }
 
     def sample(self, pids: Mapping[str, Collection[int]]) -> list[GpuUsage]:
-        """Return what each GPU does now; `pids`: the processes of each task on this machine.
+        """Return a sample of each GPU; `pids`: the processes of each task on this machine.
 
-        A divided device (MIG) comes with what only the whole has, its instances with memory and
-        tasks, so that each byte and each process is in one row.
+        A divided device (MIG) has the columns of the whole device, its instances have memory and
+        tasks: each byte and each process is in one row.
         """
         owners = {pid: task for task, members in pids.items() for pid in members}
         return [device.sample(owners) for device in self._devices]

@@ -15,7 +15,7 @@ import pytest
 from docker.types import IPAMConfig, IPAMPool
 
 import emulator
-from emulator.engines.docker import DockerEngine, heartbeat
+from emulator.engines.docker import DockerEngine, connection
 from emulator.engines.docker.requests import METADATA, container_request
 from emulator.errors import EngineError, EngineLost
 from emulator.planning.plan import PlanContext, make_plan
@@ -181,7 +181,7 @@ def test_an_engine_that_hangs_in_the_middle_of_a_run_is_lost(
     tmp_path: Path, own: OwnEngine, tiny_image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tasks print nothing, and nothing is asked of it: without a heartbeat nobody notices."""
-    monkeypatch.setattr(heartbeat, "EVERY", 0.2)
+    monkeypatch.setattr(connection, "PING_EVERY", 0.2)
     monkeypatch.setenv("DOCKER_HOST", own.host)
     engine = DockerEngine()
     path = scenario(tmp_path, tiny_image, "sleep 1000")

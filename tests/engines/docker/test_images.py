@@ -1,10 +1,11 @@
-"""Images: tags, build contexts, options, references, package sources, builds side by side."""
+"""Images: tags, build contexts, options, references, package sources, concurrent builds."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import shutil
 import socket
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from docker.errors import APIError, ImageNotFound
 
 from emulator.bundled import ROOT
 from emulator.engines.docker import DockerEngine, building, images
-from emulator.engines.docker.base_image import AptSource, apt_source
+from emulator.engines.docker.base_image import AptSource, apt_source, os_release
 from emulator.engines.docker.building import custom_context, packed
 from emulator.engines.docker.images import (
     KINDS,
@@ -323,17 +324,20 @@ def test_a_reference_is_split_as_docker_reads_it(reference: str, name: str, tag:
 
 # --- Package sources ----------------------------------------------------------------------------
 
-DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 12"\nVERSION_CODENAME=bookworm\nID=debian\n'
-FOUND = AptSource("debian", "bookworm", "http://mirror/debian")
+DEBIAN = {"PRETTY_NAME": "Debian GNU/Linux 12", "VERSION_CODENAME": "bookworm", "ID": "debian"}
+EXPECTED = AptSource("debian", "bookworm", "http://mirror/debian")
+
+needs_apt = pytest.mark.skipif(not shutil.which("apt-get"), reason="apt reads its own sources")
 
 
-def machine(root: Path, files: dict[str, str], release: str = DEBIAN) -> Path:
-    for name, text in {"etc/os-release": release, **files}.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
+def apt_folder(etc: Path, files: dict[str, str]) -> Path:
+    (etc / "sources.list.d").mkdir()
+    for name, text in files.items():
+        (etc / name).write_text(text)
+    return etc
 
 
+@needs_apt
 @pytest.mark.parametrize(
     "lines",
     [
@@ -348,9 +352,9 @@ def machine(root: Path, files: dict[str, str], release: str = DEBIAN) -> Path:
         "deb cdrom:[Debian 12 _Bookworm_]/ bookworm main\ndeb http://mirror/debian bookworm main\n",
     ],
 )
-@pytest.mark.parametrize("file", ["etc/apt/sources.list", "etc/apt/sources.list.d/a.list"])
+@pytest.mark.parametrize("file", ["sources.list", "sources.list.d/a.list"])
 def test_a_one_line_source_is_found(tmp_path: Path, file: str, lines: str) -> None:
-    assert apt_source(machine(tmp_path, {file: lines})) == FOUND
+    assert apt_source(DEBIAN, apt_folder(tmp_path, {file: lines})) == EXPECTED
 
 
 MAIN = """\
@@ -362,6 +366,7 @@ Signed-By: /k.gpg
 """
 
 
+@needs_apt
 @pytest.mark.parametrize(
     "stanzas",
     [
@@ -376,29 +381,46 @@ Signed-By: /k.gpg
     ],
 )
 def test_a_deb822_source_is_found(tmp_path: Path, stanzas: str) -> None:
-    assert apt_source(machine(tmp_path, {"etc/apt/sources.list.d/a.sources": stanzas})) == FOUND
+    folder = apt_folder(tmp_path, {"sources.list.d/a.sources": stanzas})
+    assert apt_source(DEBIAN, folder) == EXPECTED
 
 
 @pytest.mark.parametrize(
     ("files", "release"),
     [
         ({}, DEBIAN),
-        ({"etc/apt/sources.list": "deb http://mirror/debian trixie main\n"}, DEBIAN),
-        ({"etc/apt/sources.list": "deb http://mirror/debian bookworm main\n"}, "ID=arch\n"),
-        ({"etc/apt/sources.list.d/a.sources": MAIN.replace("Types", "Enabled: no\nTypes")}, DEBIAN),
+        ({"sources.list": "deb http://mirror/debian trixie main\n"}, DEBIAN),
+        ({"sources.list": "deb http://mirror/debian bookworm main\n"}, {"ID": "arch"}),
+        ({"sources.list.d/a.sources": MAIN.replace("Types", "Enabled: no\nTypes")}, DEBIAN),
     ],
 )
-def test_a_machine_without_such_a_source_is_told_what_to_do(
-    tmp_path: Path, files: dict[str, str], release: str
+def test_without_such_a_source_the_error_has_a_hint(
+    tmp_path: Path, files: dict[str, str], release: Mapping[str, str]
 ) -> None:
     with pytest.raises(ImageError, match="no Debian or Ubuntu") as refused:
-        apt_source(machine(tmp_path, files, release))
+        apt_source(release, apt_folder(tmp_path, files))
     assert "--base" in refused.value.hint
 
 
-def test_a_machine_without_a_release_file_is_refused(tmp_path: Path) -> None:
+@needs_apt
+def test_packages_that_were_downloaded_before_do_not_hide_a_source() -> None:
+    """apt-get prints no index that it has, as on this machine after `apt-get update`."""
+    release = os_release()
+    assert apt_source(release).suite == release["VERSION_CODENAME"]
+
+
+def test_a_machine_without_a_release_file_or_apt_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> dict[str, str]:
+        raise FileNotFoundError("/etc/os-release")
+
+    monkeypatch.setattr("platform.freedesktop_os_release", missing)
     with pytest.raises(ImageError):
-        apt_source(tmp_path)
+        apt_source(os_release())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImageError):
+        apt_source(DEBIAN)
 
 
 @pytest.mark.parametrize(

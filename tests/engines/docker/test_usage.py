@@ -166,9 +166,9 @@ def test_both_ways_measure_what_was_done_and_agree(started: Started) -> None:
     assert there.written >= here.written
     assert there.written == pytest.approx(here.written, rel=0.05)  # more may have got to the disk
     assert (there.cpus, there.memory_limit) == (here.cpus, here.memory_limit)
-    stream.limited(container, None)
+    stream.set_cpu_limit(container, None)
     assert stream.of({"worker-0": container})["worker-0"].cpus is None
-    stream.gone(container)
+    stream.ended(container)
     assert stream.of({"worker-0": container}) == {}
 
 

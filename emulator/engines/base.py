@@ -22,6 +22,9 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 from emulator.broker import Capacity
 from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link
+from emulator.faults.oom import OomKilling
+from emulator.faults.pause import Pausing
+from emulator.faults.throttle import Throttling
 from emulator.metrics.samples import Usage
 from emulator.planning.plan import Plan, PlanContext, Task
 from emulator.scenario.schema import Scenario
@@ -220,39 +223,6 @@ class Engine(Protocol):
 
 
 # --- Capabilities -------------------------------------------------------------------------------
-
-
-@runtime_checkable
-class Pausing(Protocol):
-    """Capability `pause`."""
-
-    def pause(self, task: str) -> None:
-        """Freeze a task: it keeps everything and does nothing.
-
-        Raises EngineError where it does not run.
-        """
-
-    def resume(self, task: str) -> None:
-        """Let a frozen task run again; nothing happens where it is not frozen."""
-
-
-@runtime_checkable
-class Throttling(Protocol):
-    """Capability `throttle`."""
-
-    def throttle(self, task: str, cpus: float | None) -> None:
-        """Limit a running task to so many cores; None: no limit."""
-
-
-@runtime_checkable
-class OomKilling(Protocol):
-    """Capability `oom`."""
-
-    def oom_kill(self, task: str) -> None:
-        """Make the kernel kill a task for lack of memory.
-
-        Returns once it is dead and has its limit again; raises EngineError where it survives.
-        """
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
-"""What the network does to packets between tasks -> arguments of tc and iptables (pure).
+"""Network faults as commands of tc and iptables (pure).
 
-Everything is done inside the tasks' own network namespaces, so that nothing else can notice.
-Every script builds the whole state anew: healing is applying what is left.
+They run inside the tasks' own network namespaces, so that they affect nothing else. Every script
+sets the whole state: a fault is healed by applying the remaining links.
 Sources: tc-htb(8), tc-netem(8), tc-u32(8), iptables-extensions(8).
 """
 
@@ -17,7 +17,7 @@ DEVICE = "eth0"
 UNLIMITED = 100_000_000_000
 """Bits per second of a class that only delays."""
 PACKETS = 100_000
-"""Packets that may wait in a delay; netem's own limit of 1000 would lose some at high rates."""
+"""Packets queued in a delay, at most; netem's default of 1000 loses some at high rates."""
 
 PROBES: Mapping[str, str] = {
     "iptables": "iptables -A INPUT -s 192.0.2.1 -j DROP",
@@ -25,12 +25,12 @@ PROBES: Mapping[str, str] = {
     "bandwidth": "tc qdisc add dev lo root handle 1: htb",
     "delay": "tc qdisc add dev lo root netem delay 1ms",
 }
-"""One command for each part of the kernel that a link may need."""
+"""Parts of the kernel that a link may need, each with a command that tests it."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """What packets from one task to another meet."""
+    """The treatment of packets from one task to another."""
 
     source: str
     target: str
@@ -39,78 +39,74 @@ class Link:
     jitter: float = 0.0
     """Seconds, give or take."""
     loss: float = 0.0
-    """The share that is lost; 1: there is no way."""
+    """The share of packets that is lost; 1: the target can't be reached."""
     bandwidth: int | None = None
     """Bits per second, shared by all targets of a source that have the same."""
 
     @property
     def parts(self) -> frozenset[str]:
-        """What of PROBES the kernel must have."""
-        found = {
-            "iptables": bool(self.loss),
+        """The keys of PROBES that the kernel must support."""
+        needed = {
+            "iptables": self.loss > 0,
             "loss": 0 < self.loss < 1,
             "bandwidth": bool(self.delay or self.bandwidth),
-            "delay": bool(self.delay),
+            "delay": self.delay > 0,
         }
-        return frozenset(part for part, needed in found.items() if needed)
+        return frozenset(part for part, is_needed in needed.items() if is_needed)
 
 
 def between_all(tasks: Sequence[str], delay: float, bandwidth: int | None) -> tuple[Link, ...]:
-    """Return the links of a cluster whose whole network is slow or narrow; none where it is not."""
+    """Return the links of a cluster whose whole network has a delay or a bandwidth limit."""
     if not delay and bandwidth is None:
         return ()
-    return tuple(
-        Link(one, other, delay=delay, bandwidth=bandwidth) for one, other in permutations(tasks, 2)
-    )
+    return tuple(Link(a, b, delay=delay, bandwidth=bandwidth) for a, b in permutations(tasks, 2))
 
 
 def merged(links: Iterable[Link]) -> list[Link]:
-    """Return one link for each pair: delays add up, the narrowest counts, each loses its share."""
+    """Return one link per pair: sum of delays, minimum of bandwidths, losses independent."""
     by_pair: dict[tuple[str, str], Link] = {}
     for link in links:
         pair = (link.source, link.target)
-        there = by_pair.get(pair)
-        if there is None:
+        if (other := by_pair.get(pair)) is None:
             by_pair[pair] = link
             continue
-        widths = [w for w in (there.bandwidth, link.bandwidth) if w is not None]
+        bandwidths = [bits for bits in (other.bandwidth, link.bandwidth) if bits is not None]
         by_pair[pair] = Link(
             *pair,
-            delay=there.delay + link.delay,
-            jitter=there.jitter + link.jitter,
-            loss=1 - (1 - there.loss) * (1 - link.loss),
-            bandwidth=min(widths, default=None),
+            delay=other.delay + link.delay,
+            jitter=other.jitter + link.jitter,
+            loss=1 - (1 - other.loss) * (1 - link.loss),
+            bandwidth=min(bandwidths, default=None),
         )
     return list(by_pair.values())
 
 
 def script(task: str, links: Iterable[Link], addresses: Mapping[str, str]) -> str:
-    """Return the shell script that makes packets of one task meet `links`, and nothing else.
+    """Return the shell script that applies `links`, and nothing else, to one task's packets.
 
-    Delay and bandwidth are made where packets leave, losses where they arrive: a sender must not
-    notice. `addresses` maps the tasks that have an address now to it; the others can't be reached
-    anyway.
+    Delay and bandwidth apply where packets leave, losses where they arrive: the sender must not get
+    an error. `addresses` has the tasks that have an address now; others can't be reached anyway.
     """
     lines = [
-        "iptables -F INPUT 2> /dev/null",  # neither has to be there
+        "iptables -F INPUT 2> /dev/null",  # neither has to exist
         f"tc qdisc del dev {DEVICE} root 2> /dev/null",
         "set -e",
     ]
     mine = [link for link in links if task in (link.source, link.target)]
-    there = [link for link in merged(mine) if {link.source, link.target} <= addresses.keys()]
-    for link in there:
+    reachable = [link for link in merged(mine) if {link.source, link.target} <= addresses.keys()]
+    for link in reachable:
         if link.loss and link.target == task:
             rule = f"iptables -A INPUT -s {addresses[link.source]}"
             if link.loss < 1:
                 rule += f" -m statistic --mode random --probability {link.loss:.6f}"
             lines.append(f"{rule} -j DROP")
     classes: dict[tuple[float, float, int | None], list[str]] = {}
-    for link in there:
+    for link in reachable:
         if link.source == task and (link.delay or link.bandwidth):
             key = (link.delay, link.jitter, link.bandwidth)
             classes.setdefault(key, []).append(addresses[link.target])
     if classes:
-        # What no filter matches passes by without a limit.
+        # Packets that match no filter have no limit.
         lines.append(f"tc qdisc add dev {DEVICE} root handle 1: htb")
     for number, ((delay, jitter, bandwidth), targets) in enumerate(classes.items(), 1):
         rate = UNLIMITED if bandwidth is None else bandwidth
@@ -119,10 +115,10 @@ def script(task: str, links: Iterable[Link], addresses: Mapping[str, str]) -> st
             "quantum 60000"
         )
         if delay:
-            around = f" {_us(jitter)}" if jitter else ""
+            variation = f" {_us(jitter)}" if jitter else ""
             lines.append(
                 f"tc qdisc add dev {DEVICE} parent 1:{number:x} handle {number + 1:x}: "
-                f"netem delay {_us(delay)}{around} limit {PACKETS}"
+                f"netem delay {_us(delay)}{variation} limit {PACKETS}"
             )
         lines += [
             f"tc filter add dev {DEVICE} parent 1: protocol ip prio 1 u32 "
@@ -133,12 +129,12 @@ def script(task: str, links: Iterable[Link], addresses: Mapping[str, str]) -> st
 
 
 def probe_script(parts: Iterable[str]) -> str:
-    """Return a script that prints each of `parts` that this kernel has."""
-    tries = [
+    """Return a script that prints each of `parts` that this kernel supports."""
+    probes = [
         f"{PROBES[part]} > /dev/null 2>&1 && echo {part}; tc qdisc del dev lo root 2> /dev/null"
         for part in sorted(parts)
     ]
-    return "\n".join([*tries, "true"])
+    return "\n".join([*probes, "true"])
 
 
 def _us(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Faults of the network between tasks. A fault is a set of links; `netem.py` makes them."""
+"""Faults of the network between tasks: sets of links, which `netem.py` turns into commands."""
 
 from __future__ import annotations
 
@@ -27,8 +27,17 @@ class NetworkFault(LastingFault):
         target.update_links()
 
     def heal(self, target: Target) -> None:
-        """Take its links away."""
+        """Remove its links."""
         target.update_links()
+
+    def link(self, source: str, target: str) -> Link:
+        """Return its effect on packets from one task to another."""
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """The keys of `netem.PROBES` that the engine's kernel must support."""
+        return self.link("", "").parts
 
 
 class Partition(NetworkFault):
@@ -49,43 +58,47 @@ class Partition(NetworkFault):
         """The groups."""
         return " | ".join(",".join(group) for group in self.partition)
 
-    @property
-    def parts(self) -> frozenset[str]:
-        """What of `netem.PROBES` the engine's kernel needs."""
-        return Link("", "", loss=1.0).parts
-
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield each name or glob of tasks, with the keys under which it stands."""
+        """Yield each name or glob of tasks with its path below the entry."""
         for number, group in enumerate(self.partition):
-            for place, name in enumerate(group):
-                yield ("partition", number, place), name
+            for index, name in enumerate(group):
+                yield ("partition", number, index), name
         yield from Entry.named(self)
 
     def conflict(self, tasks: Sequence[str]) -> str:
         """Name a task that is in more than one group, if there is one."""
-        groups: dict[str, int] = {}
-        for number, names in enumerate(self.partition):
-            for task in (task for name in names for task in matches(name, tasks)):
-                if groups.setdefault(task, number) != number:
+        group_of: dict[str, int] = {}
+        for number, group in enumerate(self._groups(tasks)):
+            for task in group:
+                if group_of.setdefault(task, number) != number:
                     return f"{task} is in two groups"
         return ""
 
     def link_count(self, tasks: Sequence[str]) -> int:
-        """Return the number of ordered pairs of tasks whose network changes, at most."""
-        groups = [sum(len(matches(name, tasks)) for name in names) for names in self.partition]
-        apart = sum(groups) ** 2 - sum(size**2 for size in groups)
-        return groups[0] * sum(groups[1:]) if self.oneway else apart
+        """Return the maximum number of ordered pairs of tasks whose network changes."""
+        sizes = [len(group) for group in self._groups(tasks)]
+        both_ways = sum(sizes) ** 2 - sum(size**2 for size in sizes)
+        return sizes[0] * sum(sizes[1:]) if self.oneway else both_ways
 
     def links(self, tasks: Sequence[str]) -> tuple[Link, ...]:
         """Return the links between the groups."""
-        groups = [[t for name in names for t in matches(name, tasks)] for names in self.partition]
+        groups = self._groups(tasks)
         return tuple(
-            Link(source, target, loss=1.0)
+            self.link(source, target)
             for one, other in permutations(range(len(groups)), 2)
             if one == 0 or not self.oneway
             for source in groups[one]
             for target in groups[other]
         )
+
+    def link(self, source: str, target: str) -> Link:
+        """Return its effect on packets from one task to another."""
+        return Link(source, target, loss=1.0)
+
+    def _groups(self, tasks: Sequence[str]) -> list[list[str]]:
+        return [
+            [task for name in group for task in matches(name, tasks)] for group in self.partition
+        ]
 
 
 class Shape(NetworkFault):
@@ -116,33 +129,28 @@ class Shape(NetworkFault):
         if max(self.delay, self.jitter) > LATEST:
             raise ValueError(f"a packet can be late by {LATEST:.0f}s at most")
         if self.jitter and not self.delay:
-            raise ValueError("`jitter` goes around a `delay`")
+            raise ValueError("`jitter` needs a `delay`, which it varies")
         return self
 
-    @property
-    def parts(self) -> frozenset[str]:
-        """What of `netem.PROBES` the engine's kernel needs."""
-        return self._link("", "").parts
-
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield each name or glob of tasks, with the keys under which it stands."""
+        """Yield each name or glob of tasks with its path below the entry."""
         yield from super().named()
         if self.to is not None:
             yield ("to",), self.to
 
     def link_count(self, tasks: Sequence[str]) -> int:
-        """Return the number of ordered pairs of tasks whose network changes, at most."""
-        towards = len(matches(self.to, tasks)) if self.to else len(tasks)
-        return len(matches(self.shape, tasks)) * towards * (1 if self.oneway else 2)
+        """Return the maximum number of ordered pairs of tasks whose network changes."""
+        others = len(matches(self.to, tasks)) if self.to else len(tasks)
+        return len(matches(self.shape, tasks)) * others * (1 if self.oneway else 2)
 
     def links(self, tasks: Sequence[str]) -> tuple[Link, ...]:
         """Return the links from the shaped tasks, and back unless it is one way."""
-        towards = matches(self.to, tasks) if self.to else tasks
-        pairs = [(one, other) for one in matches(self.shape, tasks) for other in towards]
-        pairs = [(one, other) for one, other in pairs if one != other]
+        others = matches(self.to, tasks) if self.to else tasks
+        pairs = [(a, b) for a in matches(self.shape, tasks) for b in others if a != b]
         if not self.oneway:
-            pairs += [(other, one) for one, other in pairs]
-        return tuple(self._link(source, target) for source, target in dict.fromkeys(pairs))
+            pairs += [(b, a) for a, b in pairs]
+        return tuple(self.link(source, target) for source, target in dict.fromkeys(pairs))
 
-    def _link(self, source: str, target: str) -> Link:
+    def link(self, source: str, target: str) -> Link:
+        """Return its effect on packets from one task to another."""
         return Link(source, target, self.delay, self.jitter, self.loss, self.bandwidth)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 from emulator.faults.spec import EndingFault, Target
 from emulator.validation.fields import Glob
 
-__all__ = ["Oom"]
+__all__ = ["Oom", "OomKilling"]
+
+
+@runtime_checkable
+class OomKilling(Protocol):
+    """Capability `oom`."""
+
+    def oom_kill(self, task: str) -> None:
+        """Make the kernel kill a task for lack of memory.
+
+        Returns once it is dead and has its limit again; raises EngineError where it survives.
+        """
 
 
 class Oom(EndingFault):
@@ -18,9 +31,9 @@ class Oom(EndingFault):
     oom: Glob
 
     def apply(self, target: Target) -> None:
-        """Take its memory away."""
-        target.engine.oom_kill(target.task)
+        """Lower its memory limit."""
+        target.engine_as(OomKilling).oom_kill(target.task)
 
     def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
-        """Say what else ended the target; empty where it was this fault."""
+        """Describe what else ended the target; empty if it was this fault."""
         return "" if oom_killed else f"ended otherwise, with {exit_code}"

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 from emulator.faults.spec import LastingFault, Target
 from emulator.validation.fields import Glob
 
-__all__ = ["Pause"]
+__all__ = ["Pause", "Pausing"]
+
+
+@runtime_checkable
+class Pausing(Protocol):
+    """Capability `pause`."""
+
+    def pause(self, task: str) -> None:
+        """Freeze a task: it keeps everything and does nothing.
+
+        Raises EngineError where it does not run.
+        """
+
+    def resume(self, task: str) -> None:
+        """Let a frozen task run again; nothing happens where it is not frozen."""
 
 
 class Pause(LastingFault):
@@ -21,8 +37,8 @@ class Pause(LastingFault):
 
     def apply(self, target: Target) -> None:
         """Freeze the task."""
-        target.engine.pause(target.task)
+        target.engine_as(Pausing).pause(target.task)
 
     def heal(self, target: Target) -> None:
         """Let the task continue."""
-        target.engine.resume(target.task)
+        target.engine_as(Pausing).resume(target.task)

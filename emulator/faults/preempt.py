@@ -12,7 +12,7 @@ __all__ = ["Preempt"]
 
 
 class Preempt(GracefulFault):
-    """SIGTERM, `grace`, SIGKILL if it is still there, `down`, then back on a fresh disk."""
+    """SIGTERM, `grace`, SIGKILL if it still runs, `down`, then restarted on a fresh disk."""
 
     kind = "preempt"
     capability, request = "replace", "preempting {}"
@@ -26,7 +26,7 @@ class Preempt(GracefulFault):
 
     @property
     def heals_after(self) -> float:
-        """Seconds from the exit until the target starts again."""
+        """Seconds from the exit until the target restarts."""
         return self.down
 
     @property
@@ -35,8 +35,8 @@ class Preempt(GracefulFault):
         return self.address == "same"
 
     def needs(self) -> Iterator[tuple[str, str]]:
-        """Yield what is asked of an engine, in words, and the capability that it takes."""
+        """Yield requests to the engine, in words, each with the capability that it needs."""
         yield from super().needs()
         if self.address:
-            which = "a new" if self.address == "new" else "the same"
-            yield f"{which} address for {self.target}", f"{self.address}-address"
+            article = "a new" if self.address == "new" else "the same"
+            yield f"{article} address for {self.target}", f"{self.address}-address"

@@ -9,7 +9,7 @@ __all__ = ["Restart"]
 
 
 class Restart(GracefulFault):
-    """One by one: SIGTERM, `grace`, SIGKILL, started again; the next once the job steps."""
+    """One by one: SIGTERM, `grace`, SIGKILL, restarted; the next one after the job's next step."""
 
     kind = "restart"
     one_by_one = True

@@ -1,4 +1,4 @@
-"""Faults of a scenario -> a schedule of what is done to which task, and when (pure).
+"""The schedule of a scenario's faults: which fault hits which task, and when (pure).
 
 The schedule is fixed before anything starts: random faults get their times and targets from a
 seed, so the same faults and seed give the same schedule. `emulator/supervisor/injector.py`
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 MANUAL = "manual-"
-"""How the ids of faults begin that are not planned."""
+"""The prefix of the ids of faults that were injected by hand."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class PlannedFault:
     id: str
     """`0`, `0.2` (the third of a random series), `1:worker-0` (one of several that a glob hits)."""
     target: str
-    """A task; the groups of a partition, as they were written."""
+    """A task, or the groups of a partition as written."""
     trigger: Trigger
     spec: OneFault
     """The kind of fault, with its options."""
     name: str = ""
-    """What the scenario calls it."""
+    """Its name in the scenario."""
     links: tuple[Link, ...] = ()
-    """What a network fault does between tasks."""
+    """The effect of a network fault."""
 
     @property
     def kind(self) -> str:
@@ -64,7 +64,7 @@ class PlannedFault:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks that it concerns."""
+        """The tasks that it affects."""
         return tuple(dict.fromkeys(link.source for link in self.links)) or (self.target,)
 
 
@@ -84,9 +84,9 @@ def from_json(data: object) -> PlannedFault:
 def build_schedule(
     faults: Sequence[Entry], seed: int, tasks: Sequence[str]
 ) -> tuple[PlannedFault, ...]:
-    """Return every fault, in the order in which they were written.
+    """Return all single faults, in the order of the entries.
 
-    Raises UsageError where a fault or its trigger names a task or a fault that is not there.
+    Raises UsageError if a fault or its trigger names a task or a fault that does not exist.
     """
     planned: list[PlannedFault] = []
     for number, fault in enumerate(faults):
@@ -100,7 +100,7 @@ def build_schedule(
                     _matching(trigger.task, tasks, f"faults.{number}.at.task")
                 planned += expand_targets(str(number), fault, tasks, trigger)
             case _:
-                raise TypeError(f"{fault!r} is no entry that has been validated")
+                raise TypeError(f"{fault!r} is not a validated entry")
     for number, key, message, hint in cross_errors(faults, tasks):
         raise UsageError(f"faults.{number}.{key}: {message}.", hint)
     return tuple(planned)
@@ -109,7 +109,7 @@ def build_schedule(
 def cross_errors(
     faults: Sequence[Entry], tasks: Sequence[str]
 ) -> Iterator[tuple[int, str, str, str]]:
-    """Yield what is wrong between faults: number of the fault, key, message, hint."""
+    """Yield errors between faults: the number of the fault, key, message, hint."""
     for number, fault in enumerate(faults):
         if isinstance(fault, FaultSpec) and (conflict := fault.conflict(tasks)):
             yield number, fault.kind, conflict, ""
@@ -123,8 +123,8 @@ def expand_targets(
 ) -> list[PlannedFault]:
     """Return the fault for each task that its target matches.
 
-    Of a kind that works one by one, the first has the trigger; each other happens once the one
-    before has recovered. Raises UsageError where the target matches no task.
+    If the kind works one by one, only the first fault has the trigger; each later one happens after
+    the recovery from the one before. Raises UsageError if the target matches no task.
     """
     if spec.link_count(tasks) > LINKS:
         raise UsageError(f"That changes the network between more than {LINKS:,} pairs of tasks.")
@@ -150,7 +150,7 @@ def expand_targets(
 def trigger_matches(
     trigger: Trigger, task: str, *, event: str, data: Mapping[str, object], line: str
 ) -> bool:
-    """Say whether a line of `task`, and the step or phase that was read from it, is the trigger."""
+    """Return whether a line of `task`, or the step or phase event read from it, is the trigger."""
     if trigger.task is not None and not fnmatch.fnmatchcase(task, trigger.task):
         return False
     if trigger.log is not None:
@@ -165,7 +165,7 @@ def trigger_matches(
 
 
 def is_part_of(fault: PlannedFault, reference: str) -> bool:
-    """Say whether a fault is (part of) the one that a trigger refers to (pure)."""
+    """Return whether a fault is (part of) the one that a trigger refers to."""
     if reference in (fault.name, fault.id):
         return True
     return fault.id.startswith((f"{reference}:", f"{reference}."))
@@ -176,15 +176,14 @@ def _trace_schedule(
 ) -> Iterator[PlannedFault]:
     """Yield the preemptions of a trace, `speed` times faster than they were recorded.
 
-    It begins `at` the fault's time. A task that is still away is preempted again as soon as it is
-    surely back. `down` of the fault, where it is given, takes the place of the rows'.
+    A task that is still down is preempted again as soon as it is surely back.
     """
     begin = (fault.at.time if fault.at else None) or 0.0
-    back = dict.fromkeys(tasks, 0.0)
+    back_at = dict.fromkeys(tasks, 0.0)
     for index, row in enumerate(fault.trace):
         targets = _matching(row.target, tasks, f"faults.{number}.trace, row {index + 1}")
         for target in targets:
-            when = max(begin + row.time / fault.speed, back[target])
+            when = max(begin + row.time / fault.speed, back_at[target])
             if when == math.inf:
                 continue  # it never comes back
             down = row.down / fault.speed if fault.down is None else fault.down
@@ -192,65 +191,63 @@ def _trace_schedule(
             spec = Preempt.model_construct(preempt=target, grace=fault.grace, down=down)
             id_ = f"{number}.{index}" + (f":{target}" if len(targets) > 1 else "")
             yield PlannedFault(id_, target, _at(when), spec, fault.name or "")
-            back[target] = when + spec.away
+            back_at[target] = when + spec.downtime
 
 
 def _random_schedule(
     number: int, fault: RandomFaults, tasks: Sequence[str], seed: int
 ) -> Iterator[PlannedFault]:
-    """Yield faults every so often, give or take the jitter, each against one of the targets.
+    """Yield the faults of a random series, each against one of the targets.
 
-    A task that is still away from an earlier one is spared; if all are, the fault waits.
+    A task that is still down from an earlier fault is not chosen; if all are down, the fault waits.
     """
     spec = fault.random
     targets = _matching(spec.target, tasks, f"faults.{number}.random.{spec.kind}")
-    chance = random.Random(f"{seed if fault.seed is None else fault.seed}/{number}")
-    back = dict.fromkeys(targets, 0.0)
+    generator = random.Random(f"{seed if fault.seed is None else fault.seed}/{number}")
+    back_at = dict.fromkeys(targets, 0.0)
     for index in range(fault.max):
-        due = fault.every * (index + 1) + chance.uniform(-fault.jitter, fault.jitter)
-        when = max(due, min(back.values()))
+        due = fault.every * (index + 1) + generator.uniform(-fault.jitter, fault.jitter)
+        when = max(due, min(back_at.values()))
         if when == math.inf:
-            return  # no target will ever be back
-        target = chance.choice([task for task in targets if back[task] <= when])
-        aimed = spec.model_copy(update={spec.kind: target})
-        trigger = _at(max(0.0, when))
-        yield PlannedFault(
-            f"{number}.{index}", target, trigger, aimed, fault.name or "", aimed.links(tasks)
-        )
-        back[target] = when + spec.away
+            return  # no target ever comes back
+        target = generator.choice([task for task in targets if back_at[task] <= when])
+        one = spec.model_copy(update={spec.kind: target})
+        trigger, name = _at(max(0.0, when)), fault.name or ""
+        yield PlannedFault(f"{number}.{index}", target, trigger, one, name, one.links(tasks))
+        back_at[target] = when + spec.downtime
 
 
 def _at(when: float) -> Trigger:
-    """Return a trigger at a time; one that lies beyond all timers is as late as they go."""
+    """Return a trigger at a time, or at the maximum of all timers."""
     return Trigger.model_construct(time=round(min(when, LONGEST), 3))
 
 
 def _cyclic_references(faults: Sequence[Entry]) -> Iterator[tuple[int, str, str, str]]:
-    """Yield triggers that wait for a fault which is not there, or in the end for themselves."""
+    """Yield triggers that refer to a fault that does not exist, or that wait for themselves."""
     numbers = {str(n): n for n in range(len(faults))}
     numbers |= {fault.name: n for n, fault in enumerate(faults) if fault.name}
-    waits: dict[int, int] = {}
+    awaited: dict[int, int] = {}
     for number, fault in enumerate(faults):
         reference = fault.at and (fault.at.after or fault.at.recovery)
         if not reference:
             continue
-        if reference not in numbers:
-            called = f"faults are called {', '.join(numbers)}; give one a `name:` to refer to it"
-            yield number, "at", f"there is no fault {reference!r}", called
+        if reference in numbers:
+            awaited[number] = numbers[reference]
         else:
-            waits[number] = numbers[reference]
-    for start in waits:
-        seen, here = {start}, waits[start]
-        while here in waits and here not in seen:
-            seen.add(here)
-            here = waits[here]
-        if here == start:
-            yield start, "at", "it waits in the end for itself", ""
+            hint = f"faults are called {', '.join(numbers)}; give one a `name:` to refer to it"
+            yield number, "at", f"there is no fault {reference!r}", hint
+    for start in awaited:
+        seen, number = {start}, awaited[start]
+        while number in awaited and number not in seen:
+            seen.add(number)
+            number = awaited[number]
+        if number == start:
+            yield start, "at", "it waits for itself, directly or through other faults", ""
 
 
-def _matching(pattern: str, tasks: Sequence[str], where: str) -> list[str]:
-    found = matches(pattern, tasks)
-    if not found:
-        place = "" if where.startswith(f"faults.{MANUAL}") else f"{where}: "
-        raise UsageError(f"{place}no task is called {pattern!r}.", f"There are {', '.join(tasks)}.")
-    return found
+def _matching(pattern: str, tasks: Sequence[str], path: str) -> list[str]:
+    """Return the tasks that a pattern matches. Raises UsageError if there are none."""
+    if targets := matches(pattern, tasks):
+        return targets
+    place = "" if path.startswith(f"faults.{MANUAL}") else f"{path}: "
+    raise UsageError(f"{place}no task is called {pattern!r}.", f"There are {', '.join(tasks)}.")

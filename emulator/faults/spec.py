@@ -1,8 +1,8 @@
-"""What every kind of fault shares, and when a fault happens.
+"""The base classes of all kinds of faults, and the triggers of faults.
 
 A kind is one class: its fields are what users write, with defaults and checks; its class attributes
-and methods say everything else that the schema, the schedule, the injector, the command line, the
-client and the reports need. `table.py` lists the kinds.
+and methods define everything else that the schema, the schedule, the injector, the command line,
+the client and the reports need. `table.py` lists the kinds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -46,15 +46,15 @@ __all__ = [
     "FaultSpec",
     "GracefulFault",
     "LastingFault",
+    "Signalling",
     "Target",
     "Trigger",
     "is_glob",
     "matches",
-    "needed",
 ]
 
 SETTLED = 5.0
-"""Seconds after which a task that was started again is surely running."""
+"""Seconds after which a restarted task is surely running."""
 
 Phase = Literal["startup", "data", "compile", "checkpoint", "restore", "eval"]
 TRIGGERS = ("time", "step", "log", "phase", "after", "recovery")
@@ -74,7 +74,7 @@ class Trigger(Model):
     after: Text | None = None
     """After another fault, by its `name` or number, has taken effect."""
     recovery: Text | None = None
-    """After the job has stepped again following another fault."""
+    """After the job's first step after another fault."""
     delay: Duration = 0.0
     """Seconds after that."""
     task: Glob | None = None
@@ -124,75 +124,71 @@ class Entry(Model):
         fields = cls.model_fields
         return {key for key, name in cls.key_fields().items() if SECONDS in fields[name].metadata}
 
-    @model_validator(mode="after")
-    def _complete(self) -> Entry:
-        for key, name in self.key_fields().items():
-            hint = _hint(type(self), name)
-            if hint and getattr(self, name) is None:
-                raise ValueError(f"`{self.kind}` needs `{key}`: {hint}")
-        return self
-
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield each name or glob of tasks, with the keys under which it stands."""
+        """Yield each name or glob of tasks with its path below the entry."""
         if self.at and self.at.task:
             yield ("at", "task"), self.at.task
 
     def needs(self) -> Iterator[tuple[str, str]]:
-        """Yield what is asked of an engine, in words, and the capability that it takes."""
+        """Yield requests to the engine, in words, each with the capability that it needs."""
         raise NotImplementedError
 
     def count(self, tasks: Sequence[str]) -> int:
-        """Return the number of faults that the entry makes at most, one for each target."""
+        """Return the maximum number of single faults, one for each target."""
         raise NotImplementedError
 
     def link_count(self, tasks: Sequence[str]) -> int:
-        """Return the number of ordered pairs of tasks whose network changes, at most."""
+        """Return the maximum number of ordered pairs of tasks whose network changes."""
         return 0
 
     @property
     def parts(self) -> frozenset[str]:
-        """What of `netem.PROBES` the engine's kernel needs."""
+        """The keys of `netem.PROBES` that the engine's kernel must support."""
         return frozenset()
 
 
-def needed(hint: str, *, alias: str | None = None) -> Any:  # noqa: ANN401  as pydantic's Field
-    """Return a field that has to be given; without it the error says what to write."""
-    return Field(default=None, alias=alias, json_schema_extra={"hint": hint})
+class Signalling(Protocol):
+    """An engine as every fault may use it."""
+
+    def signal(self, task: str, number: int) -> None:
+        """Send a signal to a task; nothing happens if it has already ended."""
 
 
-def _hint(model: type[Entry], name: str) -> str:
-    """Return what the error says about a field that has to be given; empty for others."""
-    extra = model.model_fields[name].json_schema_extra
-    return str(extra.get("hint", "")) if isinstance(extra, dict) else ""
+Capability = TypeVar("Capability")
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a fault acts on. The calls block and raise EngineError."""
+    """The task that a fault acts on. The calls block and raise EngineError."""
 
-    engine: Any
-    """The run's engine; it has the capability that the kind names."""
+    engine: Signalling
+    """The run's engine; it has the capability of the fault's kind."""
     task: str
     cpus: float | None
     """The limit that the scenario sets for the task, in cores."""
     update_links: Callable[[], None]
     """Gives the engine all network links that should exist now, those of this fault included."""
 
+    def engine_as(self, protocol: type[Capability]) -> Capability:
+        """Return the engine with the methods of a capability."""
+        assert isinstance(self.engine, protocol), "refused before the run starts"
+        return self.engine
+
 
 class FaultSpec(Entry):
     """One kind of fault: what users write, and how it is performed, described and drawn."""
 
     capability: ClassVar[str] = ""
-    """What the engine must have; empty: every engine can do it."""
+    """The capability that the engine must have; empty: none."""
     request: ClassVar[str] = ""
-    """What is asked of the engine, for its refusal; {} is the target."""
+    """The request to an engine, for its refusal; {} is the target."""
     lasting: ClassVar[bool] = False
     """It lasts for a time and is then healed; the target's processes stay."""
     ends_target: ClassVar[bool] = False
     restarts_target: ClassVar[bool] = False
-    """It starts its target again itself; otherwise the restart policy decides."""
+    """It restarts its target itself; otherwise the restart policy decides."""
     replaces_target: ClassVar[bool] = False
-    """The target starts again on a fresh disk, as on another machine."""
+    """The target restarts on a fresh disk, as on another machine."""
     gives_notice: ClassVar[bool] = False
     """The target gets time to save a checkpoint."""
     blocks_job: ClassVar[bool] = False
@@ -200,16 +196,16 @@ class FaultSpec(Entry):
     one_by_one: ClassVar[bool] = False
     """Several targets are hit one after the other, each after the job has recovered."""
     between_tasks: ClassVar[bool] = False
-    """It is one fault of the network between tasks, however many tasks that concerns."""
+    """It is one fault of the network between tasks, however many tasks it affects."""
     lists_groups: ClassVar[bool] = False
     """Its target is a list of groups of tasks, not a name."""
     applied: ClassVar[str] = "{} is impaired"
-    """What the history says once it has taken effect; {} is the target."""
+    """How the history describes its effect; {} is the target."""
     healed: ClassVar[str] = "{} is back"
     state: ClassVar[str] = "impaired"
     """The state of its target on a chart, while the target runs under the fault."""
     colour: ClassVar[str] = "impaired"
-    """The colour of that state: one of those that the report's stylesheet has."""
+    """The colour of that state, defined in the report's stylesheet."""
 
     @property
     def target(self) -> str:
@@ -223,16 +219,16 @@ class FaultSpec(Entry):
 
     @property
     def kills_after(self) -> float | None:
-        """Seconds until a target that was asked to end gets SIGKILL; None: it gets none."""
+        """Seconds from SIGTERM to SIGKILL; None: the target never gets SIGKILL."""
         return None
 
     @property
     def heals_after(self) -> float:
-        """Seconds from its effect until it is healed by itself; infinite: never."""
+        """Seconds from its effect until it is healed automatically; infinite: never."""
         raise NotImplementedError
 
     @property
-    def away(self) -> float:
+    def downtime(self) -> float:
         """Seconds after which the target surely works again."""
         return (self.kills_after or 0.0) + self.heals_after + SETTLED
 
@@ -245,12 +241,12 @@ class FaultSpec(Entry):
         raise NotImplementedError
 
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield each name or glob of tasks, with the keys under which it stands."""
+        """Yield each name or glob of tasks with its path below the entry."""
         yield (self.kind,), self.target
         yield from super().named()
 
     def needs(self) -> Iterator[tuple[str, str]]:
-        """Yield what is asked of an engine, in words, and the capability that it takes."""
+        """Yield requests to the engine, in words, each with the capability that it needs."""
         if self.capability:
             yield self.request.format(self.target), self.capability
 
@@ -259,11 +255,11 @@ class FaultSpec(Entry):
         return 1 if self.between_tasks else len(matches(self.target, tasks))
 
     def conflict(self, tasks: Sequence[str]) -> str:
-        """Say what is wrong with its targets, where each of them is there; empty: nothing."""
+        """Describe a conflict between existing targets; empty if there is none."""
         return ""
 
     def links(self, tasks: Sequence[str]) -> tuple[Link, ...]:
-        """Return each ordered pair of tasks whose packets meet something, with what they meet."""
+        """Return a link with the fault's effect for each ordered pair of tasks that it affects."""
         return ()
 
 
@@ -271,12 +267,12 @@ class LastingFault(FaultSpec):
     """A fault that lasts for a time."""
 
     lasting = True
-    for_: DurationOrForever = needed("how long, such as `for: 5s`", alias="for")
+    for_: DurationOrForever = Field(alias="for")
     """Seconds, or `forever`: until the run ends or it is healed by hand."""
 
     @property
     def heals_after(self) -> float:
-        """Seconds from its effect until it is healed by itself; infinite: never."""
+        """Seconds from its effect until it is healed automatically; infinite: never."""
         return self.for_
 
 
@@ -285,11 +281,11 @@ class EndingFault(FaultSpec):
 
     ends_target = True
     kills: ClassVar[bool] = False
-    """The target has no chance to end by itself."""
+    """The target has no chance to end cleanly."""
 
     @property
     def same_address(self) -> bool:
-        """Whether a target that it starts again must have its old address."""
+        """Whether a target that it restarts must have its old address."""
         return False
 
     @property
@@ -299,16 +295,15 @@ class EndingFault(FaultSpec):
 
     def apply(self, target: Target) -> None:
         """Send SIGKILL, or SIGTERM as the first signal."""
-        number = signal.SIGKILL if self.kills else signal.SIGTERM
-        target.engine.signal(target.task, number)
+        target.engine.signal(target.task, signal.SIGKILL if self.kills else signal.SIGTERM)
 
     def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
-        """Say what else ended the target; empty where it was this fault."""
+        """Describe what else ended the target; empty if it was this fault."""
         return ""
 
 
 class GracefulFault(EndingFault):
-    """A fault that asks its target to end, and then starts it again itself."""
+    """A fault that asks its target to end, and restarts it itself."""
 
     restarts_target = True
     grace: Duration = 30.0
@@ -316,7 +311,7 @@ class GracefulFault(EndingFault):
 
     @property
     def kills_after(self) -> float:
-        """Seconds until a target that was asked to end gets SIGKILL."""
+        """Seconds from SIGTERM to SIGKILL."""
         return self.grace
 
 
@@ -325,18 +320,18 @@ class GracefulFault(EndingFault):
 
 @functools.lru_cache(maxsize=GLOBS)
 def _glob(pattern: str) -> Callable[[str], object]:
-    """Return the matcher of a glob; fnmatch would compile it again and again."""
+    """Return the matcher of a glob; the cache of fnmatch is smaller than GLOBS."""
     return re.compile(fnmatch.translate(pattern)).match
 
 
 def is_glob(pattern: str) -> bool:
-    """Say whether a text may mean several tasks."""
+    """Return whether a pattern can match several tasks."""
     return any(char in pattern for char in "*?[")
 
 
 def matches(pattern: str, tasks: Sequence[str]) -> list[str]:
-    """Return the tasks that a name or glob means."""
+    """Return the tasks that a name or glob matches."""
     if not is_glob(pattern):
         return [pattern] if pattern in tasks else []
-    means = _glob(pattern)
-    return [task for task in tasks if means(task)]
+    match = _glob(pattern)
+    return [task for task in tasks if match(task)]

@@ -1,10 +1,10 @@
-"""The table of fault kinds, and how an entry of `faults:` is read by it."""
+"""The table of fault kinds, and the parsing of entries of `faults:`."""
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -14,6 +14,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     PlainValidator,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     model_validator,
@@ -56,43 +57,24 @@ def states() -> dict[str, str]:
     return {kind.state: kind.colour for kind in FAULTS.values() if kind.lasting}
 
 
-Kind = TypeVar("Kind", bound=Entry)
+# --- Parsing --------------------------------------------------------------------------------------
 
-# --- Reading --------------------------------------------------------------------------------------
+Kind = TypeVar("Kind", bound=Entry)
+_MAPPING = TypeAdapter(dict[str, Any])
 
 
 def _fault(value: object, info: ValidationInfo) -> FaultSpec:
-    """Read a fault without a trigger: inside `random`, of a plan, or by hand."""
+    """Parse a fault without a trigger: inside `random`, of a plan, or injected by hand."""
     if isinstance(value, FaultSpec):
         return value
-    given = _given(value)
-    kinds = [kind for kind in FAULTS if kind in given]
-    _refuse_unknown(given, _known(FAULTS) - {"at", "name"})
-    if not kinds:
-        raise ValueError("it does not say what is done to whom")
-    return _read(kinds, given, FAULTS, info)
+    return _parse(value, FAULTS, info, hidden=("at", "name"))
 
 
 def _entry(value: object, info: ValidationInfo) -> Entry:
-    """Read an entry of `faults:`."""
+    """Parse an entry of `faults:`."""
     if isinstance(value, Entry):
         return value
-    given = _given(value)
-    table = entries()
-    kinds = [kind for kind in table if kind in given]
-    if "trace" in kinds and len(kinds) > 1:
-        raise ValueError("`trace` says itself what is preempted, and when")
-    if "random" in kinds and (len(kinds) > 1 or "at" in given):
-        raise ValueError("`random` has its fault inside and happens `every` so often")
-    _refuse_unknown(given, _known(table))
-    if not kinds:
-        raise ValueError(f"a fault is one of {', '.join(FAULTS)}, random or trace")
-    inside = given.get("random")
-    if isinstance(inside, Mapping) and not (
-        inside.keys() - _known(FAULTS) or FAULTS.keys() & inside
-    ):
-        raise ValueError(f"`random` needs one of {', '.join(FAULTS)} inside")
-    entry = _read(kinds, given, table, info)
+    entry = _parse(value, entries(), info)
     if isinstance(entry, FaultSpec) and entry.at is None:
         raise ValueError("when? `at: 40s`, `at: {step: 120}`, {log: ...} or {phase: ...}")
     return entry
@@ -103,58 +85,45 @@ def entries() -> Mapping[str, type[Entry]]:
     return {**FAULTS, RandomFaults.kind: RandomFaults, TraceFaults.kind: TraceFaults}
 
 
-def _given(value: object) -> dict[str, Any]:
-    """Return the keys of an entry that have a value. Raises ValidationError."""
-    if not isinstance(value, Mapping):
-        Entry.model_validate(value)  # which says that it is no mapping
-    assert isinstance(value, Mapping)
-    return {key: given for key, given in value.items() if given is not None}
-
-
-def _known(table: Mapping[str, type[Entry]]) -> set[str]:
-    return {key for kind in table.values() for key in kind.key_fields()}
-
-
-def _refuse_unknown(given: Mapping[str, object], known: set[str]) -> None:
-    """Raise ValidationError where there are other keys."""
-    Model.model_validate({key: value for key, value in given.items() if key not in known})
-
-
-def _read(
-    kinds: Sequence[str],
-    given: Mapping[str, object],
+def _parse(
+    value: object,
     table: Mapping[str, type[Kind]],
     info: ValidationInfo,
+    *,
+    hidden: Collection[str] = (),
 ) -> Kind:
-    """Read an entry of one kind.
+    """Parse a mapping as the one kind in `table` whose key it has; `hidden` keys are unknown.
 
-    Raises ValueError where it is of several kinds, or has an option of another.
+    Raises ValidationError, and ValueError if there is no such key, several, or another kind's.
     """
+    given = {key: item for key, item in _MAPPING.validate_python(value).items() if item is not None}
+    known = {key for kind in table.values() for key in kind.key_fields()} - {*hidden}
+    Model.model_validate({key: item for key, item in given.items() if key not in known})
+    kinds = [key for key in table if key in given]
+    if not kinds:
+        raise ValueError(f"a fault is one of {', '.join(table)}")
     if len(kinds) > 1:
         raise ValueError(f"{' and '.join(kinds)} in one entry; write one entry for each")
     kind = table[kinds[0]]
-    own = kind.key_fields()
-    for key, value in given.items():
+    for key in given.keys() - kind.key_fields().keys():
         others = [name for name, other in table.items() if key in other.key_fields()]
-        if key not in own and others and value not in (False, 0):
-            raise ValueError(f"`{key}` is an option of {' and '.join(others)}")
-    said = {key: value for key, value in given.items() if key in own}
-    return kind.model_validate(said, context=info.context)
+        raise ValueError(f"`{key}` is an option of {' and '.join(others)}")
+    return kind.model_validate(given, context=info.context)
 
 
 class _Schema:
-    """Makes the JSON schema: any of the kinds that the table has when it is asked for."""
+    """Makes the JSON schema from the kinds that the table has at that time."""
 
-    def __init__(self, *, whole: bool) -> None:
-        self._whole = whole
+    def __init__(self, *, inside: bool) -> None:
+        self._inside = inside
 
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Return the schema of all kinds."""
-        table = entries() if self._whole else FAULTS
+        table = FAULTS if self._inside else entries()
         kinds = [handler(kind.__pydantic_core_schema__) for kind in table.values()]
-        if not self._whole:
+        if self._inside:
             for kind in kinds:
                 del kind["properties"]["at"], kind["properties"]["name"]
         return {"anyOf": kinds}
@@ -162,9 +131,9 @@ class _Schema:
 
 _SERIALIZED = PlainSerializer(lambda entry, info: entry.model_dump(mode=info.mode))
 
-OneFault = Annotated[FaultSpec, PlainValidator(_fault), _SERIALIZED, _Schema(whole=False)]
+OneFault = Annotated[FaultSpec, PlainValidator(_fault), _SERIALIZED, _Schema(inside=True)]
 """A fault without a trigger."""
-AnyEntry = Annotated[Entry, PlainValidator(_entry), _SERIALIZED, _Schema(whole=True)]
+AnyEntry = Annotated[Entry, PlainValidator(_entry), _SERIALIZED, _Schema(inside=False)]
 """An entry of `faults:`."""
 
 
@@ -177,17 +146,18 @@ class RandomFaults(Entry):
     kind = "random"
 
     random: OneFault
-    every: Duration = None  # type: ignore[assignment]
+    every: Annotated[Duration, Field(gt=0)]
+    """The mean time between two faults."""
     seed: int | None = Field(default=None, strict=True)
-    """The seed; the scenario's own where nothing is said."""
+    """The seed; default: the scenario's."""
     max: int = Field(default=10, strict=True, ge=1, le=1000)
     jitter: Duration = 0.0
     """Seconds, give or take, around `every`."""
 
     @model_validator(mode="after")
-    def _sound(self) -> RandomFaults:
-        if not self.every:
-            raise ValueError("`random` needs `every`: the mean time between two, such as `30s`")
+    def _checked(self) -> RandomFaults:
+        if self.at is not None:
+            raise ValueError("`random` faults happen `every` so often; leave `at` out")
         if self.random.lists_groups:
             raise ValueError(
                 f"`random` has one target each time; `{self.random.kind}` names groups"
@@ -195,24 +165,24 @@ class RandomFaults(Entry):
         return self
 
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield each name or glob of tasks, with the keys under which it stands."""
+        """Yield each name or glob of tasks with its path below the entry."""
         yield from ((("random", *path), name) for path, name in self.random.named())
 
     def needs(self) -> Iterator[tuple[str, str]]:
-        """Yield what is asked of an engine, in words, and the capability that it takes."""
+        """Yield requests to the engine, in words, each with the capability that it needs."""
         yield from self.random.needs()
 
     def count(self, tasks: Sequence[str]) -> int:
-        """Return the greatest number of faults."""
+        """Return the maximum number of faults."""
         return self.max
 
     def link_count(self, tasks: Sequence[str]) -> int:
-        """Return the number of ordered pairs of tasks whose network changes, at most."""
+        """Return the maximum number of ordered pairs of tasks whose network changes."""
         return self.random.link_count(tasks)
 
     @property
     def parts(self) -> frozenset[str]:
-        """What of `netem.PROBES` the engine's kernel needs."""
+        """The keys of `netem.PROBES` that the engine's kernel must support."""
         return self.random.parts
 
 
@@ -227,7 +197,7 @@ class TraceRow(Model):
 
 
 COMMENTS = 1000
-"""Lines of a trace that are no rows, at most."""
+"""Lines of a trace that are not rows, at most."""
 
 
 def _rows(value: object, info: ValidationInfo) -> object:
@@ -245,38 +215,35 @@ def _read_rows(path: Path) -> list[TraceRow]:
         lines = text_of(path, TRACE_BYTES).splitlines()
         if len(lines) > TRACE_ROWS + COMMENTS:
             raise ValueError(f"it has more than {TRACE_ROWS:,} rows")
-        above = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
-        rows = csv.DictReader("" if line.startswith("#") else line for line in lines[above:])
-        found = [(above + rows.line_num, row) for row in rows]
+        header = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
+        reader = csv.DictReader("" if line.startswith("#") else line for line in lines[header:])
+        rows = [(header + reader.line_num, row) for row in reader]
     except (ValueError, RuntimeError, csv.Error) as error:
         raise ValueError(f"the trace {path} can't be read: {error}") from None
-    return [_row(row, f"the trace {path}, line {line}") for line, row in found]
-
-
-def _row(row: Mapping[str, object], where: str) -> TraceRow:
-    try:
-        return TraceRow.model_validate(row)
-    except ValidationError as error:
-        key = error.errors()[0]["loc"][0]
-        raise ValueError(
-            f"{where}: {key or 'a column too many'} won't do; "
-            "a row has time, target and down, in seconds"
-        ) from None
+    parsed = []
+    for line, row in rows:
+        try:
+            parsed.append(TraceRow.model_validate(row))
+        except ValidationError as error:
+            key = error.errors()[0]["loc"][0] or "a column too many"
+            message = f"{key} is invalid; a row has time, target and down, in seconds"
+            raise ValueError(f"the trace {path}, line {line}: {message}") from None
+    return parsed
 
 
 class TraceFaults(Entry):
-    """Preemptions as they were recorded, `at` a time or else from the beginning of the run."""
+    """Recorded preemptions, from the time `at` or the beginning of the run on."""
 
     kind = "trace"
 
     trace: Annotated[tuple[TraceRow, ...], Field(max_length=TRACE_ROWS), BeforeValidator(_rows)]
     """A CSV file with the columns time, target and down, in seconds; or such rows."""
     speed: float = Field(default=1.0, strict=True, ge=1e-6, le=1e9)
-    """How many times faster than it was recorded a trace is replayed."""
+    """The factor by which a trace is replayed faster than it was recorded."""
     grace: Duration = 30.0
     """Seconds between SIGTERM and SIGKILL."""
     down: DurationOrForever | None = None
-    """Seconds until a task is back, in place of those of the rows."""
+    """Seconds until a task is back, instead of those of the rows."""
 
     @model_validator(mode="after")
     def _begins(self) -> TraceFaults:
@@ -285,11 +252,11 @@ class TraceFaults(Entry):
         return self
 
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield each name or glob of tasks, with the keys under which it stands."""
+        """Yield each name or glob of tasks with its path below the entry."""
         yield from ((("trace",), row.target) for row in self.trace)
 
     def needs(self) -> Iterator[tuple[str, str]]:
-        """Yield what is asked of an engine, in words, and the capability that it takes."""
+        """Yield requests to the engine, in words, each with the capability that it needs."""
         yield "preempting by a trace", Preempt.capability
 
     def count(self, tasks: Sequence[str]) -> int:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from emulator.faults.spec import LastingFault, Target, needed
+from typing import Protocol, runtime_checkable
+
+from emulator.faults.spec import LastingFault, Target
 from emulator.validation.fields import Cores, Glob
 
-__all__ = ["Throttle"]
+__all__ = ["Throttle", "Throttling"]
+
+
+@runtime_checkable
+class Throttling(Protocol):
+    """Capability `throttle`."""
+
+    def throttle(self, task: str, cpus: float | None) -> None:
+        """Limit a running task to so many cores; None: no limit."""
 
 
 class Throttle(LastingFault):
@@ -17,13 +27,13 @@ class Throttle(LastingFault):
     state = colour = "throttled"
 
     throttle: Glob
-    cpus: Cores = needed("how many cores are left, such as 0.2")
+    cpus: Cores
     """Cores."""
 
     def apply(self, target: Target) -> None:
         """Lower its limit."""
-        target.engine.throttle(target.task, self.cpus)
+        target.engine_as(Throttling).throttle(target.task, self.cpus)
 
     def heal(self, target: Target) -> None:
         """Restore its own limit, or none."""
-        target.engine.throttle(target.task, target.cpus)
+        target.engine_as(Throttling).throttle(target.task, target.cpus)

@@ -27,7 +27,7 @@ from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks, load_result
 from emulator.run import make_ready, up
-from emulator.scenario.matrix import assignments
+from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
 from emulator.supervisor.cleanup import remove
 
@@ -205,7 +205,7 @@ class Emulator:
         return skipping([one.scenario for one in variants], self.settings.require)
 
     def _read(self, given: Given, chosen: Sequence[str]) -> Wanted:
-        image = () if self.image is None else assignments({"image": self.image})
+        image = () if self.image is None else to_overrides({"image": self.image})
         folders = [self.item.path.parent, self.settings.root, *self.settings.folders]
         return read(given, folders, chosen, self.settings.sets, image=tuple(image))
 

@@ -6,7 +6,7 @@ from emulator.analysis.regression import EXPECTATION
 from emulator.planning.baseline import ThroughputReference, machine_of, measured
 from emulator.pytest_plugin.scenario_source import Wanted
 from emulator.results import Result
-from emulator.scenario.matrix import assignments
+from emulator.scenario.matrix import to_overrides
 
 __all__ = ["reference_rate", "reference_variant", "store"]
 
@@ -22,7 +22,7 @@ def reference_variant(wanted: Wanted) -> Wanted | None:
     gate = wanted.scenario.expect.throughput
     if gate is None or gate.of is None or not wanted.scenario.reference:
         return None
-    changed = [*wanted.chosen, *assignments(wanted.scenario.reference)]
+    changed = [*wanted.chosen, *to_overrides(wanted.scenario.reference)]
     return wanted.again(changed, UNGATED)
 
 

@@ -14,7 +14,7 @@ from emulator.bundled import scenario_path
 from emulator.errors import UsageError
 from emulator.planning.baseline import Baseline, BaselineFile, baseline_key
 from emulator.scenario.loader import parse, scenario_text
-from emulator.scenario.matrix import assignments
+from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
 
 __all__ = ["Given", "Sets", "Wanted", "assigned", "read"]
@@ -23,7 +23,7 @@ Given = str | Path | Mapping[str, Any]
 """A scenario: a file, the name of a bundled one, or what such a file would hold."""
 
 Sets = Mapping[str, Any] | Sequence[str]
-"""Keys and values, or assignments as `--set` takes them."""
+"""Keys and values, or to_overrides as `--set` takes them."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def assigned(sets: Sets) -> list[str]:
     """Return keys and values as `--set` takes them. Raises UsageError."""
     if isinstance(sets, str):
         return [sets]
-    return list(assignments(_written(sets))) if isinstance(sets, Mapping) else list(sets)
+    return list(to_overrides(_written(sets))) if isinstance(sets, Mapping) else list(sets)
 
 
 def read(

@@ -1,4 +1,4 @@
-"""Parse the text of a scenario into plain data with line numbers (pure).
+"""Parsing of a scenario's YAML into plain data with line numbers (pure).
 
 YAML allows more than a scenario needs: tags that create objects, aliases that expand to a million
 values, keys that are dates. This parser accepts text, numbers, lists and mappings with text keys,
@@ -19,17 +19,17 @@ from emulator.errors import shown
 from emulator.validation.limits import DEPTH, SCENARIO_BYTES, VALUES
 from emulator.validation.units import format_size
 
-__all__ = ["Document", "InvalidValue", "KeyPath", "Mistake", "ParseError", "read", "value"]
+__all__ = ["Document", "KeyPath", "Mistake", "ParseError", "read", "split_list", "value"]
 
 KeyPath = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
 _NUMBER = 64
-"""Characters of a number; longer ones overflow and are slow to parse."""
+"""Characters of a number, at most; longer ones overflow and are slow to parse."""
 _LARGEST = 2**63 - 1
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters except tab and newline, and lone surrogates."""
-_HALVES = re.compile(r"[\ud800-\udbff][\udc00-\udfff]")
+_SURROGATE_PAIR = re.compile(r"[\ud800-\udbff][\udc00-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -57,52 +57,74 @@ class Document:
 class ParseError(Exception):
     """A text can't be parsed: the reason, and the line (0: unknown)."""
 
-    def __init__(self, line: int, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
         self.line = line
-
-
-class InvalidValue(ParseError):
-    """A text can be parsed, but contains a Mistake."""
 
 
 def read(text: str) -> Document:
     """Parse a text. Raises ParseError."""
+    loader, root = _compose(text)
+    if root is not None:
+        loader.document.data = loader.build(root, ())
+    return loader.document
+
+
+def value(text: str) -> Any:  # noqa: ANN401  YAML
+    """Return the value of a text. Raises ParseError, also for a mistake in it."""
+    try:
+        document = read(text)
+    except ParseError as error:
+        raise ParseError(error.line, f"the value is not YAML: {error}") from None
+    for mistake in document.mistakes:
+        path = f"{'.'.join(map(str, mistake.path))}: " if mistake.path else ""
+        raise ParseError(mistake.line, shown(path + mistake.message))
+    return document.data
+
+
+def split_list(text: str) -> list[str]:
+    """Return the entries of a YAML list without brackets, `a, {b: c}`, each as it is written.
+
+    Raises ParseError.
+    """
+    _, root = _compose(f"[{text}]")
+    if not isinstance(root, yaml.SequenceNode):
+        raise ParseError(1, "unbalanced brackets")
+    if text.rstrip().endswith(","):
+        raise ParseError(1, "an empty value at the end")
+    return [text[n.start_mark.index - 1 : n.end_mark.index - 1].strip() for n in root.value]
+
+
+def _compose(text: str) -> tuple[_Loader, yaml.Node | None]:
+    """Return the root node of a text and its loader. Raises ParseError."""
     if len(text) > SCENARIO_BYTES:
         raise ParseError(0, f"it has more than {format_size(SCENARIO_BYTES)}")
     try:
         loader = _Loader(text)
+        return loader, loader.get_single_node()
     except ReaderError as error:
-        what = f"the character #x{int(error.character):04x} is not allowed"
-        raise ParseError(text.count("\n", 0, error.position) + 1, what) from None
-    try:
-        root = loader.get_single_node()
+        message = f"the character #x{int(error.character):04x} is not allowed"
+        raise ParseError(text.count("\n", 0, error.position) + 1, message) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise ParseError(mark.line + 1 if mark else 0, str(error.problem)) from None
     except ValueError as error:  # an escape beyond Unicode, a version of thousands of digits
         raise ParseError(loader.line + 1, str(error)) from None
-    document = Document()
-    if root is not None:
-        document.data = _Builder(loader, document).build(root, ())
-    return document
 
 
-def value(text: str) -> Any:  # noqa: ANN401  YAML
-    """Return the value of a text. Raises ParseError; InvalidValue if it contains a mistake."""
-    document = read(text)
-    for mistake in document.mistakes:
-        where = f"{'.'.join(map(str, mistake.path))}: " if mistake.path else ""
-        raise InvalidValue(mistake.line, shown(where + mistake.message))
-    return document.data
+_Pair = tuple[str, yaml.ScalarNode, yaml.Node]
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes and checks the limits on the way, before a huge tree is in memory."""
+    """Composes nodes, and builds data from them with aliases expanded; both within the limits."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._count = self._depth = 0
+        self.document = Document()
+        self._composed = self._depth = 0
+        self._built = 0
+        self._parents: list[yaml.Node] = []
+        """The parents of the node that is built."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
         """Compose the next node with its children."""
@@ -112,71 +134,40 @@ class _Loader(yaml.SafeLoader):
         if tag not in (None, "!", f"{_TAG}str"):
             shown = tag.replace(_TAG, "!!")
             raise ParseError(line, f"the tag {shown!r} is not allowed in a scenario; leave it out")
-        self._count += 1
+        self._composed += 1
+        _check_limits(self._composed, self._depth, line)
         self._depth += 1
-        if self._count > VALUES:
-            raise ParseError(line, _TOO_MANY)
-        if self._depth > DEPTH:
-            raise ParseError(line, f"nested too deeply: {DEPTH} lists and mappings are the most")
-        try:
-            node: yaml.Node | None = super().compose_node(parent, index)
-        finally:
-            self._depth -= 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
         return node
-
-
-_TOO_LONG = "a number with too many digits"
-_Pair = tuple[str, yaml.ScalarNode, yaml.Node]
-_TOO_MANY = f"it has more than {VALUES:,} keys and values, with aliases expanded"
-
-
-class _Builder:
-    """Builds data from nodes; expanded aliases count towards the limits."""
-
-    def __init__(self, loader: _Loader, document: Document) -> None:
-        self._loader = loader
-        self._document = document
-        self._count = 0
-        self._parents: list[yaml.Node] = []
-        """The parents of the current node."""
 
     def build(self, node: yaml.Node, path: KeyPath) -> Any:  # noqa: ANN401  YAML
         """Return the data of a node. Raises ParseError."""
         self._enter(node)
-        try:
-            match node:
-                case yaml.MappingNode():
-                    return self._mapping(node, path)
-                case yaml.SequenceNode():
-                    return self._sequence(node, path)
-            return self._scalar(node, path)
-        finally:
-            self._parents.pop()
+        made: Any
+        match node:
+            case yaml.MappingNode():
+                made = {}
+                for name, key, inner in self._pairs(node, path):
+                    self.document.lines[*path, name] = key.start_mark.line + 1
+                    made[name] = self.build(inner, (*path, name))
+            case yaml.SequenceNode():
+                made = []
+                for index, inner in enumerate(node.value):
+                    self.document.lines[*path, index] = inner.start_mark.line + 1
+                    made.append(self.build(inner, (*path, index)))
+            case _:
+                made = self._scalar(node, path)
+        self._parents.pop()
+        return made
 
     def _enter(self, node: yaml.Node) -> None:
-        self._count += 1
         line = node.start_mark.line + 1
-        if self._count > VALUES:
-            raise ParseError(line, _TOO_MANY)
-        if any(node is one for one in self._parents):
+        self._built += 1
+        if any(node is parent for parent in self._parents):
             raise ParseError(line, "a list or mapping that contains itself")
-        if len(self._parents) >= DEPTH:
-            raise ParseError(line, f"nested too deeply: {DEPTH} lists and mappings are the most")
+        _check_limits(self._built, len(self._parents), line)
         self._parents.append(node)
-
-    def _sequence(self, node: yaml.SequenceNode, path: KeyPath) -> list[Any]:
-        made = []
-        for index, inner in enumerate(node.value):
-            self._document.lines[*path, index] = inner.start_mark.line + 1
-            made.append(self.build(inner, (*path, index)))
-        return made
-
-    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        made: dict[str, Any] = {}
-        for name, key, inner in self._pairs(node, path):
-            self._document.lines[*path, name] = key.start_mark.line + 1
-            made[name] = self.build(inner, (*path, name))
-        return made
 
     def _pairs(self, node: yaml.MappingNode, path: KeyPath) -> Iterator[_Pair]:
         """Yield the keys of a mapping with their values, merged ones (`<<`) first."""
@@ -188,7 +179,7 @@ class _Builder:
                 shown = (*path, key.value or "null") if isinstance(key, yaml.ScalarNode) else path
                 self._note(shown, key, _key_error(key), "write it in quotes")
             else:
-                self._count += 1
+                self._built += 1
                 name = self._text(key, (*path, key.value))
                 if name in own:
                     message = "is given twice; only the last one would count"
@@ -204,40 +195,39 @@ class _Builder:
                 yield from self._pairs(node, path)
             case yaml.SequenceNode():
                 for inner in reversed(node.value):
-                    if not isinstance(inner, yaml.MappingNode):
+                    if isinstance(inner, yaml.MappingNode):
+                        yield from self._merged(inner, path)
+                    else:
                         self._note(path, inner, "`<<` takes mappings")
-                        continue
-                    yield from self._merged(inner, path)
             case _:
                 self._note(path, node, "`<<` takes a mapping, such as `<<: *base`")
         self._parents.pop()
 
     def _scalar(self, node: yaml.Node, path: KeyPath) -> Any:  # noqa: ANN401  YAML
         kind = node.tag.removeprefix(_TAG)
-        if kind in ("int", "float", "timestamp", "bool", "null"):
-            if len(node.value) > _NUMBER:
-                self._note(path, node, _TOO_LONG, replaced=True)
-                return 0
-            try:
-                made = getattr(self._loader, f"construct_yaml_{kind}")(node)
-            except (ValueError, OverflowError) as error:  # 30 February
-                raise ParseError(node.start_mark.line + 1, str(error)) from None
-            if kind == "int" and not -_LARGEST - 1 <= made <= _LARGEST:
-                hint = f'if it is text, write "{node.value}" in quotes'
-                self._note(path, node, "a whole number of more than 64 bits", hint, replaced=True)
-                return 0
-            return made
-        return self._text(node, path)
+        if kind not in ("int", "float", "timestamp", "bool", "null"):
+            return self._text(node, path)
+        if len(node.value) > _NUMBER:
+            self._note(path, node, "a number with too many digits", replaced=True)
+            return 0
+        try:
+            made = getattr(self, f"construct_yaml_{kind}")(node)
+        except (ValueError, OverflowError) as error:  # 30 February
+            raise ParseError(node.start_mark.line + 1, str(error)) from None
+        if kind == "int" and not -_LARGEST - 1 <= made <= _LARGEST:
+            hint = f'if it is text, write "{node.value}" in quotes'
+            self._note(path, node, "a whole number of more than 64 bits", hint, replaced=True)
+            return 0
+        return made
 
     def _text(self, node: yaml.Node, path: KeyPath) -> str:
         """Return the text with surrogate pairs joined; note control characters as mistakes."""
-        text: str = _HALVES.sub(
+        text: str = _SURROGATE_PAIR.sub(
             lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), node.value
         )
-        if found := _CONTROL.search(text):
-            half = found[0] >= "\ud800"
-            what = "half of a character" if half else "a control character"
-            message = f"contains {what}, {found[0]!r}"
+        if control := _CONTROL.search(text):
+            what = "half of a character" if control[0] >= "\ud800" else "a control character"
+            message = f"contains {what}, {control[0]!r}"
             self._note(path, node, message, "leave it out", replaced=True)
             return _CONTROL.sub("?", text)
         return text
@@ -252,7 +242,17 @@ class _Builder:
         replaced: bool = False,
     ) -> None:
         mistake = Mistake(path, node.start_mark.line + 1, message, hint, replaced)
-        self._document.mistakes.append(mistake)
+        self.document.mistakes.append(mistake)
+
+
+def _check_limits(count: int, depth: int, line: int) -> None:
+    """Raise ParseError if there are too many values, or nested too deeply."""
+    if count > VALUES:
+        raise ParseError(
+            line, f"it has more than {VALUES:,} keys and values, with aliases expanded"
+        )
+    if depth >= DEPTH:
+        raise ParseError(line, f"nested too deeply: {DEPTH} lists and mappings are the most")
 
 
 def _key_error(key: yaml.Node) -> str:

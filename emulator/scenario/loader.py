@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from emulator.errors import Misfit, Problem, ScenarioError, UsageError, shown
 from emulator.scenario.cross_checks import cross_section_errors
-from emulator.scenario.document import InvalidValue, KeyPath, ParseError, read
+from emulator.scenario.document import KeyPath, ParseError, read
 from emulator.scenario.document import value as value_of
-from emulator.scenario.matrix import assignments, parametrized, unsettled, written
+from emulator.scenario.matrix import format_override, not_overridden, to_overrides, variants
 from emulator.scenario.messages import document_path, explain
 from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
@@ -50,9 +49,9 @@ class _Source:
 
     def replaced(self, path: KeyPath, place: str) -> None:
         """Record that the value at `path` now comes from `place`."""
-        below = len(path)
-        self.lines = {p: line for p, line in self.lines.items() if p[:below] != path}
-        self.places = {p: other for p, other in self.places.items() if p[:below] != path}
+        length = len(path)
+        self.lines = {p: line for p, line in self.lines.items() if p[:length] != path}
+        self.places = {p: other for p, other in self.places.items() if p[:length] != path}
         self.places[path] = place
 
     def without(self, section: str) -> _Source:
@@ -101,18 +100,21 @@ def parse(
     Raises ScenarioError with the first hundred problems; UsageError if an override can't be
     applied.
     """
-    source, problems = _read_yaml(text, file)
-    for assignment in sets:
-        _override(source, assignment)
-    _settle(source, sets)
+    source, problems = _overridden(text, file, sets)
+    if isinstance(varied := source.data.get("parametrize"), dict):
+        left = not_overridden(map(str, varied), [text.partition("=")[0] for text in sets])
+        source.data["parametrize"] = {k: v for k, v in varied.items() if str(k) in left}
     known: Known = {}
-    scenario, sound, found = _validate(source, folder, known)
-    problems += found
-    variant_problems = _variant_problems(sound, source, folder, set(problems), known)
+    scenario, partial, invalid = _validate(source, folder, known)
+    problems += invalid
+    variant_problems = _variant_problems(partial, source, folder, set(problems), known)
     problems += islice(variant_problems, PROBLEMS + 1)
     problems = sorted(set(problems), key=_reading_order)
+    if len(problems) > PROBLEMS:
+        rest = Problem(problems[PROBLEMS].place, "", "and more; fix these first")
+        problems = [*problems[:PROBLEMS], rest]
     if problems or scenario is None:
-        raise ScenarioError(_not_too_many(problems))
+        raise ScenarioError(problems)
     return scenario
 
 
@@ -122,20 +124,9 @@ def placed(text: str, file: str, sets: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Misfit as error:
-        source, _ = _read_yaml(text, file)
-        for assignment in sets:
-            _override(source, assignment)
-        message, hint = error.problem
-        place = source.place(error.path)
+        source, _ = _overridden(text, file, sets)
+        place, (message, hint) = source.place(error.path), error.problem
         raise ScenarioError([Problem(place, _dotted(error.path), message, hint)]) from None
-
-
-def _not_too_many(problems: list[Problem]) -> list[Problem]:
-    """Return the first problems, and a last one that stands for the rest."""
-    if len(problems) <= PROBLEMS:
-        return problems
-    rest = Problem(problems[PROBLEMS].place, "", "and more; fix these first")
-    return [*problems[:PROBLEMS], rest]
 
 
 def _reading_order(problem: Problem) -> tuple[str, int, str]:
@@ -143,7 +134,8 @@ def _reading_order(problem: Problem) -> tuple[str, int, str]:
     return (file, int(line), problem.path) if line.isdigit() else (problem.place, 0, problem.path)
 
 
-def _read_yaml(text: str, file: str) -> tuple[_Source, list[Problem]]:
+def _overridden(text: str, file: str, sets: Sequence[str]) -> tuple[_Source, list[Problem]]:
+    """Parse the text of a scenario and apply overrides to its data; return its mistakes as well."""
     try:
         document = read(text)
     except ParseError as error:
@@ -153,11 +145,14 @@ def _read_yaml(text: str, file: str) -> tuple[_Source, list[Problem]]:
         hint = "begin with `name: my-first-cluster`; `emulate init` writes a whole one"
         raise ScenarioError([Problem(f"{file}:1", "", "a scenario is a mapping of keys", hint)])
     problems = [
-        Problem(f"{file}:{one.line}", _dotted(one.path), one.message, one.hint)
-        for one in document.mistakes[: PROBLEMS + 1]
+        Problem(f"{file}:{mistake.line}", _dotted(mistake.path), mistake.message, mistake.hint)
+        for mistake in document.mistakes[: PROBLEMS + 1]
     ]
-    replaced_at = frozenset(one.path for one in document.mistakes if one.replaced)
-    return _Source(document.data, file, document.lines, replaced_at), problems
+    replaced_at = frozenset(mistake.path for mistake in document.mistakes if mistake.replaced)
+    source = _Source(document.data, file, document.lines, replaced_at)
+    for assignment in sets:
+        _override(source, assignment)
+    return source, problems
 
 
 def _override(source: _Source, assignment: str) -> None:
@@ -172,19 +167,13 @@ def _override(source: _Source, assignment: str) -> None:
             f"--set {shown(assignment)} is not KEY=VALUE.", "For example: --set cluster.worker=4"
         )
     try:
-        value = value_of(text)
-    except InvalidValue as error:
-        raise UsageError(f"--set {shown(assignment)}: {error}.") from None
-    except ParseError as error:
-        raise UsageError(f"The value of --set {shown(assignment)} is not YAML: {error}.") from None
-    try:
-        _assign(source, dotted, value, f"--set {assignment}")
-    except _NotThere as error:
+        _assign(source, dotted, value_of(text), f"--set {assignment}")
+    except (ParseError, _NotThere) as error:
         raise UsageError(f"--set {shown(assignment)}: {shown(str(error))}.") from None
 
 
 class _NotThere(Exception):
-    """There is no value at a key that could be set."""
+    """There is nothing at a key that could be set."""
 
 
 def _assign(source: _Source, dotted: str, value: object, place: str) -> None:
@@ -243,36 +232,27 @@ def _short_for(path: KeyPath) -> str | None:
     return None
 
 
-def _settle(source: _Source, sets: Sequence[str]) -> None:
-    """Remove overridden keys from `parametrize`."""
-    values = source.data.get("parametrize")
-    if isinstance(values, dict):
-        left = unsettled(map(str, values), [text.partition("=")[0] for text in sets])
-        source.data["parametrize"] = {k: v for k, v in values.items() if str(k) in left}
-
-
 def _validate(
     source: _Source, folder: Path, known: Known
 ) -> tuple[Scenario | None, Scenario, list[Problem]]:
-    """Return the scenario (None if invalid), one with its valid sections only, and all problems."""
+    """Return the scenario (None if invalid), one of its valid sections only, and all problems."""
     context = {"folder": folder, "known": known}
     try:
         scenario = Scenario.model_validate(source.data, context=context)
-        return scenario, scenario, list(_cross_problems(scenario, source, frozenset()))
+        return scenario, scenario, list(_cross_problems(scenario, source))
     except ValidationError as error:
         details = error.errors(include_url=False)
-    paths = [document_path(detail["loc"], source.data) for detail in details]
-    problems = [
-        _problem(path, detail, source)
-        for path, detail in zip(paths, details[: PROBLEMS + 1], strict=False)
-        if path not in source.replaced_at
-    ]
+    problems = []
+    for detail in details[: PROBLEMS + 1]:
+        path = document_path(detail["loc"], source.data)
+        if path not in source.replaced_at:
+            problems.append(Problem(source.place(path), _dotted(path), *explain(detail)))
     # Check the other sections together, with valid values in place of the broken ones.
     broken = frozenset(str(detail["loc"][0]) for detail in details)
-    stand_ins = {"name": "x", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
-    sound = {key: value for key, value in source.data.items() if str(key) not in broken}
-    sound |= {key: value for key, value in stand_ins.items() if key in broken}
-    partial = Scenario.model_validate(sound, context=context)
+    required = {"name": "x", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
+    valid = {key: value for key, value in source.data.items() if str(key) not in broken}
+    valid |= {key: value for key, value in required.items() if key in broken}
+    partial = Scenario.model_validate(valid, context=context)
     return None, partial, problems + list(_cross_problems(partial, source, broken))
 
 
@@ -284,28 +264,33 @@ def _variant_problems(
     A problem of several variants is reported for the first.
     """
     bare = source.without("parametrize")
-    if (checked := _work(scenario, bare.data)) > VARIED_VALUES:
-        message = f"its variants have {checked:,} keys and values, all together"
+    if (size := _size_of_variants(scenario, bare.data)) > VARIED_VALUES:
+        message = f"its variants have {size:,} keys and values, all together"
         hint = f"{VARIED_VALUES:,} are the most; fewer variants, or a smaller scenario"
         yield Problem(source.place(("parametrize",)), "parametrize", message, hint)
         return
     places = {
-        written(key, value): source.place(("parametrize", key, number))
+        format_override(key, value): source.place(("parametrize", key, number))
         for key, values in scenario.parametrize.items()
         for number, value in enumerate(values)
     }
-    reference = assignments(scenario.reference)
+    reference = to_overrides(scenario.reference)
     places |= {
         text: source.place(("reference", key))
         for key, text in zip(scenario.reference, reference, strict=True)
     }
-    for variant in parametrized(scenario.parametrize):
+    for variant in variants(parametrize=scenario.parametrize):
         for overrides in dict.fromkeys((variant.overrides, variant.overrides + reference)):
             if not overrides:
                 continue  # the scenario itself
-            changed = deepcopy(bare)
-            found = [*_set_all(changed, overrides, places)] or _validate(changed, folder, known)[2]
-            for problem in found:
+            changed, problems = deepcopy(bare), []
+            for text in overrides:
+                key, _, value = text.partition("=")
+                try:
+                    _assign(changed, key, value_of(value), places[text])
+                except (_NotThere, ParseError) as error:
+                    problems.append(Problem(places[text], key, str(error)))
+            for problem in problems or _validate(changed, folder, known)[2]:
                 if problem in seen:
                     continue
                 seen.add(problem)
@@ -316,24 +301,12 @@ def _variant_problems(
                     yield replace(problem, message=f"{problem.message}, with {label}")
 
 
-def _set_all(
-    source: _Source, overrides: Iterable[str], places: Mapping[str, str]
-) -> Iterator[Problem]:
-    """Apply the overrides of a variant with their places; yield those that can't be applied."""
-    for text in overrides:
-        key, _, value = text.partition("=")
-        try:
-            _assign(source, key, value_of(value), places[text])
-        except (_NotThere, ParseError) as error:
-            yield Problem(places[text], key, str(error))
-
-
-def _work(scenario: Scenario, data: object) -> int:
+def _size_of_variants(scenario: Scenario, data: object) -> int:
     """Return the number of keys and values of all variants together (pure)."""
     varied = scenario.parametrize
     count = math.prod(map(len, varied.values())) * (2 if scenario.reference else 1)
-    chosen = sum(_size(values) / len(values) for values in varied.values())
-    return round(count * (_size(data) + chosen)) if varied else 0
+    own = sum(_size(values) / len(values) for values in varied.values())
+    return round(count * (_size(data) + own)) if varied else 0
 
 
 def _size(data: object) -> int:
@@ -346,18 +319,12 @@ def _size(data: object) -> int:
 
 
 def _cross_problems(
-    scenario: Scenario, source: _Source, broken: frozenset[str]
+    scenario: Scenario, source: _Source, broken: frozenset[str] = frozenset()
 ) -> Iterator[Problem]:
     """Yield the errors across sections, without those that depend on a broken one."""
     for error in islice(cross_section_errors(scenario, broken), PROBLEMS + 1):
         yield Problem(source.place(error.path), _dotted(error.named), error.message, error.hint)
 
 
-def _problem(path: KeyPath, detail: ErrorDetails, source: _Source) -> Problem:
-    """Turn one of pydantic's errors into a Problem."""
-    message, hint = explain(detail)
-    return Problem(source.place(path), _dotted(path), message, hint)
-
-
 def _dotted(path: Iterable[str | int]) -> str:
-    return ".".join(str(step) for step in path)
+    return ".".join(map(str, path))

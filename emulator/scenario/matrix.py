@@ -1,4 +1,4 @@
-"""`--vary KEY=VALUE,VALUE` and `parametrize:` -> variants, each with its overrides (pure)."""
+"""The variants of `--vary KEY=VALUE,VALUE` and `parametrize:`, as overrides (pure)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Any
 import yaml
 
 from emulator.errors import UsageError, shown
+from emulator.scenario.document import ParseError, split_list
 from emulator.validation.limits import VARIANTS
 
-__all__ = ["Variant", "assignments", "parametrized", "unsettled", "variants", "written"]
-
-_EXAMPLE = "For example: --vary restart.policy=never,on-failure"
+__all__ = ["Variant", "format_override", "not_overridden", "to_overrides", "variants"]
 
 
 @dataclass(frozen=True)
@@ -28,65 +27,78 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """Its name in tables: what sets it apart from the others."""
+        """Its name in tables: the values by which it differs from the others."""
         return " ".join(self.overrides)
 
 
-def parametrized(values: Mapping[str, Sequence[Any]]) -> list[Variant]:
-    """Return every combination of a scenario's `parametrize`; one without overrides of none."""
-    return variants([], parametrize=values)
-
-
 def variants(
-    varied: Sequence[str],
-    given: Sequence[str] = (),
+    varied: Sequence[str] = (),
+    sets: Sequence[str] = (),
     *,
     parametrize: Mapping[str, Sequence[Any]] = {},
 ) -> list[Variant]:
     """Return every combination of the varied values; the last option changes fastest.
 
-    `given` are the `--set` that all variants share. Those of `parametrize` come first; a key that
-    is set or varied is not parametrized any more. Raises UsageError.
+    `sets` are the `--set` that all variants share. Keys of `parametrize` come first; one that is
+    set or varied is not parametrized. Raises UsageError.
     """
-    options: list[list[str]] = []
-    fixed = {assignment.partition("=")[0] for assignment in given}
-    seen: set[str] = set()
+    options: dict[str, list[str]] = {}
+    fixed = {assignment.partition("=")[0] for assignment in sets}
     for text in varied:
-        what = f"--vary {shown(text)}"
+        option = f"--vary {shown(text)}"
         key, equals, values = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"{what} is not KEY=VALUE,VALUE.", _EXAMPLE)
         key = key.strip()
-        if key in seen:
-            raise UsageError(f"{what}: {key} is varied twice.", "Give all values at once.")
+        if not equals or not key:
+            example = "For example: --vary restart.policy=never,on-failure"
+            raise UsageError(f"{option} is not KEY=VALUE,VALUE.", example)
+        if key in options:
+            raise UsageError(f"{option}: {key} is varied twice.", "Give all values at once.")
         if key in fixed:
-            raise UsageError(f"{what}: {key} is also given a value.", "Leave one of them.")
-        seen.add(key)
-        options.append([f"{key}={value}" for value in _values(values, what)])
-    left = unsettled(parametrize, fixed | seen)
-    count = math.prod([*(len(parametrize[key]) for key in left), *map(len, options)])
+            raise UsageError(f"{option}: {key} is also given a value.", "Leave one of them.")
+        options[key] = [f"{key}={value}" for value in _values(values, option)]
+    left = not_overridden(parametrize, fixed | options.keys())
+    count = math.prod([*(len(parametrize[key]) for key in left), *map(len, options.values())])
     if count > VARIANTS:
         raise UsageError(f"That makes {count:,} variants; {VARIANTS:,} are the most.")
-    before = [[written(key, value) for value in parametrize[key]] for key in left]
-    return [Variant(overrides) for overrides in product(*before, *options)]
+    parametrized = [[format_override(key, value) for value in parametrize[key]] for key in left]
+    return [Variant(overrides) for overrides in product(*parametrized, *options.values())]
 
 
-def unsettled(keys: Iterable[str], settled: Iterable[str]) -> list[str]:
-    """Return the keys that are neither settled themselves nor stand below one that is."""
-    above = [f"{key.strip()}." for key in settled]
-    return [key for key in keys if not any(f"{key}.".startswith(begin) for begin in above)]
+def _values(text: str, option: str) -> list[str]:
+    """Split a YAML list without brackets into its values, as they are written."""
+    try:
+        values = split_list(text)
+    except ParseError as error:
+        raise UsageError(
+            f"{option}: the values are not a YAML list: {shown(str(error))}.",
+            "Close brackets and quotes; quote text that contains some, or a comma. `null` is no "
+            "value, '\"\"' is empty text.",
+        ) from None
+    if not values:
+        raise UsageError(f"{option} has no values.", "For example: --vary seed=1,2")
+    if len(values) > VARIANTS:
+        raise UsageError(f"{option} has more than {VARIANTS:,} values.")
+    if twice := next((value for value in values if values.count(value) > 1), None):
+        raise UsageError(f"{option} has {twice} twice.", "Each value is run once.")
+    return values
 
 
-def assignments(values: Mapping[str, Any]) -> tuple[str, ...]:
+def not_overridden(keys: Iterable[str], overridden: Iterable[str]) -> list[str]:
+    """Return the keys that are neither overridden themselves nor below a key that is."""
+    prefixes = tuple(f"{key.strip()}." for key in overridden)
+    return [key for key in keys if not f"{key}.".startswith(prefixes)]
+
+
+def to_overrides(values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a mapping such as a scenario's `reference` as assignments that `--set` takes."""
-    return tuple(written(key, value) for key, value in values.items())
+    return tuple(format_override(key, value) for key, value in values.items())
 
 
 class _Flow(yaml.SafeDumper):
     """Writes any value on one line, as people write it: `5s`, `{step: 10}`, `'yes'`."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401  YAML
-        """Write what is there twice twice."""
+        """Write repeated values out."""
         return True
 
 
@@ -98,7 +110,7 @@ _Flow.add_representer(
 )
 
 
-def written(key: str, value: Any) -> str:  # noqa: ANN401  YAML
+def format_override(key: str, value: Any) -> str:  # noqa: ANN401  YAML
     """Return the assignment that sets a key to a value."""
     text = yaml.dump(
         value,
@@ -110,37 +122,3 @@ def written(key: str, value: Any) -> str:  # noqa: ANN401  YAML
     )
     text = text.removesuffix("\n").removesuffix("\n...")  # the end of a document
     return f"{key}={text}"
-
-
-def _values(text: str, what: str) -> list[str]:
-    """Split at the commas between values: a part that is not a whole value goes with the next."""
-    values: list[str] = []
-    begun = ""
-    for part in text.split(","):
-        value = f"{begun}{part}".strip()
-        if value and not _is_whole(value):
-            begun = f"{begun}{part},"
-            continue
-        begun = ""
-        if len(values) >= VARIANTS:
-            raise UsageError(f"{what} has more than {VARIANTS:,} values.")
-        if not value:
-            raise UsageError(f"{what} has an empty value.", "`null` means nothing, '\"\"' no text.")
-        if value in values:
-            raise UsageError(f"{what} has {value} twice.", "Each value is run once.")
-        values.append(value)
-    if begun:
-        raise UsageError(
-            f"{what}: {shown(begun.removesuffix(',').strip())} is not a whole value.",
-            "Close its brackets and quotes; put a value with others of its own in quotes.",
-        )
-    return values
-
-
-def _is_whole(value: str) -> bool:
-    try:
-        list(yaml.parse(value, Loader=yaml.SafeLoader))
-    except yaml.YAMLError:
-        return False
-    # YAML has no round brackets; a pattern may, and commas in them are its own.
-    return value[0] in "'\"" or value.count("(") == value.count(")")

@@ -119,6 +119,9 @@ _EXAMPLES = {
     "reference": "{cluster.worker: 1}",
     "marks": "[slow]",
     "throughput": "{min: 5}",
+    "for": "5s",
+    "cpus": "0.2",
+    "every": "30s",
 }
 
 

@@ -163,18 +163,19 @@ def test_what_a_line_triggers(
         ),
         ("kill: ps-0, pause: ps-0, at: 5s, for: 1s", "faults.0: kill and pause in one entry"),
         ("kill: ps-0, at: 5s, grace: 3s", "faults.0: `grace` is an option of preempt"),
-        ("pause: ps-0, at: 5s", "faults.0: `pause` needs `for`"),
-        ("throttle: ps-0, at: 5s, cpus: 0.1", "faults.0: `throttle` needs `for`"),
-        ("throttle: ps-0, at: 5s, for: 3s", "faults.0: `throttle` needs `cpus`"),
+        ("pause: ps-0, at: 5s", "faults.0.for: is missing (write `for: 5s`)"),
+        ("throttle: ps-0, at: 5s, cpus: 0.1", "faults.0.for: is missing (write `for: 5s`)"),
+        ("throttle: ps-0, at: 5s, for: 3s", "faults.0.cpus: is missing (write `cpus: 0.2`)"),
         ("kill: ps-0, at: 5s, for: 3s", "faults.0: `for` is an option of pause and throttle"),
         ("kill: ps-0, at: 5", "faults.0.at: '5' is not a duration; write '5s'"),
         ("kill: ps-0, at: {step: 5, log: x}", "faults.0.at: a fault has one trigger"),
         ("kill: ps-0, at: {}", "faults.0.at: a fault has one trigger"),
         ("kill: ps-0, at: {log: '('}", "faults.0.at.log: '(' is not a regular expression"),
         ("kill: ps-0, at: {phase: lunch}", "faults.0.at.phase: 'lunch' is not allowed"),
-        ("random: {kill: ps-0}", "faults.0: `random` needs `every`"),
-        ("random: {kill: ps-0}, every: 1s, at: 3s", "faults.0: `random` has its fault inside"),
-        ("random: {grace: 1s}, every: 1s", "faults.0: `random` needs one of preempt"),
+        ("random: {kill: ps-0}", "faults.0.every: is missing (write `every: 30s`)"),
+        ("random: {kill: ps-0}, every: 0", "faults.0.every: 0 should be greater than 0"),
+        ("random: {kill: ps-0}, every: 1s, at: 3s", "faults.0: `random` faults happen `every` so"),
+        ("random: {grace: 1s}, every: 1s", "faults.0.random: a fault is one of preempt"),
         ("kil: ps-0, at: 1s", "faults.0.kil: unknown key (did you mean 'kill'?)"),
         ("preempt: ps-0, at: 1s, fro: 1s", "faults.0.fro: unknown key (did you mean 'for'?)"),
         ("partition: [[ps-0]], at: 1s, for: 1s", "faults.0.partition: "),
@@ -187,13 +188,13 @@ def test_what_a_line_triggers(
             "partition: [[worker-1], ['worker-*']], at: 1s, for: 1s",
             "faults.0.partition: worker-1 is in two groups",
         ),
-        ("partition: [[ps-0], [worker-0]], at: 1s", "faults.0: `partition` needs `for`"),
+        ("partition: [[ps-0], [worker-0]], at: 1s", "faults.0.for: is missing (write `for: 5s`)"),
         ("shape: ps-0, at: 1s, for: 1s", "faults.0: `shape` needs `delay`, `loss` or `bandwidth`"),
         (
             "shape: ps-0, loss: 1%, jitter: 1ms, at: 1s, for: 1s",
-            "faults.0: `jitter` goes around a `delay`",
+            "faults.0: `jitter` needs a `delay`",
         ),
-        ("shape: ps-0, delay: 5ms, at: 1s", "faults.0: `shape` needs `for`"),
+        ("shape: ps-0, delay: 5ms, at: 1s", "faults.0.for: is missing (write `for: 5s`)"),
         (
             "shape: ps-0, loss: a%, at: 1s, for: 1s",
             "faults.0.loss: 'a%' is not a share; write 0.05",
@@ -214,7 +215,7 @@ def test_what_a_line_triggers(
             "faults.0: `random` has one target each time",
         ),
         ("kill: ps-0, at: {after: nobody}", "faults.0.at: there is no fault 'nobody' (faults are"),
-        ("kill: ps-0, at: {recovery: 0}", "faults.0.at: it waits in the end for itself"),
+        ("kill: ps-0, at: {recovery: 0}", "faults.0.at: it waits for itself"),
         ("kill: ps-0, at: {after: 0, task: ps-0}", "faults.0.at: `after` belongs to no task"),
         ("kill: ps-0, at: {step: 3, delay: 1s}", "faults.0.at: `delay` goes with `after` and"),
         ("kill: ps-0, at: 1s, speed: 2", "faults.0: `speed` is an option of trace"),
@@ -222,7 +223,7 @@ def test_what_a_line_triggers(
         ("trace: gone.csv", "faults.0.trace: the trace gone.csv can't be read: No such file"),
         (
             "trace: [{time: 1, target: ps-0, down: 1}], kill: x",
-            "faults.0: `trace` says itself what",
+            "faults.0: kill and trace in one entry; write one entry for each",
         ),
         (
             "trace: [{time: 1, target: ps-0, down: 1}], at: {step: 3}",
@@ -250,8 +251,8 @@ def test_faults_that_wait_for_each_other_are_told_with_their_lines() -> None:
     with pytest.raises(ScenarioError) as refused:
         scenario("kill: ps-0, name: a, at: {after: b}", "kill: ps-0, name: b, at: {recovery: a}")
     assert [str(problem) for problem in refused.value.problems] == [
-        "scenario.yaml:6: faults.0.at: it waits in the end for itself",
-        "scenario.yaml:7: faults.1.at: it waits in the end for itself",
+        "scenario.yaml:6: faults.0.at: it waits for itself, directly or through other faults",
+        "scenario.yaml:7: faults.1.at: it waits for itself, directly or through other faults",
     ]
 
 
@@ -372,9 +373,12 @@ def test_a_trace_is_a_file_beside_the_scenario(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ("time,target,down\n1,ps-0,1\nx,ps-0,1\n", "faults.0.trace: {csv}, line 3: time won't do"),
-        ("time,target,down\n\n-1,ps-0,1\n", "faults.0.trace: {csv}, line 3: time won't do"),
-        ("time,target\n1,ps-0\n", "faults.0.trace: {csv}, line 2: down won't do; a row has"),
+        (
+            "time,target,down\n1,ps-0,1\nx,ps-0,1\n",
+            "faults.0.trace: {csv}, line 3: time is invalid",
+        ),
+        ("time,target,down\n\n-1,ps-0,1\n", "faults.0.trace: {csv}, line 3: time is invalid"),
+        ("time,target\n1,ps-0\n", "faults.0.trace: {csv}, line 2: down is invalid; a row has"),
         ("time,target,down\n1,ps-0,1,more\n", "faults.0.trace: {csv}, line 2: "),
         ("time,target,down\n1,boss,1\n", "faults.0.trace: no task is called 'boss'"),
         ("time,target,down\n1,\xff,1\n", "faults.0.trace: the trace "),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jsonschema
 import pytest
@@ -30,6 +30,13 @@ from emulator.scenario.schema import json_schema
 from emulator.validation.fields import Glob, Size
 
 
+@runtime_checkable
+class Filling(Protocol):
+    """Capability `fill`."""
+
+    def fill(self, task: str, left: int | None) -> None: ...
+
+
 class FillDisk(LastingFault):
     """Its disk has no more than `left` bytes `for` a time."""
 
@@ -43,10 +50,10 @@ class FillDisk(LastingFault):
     """Bytes that are left."""
 
     def apply(self, target: Target) -> None:
-        target.engine.fill(target.task, self.left)
+        target.engine_as(Filling).fill(target.task, self.left)
 
     def heal(self, target: Target) -> None:
-        target.engine.fill(target.task, None)
+        target.engine_as(Filling).fill(target.task, None)
 
 
 class Disks(MemoryEngine):

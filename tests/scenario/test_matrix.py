@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import UsageError
-from emulator.scenario.matrix import Variant, assignments, parametrized, variants, written
+from emulator.scenario.matrix import Variant, format_override, to_overrides, variants
 
 
 def labels(*varied: str) -> list[str]:
@@ -42,8 +42,8 @@ def test_the_label_is_what_was_set() -> None:
         ("it's,that's", ["it's", "that's"]),
         ("a=b,c=d", ["a=b", "c=d"]),
         ("repo:1,repo:2", ["repo:1", "repo:2"]),
-        ("worker-[01],worker-*", ["worker-[01]", "worker-*"]),
-        (r"step (\d+,\d),x", [r"step (\d+,\d)", "x"]),
+        ("'worker-[01]',worker-*", ["'worker-[01]'", "worker-*"]),
+        (r"'step (\d+,\d)',x", [r"'step (\d+,\d)'", "x"]),
         ("'a)',b", ["'a)'", "b"]),
     ],
 )
@@ -59,18 +59,22 @@ def test_values_are_split_at_commas_outside_brackets_and_quotes(
         (["restart.policy"], "--vary restart.policy is not KEY=VALUE,VALUE."),
         (["=never"], "--vary =never is not KEY=VALUE,VALUE."),
         ([" =never"], "--vary  =never is not KEY=VALUE,VALUE."),
-        (["a="], "--vary a= has an empty value."),
-        (["a=1,,2"], "--vary a=1,,2 has an empty value."),
-        (["a=1, "], "--vary a=1,  has an empty value."),
+        (["a="], "--vary a= has no values."),
+        (["a=1,,2"], "--vary a=1,,2: the values are not a YAML list: expected the node content"),
+        (["a=1, "], "--vary a=1, : the values are not a YAML list: an empty value at the end."),
         (["a=1,2, 1"], "--vary a=1,2, 1 has 1 twice."),
         (["a=1,2", "b=3", "a=4"], "--vary a=4: a is varied twice."),
         (
             ["a={step: 1,{step: 2}"],
-            "--vary a={step: 1,{step: 2}: {step: 1,{step: 2} is not a whole value.",
+            "--vary a={step: 1,{step: 2}: the values are not a YAML list: expected ',' or '}'",
         ),
-        (["a={step: 1]"], "--vary a={step: 1]: {step: 1] is not a whole value."),
-        (["a=1),2"], "--vary a=1),2: 1),2 is not a whole value."),
-        (["a='1,2"], "--vary a='1,2: '1,2 is not a whole value."),
+        (["a={step: 1]"], "--vary a={step: 1]: the values are not a YAML list: expected ','"),
+        (
+            ["a=1],[2"],
+            "--vary a=1],[2: the values are not a YAML list: expected '<document start>'",
+        ),
+        (["a=]: ["], "--vary a=]: [: the values are not a YAML list: unbalanced brackets."),
+        (["a='1,2"], "--vary a='1,2: the values are not a YAML list: found unexpected end"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(varied: list[str], why: str) -> None:
@@ -90,7 +94,7 @@ def test_a_key_is_set_or_varied_but_not_both() -> None:
 
 
 def test_what_is_parametrized_is_multiplied_out_in_its_order() -> None:
-    made = parametrized({"cluster.worker": [2, 4], "faults.0.at": ["5s", {"step": 10}]})
+    made = variants(parametrize={"cluster.worker": [2, 4], "faults.0.at": ["5s", {"step": 10}]})
     assert [variant.label for variant in made] == [
         "cluster.worker=2 faults.0.at=5s",
         "cluster.worker=2 faults.0.at={step: 10}",
@@ -100,8 +104,8 @@ def test_what_is_parametrized_is_multiplied_out_in_its_order() -> None:
 
 
 def test_nothing_parametrized_is_the_scenario_as_it_stands() -> None:
-    assert parametrized({}) == [Variant(())]
-    assert parametrized({})[0].label == ""
+    assert variants(parametrize={}) == [Variant(())]
+    assert variants(parametrize={})[0].label == ""
 
 
 def test_a_varied_key_replaces_a_parametrized_one_and_others_multiply() -> None:
@@ -140,13 +144,13 @@ def test_a_key_that_is_set_is_not_parametrized() -> None:
     ],
 )
 def test_a_value_is_written_as_people_write_it(value: object, text: str) -> None:
-    assert written("key", value) == f"key={text}"
-    assert assignments({"key": value, "other": 1}) == (f"key={text}", "other=1")
+    assert format_override("key", value) == f"key={text}"
+    assert to_overrides({"key": value, "other": 1}) == (f"key={text}", "other=1")
 
 
 def test_what_an_anchor_repeats_is_written_out() -> None:
     same = {"step": 10}
-    assert written("key", [same, same]) == "key=[{step: 10}, {step: 10}]"
+    assert format_override("key", [same, same]) == "key=[{step: 10}, {step: 10}]"
 
 
 _VALUES = st.recursive(
@@ -162,7 +166,7 @@ _VALUES = st.recursive(
 
 @given(_VALUES)
 def test_whatever_is_written_is_read_back_from_one_line(value: object) -> None:
-    text = written("key", value).removeprefix("key=")
+    text = format_override("key", value).removeprefix("key=")
     assert yaml.safe_load(text) == value
     assert len(text.splitlines()) <= 1
 
@@ -181,13 +185,13 @@ def test_whatever_is_quoted_is_one_value(texts: list[str]) -> None:
 
 @given(st.text(alphabet="ab=,'\"[]{}() :\\", max_size=20))
 def test_whatever_is_varied_it_is_split_or_refused(text: str) -> None:
-    told = ""
+    refusal = ""
     found: list[Variant] = []
     try:
         found = variants([text])
     except UsageError as error:
-        told = str(error)
-    assert found or told.startswith(f"--vary {text}")
+        refusal = str(error)
+    assert found or refusal.startswith(f"--vary {text}")
     # Nothing is lost on the way: the values with their commas make up the text again.
     values = text.partition("=")[2]
     split = ",".join(v.label.partition("=")[2] for v in found)

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from filelock import Timeout
-
 from emulator.errors import RecordError, UsageError
+from emulator.files import atomic_write, os_errors
 from emulator.metrics import sample_file
 from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.planning.plan import Plan
 from emulator.record.coalesce import Coalescer
 from emulator.record.events import Entry, Step, line_of
-from emulator.record.lock import acquire, in_use, lock_of
+from emulator.record.lock import acquire, release
 from emulator.record.reader import Record
 from emulator.record.version import header
 from emulator.runtime.clock import Clock
@@ -43,7 +42,7 @@ class RunWriter:
         self._logs: dict[str, IO[bytes]] = {}
         if path.is_symlink():
             raise UsageError(f"{path} is a link.", "Choose another --run-id.")
-        with _saying(path):
+        with _disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             (path / "logs").mkdir(exist_ok=True)
         if (path / "plan.json").exists():
@@ -51,14 +50,13 @@ class RunWriter:
                 f"There is a run in {path} already.", "Leave --run-id out, or choose another."
             )
         self._take()
-        with _saying(path):
+        with _disk_errors(path):
             (path / "scenario.yaml").write_text(scenario_text, encoding="utf-8")
             _write_json(path / "plan.json", {**header(), **plan.model_dump(mode="json")})
 
     def _take(self) -> None:
-        self._lock = lock_of(self.path)
-        with _saying(self.path):
-            acquire(self._lock)
+        with _disk_errors(self.path):
+            self._release = weakref.finalize(self, release, acquire(self.path))
             # Unbuffered: what was written before a kill -9 is there after it.
             self._history = (self.path / "history.jsonl").open("ab", buffering=0)
         self._samples = sample_file.SampleFile(self.path / sample_file.NAME)
@@ -73,7 +71,7 @@ class RunWriter:
         folder.path, folder._clock, folder._logs = record.path, clock, {}
         folder._take()
         history = Record(record.path).history  # `record` may have been read before
-        with _saying(record.path):
+        with _disk_errors(record.path):
             _cut(record.path / "history.jsonl", len(history))
             for path in (record.path / "logs").glob("*.log"):
                 _cut(path)
@@ -110,12 +108,12 @@ class RunWriter:
 
     def _append(self, event: Entry) -> None:
         self._n += 1
-        with _saying(self.path):
+        with _disk_errors(self.path):
             self._history.write(line_of(event).encode() + b"\n")
 
     def log(self, task: str, text: str) -> None:
         """Append a line to the task's log, as it was printed."""
-        with _saying(self.path):
+        with _disk_errors(self.path):
             if task not in self._logs:
                 self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
             self._logs[task].write(text.encode("utf-8", "surrogateescape") + b"\n")
@@ -125,7 +123,7 @@ class RunWriter:
     ) -> Sample:
         """Append what was measured at the time `at` of the run's clock."""
         sample = Sample(round(at - self._began, 6), round(wall, 6), tasks, gpus)
-        with _saying(self.path):
+        with _disk_errors(self.path):
             self._samples.append(sample)
         return sample
 
@@ -143,7 +141,7 @@ class RunWriter:
 
     def write_result(self, name: str, value: object) -> None:
         """Write a result file: `summary.json`, `verdicts.json`."""
-        with _saying(self.path):
+        with _disk_errors(self.path):
             _write_json(self.path / name, value)
 
     def close(self) -> None:
@@ -153,7 +151,7 @@ class RunWriter:
         for log in self._logs.values():
             log.close()
         self._history.close()
-        self._lock.release()
+        self._release()
 
 
 def _cut(path: Path, lines: int | None = None) -> None:
@@ -164,21 +162,10 @@ def _cut(path: Path, lines: int | None = None) -> None:
 
 
 def _write_json(path: Path, value: object) -> None:
-    """Write whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    atomic_write(path, json.dumps(value, indent=2, default=str) + "\n")
 
 
-@contextlib.contextmanager
-def _saying(path: Path) -> Iterator[None]:
-    """Turn what the disk says into a sentence."""
-    try:
-        yield
-    except Timeout:
-        raise in_use(path) from None
-    except OSError as error:
-        raise RecordError(
-            f"Can't write the run folder {path}: {error.strerror or error}.",
-            "Make room, or choose another place with --out.",
-        ) from None
+def _disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Turn errors of the disk into a sentence."""
+    hint = "Make room, or choose another place with --out."
+    return os_errors(RecordError, f"Can't write the run folder {path}", hint)

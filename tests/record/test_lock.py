@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from filelock import Timeout
 
 from emulator.errors import InUse
 from emulator.record import lock
-from emulator.record.lock import LOCK, acquire, is_live, lock_of, locked, wait_until_over
+from emulator.record.lock import LOCK, acquire, is_live, locked, release, wait_until_over
 
 LOOKS = """
 import sys
@@ -51,6 +50,14 @@ def a_look(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def supervised(folder: Path) -> Iterator[None]:
+    """Be the supervisor of a run."""
+    taken = acquire(folder)
+    yield
+    release(taken)
+
+
 @pytest.fixture
 def dead(tmp_path: Path) -> Path:
     """The folder of a run whose supervisor is gone."""
@@ -81,52 +88,49 @@ def test_a_run_is_taken_over_and_given_back_while_others_look(dead: Path) -> Non
         looking = [pool.submit(look) for _ in range(2)]
         try:
             for _ in range(100):
-                taken = lock_of(dead)
-                acquire(taken)
+                taken = acquire(dead)
                 assert is_live(dead)
-                taken.release()
+                release(taken)
         finally:
             over.set()
         assert all(looks.result() > 0 for looks in looking)
 
 
 def test_who_takes_a_run_lets_a_look_end(dead: Path) -> None:
-    taken = lock_of(dead)
     with ThreadPoolExecutor() as pool:
         with a_look(dead):
             assert not is_live(dead)
-            taking = pool.submit(acquire, taken)
+            taking = pool.submit(acquire, dead)
             with pytest.raises(TimeoutError):
                 taking.result(timeout=0.05)
-        taking.result(timeout=60)
+        taken = taking.result(timeout=60)
     assert is_live(dead)
-    taken.release()
+    release(taken)
 
 
 def test_who_takes_a_run_does_not_wait_for_ever_for_a_look(
     dead: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "LOOKS_END_WITHIN", 0.0)
-    with a_look(dead), pytest.raises(Timeout):
-        acquire(lock_of(dead))
+    monkeypatch.setattr(lock, "CHECKS_END_WITHIN", 0.0)
+    with a_look(dead), pytest.raises(InUse):
+        acquire(dead)
 
 
 def test_who_takes_a_run_does_not_wait_for_its_supervisor(
     dead: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "sleep", pytest.fail)
-    with lock_of(dead), pytest.raises(Timeout):
-        acquire(lock_of(dead))
+    with supervised(dead), pytest.raises(InUse):
+        acquire(dead)
 
 
 def test_two_wait_for_the_end_of_a_run_and_nobody_sees_it_live_for_that(dead: Path) -> None:
-    holder = lock_of(dead)
-    acquire(holder)
+    holder = acquire(dead)
     with ThreadPoolExecutor() as pool:
         waiting = [pool.submit(wait_until_over, dead) for _ in range(2)]
         with pytest.raises(TimeoutError):
             waiting[0].result(timeout=0.05)
-        holder.release()
+        release(holder)
         for one in waiting:
             one.result(timeout=60)
             assert not is_live(dead)
@@ -157,17 +161,16 @@ def test_a_lock_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_who_removes_is_seen_as_at_work_and_a_supervisor_is_refused(dead: Path) -> None:
     with locked(dead, make=False):
         assert is_live(dead)
-        with pytest.raises(Timeout):
-            acquire(lock_of(dead))
+        with pytest.raises(InUse):
+            acquire(dead)
     assert not is_live(dead)
-    taken = lock_of(dead)
-    acquire(taken)
-    taken.release()
+    taken = acquire(dead)
+    release(taken)
 
 
 def test_who_removes_is_refused_while_a_supervisor_is_at_work(dead: Path) -> None:
     with (
-        lock_of(dead),
+        supervised(dead),
         pytest.raises(InUse, match=rf"Another emulate process is using {dead}\."),
         locked(dead, make=True),
     ):

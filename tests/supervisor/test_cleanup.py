@@ -38,9 +38,8 @@ RUNNING = "all tasks are running"
 TAKES_THE_LOCK = """
 import sys
 from pathlib import Path
-from emulator.record.lock import acquire, lock_of
-lock = lock_of(Path(sys.argv[1]))
-acquire(lock)
+from emulator.record.lock import acquire
+lock = acquire(Path(sys.argv[1]))
 print("taken", flush=True)
 sys.stdin.readline()
 """

@@ -273,7 +273,7 @@ def _plan_to_continue(record: Record, engine: Engine) -> Plan:
 def _refuse_removed(engine: Engine, record: Record) -> None:
     """Raise UsageError where `emulate clean` or `down` has removed a run that was not over."""
     found = recover(record.plan, record.history)
-    if found.end is None and found.prepared and not engine.find(record.run_id):
+    if found.end is None and found.timeline.prepared is not None and not engine.find(record.run_id):
         raise UsageError(
             f"{record.run_id} can't be taken over: all that it had made was removed.",
             "`emulate up` begins a new run.",

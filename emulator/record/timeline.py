@@ -29,6 +29,7 @@ from emulator.record.events import (
     Restart,
     Stall,
     Step,
+    StopSignal,
     TaskExit,
     TaskRunning,
     TaskStart,
@@ -75,6 +76,10 @@ class Incarnation:
     """The steps and phases that it reported, in order."""
     late: list[Step] = field(default_factory=list)
     """Those of the steps that came after its exit."""
+    replacement: bool = False
+    """A fault that had ended the one before started it."""
+    stop: StopSignal | None = None
+    """The last signal of the supervisor that asked it to end."""
 
     @property
     def steps(self) -> list[Step]:
@@ -102,6 +107,12 @@ class TaskTimeline:
         if last.restart is not None and last.restart.scope == "task":
             return "backoff"
         return last.exit.state
+
+    @property
+    def is_being_replaced(self) -> bool:
+        """Whether a fault has started it again, and it has not run since."""
+        last = self.incarnations[-1] if self.incarnations else None
+        return last is not None and last.replacement and last.running is None
 
     @property
     def exits(self) -> list[TaskExit]:
@@ -183,7 +194,8 @@ class TaskTimeline:
             isinstance(entry, TaskRunning) and (last is None or bool(last.running or last.exit))
         )
         if last is None or begins_anew:
-            last = Incarnation(entry.t)
+            replacement = self.state == "down" or self.is_being_replaced
+            last = Incarnation(entry.t, replacement=replacement)
             self.incarnations.append(last)
         match entry:
             case TaskStart():
@@ -192,6 +204,8 @@ class TaskTimeline:
                 last.running = entry
             case TaskExit():
                 last.exit = entry
+            case StopSignal():
+                last.stop = entry
             case Step() | Phase():
                 last.reports.append(entry)
                 if last.exit is not None and isinstance(entry, Step):
@@ -331,7 +345,7 @@ class Timeline:
                 self.ended_by = entry.task
             case EmulatorFailed():
                 self.outcome, self.reason = "error", entry.message
-            case TaskStart() | TaskRunning() | TaskExit() | Step() | Phase():
+            case TaskStart() | TaskRunning() | TaskExit() | StopSignal() | Step() | Phase():
                 self._of_task(entry)
             case _:  # an event of the emulator itself: it says nothing of tasks, faults or the job
                 pass
@@ -340,9 +354,9 @@ class Timeline:
         task = self.tasks.get(entry.task)
         if task is None:
             task = self.tasks[entry.task] = TaskTimeline(entry.task)
-        if isinstance(entry, TaskStart) and task.state != "down":  # else a fault's replacement
-            self.restarting = False
         task.add(entry)
+        if isinstance(entry, TaskStart) and not task.is_being_replaced:
+            self.restarting = False
         if isinstance(entry, Step):
             self.steps.append((task.incarnations[-1], entry))
 

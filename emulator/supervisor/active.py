@@ -1,4 +1,4 @@
-"""The faults of a run and how far each has come: as they happen, or from a history (pure)."""
+"""The faults of a run and the stage that each has reached (pure)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from emulator.faults.schedule import PlannedFault, from_json
+from emulator.faults.schedule import PlannedFault
 from emulator.faults.spec import EndingFault
-from emulator.record.events import Entry, FaultEvent, Step, TaskExit, TaskRunning
 
-__all__ = ["ActiveFault", "ActiveFaults", "recover_faults"]
+__all__ = ["ActiveFault", "ActiveFaults"]
 
 Stage = Literal["planned", "waiting", "preparing", "terminating", "active", "down", "over"]
 
@@ -44,6 +43,13 @@ class ActiveFault:
         """The kind of a fault that ends its target; None for others."""
         return self.fault.spec if isinstance(self.fault.spec, EndingFault) else None
 
+    def is_recovered_by(self, task: str, *, target_steps: bool) -> bool:
+        """Return whether a step of `task` shows that the job has recovered.
+
+        In a rolling restart the restarted task has to step itself, if it has ever done so.
+        """
+        return not self.fault.spec.one_by_one or not target_steps or task == self.fault.target
+
 
 @dataclass
 class ActiveFaults:
@@ -69,56 +75,9 @@ class ActiveFaults:
         """Note the faults from which the job has recovered, as a step of `task` shows."""
         self.stepping.add(task)
         for one in self.faults:
-            if one.restored and one.recovered_at == math.inf and self._shows(one, task):
+            if (
+                one.restored
+                and one.recovered_at == math.inf
+                and one.is_recovered_by(task, target_steps=one.fault.target in self.stepping)
+            ):
                 one.recovered_at = when
-
-    def _shows(self, one: ActiveFault, task: str) -> bool:
-        """Say whether a step of `task` shows that the job has recovered.
-
-        In a rolling restart the restarted task has to step itself, if it is one that does.
-        """
-        target = one.fault.target
-        return not one.fault.spec.one_by_one or target not in self.stepping or task == target
-
-
-def recover_faults(
-    schedule: Sequence[PlannedFault], history: Sequence[Entry], began: float
-) -> ActiveFaults:
-    """Return the faults as a supervisor that was killed knew them; the run began at `began`."""
-    found = ActiveFaults.of(schedule)
-    for entry in history:
-        when = began + entry.t
-        if isinstance(entry, Step):
-            found.on_step(entry.task, when)
-        elif isinstance(entry, FaultEvent):
-            _follow(found, entry, when)
-        for one in found:
-            if one.fault.target == entry.task and one.applied_at < math.inf:
-                one.restored = one.restored or isinstance(entry, TaskRunning)
-                caused = isinstance(entry, TaskExit) and entry.fault == one.fault.id
-                one.exited = one.exited or caused
-    return found
-
-
-def _follow(found: ActiveFaults, entry: FaultEvent, when: float) -> None:
-    """Bring one fault as far as an event of it says."""
-    if entry.plan is not None:
-        found.faults.append(ActiveFault(from_json(entry.plan), stage="waiting"))
-    one = found.find(entry.id)
-    if one is None:
-        return
-    spec = one.fault.spec
-    match entry.stage:
-        case "planned" | "preparing":
-            pass  # it waits; what the engine was making has to be made again
-        case "triggered":
-            one.stage = "terminating" if spec.ends_target else "active"
-            one.triggered_at = when
-        case "applied":
-            one.applied_at = when
-            if spec.ends_target:
-                one.stage = "down" if spec.restarts_target else "over"
-        case "healed":
-            one.stage, one.restored = "over", True
-        case "skipped" | "failed":
-            one.stage = "over"

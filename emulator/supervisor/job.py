@@ -45,7 +45,7 @@ class TaskState:
     restarts: int = 0
     step: int | None = None
     """The last one that it reported."""
-    told_to_stop: bool = False
+    stop_sent: bool = False
     early_exit: Exited | None = None
     """It ended before the engine's start call had returned; handled once that has."""
     last_words: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_WORDS))
@@ -93,13 +93,13 @@ class Job:
     def start_task(self, name: str, *, fresh: bool = False, same_address: bool = False) -> None:
         """Start a task, on a fresh disk and at its old address if asked to."""
         state = self.tasks[name]
-        state.state, state.told_to_stop = "starting", False
+        state.state, state.stop_sent = "starting", False
         state.reader = StepReader(self._rule)
         self._history.write(TaskStart(task=name, fresh=fresh))
         self._calls.start(state.task, fresh=fresh, same_address=same_address)
 
     def stop_task(self, name: str, number: signal.Signals) -> None:
         """Send a task a signal that asks it to end; its exit is no failure."""
-        self.tasks[name].told_to_stop = True
+        self.tasks[name].stop_sent = True
         self._history.write(StopSignal(task=name, signal=number.name))
         self._calls.stop(name, number)

@@ -33,7 +33,7 @@ def settles_at(record: Record) -> float:
     except RecordError:
         return 0.0
     starting = any(task.state == "starting" for task in found.tasks.values())
-    return until if starting or not found.prepared else 0.0
+    return until if starting or found.timeline.prepared is None else 0.0
 
 
 def let_settle(records: Iterable[Record], say: Callable[[str], None]) -> None:

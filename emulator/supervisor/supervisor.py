@@ -104,17 +104,17 @@ class Supervisor:
 
         Raises EngineError, RecordError. Nothing is removed here: `engine.tear_down` does that.
         """
-        plan, found = self._plan, self._recovered
-        if found is None:
+        plan, recovered = self._plan, self._recovered
+        if recovered is None:
             name, pid = plan.scenario.name, os.getpid()
             self._history.write(
                 RunStarted(run_id=plan.run_id, scenario=name, engine=plan.engine, pid=pid)
             )
-        elif not found.prepared:
+        elif recovered.timeline.prepared is None:
             self._engine.tear_down(plan.run_id)
-            self._note_takeover(found)
-        if found is not None and found.prepared:
-            self._resume(found)
+            self._note_takeover(recovered)
+        if recovered is not None and recovered.timeline.prepared is not None:
+            self._resume(recovered)
         else:
             self._engine.prepare(plan, self._history.record.path, self.inbox)
             self._calls.update_links()
@@ -214,7 +214,7 @@ class Supervisor:
                 task=event.task,
                 exit_code=event.exit_code,
                 oom_killed=oom,
-                told_to_stop=state.told_to_stop,
+                told_to_stop=state.stop_sent,
                 fault=fault or None,
             ),
             wall=event.wall,
@@ -317,7 +317,7 @@ class Supervisor:
         self._timers.after(STOP_GRACE, self._kill_all, self._life)
 
     def _stop(self, state: TaskState) -> None:
-        if state.state == "running" and not state.told_to_stop and not self._is_leaving(state):
+        if state.state == "running" and not state.stop_sent and not self._is_leaving(state):
             self._job.stop_task(state.task.name, signal.SIGTERM)
 
     def _kill_all(self, life: int | None = None) -> None:
@@ -339,64 +339,65 @@ class Supervisor:
 
     # --- Taking over ----------------------------------------------------------------------------
 
-    def _note_takeover(self, found: RecoveredState) -> None:
-        gap = self._history.record.t - found.t
+    def _note_takeover(self, recovered: RecoveredState) -> None:
+        gap = self._history.record.t - recovered.timeline.end
         self._history.write(Attached(pid=os.getpid(), gap=round(gap, 6)))
 
-    def _resume(self, found: RecoveredState) -> None:
+    def _resume(self, recovered: RecoveredState) -> None:
         """Continue from the state in which a killed supervisor left the run."""
         job, record = self._job, self._history.record
         began = self._clock.now() - record.t
-        job.end, job.restarts = found.end, found.job_restarts
-        job.all_running = found.all_running is not None
-        there = capable(self._engine, Reattaching).reattach(
-            self._plan, record.path, self.inbox, found.known
+        job.end, job.restarts = recovered.end, recovered.job_restarts
+        job.all_running = recovered.timeline.all_running is not None
+        started = capable(self._engine, Reattaching).reattach(
+            self._plan, record.path, self.inbox, recovered.known
         )
-        self._note_takeover(found)
+        self._note_takeover(recovered)
         self._injector.settle_history()
-        for name, steps in found.unwritten.items():
+        for name, steps in recovered.unwritten.items():
             for step in steps:
                 event = observed("step", name, step.data)
                 self._history.write(event, wall=record.printed_until(name))
         for name in job.tasks:
-            self._resume_task(name, found, there)
+            self._resume_task(name, recovered, started)
         if job.all_running:
             self._watchdog.begin()
         if job.end is not None:
             self._stop_all()
             self._injector.end()
         else:
-            self._resume_job(found, began)
+            self._resume_job(recovered, began)
         self._calls.update_links()
 
-    def _resume_task(self, name: str, found: RecoveredState, there: dict[str, str]) -> None:
-        """Bring one task from where it was to where it is."""
+    def _resume_task(self, name: str, recovered: RecoveredState, started: dict[str, str]) -> None:
+        """Bring one task from its recorded state to its actual one."""
         state = self._job.tasks[name]
         if state.step is not None:
             self._watchdog.on_step(name)
-        match resumption(name, found, there):
+        match resumption(name, recovered, started):
             case "follow":
                 pass
             case "lost":
                 self.inbox.put(Exited(name, self._clock.wall(), 128 + signal.SIGKILL))
             case "started":
-                self.inbox.put(Called("start", name, there[name]))
+                self.inbox.put(Called("start", name, started[name]))
             case "start":
                 self._job.start_task(name)
             case "down" | "ended" as now:
                 state.state = now
 
-    def _resume_job(self, found: RecoveredState, began: float) -> None:
+    def _resume_job(self, recovered: RecoveredState, began: float) -> None:
         """Continue with a job that has not ended; the run began at the time `began`."""
+        timeline, last = recovered.timeline, recovered.last_exit
         if (limit := self._plan.scenario.timeout) is not None:
             self._timers.at(began + limit, self._time_out)
-        if found.restarting:
-            self._restarting = policy.RestartJob(0.0, found.job_restarts)
+        if timeline.restarting:
+            self._restarting = policy.RestartJob(0.0, recovered.job_restarts)
             self._stop_all()
             self._restart_job_when_all_ended()
-        all_running = found.all_running
+        all_running = timeline.all_running
         self._injector.resume(None if all_running is None else began + all_running)
-        last = found.last_exit
-        if last and not found.restarting and self._job.tasks[last.task].state == "ended":
-            self._decide(self._job.tasks[last.task], last)  # had it been decided: the same again
+        if last and not timeline.restarting and self._job.tasks[last.task].state == "ended":
+            # Had its consequence been decided, the decision would be the same again.
+            self._decide(self._job.tasks[last.task], last)
         self._note_all_running()

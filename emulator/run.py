@@ -26,10 +26,10 @@ from emulator.runtime import signals
 from emulator.runtime.clock import Clock, RealClock
 from emulator.runtime.signals import Held
 from emulator.scenario.schema import Scenario
+from emulator.supervisor.cleanup import let_settle
 from emulator.supervisor.control import Interrupted
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.job import JobEnd
-from emulator.supervisor.settling import let_settle
 from emulator.supervisor.supervisor import Supervisor
 from emulator.supervisor.takeover import RecoveredState, recover, recover_run
 

@@ -19,7 +19,7 @@ from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import RealClock
 from emulator.scenario.loader import parse
-from emulator.supervisor.settling import SETTLES_WITHIN, settles_at
+from emulator.supervisor.cleanup import SETTLES_WITHIN, settles_at
 from tests.conftest import Emulate, left, own
 from tests.histories import SITE, an_event
 

@@ -160,7 +160,7 @@ class _Session:
         server = ApiServer(supervisor.control, folder, self.callbacks.reachable, endpoint=endpoint)
         history.subscribe(server)
         if endpoint is not None:
-            self.callbacks.say(endpoint.said(folder))
+            self.callbacks.say(endpoint.describe(folder))
         return server
 
     def _tear_down(self, record: RunWriter) -> bool:

@@ -17,7 +17,7 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.api.tcp import PORT, TOKEN, VARIABLE, TcpEndpoint, guarded
+from emulator.api.tcp import PORT, TOKEN, VARIABLE, TcpEndpoint, require_token
 from emulator.errors import UsageError
 from emulator.record.events import fields_of
 from tests.api.test_prometheus import values
@@ -46,7 +46,11 @@ def asked(headers: dict[str, str], *, tcp: bool = True) -> tuple[int, str]:
         "server": ("127.0.0.1", 1) if tcp else ("/run/api.sock", None),
         "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
     }
-    asyncio.run(guarded(behind, "secret-token")(scope, receive, send))
+
+    async def request() -> None:
+        await require_token(behind, "secret-token")(scope, receive, send)
+
+    asyncio.run(request())
     start, body = sent
     return start["status"], body["body"].decode()
 

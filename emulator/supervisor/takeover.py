@@ -20,7 +20,7 @@ from emulator.record.events import Entry, JobEnded, TaskExit
 from emulator.record.reader import Record
 from emulator.record.timeline import FaultTimeline, Timeline
 from emulator.record.writer import RunWriter
-from emulator.supervisor.active import ActiveFault, ActiveFaults
+from emulator.supervisor.injector import ActiveFault
 from emulator.supervisor.job import JobEnd, Outcome, State, TaskState, pending
 
 __all__ = ["RecoveredState", "recover", "recover_run", "resumption"]
@@ -35,7 +35,7 @@ class RecoveredState:
     end: JobEnd | None = None
     last_exit: Exited | None = None
     """Its consequences may not have been decided."""
-    faults: ActiveFaults = field(default_factory=ActiveFaults)
+    faults: Sequence[ActiveFault] = ()
     known: dict[str, KnownOutput] = field(default_factory=dict)
     """The output of each task as far as it is in the logs."""
     unwritten: dict[str, Sequence[Observation]] = field(default_factory=dict)
@@ -51,8 +51,7 @@ def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
     """Return where the run of a folder stood; `began` is the clock's time of its beginning."""
     recovered = recover(plan, Record(record.path).history)
     timeline = recovered.timeline
-    faults = [_fault(fault, timeline, began) for fault in timeline.faults.values()]
-    recovered.faults = ActiveFaults(faults, {step.task for _, step in timeline.steps})
+    recovered.faults = [_fault(fault, timeline, began) for fault in timeline.faults.values()]
     for name, state in recovered.tasks.items():
         printed = record.printed(name)
         since = math.inf

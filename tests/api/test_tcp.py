@@ -78,7 +78,7 @@ GOOD = {"Host": "127.0.0.1:1234", "Authorization": "Bearer secret-token"}
         ({"Authorization": "Bearer \xfc"}, 401),
     ],
 )
-def test_who_is_let_in(change: dict[str, str], status: int) -> None:
+def test_which_requests_are_served(change: dict[str, str], status: int) -> None:
     got, body = asked({**GOOD, **change})
     assert got == status
     if status != 200:
@@ -91,7 +91,7 @@ def test_the_unix_socket_needs_no_token() -> None:
     assert asked({"Host": "run"}, tcp=False) == (200, "inside")
 
 
-def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
+def test_a_port_in_use_is_reported_before_anything_starts() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

@@ -477,7 +477,7 @@ def test_the_folder_of_an_up_that_was_killed_early_is_removed_if_up_made_it(
     assert folder.exists() == made_before
 
 
-def test_one_who_comes_later_to_a_folder_that_is_being_started_is_refused(
+def test_a_second_start_in_a_folder_that_is_being_started_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "CLEANS_WITHIN", 0.0)
@@ -485,7 +485,7 @@ def test_one_who_comes_later_to_a_folder_that_is_being_started_is_refused(
         background._log_in(tmp_path / RUN)
 
 
-def test_what_the_log_says_to_clean_is_not_said_to_people(tmp_path: Path) -> None:
+def test_the_header_of_the_log_is_not_shown(tmp_path: Path) -> None:
     with background._log_in(tmp_path / RUN) as log:
         log.write(b"emulate: no\n")
     assert background.output(tmp_path / RUN) == "emulate: no\n"

@@ -29,10 +29,10 @@ LEAST: dict[str, dict[str, Any]] = {
 """What an event has at least, where a test does not care."""
 
 
-def stood(*told: Any) -> RecoveredState:
+def stood(*events: Any) -> RecoveredState:
     """Return where a run stood after such (event, number of the worker, data), a second each."""
     entries = []
-    for n, (event, worker, *data) in enumerate(told):
+    for n, (event, worker, *data) in enumerate(events):
         task = "" if worker is None else f"worker-{worker}"
         fields = data[0] if data else {}
         entries.append(an_event(event, task, n=n, t=float(n), wall=100.0 + n, **fields))
@@ -76,7 +76,7 @@ def test_all_ran_and_the_job_is_over() -> None:
     assert [state.stop_sent for state in found.tasks.values()] == [True, False, False]
 
 
-def test_an_exit_of_which_nothing_is_said_is_kept_as_it_was() -> None:
+def test_an_exit_without_a_decision_is_kept_as_it_was() -> None:
     found = stood(*BEGIN, ended(1, 137, oom_killed=True))
     assert states(found) == ["running", "ended", "running"]
     assert found.last_exit == Exited("worker-1", 106, 137, oom_killed=True)
@@ -90,7 +90,7 @@ def test_a_task_in_its_backoff_waits_for_its_restart() -> None:
     assert (found.tasks["worker-1"].restarts, found.job_restarts) == (2, 0)
 
 
-def test_who_is_preempted_is_away_and_then_replaced() -> None:
+def test_a_preempted_task_is_down_and_then_replaced() -> None:
     away = [*BEGIN, ended(1, fault="0")]
     assert states(stood(*away)) == ["running", "down", "running"]
     back = stood(*away, ("start", 1))

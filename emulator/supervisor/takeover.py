@@ -8,9 +8,8 @@ done and not written is reported again by the engine, and what can't be known is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Literal, cast
 
 from emulator.engines.base import Exited, KnownOutput
@@ -174,24 +173,10 @@ def _fault(fault: FaultTimeline, timeline: Timeline, began: float) -> ActiveFaul
 def _read_again(state: TaskState, printed: Sequence[str]) -> Sequence[Observation]:
     """Read a running task's output again; return the steps in it that were not written."""
     state.last_words.extend(printed)
-    steps = list(_steps(state, printed))
-    unwritten = _after(state.step, steps)
+    observations = [state.reader.read(line) for line in printed]
+    steps = [one for one in observations if one is not None and one.event == "step"]
+    # The first step after a start is written at once, so without a written one there is nothing.
+    written = [n for n, one in enumerate(steps) if one.data["step"] == state.step]
     if steps:
         state.step = cast("int", steps[-1].data["step"])
-    return unwritten
-
-
-def _steps(state: TaskState, printed: Sequence[str]) -> Iterator[Observation]:
-    for line in printed:
-        seen = state.reader.read(line)
-        if seen is not None and seen.event == "step":
-            yield seen
-
-
-def _after(last: int | None, steps: Sequence[Observation]) -> Sequence[Observation]:
-    """Return the steps after the last that was written.
-
-    The first step after a start is written at once, so without one there is nothing.
-    """
-    buffered = list(takewhile(lambda one: one.data["step"] != last, reversed(steps)))
-    return buffered[::-1] if len(buffered) < len(steps) else []
+    return steps[written[-1] + 1 :] if written else []

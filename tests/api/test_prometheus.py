@@ -91,7 +91,7 @@ def test_the_page_has_the_current_values() -> None:
     assert found["emulator_job_steps_per_second"][""] == pytest.approx(5.0)
     assert found["emulator_job_examples_per_second"][""] == pytest.approx(320.0)
     assert found["emulator_job_recovering"] == {"": 1}
-    assert "emulator_job_remaining_seconds" not in found  # nobody can say, while it recovers
+    assert "emulator_job_remaining_seconds" not in found  # unknown while it recovers
     assert found["emulator_run_start_time_seconds"] == {"": BEGAN}
     states = {k: v for k, v in found["emulator_task_state"].items() if v}
     assert states == {"state=running,task=worker-0": 1, "state=ended,task=worker-1": 1}

@@ -30,7 +30,7 @@ NOBODY: Any = None
 CONTROL = RunControl(NOBODY, NOBODY, Inbox(), NOBODY, NOBODY)
 """Of a run without a supervisor."""
 
-# Steps until somebody writes `over` into the shared folder.
+# Steps until a file `over` is written into the shared folder.
 JOB = r"""
 n=0; printf 'progress 1\rprogress 2\n'
 while [ ! -e "$EMULATOR_SHARED/over" ]; do

@@ -1,4 +1,4 @@
-"""The API on a port of this machine: who is let in, and who is not."""
+"""The API on a port of this machine: which requests are served."""
 
 from __future__ import annotations
 

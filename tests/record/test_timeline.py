@@ -65,7 +65,7 @@ def test_an_unfinished_interval_ends_with_the_record() -> None:
 def test_exits_and_steps_are_timed_by_the_engine() -> None:
     events = [happened(1, "running", "a"), step(3, "a", 1, late=-0.5), ended(5, "a", 0, late=-1)]
     assert [entry.t for entry in history(events)] == [1, 2.5, 4]
-    # A clock that is off puts nothing before what came earlier.
+    # A clock that is off puts no event before an earlier one.
     events = [happened(1, "running", "a"), ended(5, "a", 0, late=-9)]
     assert [entry.t for entry in history(events)] == [1, 1]
 

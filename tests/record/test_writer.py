@@ -95,7 +95,7 @@ def test_the_runs_time_begins_with_its_folder(tmp_path: Path) -> None:
     [
         b'{"n": 2, "t": 1.0, "wal',
         b'{"n": 2, "t": 1.0, "wall": 5, "event": "step"}',
-        # The disk was full for a moment, and what came next was written behind the torn line.
+        # The disk was full for a moment, and the next line was written behind the torn one.
         b'{"n": 2, "t": 1.0, "wal{"n": 3, "t": 1.0, "wall": 5, "event": "removed"}\n',
         b'{"n": 2}\n',
         b"\x00\x00\x00\xff\n",

@@ -275,11 +275,11 @@ def test_clean_leaves_a_run_alone_that_is_taken_over_after_it_was_found_dead(
     emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
 ) -> None:
     folder = killed(emulate, write(tmp_path, "none"))
-    before, said = left("process", RUN), list[str]()
+    before, messages = left("process", RUN), list[str]()
     with contextlib.ExitStack() as stack:
         then(lambda: stack.enter_context(taken_by_another(folder)))
-        leftovers.clean(emulate.out, engine_name="process", dry_run=False, say=said.append)
-    assert f"{RUN} is left alone: another emulate is at work on it by now" in said
+        leftovers.clean(emulate.out, engine_name="process", dry_run=False, say=messages.append)
+    assert f"{RUN} is left alone: another emulate is at work on it by now" in messages
     assert left("process", RUN) == before
     assert (folder / "work").is_dir()
 
@@ -320,11 +320,16 @@ def test_a_folder_is_left_alone_that_is_taken_over_after_it_was_found_dead(
 ) -> None:
     path = write(tmp_path, "none", "true")
     assert emulate.up(path, "--engine", "process", "--keep", "--run-id", RUN).returncode == 0
-    folder, said = emulate.out / RUN, list[str]()
+    folder, messages = emulate.out / RUN, list[str]()
     with contextlib.ExitStack() as stack:
         then(lambda: stack.enter_context(taken_by_another(folder)))
-        count = leftovers.clean(emulate.out, engine_name="process", dry_run=False, say=said.append)
-    assert (count, said) == (0, [f"{RUN} is left alone: another emulate is at work on it by now"])
+        count = leftovers.clean(
+            emulate.out, engine_name="process", dry_run=False, say=messages.append
+        )
+    assert (count, messages) == (
+        0,
+        [f"{RUN} is left alone: another emulate is at work on it by now"],
+    )
     assert (folder / "shared").is_dir()
 
 

@@ -98,8 +98,8 @@ class Job:
         return reply
 
     def injects(self, when: float, **options: Any) -> Future[Any]:
-        wanted = fault(**options)
-        return self.asks(when, lambda control: control.inject(wanted))
+        spec = fault(**options)
+        return self.asks(when, lambda control: control.inject(spec))
 
     def run(self) -> list[Entry]:
         try:
@@ -161,11 +161,11 @@ def test_a_fault_for_ever_lasts_until_it_is_healed_manually(job: Job) -> None:
     one = job.asks(12.0, lambda control: control.heal("manual-1"))
     rest = job.asks(15.0, lambda control: control.heal(""))
     again = job.asks(16.0, lambda control: control.heal(""))
-    nobody = job.asks(17.0, lambda control: control.heal("manual-9"))
+    unknown = job.asks(17.0, lambda control: control.heal("manual-9"))
     history = job.run()
     assert one.result(0) == ["manual-1"]
     assert rest.result(0) == ["manual-2", "manual-3"]
-    assert again.result(0) == nobody.result(0) == []
+    assert again.result(0) == unknown.result(0) == []
     assert stages(history, "manual-1")[-1] == ("healed", 12)
     assert stages(history, "manual-2")[-1] == ("healed", 15)
     assert stages(history, "manual-3")[-1] == ("healed", 15)
@@ -335,7 +335,7 @@ def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Pa
     texts = [describe(e) for e in history if fields_of(e).get("stage") == "preparing"]
     assert texts[0] == "fault manual-1: it waits: the image is built"
     steps = [e.t for e in history if e.event == "step"]
-    assert {11.0, 12.0, 13.0, 14.0, 15.0, 16.0} <= set(steps)  # nobody else waits
+    assert {11.0, 12.0, 13.0, 14.0, 15.0, 16.0} <= set(steps)  # no other task waits
     assert job.outcome == "succeeded"
     faults = {one.id: one for one in judge(Record(job.record.path))[0].faults}
     assert (faults["manual-1"].status, faults["manual-1"].triggered) == ("applied", 17)

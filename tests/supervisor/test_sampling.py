@@ -59,10 +59,10 @@ def test_every_task_is_sampled_at_the_interval_while_it_runs(tmp_path: Path) -> 
 
 def test_the_history_says_once_what_is_sampled(tmp_path: Path) -> None:
     result, _ = run(tmp_path, {"*": Script(exits_at=5)}, "cluster: {worker: 1}\n")
-    (said,) = [e for e in Record(result.folder).history if e.event == "sampling"]
-    assert fields_of(said)["interval"] == 1.0
-    assert set(fields_of(said)) >= {"gpus", "driver", "why_no_gpus"}
-    assert bool(fields_of(said)["gpus"]) != bool(fields_of(said)["why_no_gpus"])
+    (started,) = [e for e in Record(result.folder).history if e.event == "sampling"]
+    assert fields_of(started)["interval"] == 1.0
+    assert set(fields_of(started)) >= {"gpus", "driver", "why_no_gpus"}
+    assert bool(fields_of(started)["gpus"]) != bool(fields_of(started)["why_no_gpus"])
 
 
 def test_a_run_that_ends_before_the_first_moment_has_none(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_what_is_sampled_is_recorded_as_soon_as_it_is_known(tmp_path: Path) -> N
     engine = Failing(ManualClock(), {"*": Script(exits_at=6.5)}, measured=True)
     engine.asked = 1
     result, _ = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
-    (said,) = [e for e in Record(result.folder).history if e.event == "sampling"]
-    assert said.t == 4
-    assert "gpus" in fields_of(said)
+    (started,) = [e for e in Record(result.folder).history if e.event == "sampling"]
+    assert started.t == 4
+    assert "gpus" in fields_of(started)
 
 
 def test_an_engine_that_can_not_measure_is_not_asked(tmp_path: Path) -> None:

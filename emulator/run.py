@@ -26,10 +26,10 @@ from emulator.runtime import signals
 from emulator.runtime.clock import Clock, RealClock
 from emulator.runtime.signals import Held
 from emulator.scenario.schema import Scenario
+from emulator.supervisor.cleanup import let_settle
 from emulator.supervisor.control import Interrupted
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.job import JobEnd
-from emulator.supervisor.settling import let_settle
 from emulator.supervisor.supervisor import Supervisor
 from emulator.supervisor.takeover import RecoveredState, recover, recover_run
 
@@ -160,7 +160,7 @@ class _Session:
         server = ApiServer(supervisor.control, folder, self.callbacks.reachable, endpoint=endpoint)
         history.subscribe(server)
         if endpoint is not None:
-            self.callbacks.say(endpoint.said(folder))
+            self.callbacks.say(endpoint.describe(folder))
         return server
 
     def _tear_down(self, record: RunWriter) -> bool:
@@ -273,7 +273,7 @@ def _plan_to_continue(record: Record, engine: Engine) -> Plan:
 def _refuse_removed(engine: Engine, record: Record) -> None:
     """Raise UsageError where `emulate clean` or `down` has removed a run that was not over."""
     found = recover(record.plan, record.history)
-    if found.end is None and found.prepared and not engine.find(record.run_id):
+    if found.end is None and found.timeline.prepared is not None and not engine.find(record.run_id):
         raise UsageError(
             f"{record.run_id} can't be taken over: all that it had made was removed.",
             "`emulate up` begins a new run.",

@@ -1,4 +1,4 @@
-"""Histories for tests, written by hand: one call an entry."""
+"""Histories for tests: one call for an entry."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from emulator.scenario.loader import parse
 BEGAN = 1000.0
 SITE = PlanContext("fake", lambda name: (name, 2222), str, list, "/shared")
 
-Told = Entry
-"""What a history is written from: an event with the time at which it was written, and its stamp."""
+Told = Entry  # the name that other tests import
 
 LEAST: dict[str, dict[str, Any]] = {
     "run": {"run_id": "run-1", "scenario": "test", "engine": "fake", "pid": 1},
@@ -33,11 +32,11 @@ LEAST: dict[str, dict[str, Any]] = {
     "sampling": {"interval": 1.0},
     "error": {"message": "it broke"},
 }
-"""What each kind of event has at least, where a test does not care."""
+"""Required fields of each kind of event, for tests that need no others."""
 
 
 def an_event(name: str, task: str = "", **fields: Any) -> Entry:
-    """Return the event of that name; what it must have and a test does not say is made up."""
+    """Return the event of that name; required fields that a test does not give are made up."""
     return entry_of({**LEAST.get(name, {}), **fields, "event": name, "task": task})
 
 
@@ -46,37 +45,37 @@ def a_plan(cluster: str, extra: str = "") -> Plan:
     return make_plan(parse(text), "run-1", SITE)
 
 
-def history(told: Sequence[Told]) -> list[Entry]:
+def history(events: Sequence[Entry]) -> list[Entry]:
     """Return a history as `Record.in_time_order` has it."""
-    return as_it_happened(written(told))
+    return as_it_happened(written(events))
 
 
-def timeline(told: Sequence[Told], cluster: str = "{worker: 2}", extra: str = "") -> Timeline:
+def timeline(events: Sequence[Entry], cluster: str = "{worker: 2}", extra: str = "") -> Timeline:
     """Return the replay of a history."""
-    return Timeline(a_plan(cluster, extra), history(told))
+    return Timeline(a_plan(cluster, extra), history(events))
 
 
-def written(told: Sequence[Told]) -> list[Entry]:
-    """Return entries as they are in the file."""
-    return [replace(entry, n=n) for n, entry in enumerate(told)]
+def written(events: Sequence[Entry]) -> list[Entry]:
+    """Return events with their numbers, as they are in the file."""
+    return [replace(entry, n=n) for n, entry in enumerate(events)]
 
 
-def in_time(told: Iterable[Told]) -> list[Told]:
-    """Return them in the order of their times."""
-    return sorted(told, key=lambda entry: entry.t)
+def in_time(events: Iterable[Entry]) -> list[Entry]:
+    """Return events in the order of their times."""
+    return sorted(events, key=lambda entry: entry.t)
 
 
-def happened(t: float, event: str, task: str = "", **fields: Any) -> Told:
-    """Return an event; `late` is what its stamp is off from `t`, negative: it was read late."""
+def happened(t: float, event: str, task: str = "", **fields: Any) -> Entry:
+    """Return an event; its stamp is `late` seconds after `t` (negative: it was read late)."""
     late = fields.pop("late", 0.0)
     return an_event(event, task, t=t, wall=BEGAN + t + late, **fields)
 
 
-def step(t: float, task: str, number: int, **data: Any) -> Told:
+def step(t: float, task: str, number: int, **data: Any) -> Entry:
     return happened(t, "step", task, step=number, **data)
 
 
-def phase(begin: float, end: float, task: str, name: str, **data: Any) -> list[Told]:
+def phase(begin: float, end: float, task: str, name: str, **data: Any) -> list[Entry]:
     return [
         happened(begin, "phase", task, phase=name, state="begin"),
         happened(end, "phase", task, phase=name, state="end", **data),
@@ -85,23 +84,23 @@ def phase(begin: float, end: float, task: str, name: str, **data: Any) -> list[T
 
 def ended(
     t: float, task: str, code: int, *, told: bool = False, oom: bool = False, late: float = 0.0
-) -> Told:
+) -> Entry:
     exited = {"exit_code": code, "told_to_stop": told, "oom_killed": oom}
     return happened(t, "exit", task, late=late, **exited)
 
 
-def restart(t: float, task: str, scope: str = "task", number: int = 1) -> Told:
+def restart(t: float, task: str, scope: str = "task", number: int = 1) -> Entry:
     return happened(t, "restart", task, scope=scope, number=number, delay=1.0)
 
 
-def began_again(t: float, *tasks: str) -> list[Told]:
+def began_again(t: float, *tasks: str) -> list[Entry]:
     starts = [happened(t, "start", task) for task in tasks]
     return [*starts, *(happened(t + 1, "running", task) for task in tasks)]
 
 
-def fault(t: float, task: str, stage: str, kind: str = "preempt", **data: Any) -> Told:
+def fault(t: float, task: str, stage: str, kind: str = "preempt", **data: Any) -> Entry:
     return happened(t, "fault", task, kind=kind, stage=stage, **{"id": "0", **data})
 
 
-def job(t: float, outcome: str = "succeeded", reason: str = "worker-0 finished") -> Told:
+def job(t: float, outcome: str = "succeeded", reason: str = "worker-0 finished") -> Entry:
     return happened(t, "job", outcome=outcome, reason=reason)

@@ -1,4 +1,4 @@
-"""A run that goes on, as an object: what `emulate preempt`, `fault`, `wait` stand on.
+"""A running scenario as an object; `emulate preempt`, `fault`, `wait` are made of it.
 
     with emulator.connect("last") as cluster:
         cluster.wait_for(step=100)
@@ -44,23 +44,28 @@ _BASE = "http://run/v1"
 def connect(run: str | Path = "last", out: str | Path = "runs") -> Cluster:
     """Return the running scenario that `run` means: an id, its beginning, a folder, or `last`.
 
-    Raises UsageError where there is none, or where it is over.
+    Raises UsageError if there is none, or if it is over.
     """
     return Cluster(Record.find(str(run), Path(out)))
 
 
 class Cluster:
-    """A run that goes on. Its methods raise UsageError where a request makes no sense."""
+    """A running scenario. Its methods raise UsageError if a request makes no sense.
+
+    Every kind of fault has a method of its name, which takes the target, and the options by name:
+    `cluster.pause("worker-1", for_="5s")`. A fault that lasts does so until it is healed, unless
+    `for_` says how long. The methods return the ids of the faults.
+    """
 
     def __init__(self, record: Record, *, over: bool = False) -> None:
-        """`over`: it may be over already; all that it was is in its folder."""
+        """With `over` it may be over already: its record can be read all the same."""
         self.record = record
         self.folder, self.run_id = record.path, record.run_id
         if not over and not (self.folder / SOCKET).exists():
             raise UsageError(_why_not(record))
         self._lock = threading.Lock()
         self._clients: dict[str, httpx.Client] = {}
-        """By the socket that they talk to: who takes a run over opens one of its own."""
+        """By socket: a supervisor that takes the run over opens one of its own."""
 
     def status(self) -> dict[str, Any]:
         """Return tasks and faults as they are now."""
@@ -77,18 +82,6 @@ class Cluster:
         """SIGTERM, `grace`, SIGKILL, `down` ("forever": for good), back on a fresh disk."""
         return self.fault(preempt=target, grace=grace, down=down, address=address)
 
-    def kill(self, target: str) -> list[str]:
-        """SIGKILL; the restart policy decides."""
-        return self.fault(kill=target)
-
-    def terminate(self, target: str) -> list[str]:
-        """SIGTERM; the restart policy decides."""
-        return self.fault(terminate=target)
-
-    def pause(self, target: str, *, for_: Time = "forever") -> list[str]:
-        """Freeze a task, for a time or until it is healed."""
-        return self.fault(pause=target, for_=for_)
-
     def partition(
         self, *groups: list[str], for_: Time = "forever", oneway: bool = False
     ) -> list[str]:
@@ -96,17 +89,16 @@ class Cluster:
         return self.fault(partition=groups, for_=for_, oneway=oneway or None)
 
     def fault(self, **fault: object) -> list[str]:
-        """Inject a fault now, with the keys of an entry of `faults:`; return its ids.
-
-        Every kind has a method of its name as well: `cluster.oom("worker-1")`.
-        """
-        said = {key.removesuffix("_"): v for key, v in fault.items() if v is not None}
-        times = {key for kind in FAULTS.keys() & said for key in FAULTS[kind].times()}
-        body = {key: _with_unit(v) if key in times else v for key, v in said.items()}
+        """Inject a fault now, with the keys of an entry of `faults:`; return its ids."""
+        body = {key.removesuffix("_"): v for key, v in fault.items() if v is not None}
+        for kind in FAULTS.keys() & body:
+            for key in FAULTS[kind].times() & body.keys():
+                if isinstance(body[key], int | float):
+                    body[key] = f"{body[key]}s"
         return list(self._ask("POST", "/faults", json=body)["faults"])
 
     def __getattr__(self, name: str) -> Callable[..., list[str]]:
-        """Return the method of a kind of fault: it takes the target, and its options by name."""
+        """Return the method of a kind of fault."""
         if name not in FAULTS:
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         until_healed = {"for_": "forever"} if FAULTS[name].lasting else {}
@@ -117,7 +109,7 @@ class Cluster:
         return inject
 
     def heal(self, fault: str = "all") -> list[str]:
-        """Heal a fault, by its id or name, or all; return which were healed."""
+        """Heal a fault, by its id or name, or all; return the ids of those that were healed."""
         return list(self._ask("DELETE", f"/faults/{quote(fault, safe='')}")["healed"])
 
     def stop(self) -> None:
@@ -130,9 +122,9 @@ class Cluster:
             yield entry_of(line)
 
     def samples(self, *, last: int | None = None) -> Iterator[Sample]:
-        """Yield what tasks and GPUs use as it is measured, until the run is over.
+        """Yield the usage of tasks and GPUs as it is measured, until the run is over.
 
-        From the beginning, or from the last so many that there are.
+        From the beginning, or from the `last` so many samples.
         """
         for line in self._stream("/samples", last=last):
             yield from_json(line)
@@ -142,7 +134,7 @@ class Cluster:
     ) -> Iterator[tuple[str, str]]:
         """Yield (task, line) as it is printed, until the run is over.
 
-        From the beginning, or from the last so many lines of each task.
+        From the beginning, or from the `last` so many lines of each task.
         """
         for line in self._stream("/lines", task=task, last=last):
             yield line["task"], line["text"]
@@ -156,28 +148,27 @@ class Cluster:
         fault: str | None = None,
         stage: str = "applied",
     ) -> Entry:
-        """Return the first event that fits: at least this step, or of this name, of this task.
+        """Return the first event of this name, of this task, that reports at least this step.
 
-        With `fault`, an id as `fault()` returns it, the event with which it came to this `stage`.
-        Raises UsageError where the run is over before, or the fault was skipped, and EngineError
-        where it failed.
+        With `fault`, an id as `fault()` returns it, the event with which it reached this `stage`.
+        Raises UsageError if the run is over before, or the fault was skipped, and EngineError if it
+        failed.
         """
         for entry in self.history():
             if fault is not None:
-                if _came_to(entry, fault, stage):
-                    return entry
-                continue
-            if task is not None and entry.task != task:
-                continue
-            if step is not None and not (isinstance(entry, Step) and entry.step >= step):
-                continue
-            if event is not None and entry.event != event:
-                continue
-            return entry
+                fits = _has_reached(entry, fault, stage)
+            else:
+                fits = (
+                    task in (None, entry.task)
+                    and event in (None, entry.event)
+                    and (step is None or (isinstance(entry, Step) and entry.step >= step))
+                )
+            if fits:
+                return entry
         raise UsageError(f"{self.run_id} was over before that happened.")
 
     def wait(self) -> Result:
-        """Wait until the run is over; return what came of it. Raises EngineLost."""
+        """Wait until the run is over; return its result. Raises EngineLost."""
         wait_until_over(self.folder)
         record = Record(self.folder)
         if record.result("summary.json") is None:
@@ -185,7 +176,7 @@ class Cluster:
         return load_result(record)
 
     def close(self) -> None:
-        """Close the connection; the run goes on."""
+        """Close the connection; the run continues."""
         for client in self._clients.values():
             client.close()
 
@@ -201,45 +192,48 @@ class Cluster:
         self.close()
 
     def _ask(self, method: str, path: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
-        with self._reached() as client:
+        with self._client() as client:
             answer = client.request(method, _BASE + path, **request)
         _raise_for(answer)
         return dict(answer.json())
 
     def _stream(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-        said = {key: value for key, value in query.items() if value is not None}
+        params = {key: value for key, value in query.items() if value is not None}
         answers: list[httpx.Response] = []
-        left = threading.Event()
+        cancelled = threading.Event()
 
         def lines(client: httpx.Client) -> Iterator[str]:
-            with client.stream("GET", _BASE + path, params=said, timeout=None) as answer:
+            with client.stream("GET", _BASE + path, params=params, timeout=None) as answer:
                 answers.append(answer)
-                if left.is_set():
+                if cancelled.is_set():
                     return
                 if answer.is_error:
                     answer.read()
                 _raise_for(answer)
                 yield from answer.iter_lines()
 
-        def hang_up() -> None:
-            left.set()
+        def cancel() -> None:
+            cancelled.set()
             for answer in answers:
-                _shut_down(answer)
+                connection = answer.extensions["network_stream"].get_extra_info("socket")
+                with contextlib.suppress(OSError):  # it has ended by itself
+                    connection.shutdown(socket.SHUT_RDWR)
 
         with (
-            self._reached() as client,
-            contextlib.closing(each(lines(client), cancel=hang_up)) as found,
+            self._client() as client,
+            contextlib.closing(each(lines(client), cancel=cancel)) as received,
         ):
-            for line in found:
+            for line in received:
                 yield json.loads(line)
 
     @contextlib.contextmanager
-    def _reached(self) -> Iterator[httpx.Client]:
-        """Turn a connection that breaks, or is not to be had, into a sentence."""
+    def _client(self) -> Iterator[httpx.Client]:
+        """Yield a client; turn a connection that fails into a sentence."""
         import httpx
 
-        address = _door(self.record)
-        with self._lock:  # who follows a stream does so on a thread of its own
+        # The path of the socket may be too long; that of the file that it links to is not.
+        address = os.path.realpath(self.folder / SOCKET)
+        with self._lock:  # streams are followed on other threads
             if address not in self._clients:
                 transport = httpx.HTTPTransport(uds=address)
                 self._clients[address] = httpx.Client(transport=transport, timeout=90.0)
@@ -250,46 +244,33 @@ class Cluster:
             raise UsageError(_why_not(self.record)) from None
 
 
-def _came_to(entry: Entry, fault: str, stage: str) -> bool:
-    """Say whether a fault came to a stage with this event; raise where it never will (pure)."""
+def _has_reached(entry: Entry, fault: str, stage: str) -> bool:
+    """Return whether a fault reached a stage with this event; raise if it never will (pure)."""
     if not isinstance(entry, FaultEvent) or entry.id != fault:
         return False
-    now = entry.stage
-    if now == stage:
+    if entry.stage == stage:
         return True
     reason = f"The fault {fault} {{}} before it was {stage}: {entry.reason or ''}."
-    if now == "failed":
+    if entry.stage == "failed":
         raise EngineError(reason.format("failed"))
-    if now == "skipped":
+    if entry.stage == "skipped":
         raise UsageError(reason.format("was skipped"))
     return False
 
 
 def _raise_for(answer: httpx.Response) -> None:
-    """Raise what an answer says has gone wrong, in its words."""
+    """Raise the error that an answer has, with its sentence."""
     if not answer.is_error:
         return
     try:
-        said = str(answer.json()["error"])
+        sentence = str(answer.json()["error"])
     except (ValueError, KeyError):
-        said = f"The API failed: {answer.text}."
-    raise UsageError(said) if answer.status_code == 422 else EngineLost(said)
-
-
-def _shut_down(answer: httpx.Response) -> None:
-    """End a stream that another thread waits for."""
-    connection = answer.extensions["network_stream"].get_extra_info("socket")
-    with contextlib.suppress(OSError):  # it has ended by itself
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-def _door(record: Record) -> str:
-    """Return the path of a run's socket: it may be long, what it is a link to is not."""
-    return os.path.realpath(record.path / SOCKET)
+        sentence = f"The API failed: {answer.text}."
+    raise UsageError(sentence) if answer.status_code == 422 else EngineLost(sentence)
 
 
 def _why_not(record: Record) -> str:
-    """Say why a run can't be reached."""
+    """Return the sentence for a run that can't be reached."""
     if record.live:
         return (
             f"{record.run_id} is not up yet, is just ending, or is being removed; its API answers "
@@ -301,8 +282,3 @@ def _why_not(record: Record) -> str:
             "run over."
         )
     return f"{record.run_id} is over."
-
-
-def _with_unit(value: object) -> object:
-    """Write a time as scenarios do."""
-    return f"{value}s" if isinstance(value, int | float) else value

@@ -1,20 +1,20 @@
 """`GET /metrics`: a run as it is now, in Prometheus' formats.
 
-It is read from the record, as everything else that is reported of a run: the events since the
-last request are fed to a `RunState`. So the supervisor is not involved, and a run that is not
-scraped pays nothing. The first request to a run of a day reads its history, which takes some
-seconds of another thread.
+It is made from the record, like every report: the events since the last request are fed to a
+`RunState`. So the supervisor is not involved, and a run that is not scraped pays nothing. The first
+request to a run of a day reads its history, which takes some seconds of another thread.
 
 Names follow Prometheus' rules: base units, `_total` for counters. Counters of a task's usage start
 at 0 when the task is started again, like those of any process; `rate()` and `increase()` handle
-that. Those of starts, restarts and steps do not start again. What is measured of tasks and devices
-has its names in `metrics/catalog.py`.
+that. Those of starts, restarts and steps do not start again. `metrics/catalog.py` has the names of
+the metrics of usage and GPUs.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -85,27 +85,19 @@ def collect(live: RunState) -> Iterator[Metric]:
 
 Labels = Mapping[str, str]
 Values = Iterable[tuple[Labels, float | None]]
+GAUGE, COUNTER = GaugeMetricFamily, CounterMetricFamily
 
 
 def _family(
     kind: type[GaugeMetricFamily] | type[CounterMetricFamily], name: str, text: str, values: Values
 ) -> Iterator[Metric]:
-    """Yield a metric with its known values, nothing if there are none."""
+    """Yield a metric with its known values, nothing if there are none; a counter is a `_total`."""
     known = [(labels, value) for labels, value in values if value is not None]
     if known:
         family = kind(f"emulator_{name}", text, labels=list(known[0][0]))
         for labels, value in known:
             family.add_metric(list(labels.values()), value)
         yield family
-
-
-def _gauge(name: str, text: str, values: Values) -> Iterator[Metric]:
-    return _family(GaugeMetricFamily, name, text, values)
-
-
-def _counter(name: str, text: str, values: Values) -> Iterator[Metric]:
-    """`name` ends with `_total`."""
-    return _family(CounterMetricFamily, name, text, values)
 
 
 def _one_of(labels: Labels, key: str, kinds: Sequence[str], now: str | None) -> Values:
@@ -125,8 +117,10 @@ def _of_run(live: RunState, run: Labels) -> Iterator[Metric]:
     yield InfoMetricFamily("emulator_run", "What is run, and where.", value=about)
     phases = _one_of(run, "phase", PHASES, live.state)
     outcomes = _one_of(run, "outcome", OUTCOMES, live.outcome)
-    yield from _gauge("run_phase", "1 for the phase: tasks start, all run, the run ends.", phases)
-    yield from _gauge("run_outcome", "1 for how the job ended, once that is settled.", outcomes)
+    text = "1 for the phase: tasks start, all run, the run ends."
+    yield from _family(GAUGE, "run_phase", text, phases)
+    text = "1 for how the job ended, once that is settled."
+    yield from _family(GAUGE, "run_outcome", text, outcomes)
     estimate = live.eta()
     for name, text, value in (
         ("run_start_time_seconds", "When the run began, since 1970.", live.began),
@@ -137,39 +131,25 @@ def _of_run(live: RunState, run: Labels) -> Iterator[Metric]:
         ("job_remaining_seconds", "Until the final step, if it is known.", estimate.seconds),
         ("job_recovering", "1 from a failure until its loss is made up.", float(live.recovering)),
     ):
-        yield from _gauge(name, text, [(run, value)])
-    yield from _counter(
-        "job_restarts_total", "Restarts by the policy, of a task or of all.", [(run, live.restarts)]
-    )
+        yield from _family(GAUGE, name, text, [(run, value)])
+    text = "Restarts by the policy, of a task or of all."
+    yield from _family(COUNTER, "job_restarts_total", text, [(run, live.restarts)])
 
 
 def _of_faults(live: RunState, run: Labels) -> Iterator[Metric]:
     faults = live.faults.values()
-    count = {stage: sum(fault.stage == stage for fault in faults) for stage in STAGES}
-    yield from _gauge(
-        "faults",
-        "How many faults are at which stage.",
-        [({**run, "stage": stage}, float(n)) for stage, n in count.items()],
-    )
-    yield from _gauge(
-        "fault_in_force",
-        "1 from the trigger of a fault until it is over.",
-        [
-            (
-                {**run, "fault": f.id, "kind": f.kind, "target": f.planned.target},
-                float(f.in_force),
-            )
-            for f in faults
-        ],
-    )
+    stages = Counter(fault.stage for fault in faults)
+    counts = [({**run, "stage": stage}, float(stages[stage])) for stage in STAGES]
+    yield from _family(GAUGE, "faults", "How many faults are at which stage.", counts)
+    labels = [{**run, "fault": f.id, "kind": f.kind, "target": f.planned.target} for f in faults]
+    in_force = [float(fault.in_force) for fault in faults]
+    text = "1 from the trigger of a fault until it is over."
+    yield from _family(GAUGE, "fault_in_force", text, zip(labels, in_force, strict=True))
 
 
 def _of_tasks(tasks: Sequence[tuple[Labels, LiveTask]]) -> Iterator[Metric]:
-    yield from _gauge(
-        "task_state",
-        "1 for the state that a task is in.",
-        [one for labels, task in tasks for one in _one_of(labels, "state", STATES, task.state)],
-    )
+    states = [one for labels, task in tasks for one in _one_of(labels, "state", STATES, task.state)]
+    yield from _family(GAUGE, "task_state", "1 for the state that a task is in.", states)
     for name, text, value in (
         ("restarts", "Restarts by the policy, with those of the whole job.", "restarts"),
         ("starts", "All starts: the first, restarts, replacements after a preemption.", "starts"),
@@ -177,28 +157,27 @@ def _of_tasks(tasks: Sequence[tuple[Labels, LiveTask]]) -> Iterator[Metric]:
         ("steps", "Steps reported after the first of each start, redone ones too.", "steps"),
     ):
         values = [(labels, float(getattr(task, value))) for labels, task in tasks]
-        yield from _counter(f"task_{name}_total", text, values)
-    yield from _counter(
-        "task_examples_total",
-        "Examples that it reported, or steps times the examples of a step.",
-        [(labels, task.examples or None) for labels, task in tasks],
-    )
+        yield from _family(COUNTER, f"task_{name}_total", text, values)
+    examples = [(labels, task.examples or None) for labels, task in tasks]
+    text = "Examples that it reported, or steps times the examples of a step."
+    yield from _family(COUNTER, "task_examples_total", text, examples)
     for name, text, value in (
         ("step", "The last step that it reported.", "step"),
         ("steps_per_second", "Steps over the last 10 seconds.", "steps_per_second"),
         ("exit_code", "Of its last end; 128 + N is signal N.", "exit_code"),
     ):
-        yield from _gauge(f"task_{name}", text, [(la, getattr(t, value)) for la, t in tasks])
+        values = [(labels, getattr(task, value)) for labels, task in tasks]
+        yield from _family(GAUGE, f"task_{name}", text, values)
 
 
 def _measured(
-    metrics: Iterable[catalog.Metric], of: str, found: Sequence[tuple[Labels, object]]
+    metrics: Iterable[catalog.Metric], of: str, measured: Sequence[tuple[Labels, object]]
 ) -> Iterator[Metric]:
     """Yield the metrics of the catalogue that have a name in Prometheus."""
     for metric in metrics:
         if metric.prometheus:
-            kind = CounterMetricFamily if metric.counter else GaugeMetricFamily
-            values = [(labels, getattr(one, metric.key)) for labels, one in found]
+            kind = COUNTER if metric.counter else GAUGE
+            values = [(labels, getattr(one, metric.key)) for labels, one in measured]
             scaled = [(la, None if v is None else float(v) * metric.base) for la, v in values]
             about = f"{metric.about[0].upper()}{metric.about[1:]}."
             yield from _family(kind, f"{of}_{metric.prometheus}", about, scaled)

@@ -1,22 +1,22 @@
-"""The HTTP API of a run under way: a unix socket in the run folder, for its owner only.
+"""The HTTP API of a running scenario: a unix socket in the run folder, for its owner only.
 
-Where it is asked for also on a port, see `tcp.py`.
+With `--api-port` also on a TCP port, see `tcp.py`.
 
     GET    /v1/run            tasks and faults as they are now
-    GET    /v1/history        the history, a line of JSON each, followed until the run is over;
+    GET    /v1/history        the events, a line of JSON each, followed until the run is over;
                               `?after=N` leaves out the events up to number N
-    GET    /v1/samples        what tasks and GPUs use, a line of JSON each moment, followed as well;
-                              `?last=N` only the last N that there are, and those to come
-    GET    /v1/lines          what the tasks print, `{"task", "text"}` a line, followed as well;
-                              `?task=NAME` only that one, `?last=N` without what was printed
-                              before the last N lines of each
+    GET    /v1/samples        usage of tasks and GPUs, a line of JSON each, followed as well;
+                              `?last=N` begins with the last N samples
+    GET    /v1/lines          output of the tasks, `{"task", "text"}` a line, followed as well;
+                              `?task=NAME` only of that one, `?last=N` begins with the last N lines
+                              of each
     GET    /metrics           the run as it is now, for Prometheus
-    POST   /v1/faults         strike now; the body is an entry of `faults:` without `at`
-    DELETE /v1/faults/{id}    heal that fault now; `all` for every one
+    POST   /v1/faults         inject a fault; the body is an entry of `faults:` without `at`
+    DELETE /v1/faults/{id}    heal a fault; `all` for every one
     POST   /v1/stop           end the job as Ctrl-C does; a second time: at once
 
-Whatever is asked is put into the supervisor's inbox and done on its own thread: there is one
-writer. Errors are `{"error": "one sentence"}`, with 422 where the request makes no sense here.
+Requests are performed by the supervisor on its own thread, so there is one writer. Errors are
+`{"error": "one sentence"}`, with 422 for a request that makes no sense here.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ import selectors
 import socket
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from emulator.api.tcp import TcpEndpoint, guarded
+from emulator.api.tcp import TcpEndpoint, require_token
 from emulator.errors import EmulatorError, UsageError
 from emulator.faults.spec import FaultSpec
 from emulator.faults.table import OneFault
@@ -64,47 +64,47 @@ ANSWER_WITHIN = 60.0
 """Seconds; the supervisor answers between two events."""
 
 
-class _Growth:
-    """Tells streams that the record has grown, from any thread, until it is over."""
+class RecordWatcher:
+    """Notifies the streams of the API, from any thread, when the record has grown."""
 
     def __init__(self) -> None:
-        self._waiting: set[asyncio.Event] = set()
+        self._streams: set[asyncio.Event] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._told = False
+        self._notified = False
         self.refusing = False
-        """Nobody is there any more who would answer."""
+        """The supervisor has ended: requests to it are refused."""
         self.over = False
 
-    def tell(self) -> None:
-        """Wake every stream; costs nothing where there is none."""
+    def notify(self) -> None:
+        """Wake every stream; costs nothing if there is none."""
         # Once is enough: a task that prints without end must not pile these up.
-        if self._waiting and self._loop is not None and not self._told:
-            self._told = True
+        if self._streams and self._loop is not None and not self._notified:
+            self._notified = True
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 self._loop.call_soon_threadsafe(self._wake)
 
     def close(self) -> None:
         """Let every stream end once it has sent all."""
         self.over = True
-        self.tell()
+        self.notify()
 
     def _wake(self) -> None:
-        self._told = False
-        for event in self._waiting:
+        self._notified = False
+        for event in self._streams:
             event.set()
 
     async def lines(
         self, files: Callable[[], Mapping[str, Path]], last: int | None = None
     ) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield the whole lines of growing files, each with its file's name, until it is over.
+        """Yield (name, line) for the complete lines of growing files, until the run is over.
 
-        `last`: of each file that is there only so many lines, and what comes after them.
+        With `last`, begin with the last so many lines of each file that exists already.
         """
-        import asyncio  # 30 ms of CPU that a run which nobody asks is spared
+        import asyncio  # 30 ms of CPU, which most runs are spared
 
         self._loop = asyncio.get_running_loop()
         grown = asyncio.Event()
-        self._waiting.add(grown)
+        self._streams.add(grown)
         offsets: dict[str, int] = {}
         if last is not None:
             offsets = {name: last_lines(path, last) for name, path in files().items()}
@@ -119,24 +119,27 @@ class _Growth:
                     return
                 await grown.wait()
         finally:
-            self._waiting.discard(grown)
+            self._streams.discard(grown)
 
 
-def application(control: RunControl, folder: Path, growth: _Growth) -> Starlette:
+def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> Starlette:
     """Return the API of one run as an ASGI application."""
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.responses import JSONResponse, StreamingResponse
-    from starlette.responses import Response as Plain
+    from starlette.responses import Response as PlainResponse
     from starlette.routing import Route
 
     page: Page | None = None
 
     async def ask(call: Callable[[], Any]) -> Any:  # noqa: ANN401  whatever the call returns
-        if growth.refusing:
+        if watcher.refusing:
             raise UsageError("The run is over.")
         return await run_in_threadpool(control.ask(call).result, ANSWER_WITHIN)
+
+    def stream(lines: AsyncIterator[str | bytes]) -> Response:
+        return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def run(request: Request) -> Response:
         return JSONResponse(await ask(control.status))
@@ -157,49 +160,45 @@ def application(control: RunControl, folder: Path, growth: _Growth) -> Starlette
         return JSONResponse({}, 202)
 
     async def history(request: Request) -> Response:
-        after = _number(request.query_params.get("after", "-1"))
+        after = _number(request, "after")
 
         async def entries() -> AsyncIterator[bytes]:
-            async for _, line in growth.lines(lambda: {"history": folder / "history.jsonl"}):
-                if int(json.loads(line)["n"]) > after:
+            async for _, line in watcher.lines(lambda: {"history": folder / "history.jsonl"}):
+                if after is None or int(json.loads(line)["n"]) > after:
                     yield line
 
-        return StreamingResponse(entries(), media_type="application/x-ndjson")
+        return stream(entries())
 
     async def samples(request: Request) -> Response:
-        last = request.query_params.get("last")
-        begin = None if last is None else _number(last)
+        last = _number(request, "last")
 
         async def measured() -> AsyncIterator[bytes]:
             latest = -1.0
-            async for _, line in growth.lines(
-                lambda: {"samples": folder / sample_file.NAME}, begin
-            ):
-                if (t := float(json.loads(line)["t"])) > latest:  # else thinned, and seen before
+            files = {"samples": folder / sample_file.NAME}
+            async for _, line in watcher.lines(lambda: files, last):
+                if (t := float(json.loads(line)["t"])) > latest:  # else sent before the thinning
                     latest = t
                     yield line
 
-        return StreamingResponse(measured(), media_type="application/x-ndjson")
+        return stream(measured())
 
     async def lines(request: Request) -> Response:
-        only, last = request.query_params.get("task"), request.query_params.get("last")
+        only, last = request.query_params.get("task"), _number(request, "last")
         if only is not None and only not in control.tasks:
             raise UsageError(
                 f"No task is called {only!r}.", f"There are {', '.join(control.tasks)}."
             )
 
-        begin = None if last is None else _number(last)
-
         def files() -> dict[str, Path]:
-            found = {path.stem: path for path in sorted((folder / "logs").glob("*.log"))}
-            return {name: path for name, path in found.items() if only in (None, name)}
+            logs = sorted((folder / "logs").glob("*.log"))
+            return {log.stem: log for log in logs if only in (None, log.stem)}
 
         async def printed() -> AsyncIterator[str]:
-            async for task, line in growth.lines(files, begin):
+            async for task, line in watcher.lines(files, last):
                 text = line.decode("utf-8", "replace").removesuffix("\n")
                 yield json.dumps({"task": task, "text": text}) + "\n"
 
-        return StreamingResponse(printed(), media_type="application/x-ndjson")
+        return stream(printed())
 
     async def metrics(request: Request) -> Response:
         nonlocal page
@@ -207,9 +206,8 @@ def application(control: RunControl, folder: Path, growth: _Growth) -> Starlette
             from emulator.api.prometheus import Page
 
             page = Page(folder, Record(folder).plan)
-        accept = request.headers.get("accept", "")
-        text, kind = await run_in_threadpool(page.text, accept)
-        return Plain(text, headers={"content-type": kind})
+        text, kind = await run_in_threadpool(page.text, request.headers.get("accept", ""))
+        return PlainResponse(text, headers={"content-type": kind})
 
     async def refuse(request: Request, error: Exception) -> Response:
         code = 422 if isinstance(error, UsageError) else 500
@@ -235,9 +233,11 @@ def application(control: RunControl, folder: Path, growth: _Growth) -> Starlette
     )
 
 
-def _number(text: str) -> int:
+def _number(request: Request, key: str) -> int | None:
+    """Return a number from the query; None if the key is missing. Raises UsageError."""
+    text = request.query_params.get(key)
     try:
-        return int(text)
+        return None if text is None else int(text)
     except ValueError:
         raise UsageError(f"{text!r} is no number.") from None
 
@@ -247,15 +247,15 @@ def _fault(body: bytes) -> FaultSpec:
     try:
         return TypeAdapter[FaultSpec](OneFault).validate_json(body)
     except ValidationError as error:
-        said = "; ".join(
+        reasons = "; ".join(
             ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
             for one in error.errors()
         )
-        raise UsageError(f"That is no fault: {said}.") from None
+        raise UsageError(f"That is no fault: {reasons}.") from None
 
 
 class ApiServer:
-    """Serves the API of one run on a thread of its own, from the first knock on.
+    """Serves the API of one run on a thread of its own, from the first connection on.
 
     Until then it costs nothing: the libraries that serve take half a second of CPU to load, at the
     very time when the tasks need it.
@@ -265,13 +265,14 @@ class ApiServer:
         self,
         control: RunControl,
         folder: Path,
-        opened: Callable[[], None],
+        reachable: Callable[[], None],
         *,
         endpoint: TcpEndpoint | None = None,
     ) -> None:
-        self._control, self._folder, self._opened = control, folder, opened
+        """`reachable` is called, on another thread, as soon as clients can connect."""
+        self._control, self._folder, self._reachable = control, folder, reachable
         self._endpoint = endpoint
-        self._growth = _Growth()
+        self._watcher = RecordWatcher()
         self._thread: threading.Thread | None = None
         self._closed = Event()
         self._server: Any = None
@@ -282,33 +283,33 @@ class ApiServer:
         """Begin to listen; returns at once."""
         if self._thread is not None:
             return  # a run that was taken over before all its tasks ran
-        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
         self._thread.start()
 
     def entry(self, entry: Entry) -> None:
-        """An event was written; from the one on that says that all tasks run, the API answers."""
+        """Take an event that was written; the API is open once all tasks run."""
         if isinstance(entry, AllRunning | Attached):
             self.open()
-        self._growth.tell()
+        self._watcher.notify()
 
     def line(self, task: str, text: str) -> None:
-        """A task printed a line."""
-        self._growth.tell()
+        """Take a line that a task printed."""
+        self._watcher.notify()
 
     def sample(self, sample: Sample) -> None:
-        """A sample was stored."""
-        self._growth.tell()
+        """Take a sample that was stored."""
+        self._watcher.notify()
 
     def refuse(self) -> None:
-        """The supervisor has ended: whoever asks now, or has not been answered, is told so."""
-        self._growth.refusing = True
+        """Refuse all requests to the supervisor, also those without an answer: it has ended."""
+        self._watcher.refusing = True
         self._control.refuse_all()
 
     def close(self) -> None:
         """Send what there is, end every stream, remove the socket."""
         self._closing = True
         self.refuse()
-        self._growth.close()
+        self._watcher.close()
         self._wake.close()
         if self._server is not None:
             self._server.should_exit = True
@@ -316,29 +317,24 @@ class ApiServer:
             for_event(self._closed)
         self._wakes.close()
         if self._endpoint is not None:
-            self._endpoint.socket.close()  # also where not all tasks ever ran
-
-    def _run(self) -> None:
-        try:
-            self._serve()
-        finally:
-            self._closed.set()
+            self._endpoint.socket.close()  # also if the tasks never ran all at once
 
     def _serve(self) -> None:
         with contextlib.ExitStack() as stack:
+            stack.callback(self._closed.set)
             sockets = [stack.enter_context(_listening(self._folder / SOCKET))]
             if self._endpoint is not None:
                 stack.enter_context(self._endpoint.listening(self._folder))
                 sockets.append(self._endpoint.socket)
-            self._opened()  # who connects from now on is served, if after a moment
+            self._reachable()  # from now on clients can connect, and are served after a moment
             _wait_for_any([*sockets, self._wakes])
             if self._closing:
                 return
             import uvicorn
 
-            app = application(self._control, self._folder, self._growth)
+            app = application(self._control, self._folder, self._watcher)
             config = uvicorn.Config(
-                app if self._endpoint is None else guarded(app, self._endpoint.token),
+                app if self._endpoint is None else require_token(app, self._endpoint.token),
                 log_level="error",
                 lifespan="off",
                 access_log=False,
@@ -351,7 +347,7 @@ class ApiServer:
 
 
 def _wait_for_any(sockets: Sequence[socket.socket]) -> None:
-    """Wait until one of them has something; unlike select() also above file number 1023."""
+    """Wait until one is ready; unlike `select` also with file descriptors above 1023."""
     with selectors.DefaultSelector() as selector:
         for one in sockets:
             selector.register(one, selectors.EVENT_READ)
@@ -359,8 +355,8 @@ def _wait_for_any(sockets: Sequence[socket.socket]) -> None:
 
 
 @contextlib.contextmanager
-def _listening(path: Path) -> Any:  # noqa: ANN401
-    """Yield a socket that only its owner may talk to; a path too long is a link to a short one."""
+def _listening(path: Path) -> Iterator[socket.socket]:
+    """Yield a socket that only its owner can use; if the path is too long, it is a link to it."""
     with contextlib.ExitStack() as cleanup:
         real = path
         if len(os.fsencode(path)) > LONGEST_PATH:
@@ -369,7 +365,7 @@ def _listening(path: Path) -> Any:  # noqa: ANN401
         path.unlink(missing_ok=True)  # of a supervisor that was killed
         sock = cleanup.enter_context(socket.socket(socket.AF_UNIX))
         sock.bind(str(real))
-        real.chmod(0o600)  # before it listens, nobody can connect
+        real.chmod(0o600)  # no client can connect before it listens
         sock.listen(16)
         if real != path:
             path.symlink_to(real)

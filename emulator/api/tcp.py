@@ -1,29 +1,30 @@
-"""A run's API over TCP, for who can't reach a unix socket: only on 127.0.0.1, only with a token.
+"""A run's API over TCP, for clients that can't use a unix socket: on 127.0.0.1, with a token.
 
-Anybody on the machine can connect to a port, and so can a web page in its user's browser. So each
-request has to bring the token, which only the owner of the run folder can read; and its `Host` has
-to be this machine's own name, because a page that makes its own name point here (DNS rebinding)
-comes with that one.
+Every user of the machine can connect to a port, and so can a web page in its user's browser. So
+each request needs the token, which only the owner of the run folder can read. Its `Host` must be
+this machine's own name: a page that makes its own name point here (DNS rebinding) sends that one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hmac
-import json
 import os
 import re
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from emulator.errors import RecordError, UsageError
 from emulator.files import os_errors
 from emulator.record.remains import PORT, TOKEN
 
-__all__ = ["PORT", "TOKEN", "VARIABLE", "TcpEndpoint", "guarded"]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+__all__ = ["PORT", "TOKEN", "VARIABLE", "TcpEndpoint", "require_token"]
 
 ADDRESS = "127.0.0.1"
 HOSTS = frozenset({ADDRESS, "localhost"})
@@ -31,18 +32,12 @@ VARIABLE = "EMULATOR_API_TOKEN"
 
 _WORD = re.compile(r"[!-~]+")
 
-Message = MutableMapping[str, Any]
-Application = Callable[
-    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
-    Coroutine[Any, Any, None],
-]
-
 
 class TcpEndpoint:
-    """A port that is taken, and the token for it.
+    """A listening port and the token for it.
 
-    Who connects waits until somebody answers: two may bind the same port as long as neither
-    listens, and the second would learn of it when its tasks run already.
+    It listens from the start, and clients wait until the API answers: two processes can bind the
+    same port as long as neither listens, and the second would fail when its tasks already run.
     """
 
     def __init__(self, port: int) -> None:
@@ -67,55 +62,51 @@ class TcpEndpoint:
             ) from None
         self.port = int(self.socket.getsockname()[1])
 
-    def said(self, folder: Path) -> str:
-        """Say where it is."""
+    def describe(self, folder: Path) -> str:
+        """Return its address and where its token is, as a message."""
         token = f"is that of {VARIABLE}" if self._given else f"in {folder / TOKEN}"
         return f"API and /metrics on http://{ADDRESS}:{self.port} once all tasks run; token {token}"
 
     @contextlib.contextmanager
     def listening(self, folder: Path) -> Iterator[None]:
-        """Say in the run folder where it is; a token of ours only to the folder's owner."""
-        files = [folder / PORT, *([] if self._given else [folder / TOKEN])]
+        """Have its port in a file of the run folder, and a token of ours in another."""
+        files = {PORT: str(self.port)} | ({} if self._given else {TOKEN: self.token})
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self.socket.close)
-            for path, text in zip(files, (str(self.port), self.token), strict=False):
+            for name, text in files.items():
+                path = folder / name
                 with os_errors(RecordError, f"Can't write {path}"):
                     path.unlink(missing_ok=True)  # of a supervisor that was killed
                     cleanup.callback(path.unlink, missing_ok=True)
                     mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-                    with os.fdopen(os.open(path, mode, 0o600), "w") as file:
+                    with os.fdopen(os.open(path, mode, 0o600), "w") as file:  # only for its owner
                         file.write(f"{text}\n")
             yield
 
 
-def guarded(application: Application, token: str) -> Application:
-    """Return an ASGI application that lets in who comes by the unix socket or has the token."""
-    wanted = token.encode()
+def require_token(application: ASGIApp, token: str) -> ASGIApp:
+    """Return an application that over TCP answers only requests with the token."""
+    from starlette.responses import JSONResponse
 
-    async def guard(
-        scope: Message,
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-    ) -> None:
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         _, port = scope.get("server") or (None, None)  # a unix socket has none
-        if port is not None and (refused := _refusal(dict(scope["headers"]), wanted)):
-            status, sentence = refused
-            body = json.dumps({"error": sentence}).encode()
-            headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+        refusal = None if port is None else _refusal(dict(scope["headers"]), token.encode())
+        if refusal is None:
+            await application(scope, receive, send)
             return
-        await application(scope, receive, send)
+        status, sentence = refusal
+        headers = {"www-authenticate": "Bearer"}
+        await JSONResponse({"error": sentence}, status, headers)(scope, receive, send)
 
     return guard
 
 
-def _refusal(headers: dict[bytes, bytes], token: bytes) -> tuple[int, str] | None:
-    """Return status and sentence where a request is not let in."""
+def _refusal(headers: Mapping[bytes, bytes], token: bytes) -> tuple[int, str] | None:
+    """Return status and sentence for a request that is refused."""
     host = headers.get(b"host", b"").decode("latin-1").rpartition(":")
     name = host[0] or host[2]
     if name.lower() not in HOSTS:
-        return 421, f"This is {ADDRESS}, not {name or 'nobody'}."
+        return 421, f"This is {ADDRESS}, not {name!r}."
     scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), token):
         return 401, f"That takes `Authorization: Bearer TOKEN`, with the token of {TOKEN}."

@@ -1,34 +1,33 @@
 """Merging of step events, so that the history of a long run stays small (pure).
 
 The first FREE step events of a run are written one by one, so a short run is exact. After that a
-task's steps are buffered until an interval has passed since the last that was written. Then one
-event is written: the last of them, with what the others were:
+task's steps are buffered until an interval has passed since its last written event. Then one event
+is written: the last of the steps, with a summary of the others:
 
     {"event": "step", "step": 1200, "loss": 0.41, "coalesced": {"first": 1191, "count": 10}}
 
-`first` is the first of the steps and `count` how many different ones were reported. Of other values
-each is the last that was reported.
+`first` is the first of the steps and `count` the number of different ones. Other values are the
+last that were reported.
 
-What is lost: the steps in a merged event count as evenly spaced, in number and in time, and a step
-that is reported again right away counts once. So the time of a single step, and which steps were
-left out in between, are no longer known within an interval. What stays exact: steps only ascend in
-a merged event. A step back ends the buffer and is written at once, so lost steps and steps that
-were done again are exact. So are the times around failures: the buffer is written before any other
-event (for a phase, only the buffer of its task), and the first step after it at once. A pause also
-ends the buffer: a gap that is far longer than the steps before it, of a second and a 16th of the
-interval at least.
+Exact as without merging: the times around failures, because the buffer is written before any other
+event (for a phase, only the buffer of its task), and the first step after it at once; lost and
+repeated steps, because a smaller step ends the buffer and is written at once; pauses of an interval
+or longer, which end the buffer as well.
+
+Lost: within a merged event the steps count as evenly spaced, in number and in time. So a pause that
+is shorter than the interval is spread over the steps around it, and it is no longer known which
+steps were left out. A step that is reported twice in a row counts once.
 
 The interval is a second, and doubles with every further EACH step events. Each interval a task's
-steps make 1 event as a rule, 2 where it reports each step twice, and 32 at worst (16 pauses). At N
-events per task and interval, T tasks and an interval of 2**k s, EACH events take EACH * 2**k / (N *
-T) seconds, so a run of S seconds has doubled K = log2(1 + S * N * T / EACH) times, and has FREE + K
-* EACH step events. A day of 25 tasks: K = 5.5, 373,000 events; at worst K = 10.4, 622,000. A line
-has about 160 bytes: 60 MB and 100 MB. Twice the time is 50,000 events more, however many steps the
-tasks make a second. Other events are not merged: each makes at most two step events for each task,
-a phase two for its task, a step back two, and these count as any others.
+steps make 1 event as a rule, and 3 at worst (it reports each step twice and pauses all the time).
+With N events per task and interval, T tasks and an interval of 2**k s, EACH events take EACH * 2**k
+/ (N * T) seconds. So a run of S seconds has doubled K = log2(1 + S * N * T / EACH) times, and has
+FREE + K * EACH step events. A day of 25 tasks: K = 5.5 and 373,000 events, at worst K = 7.0 and
+452,000; of about 160 bytes each, 60 to 72 MB. Other events are not merged: each adds at most two
+step events for each task, a phase two for its task, a smaller step two.
 
-A supervisor that is killed loses no more than its buffers; the one that takes over reads these
-steps again from the tasks' logs.
+A supervisor that is killed loses no more than its buffers, and the next one reads these steps again
+from the tasks' logs.
 """
 
 from __future__ import annotations
@@ -45,8 +44,6 @@ FREE = 100_000
 """Step events of a run that are written one by one."""
 EACH = 50_000
 """Step events after which the interval doubles."""
-PAUSE, PAUSE_TIMES, PAUSES = 1.0, 10, 16
-"""A pause has so many seconds, so many usual steps, and so many fit into an interval."""
 
 
 @dataclass
@@ -56,11 +53,9 @@ class _Buffer:
     last: Step
     """The last that was reported, buffered or written."""
     since: float
-    """When the last step was made that was written (`wall`)."""
-    usual: float | None = None
-    """Seconds between the steps before that."""
+    """When the last written step was made (`wall`)."""
     at_once: bool = False
-    """Another event came: the next step is written at once."""
+    """Another event was written: the next step is written at once."""
     first: int = 0
     count: int = 0
     values: dict[str, Any] = field(default_factory=dict)
@@ -74,16 +69,14 @@ class _Buffer:
         self.count += 1
         self.last = entry
 
-    def follows_a_pause(self, entry: Entry, interval: float) -> bool:
-        usual = self.step_time()
-        if usual is None:
-            return False
-        least = max(PAUSE, interval / PAUSES, PAUSE_TIMES * usual)
-        return entry.wall - self.last.wall >= least
-
-    def step_time(self) -> float | None:
-        """Return the seconds between two of the buffered steps, or of those before them."""
-        return abs(self.last.wall - self.since) / self.count if self.count else self.usual
+    def is_ended_by(self, entry: Step, interval: float) -> bool:
+        """Return whether this step can't be merged with those before it."""
+        return (
+            self.at_once
+            or entry.step < self.last.step
+            or (not self.count and entry.step == self.last.step)
+            or entry.wall - self.last.wall >= interval
+        )
 
     def merged(self) -> Step:
         """Return the one event for all."""
@@ -92,7 +85,7 @@ class _Buffer:
 
 
 class Coalescer:
-    """Decides what is written of a run's events, as they come."""
+    """Decides which events of a run are written, and when."""
 
     def __init__(self, written: int = 0) -> None:
         """Begin, or continue after so many step events were `written`."""
@@ -105,52 +98,37 @@ class Coalescer:
         return 2.0 ** ((self._written - FREE) // EACH) if self._written >= FREE else 0.0
 
     def take(self, entry: Entry) -> list[Entry]:
-        """Return what is to be written now that this has happened, in order."""
-        due: list[Entry] = []
+        """Return the events to write now that this one has happened, in order."""
         if isinstance(entry, Step):
-            due += self._step(entry)
-            self._written += len(due)
-            return due
-        due += self._before(entry)
-        self._written += len(due)
-        return [*due, entry]
+            steps = list(self._step(entry))
+            self._written += len(steps)
+            return [*steps]
+        steps = list(self._buffered_before(entry))
+        self._written += len(steps)
+        return [*steps, entry]
 
     def _step(self, entry: Step) -> Iterator[Step]:
         buffer, interval = self._buffers.get(entry.task), self.interval
-        if buffer is None:
-            yield self._alone(entry, None)
-        elif not interval:
-            yield self._alone(entry, entry.wall - buffer.last.wall)
-        elif (
-            buffer.at_once
-            or entry.step < buffer.last.step
-            or (not buffer.count and entry.step == buffer.last.step)
-            or buffer.follows_a_pause(entry, interval)
-        ):
-            usual = buffer.step_time()
-            if buffer.count:
-                yield self._written_out(buffer)
-            yield self._alone(entry, usual)
-        else:
-            buffer.add(entry)
-            # The engine's clock may have been set back: then the buffer is written too.
-            if abs(entry.wall - buffer.since) >= interval:
-                yield self._written_out(buffer)
+        if buffer is None or not interval or buffer.is_ended_by(entry, interval):
+            if buffer is not None and buffer.count:
+                yield buffer.merged()
+            self._buffers[entry.task] = _Buffer(entry, entry.wall)
+            yield entry
+            return
+        buffer.add(entry)
+        # The engine's clock may have been set back: then the buffer is written too.
+        if abs(entry.wall - buffer.since) >= interval:
+            yield self._flush(buffer)
 
-    def _before(self, entry: Entry) -> Iterator[Step]:
-        """Yield what is buffered when another event comes: of all tasks, or of a phase's task."""
+    def _buffered_before(self, entry: Entry) -> Iterator[Step]:
+        """Yield the buffered steps that precede another event: of all tasks, or a phase's task."""
         for task in [entry.task] if isinstance(entry, Phase) else list(self._buffers):
             if (buffer := self._buffers.get(task)) is None:
                 continue
             if buffer.count:
-                yield self._written_out(buffer)
+                yield self._flush(buffer)
             self._buffers[task].at_once = True
 
-    def _alone(self, entry: Step, usual: float | None) -> Step:
-        self._buffers[entry.task] = _Buffer(entry, entry.wall, usual)
-        return entry
-
-    def _written_out(self, buffer: _Buffer) -> Step:
-        last = buffer.last
-        self._buffers[last.task] = _Buffer(last, last.wall, buffer.step_time())
+    def _flush(self, buffer: _Buffer) -> Step:
+        self._buffers[buffer.last.task] = _Buffer(buffer.last, buffer.last.wall)
         return buffer.merged()

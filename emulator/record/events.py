@@ -124,7 +124,7 @@ class JobEnded(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class SecondInterrupt(Entry):
-    """A signal came while the run was being stopped: the remaining tasks are killed."""
+    """A signal arrived while the run was being stopped: the remaining tasks are killed."""
 
     event: ClassVar = "interrupted-again"
     signal: str
@@ -352,7 +352,7 @@ _OWN: Mapping[type[Entry], Sequence[str]] = {
 def entry_of(line: Mapping[str, Any]) -> Entry:
     """Return the event of a line of the history.
 
-    Raises KeyError where it has no event that is known, TypeError where its fields are others.
+    Raises KeyError if its event is unknown, TypeError if its fields are.
     """
     fields = dict(line)
     kind = KINDS[fields.pop("event")]
@@ -362,9 +362,9 @@ def entry_of(line: Mapping[str, Any]) -> Entry:
     return kind(**fields)
 
 
-def observed(name: str, task: str, said: Mapping[str, Any]) -> Entry:
+def observed(name: str, task: str, data: Mapping[str, Any]) -> Entry:
     """Return the step or phase that a task reported, as `steps.StepReader` reads it."""
-    return entry_of({**said, "event": name, "task": task})
+    return entry_of({**data, "event": name, "task": task})
 
 
 def fields_of(event: Entry) -> dict[str, Any]:

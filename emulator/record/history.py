@@ -13,18 +13,18 @@ STAMPED = (Step, Phase, TaskExit)
 
 
 CLOCK_MOVED = 0.5
-"""Seconds: both times of an event are taken one after the other, and what lies between them is
-noise; a suspended laptop or a clock that is set moves one of them by more."""
+"""Seconds by which the two times of an event may differ: they are taken one after the other. A
+suspended laptop, or a clock that is set, moves one of them by more."""
 
 
 class HappenedAt:
-    """Say when the events of a run happened; asked of each event once, in the order of writing.
+    """Returns when the events of a run happened; to be called once for each, in written order.
 
     The one rule for time, for every number and picture. An event that the engine stamped (see
-    STAMPED) happened at its stamp, but not later than it was read, and not before its task was
-    started or had its own last event. Any other event happened when it was written, and has both
-    times, `wall` and `t`: by these the engine's clock is set against ours, at the beginning and
-    again when one of the two was moved by more than CLOCK_MOVED.
+    STAMPED) happened at its stamp, but not after it was read, and not before its task was started
+    or had its own last event. Any other event happened when it was written. Its `wall` and `t`
+    relate the engine's clock to ours, at the beginning and again when either was moved by more than
+    CLOCK_MOVED.
     """
 
     def __init__(self) -> None:
@@ -57,9 +57,9 @@ class HappenedAt:
 def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
     """Return the events with the time at which they happened as `t`, in that order (pure).
 
-    Lines may be read late: in a bunch, or when an emulator takes a run over. Steps that were
-    written as one event are written when something else happens.
+    Lines may be read late: many at once, or when a run is taken over. Merged steps are written when
+    something else happens.
     """
-    when = HappenedAt()
-    timed = [entry.at(when(entry)) for entry in history]
+    happened_at = HappenedAt()
+    timed = [entry.at(happened_at(entry)) for entry in history]
     return sorted(timed, key=lambda entry: entry.t)

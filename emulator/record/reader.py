@@ -1,4 +1,4 @@
-"""The reading side of a run folder, while the run is under way or at any moment after.
+"""The reading side of a run folder, during the run or at any time after.
 
 A torn last line, which a crash or a full disk leaves, is left out.
 """
@@ -38,7 +38,7 @@ class Record:
 
     @classmethod
     def open(cls, path: Path) -> Record:
-        """Return the record in `path`; raises UsageError where there is none."""
+        """Return the record in `path`; raises UsageError if there is none."""
         if not (path / "plan.json").is_file():
             raise UsageError(
                 f"{path} is no run folder: it has no plan.json.", "`emulate ps --all` lists runs."
@@ -49,7 +49,7 @@ class Record:
     def find(cls, name: str, out: Path) -> Record:
         """Return the run that `name` means: an id, the beginning of one, a folder, or `last`.
 
-        Raises UsageError where there is none in the folder `out`.
+        Raises UsageError if there is none in the folder `out`.
         """
         with contextlib.suppress(ValueError):  # no path has a NUL byte
             if Path(name, "plan.json").is_file():
@@ -57,9 +57,8 @@ class Record:
         runs = runs_in(out)
         if name == "last" and runs:
             return runs[-1]
-        matching = [run for run in runs if run.run_id == name] or [
-            run for run in runs if run.run_id.startswith(name)
-        ]
+        exact = [run for run in runs if run.run_id == name]
+        matching = exact or [run for run in runs if run.run_id.startswith(name)]
         if len(matching) == 1:
             return matching[0]
         why = "fits several runs" if matching else f"is no run in {out}"
@@ -73,10 +72,10 @@ class Record:
         return self.path.name
 
     def check_name(self) -> None:
-        """Raise UsageError where the folder was renamed or copied since its run.
+        """Raise UsageError if the folder was renamed or copied since its run.
 
-        Such a folder can be read. What is removed or taken over is named by the run id: it may
-        belong to another run by now.
+        Such a folder can be read. But resources are found by run id when a run is removed or taken
+        over: they may belong to another run by now.
         """
         if self.plan.run_id != self.run_id:
             raise UsageError(
@@ -88,13 +87,13 @@ class Record:
     def plan(self) -> Plan:
         """The plan as it was when the run began.
 
-        Raises RecordError where it can't be read, or is of another format.
+        Raises RecordError if it can't be read, or is of another format.
         """
         try:
             text = (self.path / "plan.json").read_bytes()
-            with contextlib.suppress(ValueError):  # which pydantic puts into words
+            with contextlib.suppress(ValueError):  # pydantic has the better message
                 check_format(json.loads(text), self.path)
-            # Paths in it are absolute and may be gone by now: that is no mistake any more.
+            # Paths in it are absolute and may be gone by now: that is no longer a mistake.
             return Plan.model_validate_json(text, context={"stored": True})
         except OSError as error:
             raise RecordError(f"Can't read the plan in {self.path}: {error.strerror}.") from None
@@ -110,7 +109,7 @@ class Record:
     def history(self) -> Sequence[Entry]:
         """Every event that was written completely, in order.
 
-        Raises RecordError where it is of another format.
+        Raises RecordError if it is of another format.
         """
         try:
             with gc_paused(), (self.path / "history.jsonl").open("rb") as lines:
@@ -120,7 +119,7 @@ class Record:
 
     @cached_property
     def in_time_order(self) -> Sequence[Entry]:
-        """The history with the time at which things happened, in that order.
+        """The history with the times at which events happened, in that order.
 
         Every number and picture is made from this; see `history.HappenedAt` for the rule.
         """
@@ -128,13 +127,13 @@ class Record:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The run over time. Raises RecordError where it can't be read."""
+        """The run over time. Raises RecordError if it can't be read."""
         with gc_paused():
             return Timeline(self.plan, self.in_time_order)
 
     @cached_property
     def samples(self) -> Sequence[Sample]:
-        """Everything that was measured, in order; raises RecordError where it can't be read."""
+        """All samples, in order. Raises RecordError if they can't be read."""
         path = self.path / sample_file.NAME
         try:
             with gc_paused():
@@ -161,7 +160,7 @@ class Record:
             return []
 
     def result(self, name: str) -> dict[str, Any] | None:
-        """Return a result file, None where the run has not come that far."""
+        """Return a result file; None if the run has not written it yet."""
         try:
             value: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -170,22 +169,22 @@ class Record:
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """The summary, None where the run has not come that far.
+        """The summary; None if the run has not written it yet.
 
-        Raises RecordError where it is of another format.
+        Raises RecordError if it is of another format.
         """
-        if (found := self.result("summary.json")) is not None:
-            check_format(found, self.path)
-        return found
+        if (summary := self.result("summary.json")) is not None:
+            check_format(summary, self.path)
+        return summary
 
     @property
     def live(self) -> bool:
-        """Whether a supervisor is at work on it now."""
+        """Whether it has a supervisor now."""
         return is_live(self.path)
 
 
 def runs_in(folder: Path) -> list[Record]:
-    """Return the runs in a folder, oldest first; what has no run's name is none."""
+    """Return the runs in a folder, oldest first; other folders are left out."""
     plans = [plan for plan in folder.glob("*/plan.json") if is_run_id(plan.parent.name)]
     return [Record(plan.parent) for plan in sorted(plans, key=lambda p: p.stat().st_mtime)]
 
@@ -205,14 +204,14 @@ def _entries(lines: IO[bytes], path: Path) -> Iterator[Entry]:
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Keep Python from looking for cycles meanwhile: a record has none, but a million objects.
+    """Pause Python's search for reference cycles: a record has a million objects and no cycle.
 
-    To look through them again and again takes longer than to read and judge them.
+    Searching them again and again takes longer than reading and judging them.
     """
-    was_at_work = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_at_work:
+        if was_enabled:
             gc.enable()

@@ -163,13 +163,13 @@ def _made(run: int, run_id: str) -> list[str]:
     if marker.get("run_id") != run_id or not isinstance(inodes, dict):
         return []
     device = os.fstat(run).st_dev
-    found = []
+    made = []
     for part in PARTS:
         with contextlib.suppress(FileNotFoundError):
             about = os.lstat(part, dir_fd=run)
             if stat.S_ISDIR(about.st_mode) and about.st_dev == device:
-                found += [part] if about.st_ino == inodes.get(part) else []
-    return found
+                made += [part] if about.st_ino == inodes.get(part) else []
+    return made
 
 
 def _made_empty(run: int, run_id: str) -> list[str]:

@@ -22,11 +22,10 @@ def whole_lines(path: Path, name: str, offsets: dict[str, int]) -> list[bytes]:
             new = file.read()
     except FileNotFoundError:
         return []
-    whole = new[: new.rfind(b"\n") + 1]
-    offsets[name] = offsets.get(name, 0) + len(whole)
-    return [
-        line + b"\n" for line in whole.split(b"\n")[:-1]
-    ]  # not splitlines: that also splits at carriage returns
+    complete = new[: new.rfind(b"\n") + 1]
+    offsets[name] = offsets.get(name, 0) + len(complete)
+    # Not splitlines: that also splits at carriage returns.
+    return [line + b"\n" for line in complete.split(b"\n")[:-1]]
 
 
 def last_lines(path: Path, count: int) -> int:
@@ -37,14 +36,14 @@ def last_lines(path: Path, count: int) -> int:
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
-            found = b""
-            while end > 0 and found.count(b"\n") <= count:
+            text = b""
+            while end > 0 and text.count(b"\n") <= count:
                 begin = max(0, end - BLOCK)
                 file.seek(begin)
-                found = file.read(end - begin) + found
+                text = file.read(end - begin) + text
                 end = begin
     except FileNotFoundError:
         return 0
-    whole = found[: found.rfind(b"\n") + 1]
-    kept = whole.split(b"\n")[:-1][-count:] if count > 0 else []
-    return end + len(whole) - sum(len(line) + 1 for line in kept)
+    complete = text[: text.rfind(b"\n") + 1]
+    kept = complete.split(b"\n")[:-1][-count:] if count > 0 else []
+    return end + len(complete) - sum(len(line) + 1 for line in kept)

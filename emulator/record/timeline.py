@@ -27,8 +27,8 @@ from emulator.record.events import (
     Phase,
     Prepared,
     Restart,
-    Stall,
     Step,
+    StopSignal,
     TaskExit,
     TaskRunning,
     TaskStart,
@@ -58,7 +58,7 @@ class Interval:
     """What else is known of it."""
     task: str = ""
     count: int = 1
-    """How many intervals it stands for, where a chart merges neighbours."""
+    """How many intervals it stands for, if a chart merged neighbours."""
 
 
 @dataclass
@@ -74,7 +74,11 @@ class Incarnation:
     reports: list[Step | Phase] = field(default_factory=list)
     """The steps and phases that it reported, in order."""
     late: list[Step] = field(default_factory=list)
-    """Those of the steps that came after its exit."""
+    """The steps that were reported after its exit."""
+    replacement: bool = False
+    """A fault that had ended the one before started it."""
+    stop: StopSignal | None = None
+    """The last signal of the supervisor that asked it to end."""
 
     @property
     def steps(self) -> list[Step]:
@@ -104,13 +108,19 @@ class TaskTimeline:
         return last.exit.state
 
     @property
+    def is_being_replaced(self) -> bool:
+        """Whether a fault has started it again, and it has not run since."""
+        last = self.incarnations[-1] if self.incarnations else None
+        return last is not None and last.replacement and last.running is None
+
+    @property
     def exits(self) -> list[TaskExit]:
         """Every exit, in order."""
         return [one.exit for one in self.incarnations if one.exit is not None]
 
     @property
     def final_exit(self) -> TaskExit | None:
-        """The exit that no start followed, and no fault is to make good."""
+        """The exit after which neither a start followed nor a fault starts it again."""
         last = self.incarnations[-1].exit if self.incarnations else None
         return None if last is None or last.fault else last
 
@@ -183,7 +193,8 @@ class TaskTimeline:
             isinstance(entry, TaskRunning) and (last is None or bool(last.running or last.exit))
         )
         if last is None or begins_anew:
-            last = Incarnation(entry.t)
+            replacement = self.state == "down" or self.is_being_replaced
+            last = Incarnation(entry.t, replacement=replacement)
             self.incarnations.append(last)
         match entry:
             case TaskStart():
@@ -192,6 +203,8 @@ class TaskTimeline:
                 last.running = entry
             case TaskExit():
                 last.exit = entry
+            case StopSignal():
+                last.stop = entry
             case Step() | Phase():
                 last.reports.append(entry)
                 if last.exit is not None and isinstance(entry, Step):
@@ -228,7 +241,7 @@ class FaultTimeline:
 
     @property
     def since(self) -> float | None:
-        """When it came to this stage."""
+        """When it reached this stage."""
         return None if self.last is None else self.last.t
 
     @property
@@ -239,7 +252,8 @@ class FaultTimeline:
     @property
     def triggered(self) -> float | None:
         """When it was triggered."""
-        return self.stages["triggered"].t if "triggered" in self.stages else None
+        event = self.stages.get("triggered")
+        return None if event is None else event.t
 
     @property
     def in_force(self) -> bool:
@@ -250,11 +264,9 @@ class FaultTimeline:
 
     @property
     def outcome(self) -> FaultEvent | None:
-        """The event that says what came of it: it failed, was skipped, or was applied."""
-        return next(
-            (self.stages[one] for one in ("failed", "skipped", "applied") if one in self.stages),
-            None,
-        )
+        """The event with its result: it failed, was skipped, or was applied."""
+        stages = self.stages
+        return stages.get("failed") or stages.get("skipped") or stages.get("applied")
 
     def impairments(self, end: float) -> Iterator[Interval]:
         """Yield, for each task, when it ran impaired; none where the fault ended its target."""
@@ -277,7 +289,7 @@ class Timeline:
     def __init__(self, plan: Plan, history: Sequence[Entry] = ()) -> None:
         self.plan = plan
         self.history = history
-        """The events that it was made from; empty where they were fed one by one."""
+        """The events that it was made from; empty if they are added one by one."""
         self.tasks = {task.name: TaskTimeline(task.name) for task in plan.tasks}
         self.faults = {fault.id: FaultTimeline(fault) for fault in plan.faults}
         """By id, in the order of the plan; manual ones after them."""
@@ -287,14 +299,13 @@ class Timeline:
         self.all_running: float | None = None
         """When the network was there, and all tasks ran for the first time."""
         self.restarts: list[Restart] = []
-        self.stalls: list[Stall] = []
         self.ended: float | None = None
         """When the outcome was settled."""
         self.outcome: str | None = None
         """succeeded, failed, timeout, interrupted, error."""
         self.reason = ""
         self.ended_by = ""
-        """The task that settled the outcome; empty where none did."""
+        """The task that settled the outcome; empty if none did."""
         self.restarting = False
         """All tasks are being stopped, or wait, to be started again together."""
         for entry in history:
@@ -307,10 +318,8 @@ class Timeline:
 
     @property
     def duration(self) -> float:
-        """Until the outcome was settled, or the last event where it never was."""
-        if self.ended is not None:
-            return self.ended
-        return self.history[-1].t if self.history else 0.0
+        """Until the outcome was settled, or the last event if it never was."""
+        return self.end if self.ended is None else self.ended
 
     def add(self, entry: Entry) -> None:
         """Take the next event."""
@@ -319,30 +328,28 @@ class Timeline:
                 self._fault(entry)
             case Restart():
                 self._restart(entry)
-            case Stall():
-                self.stalls.append(entry)
             case Prepared():
-                self.prepared = entry.t if self.prepared is None else self.prepared
+                self.prepared = entry.t
             case AllRunning():
-                self.all_running = entry.t if self.all_running is None else self.all_running
+                self.all_running = entry.t
             case JobEnded():
-                self.ended = entry.t if self.ended is None else self.ended
+                self.ended = entry.t
                 self.outcome, self.reason = entry.outcome, entry.reason
                 self.ended_by = entry.task
             case EmulatorFailed():
                 self.outcome, self.reason = "error", entry.message
-            case TaskStart() | TaskRunning() | TaskExit() | Step() | Phase():
+            case TaskStart() | TaskRunning() | TaskExit() | StopSignal() | Step() | Phase():
                 self._of_task(entry)
-            case _:  # an event of the emulator itself: it says nothing of tasks, faults or the job
-                pass
+            case _:
+                pass  # an event of the emulator itself
 
     def _of_task(self, entry: Entry) -> None:
         task = self.tasks.get(entry.task)
         if task is None:
             task = self.tasks[entry.task] = TaskTimeline(entry.task)
-        if isinstance(entry, TaskStart) and task.state != "down":  # else a fault's replacement
-            self.restarting = False
         task.add(entry)
+        if isinstance(entry, TaskStart) and not task.is_being_replaced:
+            self.restarting = False
         if isinstance(entry, Step):
             self.steps.append((task.incarnations[-1], entry))
 
@@ -371,17 +378,12 @@ class Timeline:
         """
         end = self.end
         impaired = [one for fault in self.faults.values() for one in fault.impairments(end)]
-        found = [
-            part
-            for task in self.tasks.values()
-            for state in task.states(end)
-            for part in (
-                _split(state, [one for one in impaired if one.task == task.name])
-                if state.name == "running"
-                else [state]
-            )
-        ]
-        return [interval for interval in found if interval.begin < interval.end]
+        intervals: list[Interval] = []
+        for task in self.tasks.values():
+            own = [one for one in impaired if one.task == task.name]
+            for state in task.states(end):
+                intervals += _split(state, own) if state.name == "running" else [state]
+        return [interval for interval in intervals if interval.begin < interval.end]
 
     def phases(self) -> list[Interval]:
         """Return the phases of every task; one that never ended lasts as long as its process."""

@@ -21,7 +21,7 @@ it is that of version 0.1."""
 
 
 class OtherFormat(RecordError):
-    """A record that another version of the emulator has to read."""
+    """A record of a format that this version of the emulator can't read."""
 
 
 @cache
@@ -33,16 +33,16 @@ def version() -> str:
 
 
 def header() -> dict[str, Any]:
-    """Return what a file of a record has to say of itself."""
+    """Return format and version, for a file of a record."""
     return {"format": FORMAT, "emulator_version": version()}
 
 
-def check_format(found: Mapping[str, Any], path: Path) -> None:
-    """Raise OtherFormat where a file of the record in `path` is not of this format."""
-    theirs, writer = found.get("format", 1), found.get("emulator_version", "0.1")
-    if theirs != FORMAT:
+def check_format(content: Mapping[str, Any], path: Path) -> None:
+    """Raise OtherFormat if a file of the record in `path` is not of this format."""
+    number, writer = content.get("format", 1), content.get("emulator_version", "0.1")
+    if number != FORMAT:
         raise OtherFormat(
-            f"The record in {path} has format {theirs} of emulator {writer}; "
+            f"The record in {path} has format {number} of emulator {writer}; "
             f"this is emulator {version()}, which reads format {FORMAT}.",
             "Read it with the version that wrote it.",
         )

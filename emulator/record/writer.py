@@ -1,4 +1,4 @@
-"""The writing side of a run folder: one writer, which holds the run's lock.
+"""The writing side of a run folder: one writer, which has the run's lock.
 
 `scenario.yaml` and `plan.json` are written before the first task starts, `history.jsonl`,
 `samples.jsonl` and `logs/` during the run, `summary.json` and `verdicts.json` last. A crash at any
@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from filelock import Timeout
-
 from emulator.errors import RecordError, UsageError
+from emulator.files import atomic_write, os_errors
 from emulator.metrics import sample_file
 from emulator.metrics.samples import GpuUsage, Sample, Usage
 from emulator.planning.plan import Plan
 from emulator.record.coalesce import Coalescer
 from emulator.record.events import Entry, Step, line_of
-from emulator.record.lock import acquire, in_use, lock_of
+from emulator.record.lock import acquire, release
 from emulator.record.reader import Record
 from emulator.record.version import header
 from emulator.runtime.clock import Clock
@@ -32,7 +31,7 @@ __all__ = ["RunWriter"]
 
 
 class RunWriter:
-    """The writing side; holds the run's lock as long as it is open, even if it is killed."""
+    """The writing side; has the run's lock until it is closed or its process ends."""
 
     def __init__(self, path: Path, plan: Plan, scenario_text: str, clock: Clock) -> None:
         self.path = path
@@ -43,48 +42,47 @@ class RunWriter:
         self._logs: dict[str, IO[bytes]] = {}
         if path.is_symlink():
             raise UsageError(f"{path} is a link.", "Choose another --run-id.")
-        with _saying(path):
+        with _disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             (path / "logs").mkdir(exist_ok=True)
         if (path / "plan.json").exists():
             raise UsageError(
                 f"There is a run in {path} already.", "Leave --run-id out, or choose another."
             )
-        self._take()
-        with _saying(path):
+        self._open()
+        with _disk_errors(path):
             (path / "scenario.yaml").write_text(scenario_text, encoding="utf-8")
-            _write_json(path / "plan.json", {**header(), **plan.model_dump(mode="json")})
+            atomic_write(path / "plan.json", _json({**header(), **plan.model_dump(mode="json")}))
 
-    def _take(self) -> None:
-        self._lock = lock_of(self.path)
-        with _saying(self.path):
-            acquire(self._lock)
-            # Unbuffered: what was written before a kill -9 is there after it.
+    def _open(self) -> None:
+        with _disk_errors(self.path):
+            self._release = weakref.finalize(self, release, acquire(self.path))
+            # Unbuffered: what is written survives a kill -9.
             self._history = (self.path / "history.jsonl").open("ab", buffering=0)
         self._samples = sample_file.SampleFile(self.path / sample_file.NAME)
 
     @classmethod
     def reopen(cls, record: Record, clock: Clock) -> RunWriter:
-        """Go on writing a run whose writer was killed; its time goes on as well.
+        """Continue a run whose writer was killed, and its time; torn lines are cut off.
 
-        What was torn by the kill is cut off. Raises UsageError where somebody is writing it.
+        Raises InUse if another process has its lock.
         """
-        folder = cls.__new__(cls)
-        folder.path, folder._clock, folder._logs = record.path, clock, {}
-        folder._take()
+        writer = cls.__new__(cls)
+        writer.path, writer._clock, writer._logs = record.path, clock, {}
+        writer._open()
         history = Record(record.path).history  # `record` may have been read before
-        with _saying(record.path):
+        with _disk_errors(record.path):
             _cut(record.path / "history.jsonl", len(history))
             for path in (record.path / "logs").glob("*.log"):
                 _cut(path)
             if (samples := record.path / sample_file.NAME).exists():
                 _cut(samples)
         last = history[-1] if history else None
-        folder._n = last.n + 1 if last else 0
-        folder._coalescer = Coalescer(sum(isinstance(event, Step) for event in history))
+        writer._n = last.n + 1 if last else 0
+        writer._coalescer = Coalescer(sum(isinstance(event, Step) for event in history))
         since = max(0.0, clock.wall() - last.wall) if last else 0.0
-        folder._began = clock.now() - (last.t + since if last else 0.0)
-        return folder
+        writer._began = clock.now() - (last.t + since if last else 0.0)
+        return writer
 
     @property
     def t(self) -> float:
@@ -94,28 +92,26 @@ class RunWriter:
     def write(self, event: Entry, *, wall: float | None = None) -> Entry:
         """Append to the history; the only place where events get their number and time.
 
-        `wall` is the engine's stamp, where it gave one. Step events may be merged (`coalesce.py`);
-        a buffered step has the number of the event that it will be merged into.
+        `wall` is the engine's stamp, if it gave one. Step events may be merged (`coalesce.py`); a
+        buffered step has the number of the event that it will be merged into.
         """
         event = replace(
             event,
             n=self._n,
-            t=round(self._clock.now() - self._began, 6),
+            t=round(self.t, 6),
             wall=round(self._clock.wall() if wall is None else wall, 6),
         )
         for one in self._coalescer.take(event):
             event = replace(event, n=self._n)
-            self._append(replace(one, n=self._n))
+            line = line_of(replace(one, n=self._n)).encode() + b"\n"
+            self._n += 1
+            with _disk_errors(self.path):
+                self._history.write(line)
         return event
-
-    def _append(self, event: Entry) -> None:
-        self._n += 1
-        with _saying(self.path):
-            self._history.write(line_of(event).encode() + b"\n")
 
     def log(self, task: str, text: str) -> None:
         """Append a line to the task's log, as it was printed."""
-        with _saying(self.path):
+        with _disk_errors(self.path):
             if task not in self._logs:
                 self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
             self._logs[task].write(text.encode("utf-8", "surrogateescape") + b"\n")
@@ -123,14 +119,14 @@ class RunWriter:
     def sample(
         self, at: float, wall: float, tasks: Mapping[str, Usage], gpus: Sequence[GpuUsage] = ()
     ) -> Sample:
-        """Append what was measured at the time `at` of the run's clock."""
+        """Append a measurement of the time `at` of the run's clock."""
         sample = Sample(round(at - self._began, 6), round(wall, 6), tasks, gpus)
-        with _saying(self.path):
+        with _disk_errors(self.path):
             self._samples.append(sample)
         return sample
 
     def printed(self, task: str) -> list[str]:
-        """Return the lines in the task's log as an engine tells them."""
+        """Return the lines in the task's log, as the engine reported them."""
         try:
             text = (self.path / "logs" / f"{task}.log").read_bytes()
         except FileNotFoundError:
@@ -143,17 +139,17 @@ class RunWriter:
 
     def write_result(self, name: str, value: object) -> None:
         """Write a result file: `summary.json`, `verdicts.json`."""
-        with _saying(self.path):
-            _write_json(self.path / name, value)
+        with _disk_errors(self.path):
+            atomic_write(self.path / name, _json(value))
 
     def close(self) -> None:
-        """Close the files and give the lock back."""
-        with contextlib.suppress(OSError):  # a full disk was told of before
+        """Close the files and release the lock."""
+        with contextlib.suppress(OSError):  # a full disk was reported before
             self._samples.close()
         for log in self._logs.values():
             log.close()
         self._history.close()
-        self._lock.release()
+        self._release()
 
 
 def _cut(path: Path, lines: int | None = None) -> None:
@@ -163,22 +159,11 @@ def _cut(path: Path, lines: int | None = None) -> None:
         file.truncate(sum(map(len, whole[:lines])))
 
 
-def _write_json(path: Path, value: object) -> None:
-    """Write whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, default=str) + "\n"
 
 
-@contextlib.contextmanager
-def _saying(path: Path) -> Iterator[None]:
-    """Turn what the disk says into a sentence."""
-    try:
-        yield
-    except Timeout:
-        raise in_use(path) from None
-    except OSError as error:
-        raise RecordError(
-            f"Can't write the run folder {path}: {error.strerror or error}.",
-            "Make room, or choose another place with --out.",
-        ) from None
+def _disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Turn errors of the disk into a sentence."""
+    hint = "Make room, or choose another place with --out."
+    return os_errors(RecordError, f"Can't write the run folder {path}", hint)

@@ -1,13 +1,17 @@
-"""What runs have left on the engines and in their folders, and how it is removed.
+"""Finding and removing what runs left on the engines and in their folders.
 
-A run that is under way holds the lock in its run folder, and everything it made is labelled with
-that folder and with the host. So whatever belongs to a folder of this host whose lock nobody holds
-has been left behind, however its emulator died. Whoever removes it holds that lock meanwhile, and
-`emulate attach` is refused; where somebody else holds it, the run is left alone.
+A supervisor has the lock in its run folder, and labels everything that it makes with that folder
+and with the host. So whatever belongs to a folder of this host whose lock is free is a leftover,
+however its emulator died. The process that removes it takes the lock meanwhile, so `emulate attach`
+is refused; a run whose lock is taken is left alone.
 
-A label is what somebody wrote. By a folder in a label it is only decided whether a run is under
-way: on disk nothing is deleted but what `record/remains.py` proves to be the run's, in the folder
-of runs that the user names. What has our label with a run id that can't be one is not ours.
+Labels can't be trusted. The folder in a label only decides whether a run is live: on disk nothing
+is deleted but what `record/remains.py` proves to be the run's, in the folder of runs that the user
+names. A resource with our label and an impossible run id is not ours.
+
+An engine performs a request although its sender was killed: a network or a container may appear
+after its run was searched for. The record has the requests without an answer; a process that
+removes a run, or takes it over, waits for these first (`let_settle`).
 """
 
 from __future__ import annotations
@@ -16,11 +20,11 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-
-import psutil
+from typing import TYPE_CHECKING
 
 from emulator.engines import AUTO, answering, choose
 from emulator.engines.base import Engine, Resource
@@ -31,85 +35,94 @@ from emulator.record.lock import is_being_removed, is_live, locked, wait_until_o
 from emulator.record.reader import Record, runs_in
 from emulator.record.remains import never_began, remains, remove_never_began, remove_remains
 from emulator.record.scratch import is_run_folder
-from emulator.supervisor.settling import let_settle
+from emulator.runtime import signals
+from emulator.runtime.waiting import pause
+from emulator.supervisor.takeover import recover
 
-__all__ = ["abandoned", "clean", "find_all", "remove", "stop_or_remove"]
+if TYPE_CHECKING:
+    import psutil
+
+__all__ = ["abandoned", "clean", "find_all", "let_settle", "remove", "settles_at", "stop_or_remove"]
+
+SETTLES_WITHIN = 5.0
+"""Seconds after a kill in which the engine's last answers come; a busy one was seen to take one."""
+
+Say = Callable[[str], None]
 
 
 def abandoned(
     found: Sequence[Resource], *, host: str, live: Callable[[Path], bool]
 ) -> list[Resource]:
-    """Return what belongs to no run that is under way (pure, given `live`).
+    """Return the resources that belong to no live run (pure, given `live`).
 
-    What was started from another host is left alone: its run may well be under way there. So is
-    everything that has the run id of a run that is under way, also where it names another folder:
-    engines remove by the run id.
+    Runs of another host are left alone: they may well be live there. So is everything with the run
+    id of a live run, even if it names another folder, because engines remove by run id.
     """
-    going_on = {
-        thing.run_id
-        for thing in found
-        if thing.host != host or ((folder := _folder(thing)) and live(folder))
+    running = {
+        one.run_id
+        for one in found
+        if one.host != host or ((folder := _folder(one)) and live(folder))
     }
-    return [thing for thing in found if is_run_id(thing.run_id) and thing.run_id not in going_on]
+    return [one for one in found if is_run_id(one.run_id) and one.run_id not in running]
 
 
-def find_all(say: Callable[[str], None]) -> list[Resource]:
-    """Return what runs have made on every engine that answers; say which should and does not."""
+def find_all(say: Say) -> list[Resource]:
+    """Return the resources of runs on every engine that answers; report those that should."""
 
     def missing(error: EngineMissing) -> None:
         if error.configured:
             _say_missing(error, say)
 
-    found = []
-    for engine in answering(AUTO, missing):
-        found += [thing for thing in engine.find() if is_run_id(thing.run_id)]
-    return found
+    return [
+        one for engine in answering(AUTO, missing) for one in engine.find() if is_run_id(one.run_id)
+    ]
 
 
-def clean(out: Path, *, engine_name: str, dry_run: bool, say: Callable[[str], None]) -> int:
+def clean(out: Path, *, engine_name: str, dry_run: bool, say: Say) -> int:
     """Remove what runs have left; return how many things that was.
 
     On disk only what lies in run folders in `out`. Raises EngineError.
     """
-    count = 0
     if not dry_run:
         let_settle((record for record in runs_in(out) if not record.live), say)
-    for engine in answering(engine_name, lambda error: _say_missing(error, say)):
-        count += _clean_engine(engine, dry_run=dry_run, say=say)
+    engines = answering(engine_name, lambda error: _say_missing(error, say))
+    count = sum(_clean_engine(engine, dry_run=dry_run, say=say) for engine in engines)
     return count + _clean_folders(out, dry_run=dry_run, say=say)
 
 
-def _clean_engine(engine: Engine, *, dry_run: bool, say: Callable[[str], None]) -> int:
+def _clean_engine(engine: Engine, *, dry_run: bool, say: Say) -> int:
     count = 0
     found = engine.find()
     if not dry_run:
-        folders = {folder for thing in found if (folder := _folder(thing))}
-        _wait_for_removal(folders, say)
+        _wait_for_removal({folder for one in found if (folder := _folder(one))}, say)
         found = engine.find()
-    if strange := [thing for thing in found if not is_run_id(thing.run_id)]:
-        names = ", ".join(f"{thing.kind} {thing.name}" for thing in strange)
+    if strange := [one for one in found if not is_run_id(one.run_id)]:
+        names = ", ".join(f"{one.kind} {one.name}" for one in strange)
         say(printable(f"not ours, for what they are labelled with is no run id: {names}"))
     runs: defaultdict[str, list[Resource]] = defaultdict(list)
-    for thing in abandoned(found, host=socket.gethostname(), live=is_live):
-        runs[thing.run_id].append(thing)
-    for run_id, things in sorted(runs.items()):
+    for one in abandoned(found, host=socket.gethostname(), live=is_live):
+        runs[one.run_id].append(one)
+    for run_id, resources in sorted(runs.items()):
         try:
             with contextlib.ExitStack() as stack:
                 if not dry_run:
-                    for folder in {folder for one in things if (folder := _folder(one))}:
-                        stack.enter_context(_held(folder, run_id))
-                for thing in things:
-                    say(printable(f"{_doing(dry_run)} {thing.kind} {thing.name}"))
+                    for folder in {folder for one in resources if (folder := _folder(one))}:
+                        stack.enter_context(_locked(folder, run_id))
+                for one in resources:
+                    say(printable(f"{_verb(dry_run)} {one.kind} {one.name}"))
                 if not dry_run:
                     engine.tear_down(run_id)
-            count += len(things)
+            count += len(resources)
         except InUse:
             say(_left_alone(run_id))
     return count
 
 
-def _clean_folders(out: Path, *, dry_run: bool, say: Callable[[str], None]) -> int:
-    """Remove what lies in the folders of runs that are over, and of those that never began."""
+def _clean_folders(out: Path, *, dry_run: bool, say: Say) -> int:
+    """Remove the leftovers in folders of finished runs, and the folders of runs that never began.
+
+    Return how many.
+    """
     count = 0
     if not dry_run:
         _wait_for_removal((record.path for record in runs_in(out)), say)
@@ -119,7 +132,7 @@ def _clean_folders(out: Path, *, dry_run: bool, say: Callable[[str], None]) -> i
         try:
             with contextlib.nullcontext() if dry_run else locked(record.path, make=True):
                 for path in remains(record.path, record.run_id):
-                    say(printable(f"{_doing(dry_run)} {path}"))
+                    say(printable(f"{_verb(dry_run)} {path}"))
                     count += 1
                 if not dry_run:
                     remove_remains(record.path, record.run_id)
@@ -129,32 +142,16 @@ def _clean_folders(out: Path, *, dry_run: bool, say: Callable[[str], None]) -> i
             say(str(error))
     for folder in never_began(out):
         if dry_run or remove_never_began(folder):
-            say(printable(f"{_doing(dry_run)} {folder}, of a run that never began"))
+            say(printable(f"{_verb(dry_run)} {folder}, of a run that never began"))
             count += 1
     return count
 
 
-def _wait_for_removal(folders: Iterable[Path], say: Callable[[str], None]) -> None:
-    """Wait until no other process removes one of these runs, so that nothing of it is left."""
-    for folder in folders:
-        if is_being_removed(folder):
-            say(printable(f"waiting for another emulate process that removes {folder.name}"))
-            wait_until_over(folder)
+def stop_or_remove(record: Record, say: Say = lambda text: None) -> str:
+    """Stop a live run and wait for its end, or remove what it left; return what was done.
 
-
-def _doing(dry_run: bool) -> str:
-    return "found" if dry_run else "removing"
-
-
-def _left_alone(run_id: str) -> str:
-    return f"{run_id} is left alone: another emulate is at work on it by now"
-
-
-def stop_or_remove(record: Record, say: Callable[[str], None] = lambda text: None) -> str:
-    """End a run; return what was done. One that is under way is asked to stop, and waited for.
-
-    Raises UsageError where the folder is not the run's own, or where somebody takes the run over
-    just now; EngineError.
+    Raises UsageError if the folder has another run's record, or if the run is being taken over;
+    EngineError.
     """
     record.check_name()
     if record.live and (supervisor := _supervisor_of(record)):
@@ -165,59 +162,96 @@ def stop_or_remove(record: Record, say: Callable[[str], None] = lambda text: Non
     return f"removed {removed} things of {record.run_id}" if removed else "nothing was left"
 
 
-def remove(
-    run_id: str, engine_name: str, folder: Path, say: Callable[[str], None] = lambda text: None
-) -> int:
-    """Remove what a run has left, its folder be there or not; return how many things.
+def remove(run_id: str, engine_name: str, folder: Path, say: Say = lambda text: None) -> int:
+    """Remove what a run has left, even if its folder is gone; return how many things.
 
-    Raises InUse where an emulator is at work on the run, UsageError where another run of that name
-    is under way, EngineError.
+    Raises InUse if another emulator uses the run, UsageError if another run of that name is live,
+    EngineError.
     """
     check_run_id(run_id)
-    with contextlib.closing(choose(engine_name)) as engine, _held(folder, run_id):
+    with contextlib.closing(choose(engine_name)) as engine, _locked(folder, run_id):
         _refuse_namesakes(engine, run_id, folder)
         if is_run_folder(folder, run_id):
             let_settle([Record(folder)], say)
         return engine.tear_down(run_id) + len(remove_remains(folder, run_id))
 
 
+def settles_at(record: Record) -> float:
+    """Return until when the engine may still make something, in seconds since 1970; 0: nothing."""
+    files = [record.path / name for name in ("plan.json", "history.jsonl", "samples.jsonl")]
+    written = max((path.stat().st_mtime for path in files if path.is_file()), default=0.0)
+    until = written + SETTLES_WITHIN
+    if until < time.time() or record.result("summary.json") is not None:
+        return 0.0  # most runs; one that ended by itself has waited for all answers
+    try:
+        recovered = recover(record.plan, record.history)
+    except RecordError:
+        return 0.0
+    starting = any(task.state == "starting" for task in recovered.tasks.values())
+    return until if starting or recovered.timeline.prepared is None else 0.0
+
+
+def let_settle(records: Iterable[Record], say: Say) -> None:
+    """Wait until the engine has made all that these runs asked it for. Raises Interruption."""
+    until = {record.run_id: settles_at(record) for record in records}
+    if waiting := [run_id for run_id, when in until.items() if when]:
+        say(f"waiting a moment for what the engine may still be making for {', '.join(waiting)}")
+        pause(max(until.values()) - time.time(), signals.check)
+
+
+def _wait_for_removal(folders: Iterable[Path], say: Say) -> None:
+    """Wait until no other process is removing one of these runs, so that nothing is left of it."""
+    for folder in folders:
+        if is_being_removed(folder):
+            say(printable(f"waiting for another emulate process that removes {folder.name}"))
+            wait_until_over(folder)
+
+
+def _verb(dry_run: bool) -> str:
+    return "found" if dry_run else "removing"
+
+
+def _left_alone(run_id: str) -> str:
+    return f"{run_id} is left alone: another emulate is at work on it by now"
+
+
+def _say_missing(error: EngineMissing, say: Say) -> None:
+    say(f"{error.message} What runs have left on it is not looked at.")
+
+
 def _refuse_namesakes(engine: Engine, run_id: str, folder: Path) -> None:
-    """Raise UsageError where what has this run id belongs to another folder's run."""
+    """Raise UsageError if the engine has a live run with this id from another folder."""
     here = folder.resolve()
-    for thing in engine.find(run_id):
-        there = _folder(thing)
-        if there is not None and there.resolve() != here and is_live(there):
+    for one in engine.find(run_id):
+        other = _folder(one)
+        if other is not None and other.resolve() != here and is_live(other):
             raise UsageError(
-                f"Another run with the id {run_id} is under way, in {there}.",
+                f"Another run with the id {run_id} is under way, in {other}.",
                 "Engines find things by the run id: end that run first.",
             )
 
 
-@contextlib.contextmanager
-def _held(folder: Path, run_id: str) -> Iterator[None]:
-    """Hold the lock of a run; in a folder that is not proved to be its own, no file is made."""
-    with locked(folder, make=is_run_folder(folder, run_id)):
-        yield
+def _locked(folder: Path, run_id: str) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of a run; no file is made in a folder that is not proved to be its own."""
+    return locked(folder, make=is_run_folder(folder, run_id))
 
 
-def _folder(thing: Resource) -> Path | None:
-    """Return the folder that a thing names; None where that is no path of a run's folder."""
-    if "\0" in thing.folder or not os.path.isabs(thing.folder):
+def _folder(resource: Resource) -> Path | None:
+    """Return the folder that a resource names; None if that can't be a run's folder."""
+    if "\0" in resource.folder or not os.path.isabs(resource.folder):
         return None
-    return Path(thing.folder)
-
-
-def _say_missing(error: EngineMissing, say: Callable[[str], None]) -> None:
-    say(f"{error.message} What runs have left on it is not looked at.")
+    return Path(resource.folder)
 
 
 def _supervisor_of(record: Record) -> psutil.Process | None:
-    """Return the process that began the run, or took it over, if it is still that one."""
-    came = [e for e in record.history if isinstance(e, RunStarted | Attached)]
-    if not came or came[-1].pid == os.getpid():
+    """Return the process that began the run, or took it over, if it is still running."""
+    import psutil  # here: slow to import, and every run imports this module
+
+    supervisors = [e for e in record.history if isinstance(e, RunStarted | Attached)]
+    if not supervisors or supervisors[-1].pid == os.getpid():
         return None
     try:
-        process = psutil.Process(came[-1].pid)
-        return process if process.create_time() < came[-1].wall else None
+        process = psutil.Process(supervisors[-1].pid)
+        return process if process.create_time() < supervisors[-1].wall else None
     except psutil.Error:
         return None

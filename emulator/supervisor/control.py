@@ -1,4 +1,4 @@
-"""What is asked of a running job from outside: signals, and requests of the API.
+"""Requests to a running job: signals of the user, and commands of the API.
 
 Requests travel in the supervisor's inbox and are performed on its own thread, between two events.
 """
@@ -22,6 +22,9 @@ from emulator.supervisor.job import Job
 
 __all__ = ["Asked", "Interrupted", "RunControl"]
 
+TASK_KEYS = ("state", "step", "restarts", "exit_code")
+"""What `status` has of each task."""
+
 
 @dataclass(frozen=True)
 class Interrupted:
@@ -38,7 +41,7 @@ class Asked:
     reply: Future[Any]
 
     def answer(self) -> None:
-        """Make the call; its result or error goes to the sender."""
+        """Make the call; the sender gets its result or error."""
         if self.reply.set_running_or_notify_cancel():
             try:
                 self.reply.set_result(self.call())
@@ -72,7 +75,7 @@ class RunControl:
         return reply
 
     def refuse_all(self) -> None:
-        """Refuse what is in the inbox: the supervisor has ended."""
+        """Refuse the requests in the inbox: the supervisor has ended."""
         while not self._inbox.empty():
             if isinstance(event := self._inbox.get(), Asked):
                 event.refuse()
@@ -85,13 +88,7 @@ class RunControl:
             "engine": self._plan.engine,
             "state": self._job.phase,
             "tasks": [
-                {
-                    "name": name,
-                    "state": state.state,
-                    "step": state.step,
-                    "restarts": state.restarts,
-                    "exit_code": state.exit_code,
-                }
+                {"name": name} | {key: getattr(state, key) for key in TASK_KEYS}
                 for name, state in self._job.tasks.items()
             ],
             "faults": self._injector.stages(),
@@ -100,8 +97,8 @@ class RunControl:
     def inject(self, spec: FaultSpec) -> list[str]:
         """Inject a fault now; return the ids. Raises UsageError, Unsupported."""
         require_of(self._engine, spec.needs())
-        asked = {capability for _, capability in spec.needs()}
-        if asked & {"new-address", "same-address"} and not (
+        needed = {capability for _, capability in spec.needs()}
+        if needed & {"new-address", "same-address"} and not (
             capable(self._engine, Addressing).keeps_addresses
         ):
             raise UsageError(

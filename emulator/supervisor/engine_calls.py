@@ -1,7 +1,7 @@
-"""The engine's calls, each made on a worker: the supervisor never waits for one task.
+"""Calls of the engine, each on a worker thread: the supervisor never waits for one task.
 
-The result of a call arrives in the inbox as `Called`. Network links need an order: the engine gets
-all of them each time, as they were last set on the supervisor's thread.
+The result of a call arrives in the inbox as `Called`. The engine always gets all network links, as
+they were last set on the supervisor's thread: so the order of the calls does not matter.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from emulator.engines.base import Engine, Inbox, Shaping, capable
@@ -49,7 +50,7 @@ class Preparing:
 
 
 class EngineCalls:
-    """What the supervisor, the injector and the watchdog ask of the engine; all return at once."""
+    """The engine's calls for supervisor, injector and watchdog; they return at once."""
 
     def __init__(self, plan: Plan, engine: Engine, inbox: Inbox, workers: Workers) -> None:
         self._plan, self._engine, self._inbox, self._workers = plan, engine, inbox, workers
@@ -58,7 +59,7 @@ class EngineCalls:
 
     @property
     def can_shape(self) -> bool:
-        """Whether the engine has what faults of the network need; else `equip` makes it."""
+        """Whether the engine has what network faults need; else `equip` makes it."""
         return capable(self._engine, Shaping).can_shape
 
     def start(self, task: Task, *, fresh: bool = False, same_address: bool = False) -> None:
@@ -86,16 +87,14 @@ class EngineCalls:
         self._workers.submit(self._act, Called("heal", fault.id), fault)
 
     def equip(self) -> None:
-        """Have the engine make what network faults need; that may take minutes."""
+        """Have the engine make what network faults need; this may take minutes."""
         self._workers.aside(self._equip)
 
     def update_links(self) -> None:
         """Give the engine all links that should exist now; unlike the others this one blocks."""
         with self._links_lock:
             if links := self._links:
-                capable(self._engine, Shaping).shape(
-                    [link for of_fault in links.values() for link in of_fault]
-                )
+                capable(self._engine, Shaping).shape(list(chain.from_iterable(links.values())))
 
     # --- On a worker ----------------------------------------------------------------------------
 
@@ -124,13 +123,13 @@ class EngineCalls:
 
     @contextlib.contextmanager
     def _reported(self, call: Called) -> Iterator[list[str]]:
-        """Put the result of a call into the inbox; the block adds what it returned."""
+        """Put the result of a call into the inbox; the block appends the answer."""
         answer = [call.answer]
         error: EmulatorError | None = None
         try:
             yield answer
-        except EmulatorError as refused:
-            error = refused
+        except EmulatorError as refusal:
+            error = refusal
         except Exception as defect:  # it must end the run, not hang it
             what = f"{call.operation} {call.subject}".strip()
             error = EngineLost(f"Calling the engine to {what} failed: {defect!r}")

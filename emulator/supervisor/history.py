@@ -1,4 +1,4 @@
-"""The writer of a run's record, and those who follow it while it is written."""
+"""Writes a run's record, and passes everything on to subscribers."""
 
 from __future__ import annotations
 

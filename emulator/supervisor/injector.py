@@ -1,45 +1,73 @@
-"""Performs the schedule of faults: injects when a trigger fires, heals, and records it.
+"""Performs the schedule of faults: injects them when their triggers fire, heals, and records it.
 
 Every fault is a series of `fault` events in the history, with their `stage`: `triggered`, then
 `applied` with the evidence (exit code, use of the grace period), then `healed`; or `skipped` or
 `failed` with the reason. A manual fault may have to wait first until the engine has made what it
-needs: `preparing`. A fault that was only asked for never counts as applied. Heals are performed
-even when the job ends meanwhile.
+needs: `preparing`. A fault whose effect is not confirmed never counts as applied. Heals are
+performed even if the job ends meanwhile.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from emulator.faults.schedule import PlannedFault, is_part_of, to_json, trigger_matches
+from emulator.faults.spec import EndingFault
 from emulator.record.events import FaultEvent, FaultStage
-from emulator.supervisor.active import ActiveFault, ActiveFaults
-from emulator.supervisor.engine_calls import EngineCalls
-from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.job import Job
-from emulator.supervisor.timers import Timers
 
-__all__ = ["Injector"]
+__all__ = ["ActiveFault", "Injector", "Stage"]
+
+Stage = Literal["planned", "waiting", "preparing", "terminating", "active", "down", "over"]
+
+
+@dataclass
+class ActiveFault:
+    """One fault, with its stage; times are monotonic seconds.
+
+    planned -> waiting for its trigger -> (preparing what the engine needs) -> over, by way of:
+    active, where it lasts; terminating, where it ends its target; then down, where it also starts
+    the target again.
+    """
+
+    fault: PlannedFault
+    stage: Stage = "planned"
+    triggered_at: float = 0.0
+    killed: bool = False
+    """Its target got SIGKILL."""
+    applied_at: float = math.inf
+    exited: bool = False
+    """The exit that it caused is in the history (of a supervisor that was killed)."""
+    restored: bool = False
+    """Its target has run again."""
+    recovered_at: float = math.inf
+    """When the job has stepped since."""
+    healing: bool = False
+
+    @property
+    def ending(self) -> EndingFault | None:
+        """The kind of a fault that ends its target; None for others."""
+        return self.fault.spec if isinstance(self.fault.spec, EndingFault) else None
+
+    def is_recovered_by(self, task: str, *, target_steps: bool) -> bool:
+        """Return whether a step of `task` shows that the job has recovered.
+
+        In a rolling restart the restarted task has to step itself, if it has ever done so.
+        """
+        return not self.fault.spec.one_by_one or not target_steps or task == self.fault.target
 
 
 class Injector:
-    """The faults of one run."""
+    """The faults of one run: those of the plan in its order, manual ones after them."""
 
-    def __init__(
-        self,
-        faults: ActiveFaults,
-        job: Job,
-        *,
-        timers: Timers,
-        calls: EngineCalls,
-        history: HistoryWriter,
-    ) -> None:
-        self._faults, self._job = faults, job
-        self._timers, self._calls, self._history = timers, calls, history
+    def __init__(self, faults: Sequence[ActiveFault], job: Job) -> None:
+        self._faults, self._job = list(faults), job
+        self._timers, self._calls = job.timers, job.calls
         self._making = ""
-        """What the engine makes now, for faults that wait for it."""
+        """What the engine is making, for faults that wait for it."""
 
     # --- The run --------------------------------------------------------------------------------
 
@@ -83,7 +111,7 @@ class Injector:
 
     @property
     def healing(self) -> bool:
-        """Whether the engine has yet to answer that something is healed."""
+        """Whether a heal has no answer of the engine yet."""
         return any(one.stage == "active" and one.healing for one in self._faults)
 
     def end(self) -> None:
@@ -106,9 +134,13 @@ class Injector:
     # --- From the tasks -------------------------------------------------------------------------
 
     def on_output(self, task: str, line: str, event: str, data: Mapping[str, object]) -> None:
-        """See whether a line, and the step or phase in it, triggers anything."""
+        """Trigger the faults that wait for this line, or for the step or phase in it."""
         if event == "step":
-            self._faults.on_step(task, self._timers.now())
+            for one in self._faults:
+                target = self._job.tasks.get(one.fault.target)
+                steps = target is not None and target.step is not None
+                if one.restored and one.is_recovered_by(task, target_steps=steps):
+                    one.recovered_at = min(one.recovered_at, self._timers.now())
             self._trigger_followers("recovery")
         for one in self._faults:
             if one.stage == "waiting" and trigger_matches(
@@ -148,7 +180,7 @@ class Injector:
         return ""
 
     def is_terminating(self, task: str) -> bool:
-        """Say whether a fault that starts the task again has asked it to end."""
+        """Return whether a fault that starts the task again has asked it to end."""
         return any(
             one.stage == "terminating"
             and one.fault.target == task
@@ -160,7 +192,7 @@ class Injector:
 
     def on_answer(self, fault: str, *, healed: bool, error: str) -> None:
         """The engine has injected or healed a fault; or it refused, and `error` says why."""
-        one = self._faults.find(fault)
+        one = next((one for one in self._faults if one.fault.id == fault), None)
         if one is None or one.stage not in ("active", "terminating"):
             return
         if error:
@@ -175,7 +207,7 @@ class Injector:
             self._heal_in_time(one)
 
     def on_preparing(self, what: str) -> None:
-        """The engine makes something now that faults wait for."""
+        """The engine has begun to make something that faults wait for."""
         self._making = what
         for one in self._faults:
             if one.stage == "preparing":
@@ -194,9 +226,9 @@ class Injector:
     # --- From outside ---------------------------------------------------------------------------
 
     def inject_now(self, faults: Sequence[PlannedFault]) -> None:
-        """Inject faults that are not planned: the history gets their plan as well."""
+        """Inject manual faults; their plan goes into the history."""
         added = [ActiveFault(fault, stage="waiting") for fault in faults]
-        self._faults.faults += added
+        self._faults += added
         for one in added:
             self._write(one, "planned", plan=to_json(one.fault))
         for one in added:
@@ -204,7 +236,7 @@ class Injector:
                 self._trigger(one)
 
     def heal_now(self, fault: str) -> list[str]:
-        """Heal a fault (empty: every one) where that is possible; return the ids."""
+        """Heal a fault (empty: every one) if that is possible; return the ids."""
         healed = []
         for one in self._faults:
             if fault and not is_part_of(one.fault, fault):
@@ -222,15 +254,8 @@ class Injector:
 
     def stages(self) -> list[dict[str, str]]:
         """Return every fault with its stage."""
-        return [
-            {
-                "id": one.fault.id,
-                "kind": one.fault.kind,
-                "target": one.fault.target,
-                "stage": one.stage,
-            }
-            for one in self._faults
-        ]
+        faults = [(one.fault, one.stage) for one in self._faults]
+        return [{"id": f.id, "kind": f.kind, "target": f.target, "stage": s} for f, s in faults]
 
     # --- One fault ------------------------------------------------------------------------------
 
@@ -254,7 +279,7 @@ class Injector:
             self._timers.after(kind.kills_after, self._kill, one)
 
     def _prepare(self, one: ActiveFault) -> None:
-        """Have the engine make what the fault needs, once for all that wait for it."""
+        """Have the engine make what the fault needs, once for all faults that wait for it."""
         others = any(other.stage == "preparing" for other in self._faults)
         one.stage = "preparing"
         if not others:
@@ -277,25 +302,25 @@ class Injector:
             self._calls.kill(one.fault)
 
     def _applied(self, one: ActiveFault, **evidence: object) -> None:
-        if one.applied_at == math.inf:  # else a supervisor that was killed has written it
+        if one.applied_at == math.inf:  # else the killed supervisor has written it
             one.applied_at = self._timers.now()
             self._write(one, "applied", **evidence)
             self._trigger_followers("after")
 
     def _heal_in_time(self, one: ActiveFault) -> None:
-        """Heal a fault by itself when its time is over, counted from when it took effect."""
+        """Heal a fault when its time is over, counted from when it took effect."""
         if one.stage in ("active", "down") and one.fault.spec.heals_after != math.inf:
             heal = self._restore if one.stage == "active" else self._bring_back
             self._timers.at(one.applied_at + one.fault.spec.heals_after, heal, one)
 
     def _trigger_followers(self, what: Literal["after", "recovery"]) -> None:
-        """Trigger the faults that wait for others, once all of those have come that far."""
+        """Trigger the faults that wait for others, once all of those have got that far."""
         for one in self._faults:
             reference = getattr(one.fault.trigger, what)
             if one.stage != "waiting" or reference is None:
                 continue
-            first = [other for other in self._faults if is_part_of(other.fault, reference)]
-            times = [o.applied_at if what == "after" else o.recovered_at for o in first]
+            others = [other for other in self._faults if is_part_of(other.fault, reference)]
+            times = [o.applied_at if what == "after" else o.recovered_at for o in others]
             if (latest := max(times, default=math.inf)) < math.inf:
                 one.stage = "planned"  # not to be triggered twice
                 self._timers.at(latest + one.fault.trigger.delay, self._trigger_follower, one)
@@ -327,7 +352,7 @@ class Injector:
 
     def _write(self, one: ActiveFault, stage: FaultStage, **data: Any) -> None:  # noqa: ANN401
         fault = one.fault
-        self._history.write(
+        self._job.history.write(
             FaultEvent(
                 task="" if fault.links else fault.target,
                 id=fault.id,

@@ -1,4 +1,4 @@
-"""The job of a run: what is known of its tasks, and how they are started and stopped."""
+"""The job of a run: the state of its tasks, and how they are started and stopped."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from emulator.planning.plan import Plan, Task
 from emulator.record.events import StopSignal, TaskStart
 from emulator.supervisor.engine_calls import EngineCalls
 from emulator.supervisor.history import HistoryWriter
+from emulator.supervisor.timers import Timers
 
 __all__ = ["LAST_WORDS", "Job", "JobEnd", "Outcome", "State", "TaskState", "pending"]
 
@@ -45,7 +46,7 @@ class TaskState:
     restarts: int = 0
     step: int | None = None
     """The last one that it reported."""
-    told_to_stop: bool = False
+    stop_sent: bool = False
     early_exit: Exited | None = None
     """It ended before the engine's start call had returned; handled once that has."""
     last_words: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_WORDS))
@@ -58,19 +59,21 @@ def pending(plan: Plan) -> dict[str, TaskState]:
 
 
 class Job:
-    """The tasks of one run; `end` is set once the outcome is settled."""
+    """The tasks of one run, and what acts on them: timers, the engine's calls, the history."""
 
     def __init__(
         self,
         plan: Plan,
-        history: HistoryWriter,
-        calls: EngineCalls,
         tasks: Mapping[str, TaskState],
+        *,
+        timers: Timers,
+        calls: EngineCalls,
+        history: HistoryWriter,
     ) -> None:
         self._rule = plan.scenario.metrics.steps
-        self._history, self._calls = history, calls
-        self.tasks = tasks
+        self.tasks, self.timers, self.calls, self.history = tasks, timers, calls, history
         self.end: JobEnd | None = None
+        """How it ended, once that is settled."""
         self.restarts = 0
         """Of the whole job, by the restart policy."""
         self.all_running = False
@@ -78,28 +81,28 @@ class Job:
 
     @property
     def phase(self) -> str:
-        """How far the job is: starting, running, ending."""
+        """starting, running, ending."""
         return "ending" if self.end else "running" if self.all_running else "starting"
 
     @property
     def anything_left(self) -> bool:
-        """Whether a task starts or runs."""
+        """Whether a task is starting or running."""
         return any(state.state in ("starting", "running") for state in self.tasks.values())
 
     def is_running(self, task: str) -> bool:
-        """Say whether a task runs in a job that has not ended."""
+        """Return whether a task runs in a job that has not ended."""
         return self.end is None and self.tasks[task].state == "running"
 
     def start_task(self, name: str, *, fresh: bool = False, same_address: bool = False) -> None:
         """Start a task, on a fresh disk and at its old address if asked to."""
         state = self.tasks[name]
-        state.state, state.told_to_stop = "starting", False
+        state.state, state.stop_sent = "starting", False
         state.reader = StepReader(self._rule)
-        self._history.write(TaskStart(task=name, fresh=fresh))
-        self._calls.start(state.task, fresh=fresh, same_address=same_address)
+        self.history.write(TaskStart(task=name, fresh=fresh))
+        self.calls.start(state.task, fresh=fresh, same_address=same_address)
 
     def stop_task(self, name: str, number: signal.Signals) -> None:
         """Send a task a signal that asks it to end; its exit is no failure."""
-        self.tasks[name].told_to_stop = True
-        self._history.write(StopSignal(task=name, signal=number.name))
-        self._calls.stop(name, number)
+        self.tasks[name].stop_sent = True
+        self.history.write(StopSignal(task=name, signal=number.name))
+        self.calls.stop(name, number)

@@ -1,8 +1,8 @@
-"""A task has ended: what to do next (pure).
+"""Decides what follows from the exit of a task (pure).
 
 The rules follow Kubeflow's training operator where it has one: `exit-code` restarts what ended
-with 128 or more (a signal) and takes anything below for permanent; a chief decides for the job;
-without one, worker 0 does. Where a task fails for good, the job fails.
+with 128 or more (a signal) and takes anything below for permanent; a chief decides for the job, or
+without one, worker 0. If a task fails for good, the job fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BACKOFF_CEILING = 300.0
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do: others are still at work."""
+    """Nothing to do: other tasks are still running."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ def decide(
     exits: Mapping[str, int | None],
     restarts: int,
 ) -> Decision:
-    """Say what follows from `task` having ended with `exit_code`.
+    """Return what follows from the exit of `task` with `exit_code`.
 
-    `exits` maps every task to the code it ended with, None for one that runs or will run again;
-    `restarts` counts those of the task so far, or of the job where the scope is `job`.
+    `exits` maps every task to its exit code, None for one that runs or will run again; `restarts`
+    counts those of the task so far, or of the job if the scope is `job`.
     """
     if exit_code == 0:
         if reason := _success(success, {**exits, task: 0}):
@@ -106,7 +106,7 @@ def _success(rule: SuccessRule, exits: Mapping[str, int | None]) -> str:
     if rule == "all-workers":
         deciding = [task for task in exits if task.rpartition("-")[0] == "worker"]
     elif not deciding:
-        # No chief: worker 0 is the chief (TF2); in a cluster without workers, everybody counts.
+        # No chief: worker 0 is the chief (TF2); in a cluster without workers, all tasks count.
         deciding = ["worker-0"] if "worker-0" in exits else list(exits)
     if all(exits[task] == 0 for task in deciding):
         return f"{deciding[0]} finished" if len(deciding) == 1 else "all tasks that count finished"

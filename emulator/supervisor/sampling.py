@@ -1,8 +1,8 @@
-"""Measures what tasks and GPUs use, at the scenario's interval, without delaying the loop.
+"""Measures the usage of tasks and GPUs at the scenario's interval, without delaying the loop.
 
 A timer starts it, another thread measures and writes `samples.jsonl` (it is the only writer), and
-the result arrives in the inbox. Where that takes longer than the interval, the next moment is left
-out; where it never ends, the run continues without it.
+the result arrives in the inbox. If that takes longer than the interval, the next sample is left
+out; if it never ends, the run continues without samples.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from emulator.errors import EmulatorError, RecordError
 from emulator.metrics.samples import GpuUsage, Sample
 from emulator.record.events import SamplingFailed, SamplingStarted
 from emulator.runtime.clock import Clock, Workers
-from emulator.supervisor.history import HistoryWriter
-from emulator.supervisor.timers import Timers
+from emulator.supervisor.job import Job
 
 if TYPE_CHECKING:
     from emulator.metrics.gpu.sampler import GpuSampler
@@ -31,7 +30,7 @@ GIVE_UP = 2.0
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of a measurement; what was measured is stored already."""
+    """The result of a measurement; the sample is stored already."""
 
     sample: Sample | None = None
     """None: there was nothing to measure, or it can't be measured."""
@@ -54,13 +53,11 @@ class Sampling:
         inbox: Inbox,
         clock: Clock,
         workers: Workers,
-        *,
-        timers: Timers,
-        history: HistoryWriter,
+        job: Job,
     ) -> None:
         self._interval, self._engine, self._inbox = interval, engine, inbox
         self._clock, self._workers = clock, workers
-        self._timers, self._history = timers, history
+        self._timers, self._history = job.timers, job.history
         self._gpus: GpuSampler | None = None
         self._under_way = False
         self._noted = False
@@ -91,7 +88,7 @@ class Sampling:
             self._history.sampled(event.sample)
 
     def end(self) -> None:
-        """Close the GPUs' driver; a measurement that runs gets a moment to finish."""
+        """Close the GPUs' driver; a running measurement gets a moment to finish."""
         in_time = self._measuring.acquire(timeout=GIVE_UP)
         self._over = True
         if in_time:
@@ -106,7 +103,7 @@ class Sampling:
             self._workers.aside(self._measure)
 
     def _measure(self) -> None:
-        """Ask the engine and the driver, and store what they say; on another thread."""
+        """Ask the engine and the driver, and store the sample; on another thread."""
         with self._measuring:
             if not self._over:
                 self._inbox.put(self._answer())
@@ -119,7 +116,7 @@ class Sampling:
             return Measured(store(at, wall, used, gpus) if used or gpus else None)
         except RecordError as error:
             return Measured(unwritten=error)
-        except Exception as error:  # training goes on, whatever measuring runs into
+        except Exception as error:  # a measurement that fails must not end the run
             return Measured(
                 error=error.message if isinstance(error, EmulatorError) else repr(error)
             )
@@ -135,11 +132,11 @@ class Sampling:
     def _started(self) -> SamplingStarted:
         if self._gpus is None:
             return SamplingStarted(interval=self._interval)
-        found = self._gpus.found
+        inventory = self._gpus.found
         return SamplingStarted(
             interval=self._interval,
-            gpus=[vars(gpu) for gpu in found.gpus],
-            driver=found.driver,
-            why_no_gpus=found.why_none,
-            lacking=dict(self._gpus.unavailable) if found.gpus else None,
+            gpus=[vars(gpu) for gpu in inventory.gpus],
+            driver=inventory.driver,
+            why_no_gpus=inventory.why_none,
+            lacking=dict(self._gpus.unavailable) if inventory.gpus else None,
         )

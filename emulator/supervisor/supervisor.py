@@ -1,8 +1,8 @@
-"""The one loop: it takes events, asks the restart policy, calls the engine, writes the history.
+"""The one loop: it handles events, asks the restart policy, calls the engine, writes the history.
 
-Everything that happens arrives in one inbox: lines and exits from the engine, results of its calls
-(made on workers, so that the loop never waits for one task), signals of the user, requests of the
-API. The loop sleeps until the next of these or the next timer, and never polls.
+All events arrive in one inbox: lines and exits from the engine, results of its calls (made on
+workers, so that the loop never waits for one task), signals of the user, requests of the API. The
+loop sleeps until the next event or the next timer, and never polls.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from emulator.record.events import (
 )
 from emulator.runtime.clock import Clock, Workers
 from emulator.supervisor import restart_policy as policy
-from emulator.supervisor.active import ActiveFaults
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
 from emulator.supervisor.history import HistoryWriter
-from emulator.supervisor.injector import Injector
+from emulator.supervisor.injector import ActiveFault, Injector
 from emulator.supervisor.job import Job, JobEnd, TaskState, pending
 from emulator.supervisor.sampling import Measured, Sampling
 from emulator.supervisor.takeover import RecoveredState, resumption
@@ -48,14 +47,13 @@ STOP_GRACE = 10.0
 DRAIN = 10.0
 """Seconds that the other workers get to finish by themselves once the job has succeeded."""
 TRAINING_ROLES = ("chief", "master", "worker")
-"""Roles that come to an end by themselves when the training does."""
+"""Roles whose tasks end by themselves when the training is finished."""
 
 
 class Supervisor:
-    """Runs one plan on one engine to its end; or continues a run whose supervisor was killed.
+    """Runs one plan on one engine to its end, or continues a run from its `recovered` state.
 
-    For that it gets the state that was `recovered`. `inbox` takes an `Interrupted` at any time;
-    `control` has the commands of the API.
+    `inbox` takes an `Interrupted` at any time; `control` has the commands of the API.
     """
 
     def __init__(
@@ -71,27 +69,19 @@ class Supervisor:
         self.inbox = Inbox()
         self._plan, self._engine, self._history = plan, engine, history
         self._clock, self._recovered = clock, recovered
-        self._timers = timers = Timers(clock)
-        self._calls = calls = EngineCalls(plan, engine, self.inbox, workers)
-        self._job = Job(plan, history, calls, recovered.tasks if recovered else pending(plan))
-        self._injector = Injector(
-            recovered.faults if recovered else ActiveFaults.of(plan.faults),
-            self._job,
-            timers=timers,
-            calls=calls,
-            history=history,
-        )
-        self._watchdog = Watchdog(
-            plan.scenario.restart.stall, self._job, timers=timers, calls=calls, history=history
-        )
+        self._timers = Timers(clock)
+        self._calls = EngineCalls(plan, engine, self.inbox, workers)
+        tasks = recovered.tasks if recovered else pending(plan)
+        self._job = Job(plan, tasks, timers=self._timers, calls=self._calls, history=history)
+        faults = recovered.faults if recovered else [ActiveFault(fault) for fault in plan.faults]
+        self._injector = Injector(faults, self._job)
+        self._watchdog = Watchdog(plan.scenario.restart.stall, self._job)
         interval = plan.scenario.metrics.interval
-        self._sampling = Sampling(
-            interval, engine, self.inbox, clock, workers, timers=timers, history=history
-        )
+        self._sampling = Sampling(interval, engine, self.inbox, clock, workers, self._job)
         self.control = RunControl(plan, engine, self.inbox, self._job, self._injector)
         self._stopping = False
-        self._life = 0
-        """Counts the restarts of the whole job, also one that is under way."""
+        self._generation = 0
+        """Counts the restarts of the whole job."""
         self._restarting: policy.RestartJob | None = None
 
     @property
@@ -104,17 +94,17 @@ class Supervisor:
 
         Raises EngineError, RecordError. Nothing is removed here: `engine.tear_down` does that.
         """
-        plan, found = self._plan, self._recovered
-        if found is None:
+        plan, recovered = self._plan, self._recovered
+        if recovered is None:
             name, pid = plan.scenario.name, os.getpid()
             self._history.write(
                 RunStarted(run_id=plan.run_id, scenario=name, engine=plan.engine, pid=pid)
             )
-        elif not found.prepared:
+        elif recovered.timeline.prepared is None:
             self._engine.tear_down(plan.run_id)
-            self._note_takeover(found)
-        if found is not None and found.prepared:
-            self._resume(found)
+            self._note_takeover(recovered)
+        if recovered is not None and recovered.timeline.prepared is not None:
+            self._resume(recovered)
         else:
             self._engine.prepare(plan, self._history.record.path, self.inbox)
             self._calls.update_links()
@@ -214,7 +204,7 @@ class Supervisor:
                 task=event.task,
                 exit_code=event.exit_code,
                 oom_killed=oom,
-                told_to_stop=state.told_to_stop,
+                told_to_stop=state.stop_sent,
                 fault=fault or None,
             ),
             wall=event.wall,
@@ -263,7 +253,7 @@ class Supervisor:
         """Record that the engine refused a signal which was no fault."""
         self._history.write(Refused(task=task, operation=name, reason=reason))
         if self._job.end and name == signal.SIGKILL.name:
-            # Nothing ends it any more but its removal, which comes next.
+            # Only its removal can end it now, and that is the next step.
             self._job.tasks[task].state = "ended"
 
     def _on_interrupt(self, number: int) -> None:
@@ -285,9 +275,9 @@ class Supervisor:
         if restart is None or self._job.anything_left:
             return
         self._restarting = None
-        self._life += 1
+        self._generation += 1
         for state in self._job.tasks.values():
-            # A preempted task is not there yet: it joins the others when its node is back.
+            # A preempted task joins the others when its node is back.
             if state.state != "down":
                 state.state = "backoff"
                 self._timers.after(restart.delay, self._start_unless_over, state)
@@ -295,7 +285,7 @@ class Supervisor:
     # --- Stopping -------------------------------------------------------------------------------
 
     def _finish(self, end: JobEnd, *, drain: bool = False) -> None:
-        """Settle the outcome; whatever happens after can't change it."""
+        """Settle the outcome; later events can't change it."""
         self._job.end, self._restarting = end, None
         self._history.write(JobEnded(task=end.task, outcome=end.outcome, reason=end.reason))
         self._injector.end()
@@ -314,22 +304,22 @@ class Supervisor:
         self._stopping = self._job.end is not None
         for state in self._job.tasks.values():
             self._stop(state)
-        self._timers.after(STOP_GRACE, self._kill_all, self._life)
+        self._timers.after(STOP_GRACE, self._kill_all, self._generation)
 
     def _stop(self, state: TaskState) -> None:
-        if state.state == "running" and not state.told_to_stop and not self._is_leaving(state):
+        if state.state == "running" and not state.stop_sent and not self._is_leaving(state):
             self._job.stop_task(state.task.name, signal.SIGTERM)
 
-    def _kill_all(self, life: int | None = None) -> None:
-        """Kill every running task; those of a `life` of the job, if that still lasts."""
-        if life not in (None, self._life):
+    def _kill_all(self, generation: int | None = None) -> None:
+        """Kill every running task, unless the job was restarted since that `generation`."""
+        if generation not in (None, self._generation):
             return
         for state in self._job.tasks.values():
             if state.state == "running" and not self._is_leaving(state):
                 self._job.stop_task(state.task.name, signal.SIGKILL)
 
     def _is_leaving(self, state: TaskState) -> bool:
-        """Say whether a fault has asked the task to end, and starts it again afterwards."""
+        """Return whether a fault has asked the task to end, and will start it again."""
         return self._job.end is None and self._injector.is_terminating(state.task.name)
 
     def _time_out(self) -> None:
@@ -339,64 +329,65 @@ class Supervisor:
 
     # --- Taking over ----------------------------------------------------------------------------
 
-    def _note_takeover(self, found: RecoveredState) -> None:
-        gap = self._history.record.t - found.t
+    def _note_takeover(self, recovered: RecoveredState) -> None:
+        gap = self._history.record.t - recovered.timeline.end
         self._history.write(Attached(pid=os.getpid(), gap=round(gap, 6)))
 
-    def _resume(self, found: RecoveredState) -> None:
+    def _resume(self, recovered: RecoveredState) -> None:
         """Continue from the state in which a killed supervisor left the run."""
         job, record = self._job, self._history.record
         began = self._clock.now() - record.t
-        job.end, job.restarts = found.end, found.job_restarts
-        job.all_running = found.all_running is not None
-        there = capable(self._engine, Reattaching).reattach(
-            self._plan, record.path, self.inbox, found.known
+        job.end, job.restarts = recovered.end, recovered.job_restarts
+        job.all_running = recovered.timeline.all_running is not None
+        started = capable(self._engine, Reattaching).reattach(
+            self._plan, record.path, self.inbox, recovered.known
         )
-        self._note_takeover(found)
+        self._note_takeover(recovered)
         self._injector.settle_history()
-        for name, steps in found.unwritten.items():
+        for name, steps in recovered.unwritten.items():
             for step in steps:
                 event = observed("step", name, step.data)
                 self._history.write(event, wall=record.printed_until(name))
         for name in job.tasks:
-            self._resume_task(name, found, there)
+            self._resume_task(name, recovered, started)
         if job.all_running:
             self._watchdog.begin()
         if job.end is not None:
             self._stop_all()
             self._injector.end()
         else:
-            self._resume_job(found, began)
+            self._resume_job(recovered, began)
         self._calls.update_links()
 
-    def _resume_task(self, name: str, found: RecoveredState, there: dict[str, str]) -> None:
-        """Bring one task from where it was to where it is."""
+    def _resume_task(self, name: str, recovered: RecoveredState, started: dict[str, str]) -> None:
+        """Bring one task from its recorded state to its actual one."""
         state = self._job.tasks[name]
         if state.step is not None:
             self._watchdog.on_step(name)
-        match resumption(name, found, there):
+        match resumption(name, recovered, started):
             case "follow":
                 pass
             case "lost":
                 self.inbox.put(Exited(name, self._clock.wall(), 128 + signal.SIGKILL))
             case "started":
-                self.inbox.put(Called("start", name, there[name]))
+                self.inbox.put(Called("start", name, started[name]))
             case "start":
                 self._job.start_task(name)
             case "down" | "ended" as now:
                 state.state = now
 
-    def _resume_job(self, found: RecoveredState, began: float) -> None:
+    def _resume_job(self, recovered: RecoveredState, began: float) -> None:
         """Continue with a job that has not ended; the run began at the time `began`."""
+        timeline, last = recovered.timeline, recovered.last_exit
         if (limit := self._plan.scenario.timeout) is not None:
             self._timers.at(began + limit, self._time_out)
-        if found.restarting:
-            self._restarting = policy.RestartJob(0.0, found.job_restarts)
+        if timeline.restarting:
+            self._restarting = policy.RestartJob(0.0, recovered.job_restarts)
             self._stop_all()
             self._restart_job_when_all_ended()
-        all_running = found.all_running
+        all_running = timeline.all_running
         self._injector.resume(None if all_running is None else began + all_running)
-        last = found.last_exit
-        if last and not found.restarting and self._job.tasks[last.task].state == "ended":
-            self._decide(self._job.tasks[last.task], last)  # had it been decided: the same again
+        if last and not timeline.restarting and self._job.tasks[last.task].state == "ended":
+            # Had its consequence been decided, the decision would be the same again.
+            self._decide(self._job.tasks[last.task], last)
         self._note_all_running()

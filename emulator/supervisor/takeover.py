@@ -1,4 +1,4 @@
-"""Taking over a run whose supervisor was killed: what that one knew, from the record (pure).
+"""Taking over a run whose supervisor was killed: its state, recovered from the record (pure).
 
 The kill may fall between any two effects. What was written and not done is done again, what was
 done and not written is reported again by the engine, and what can't be known is asked of it.
@@ -8,30 +8,19 @@ done and not written is reported again by the engine, and what can't be known is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Literal, cast
 
 from emulator.engines.base import Exited, KnownOutput
 from emulator.metrics.steps import Observation
 from emulator.planning.plan import Plan
-from emulator.record.events import (
-    AllRunning,
-    Entry,
-    JobEnded,
-    Prepared,
-    Restart,
-    Step,
-    StopSignal,
-    TaskExit,
-    TaskRunning,
-    TaskStart,
-)
+from emulator.record.events import Entry, JobEnded, TaskExit
 from emulator.record.reader import Record
+from emulator.record.timeline import FaultTimeline, Timeline
 from emulator.record.writer import RunWriter
-from emulator.supervisor.active import ActiveFaults, recover_faults
-from emulator.supervisor.job import JobEnd, Outcome, TaskState, pending
+from emulator.supervisor.injector import ActiveFault
+from emulator.supervisor.job import JobEnd, Outcome, State, TaskState, pending
 
 __all__ = ["RecoveredState", "recover", "recover_run", "resumption"]
 
@@ -40,144 +29,154 @@ __all__ = ["RecoveredState", "recover", "recover_run", "resumption"]
 class RecoveredState:
     """Where a run stood when its history ends."""
 
+    timeline: Timeline
     tasks: dict[str, TaskState]
-    t: float = 0.0
-    """The time of the last event, in seconds since the run began."""
-    all_running: float | None = None
-    """When all tasks ran for the first time."""
-    job_restarts: int = 0
-    restarting: bool = False
-    """All tasks were being stopped to be started again together."""
     end: JobEnd | None = None
-    prepared: bool = False
-    asked: dict[str, float] = field(default_factory=dict)
-    """When each task's last start was asked for (seconds since 1970)."""
-    replaced: set[str] = field(default_factory=set)
-    """Tasks that a fault has started again and that have not run since."""
     last_exit: Exited | None = None
     """Its consequences may not have been decided."""
-    faults: ActiveFaults = field(default_factory=ActiveFaults)
+    faults: Sequence[ActiveFault] = ()
     known: dict[str, KnownOutput] = field(default_factory=dict)
     """The output of each task as far as it is in the logs."""
     unwritten: dict[str, Sequence[Observation]] = field(default_factory=dict)
     """Steps that are in the logs and not in the history: see `emulator/record/coalesce.py`."""
 
+    @property
+    def job_restarts(self) -> int:
+        """The restarts of the whole job."""
+        return max((one.number for one in self.timeline.restarts if one.scope == "job"), default=0)
+
 
 def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
     """Return where the run of a folder stood; `began` is the clock's time of its beginning."""
-    history = Record(record.path).history
-    found = recover(plan, history)
-    found.faults = recover_faults(plan.faults, history, began)
-    for name, state in found.tasks.items():
+    recovered = recover(plan, Record(record.path).history)
+    timeline = recovered.timeline
+    recovered.faults = [_fault(fault, timeline, began) for fault in timeline.faults.values()]
+    for name, state in recovered.tasks.items():
         printed = record.printed(name)
-        since = found.asked[name] if state.state == "starting" else math.inf
+        since = math.inf
         if state.state == "running":
             since = 0.0
-            found.unwritten[name] = _read_again(state, printed)
-        found.known[name] = KnownOutput(printed, since)
-    return found
+            recovered.unwritten[name] = _read_again(state, printed)
+        elif state.state == "starting" and (start := timeline.tasks[name].incarnations[-1].start):
+            since = start.wall
+        recovered.known[name] = KnownOutput(printed, since)
+    return recovered
 
 
 def recover(plan: Plan, history: Sequence[Entry]) -> RecoveredState:
-    """Return where tasks and job stood, event by event as the supervisor wrote them."""
-    found = RecoveredState(pending(plan))
+    """Return where tasks and job stood at the end of a history in the order of writing."""
+    timeline = Timeline(plan, history)
+    recovered = RecoveredState(timeline, pending(plan))
+    for state in recovered.tasks.values():
+        _restore(state, timeline)
     for entry in history:
-        found.t = max(found.t, entry.t)
-        state = found.tasks.get(entry.task)
-        match entry:
-            case Prepared():
-                found.prepared = True
-            case AllRunning():
-                found.all_running = entry.t
-            case JobEnded():
-                found.end = JobEnd(cast("Outcome", entry.outcome), entry.reason, entry.task)
-            case Restart(scope="job"):
-                found.job_restarts, found.restarting = entry.number, True
-            case TaskStart() if state is not None:
-                _started(found, state, entry)
-            case TaskRunning():
-                found.replaced.discard(entry.task)
-            case TaskExit():
-                found.last_exit = Exited(entry.task, entry.wall, entry.exit_code, entry.oom_killed)
-        if state is not None:
-            _follow(state, entry)
-    return found
+        if isinstance(entry, JobEnded):
+            recovered.end = JobEnd(cast("Outcome", entry.outcome), entry.reason, entry.task)
+        elif isinstance(entry, TaskExit):
+            recovered.last_exit = Exited(entry.task, entry.wall, entry.exit_code, entry.oom_killed)
+    return recovered
 
 
 Resumption = Literal["follow", "lost", "started", "start", "down", "ended"]
 
 
-def resumption(name: str, found: RecoveredState, there: Mapping[str, str]) -> Resumption:
-    """Say what to do with a task: `there` are the starts that the engine has made, with their ids.
+def resumption(name: str, recovered: RecoveredState, started: Mapping[str, str]) -> Resumption:
+    """Return what to do with a task; `started` has the starts that the engine made, with their ids.
 
     follow: nothing; lost: it ran and is gone; started: its start had not been written; start it;
     down: a fault starts it again; ended: it does not start, or only with all others.
     """
-    state = found.tasks[name].state
+    state = recovered.tasks[name].state
     if state in ("ended", "down"):
         return "follow"
     if state == "running":
-        return "follow" if name in there else "lost"
-    if state == "starting" and name in there:
+        return "follow" if name in started else "lost"
+    if state == "starting" and name in started:
         return "started"
-    if found.end:
+    if recovered.end:
         return "ended"
-    if state == "starting" and name in found.replaced:
+    if recovered.timeline.tasks[name].is_being_replaced:
         return "down"
-    return "ended" if found.restarting else "start"
+    return "ended" if recovered.timeline.restarting else "start"
 
 
-def _started(found: RecoveredState, state: TaskState, entry: Entry) -> None:
-    """See what a start says of the job; a replacement may come while others are being stopped."""
-    found.asked[entry.task] = entry.wall
-    if state.state == "down" or entry.task in found.replaced:
-        found.replaced.add(entry.task)
-        return
-    if found.restarting:
-        found.restarting = False
-        for other in found.tasks.values():
-            if other.state == "ended":
-                other.state = "backoff"
+def _restore(state: TaskState, timeline: Timeline) -> None:
+    """Set the state of a task that has begun."""
+    task = timeline.tasks[state.task.name]
+    state.state = _state_of(task.name, timeline)
+    state.stop_sent = bool(task.incarnations) and task.incarnations[-1].stop is not None
+    state.step = task.steps[-1].step if task.steps else None
+    state.exit_code = task.exits[-1].exit_code if task.exits else None
+    own = (one for one in timeline.restarts if (one.scope, one.task) == ("task", task.name))
+    state.restarts = max((one.number for one in own), default=0)
 
 
-def _follow(state: TaskState, entry: Entry) -> None:
-    match entry:
-        case TaskStart():
-            state.state, state.told_to_stop = "starting", False
-        case TaskRunning():
-            state.state = "running"
-        case StopSignal():
-            state.told_to_stop = True
-        case Step():
-            state.step = entry.step
-        case Restart(scope="task"):
-            state.state, state.restarts = "backoff", entry.number
-        case TaskExit():
-            state.state = "down" if entry.fault else "ended"
-            state.exit_code = entry.exit_code
+def _state_of(name: str, timeline: Timeline) -> State:
+    task = timeline.tasks[name]
+    match task.state:
+        case "succeeded" | "failed" | "stopped":
+            # In a restart of the whole job, the tasks that have ended wait from its first start on.
+            return "backoff" if task.exits[-1].n < _first_of_job_restart(timeline) else "ended"
+        case state:
+            return state
+
+
+def _first_of_job_restart(timeline: Timeline) -> int:
+    """Return the number of the first start in the latest restart of the whole job; -1: none."""
+    decided = [one.n for one in timeline.restarts if one.scope == "job"]
+    starts = (
+        one.start.n
+        for task in timeline.tasks.values()
+        for one in task.incarnations
+        if one.start is not None and not one.replacement
+    )
+    return min((n for n in starts if decided and n > decided[-1]), default=-1)
+
+
+def _fault(fault: FaultTimeline, timeline: Timeline, began: float) -> ActiveFault:
+    """Return a fault as the killed supervisor knew it; the run began at the time `began`."""
+    one = ActiveFault(fault.planned)
+    spec, target = fault.planned.spec, timeline.tasks.get(fault.planned.target)
+    one.triggered_at = began + (fault.triggered or 0.0)
+    match fault.stage:
+        case "waiting" | "preparing":  # what the engine was making has to be made again
+            is_planned = any(planned.id == fault.id for planned in timeline.plan.faults)
+            one.stage = "planned" if is_planned else "waiting"
+        case "triggered":
+            one.stage = "terminating" if spec.ends_target else "active"
+        case "applied" if spec.ends_target:
+            one.stage = "down" if spec.restarts_target else "over"
+        case "applied":
+            one.stage = "active"
+        case _:
+            one.stage = "over"
+    if (applied := fault.stages.get("applied")) is None:
+        return one
+    one.applied_at = began + applied.t
+    runs = [] if target is None else [each.running for each in target.incarnations]
+    healed = fault.stages.get("healed")
+    restored = [each.n for each in (*runs, healed) if each is not None and each.n > applied.n]
+    if restored:
+        one.restored = True
+        first = target.steps[0].n if target is not None and target.steps else math.inf
+        recovered = (
+            step.t
+            for _, step in timeline.steps
+            if step.n > min(restored)
+            and one.is_recovered_by(step.task, target_steps=first <= step.n)
+        )
+        one.recovered_at = began + next(recovered, math.inf)
+    one.exited = target is not None and any(each.fault == fault.id for each in target.exits)
+    return one
 
 
 def _read_again(state: TaskState, printed: Sequence[str]) -> Sequence[Observation]:
     """Read a running task's output again; return the steps in it that were not written."""
     state.last_words.extend(printed)
-    steps = list(_steps(state, printed))
-    unwritten = _after(state.step, steps)
+    observations = [state.reader.read(line) for line in printed]
+    steps = [one for one in observations if one is not None and one.event == "step"]
+    # The first step after a start is written at once, so without a written one there is nothing.
+    written = [n for n, one in enumerate(steps) if one.data["step"] == state.step]
     if steps:
         state.step = cast("int", steps[-1].data["step"])
-    return unwritten
-
-
-def _steps(state: TaskState, printed: Sequence[str]) -> Iterator[Observation]:
-    for line in printed:
-        seen = state.reader.read(line)
-        if seen is not None and seen.event == "step":
-            yield seen
-
-
-def _after(last: int | None, steps: Sequence[Observation]) -> Sequence[Observation]:
-    """Return the steps after the last that was written.
-
-    The first step after a start is written at once, so without one there is nothing.
-    """
-    buffered = list(takewhile(lambda one: one.data["step"] != last, reversed(steps)))
-    return buffered[::-1] if len(buffered) < len(steps) else []
+    return steps[written[-1] + 1 :] if written else []

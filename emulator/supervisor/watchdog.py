@@ -1,8 +1,8 @@
-"""Finds a job that hangs: tasks that run, and no step for too long.
+"""Finds a job that hangs: its tasks run, and none has stepped for too long.
 
 Real programs do that: a chief whose parameter server died may print its traceback and never exit; a
-worker may wait in a collective whose peer is gone. No task exits, so the restart policy would never
-be asked. The tasks that should step are killed, and then it is.
+worker may wait in a collective for a peer that is gone. No task exits, so the restart policy has
+nothing to decide. The watchdog kills the tasks that should step, and then it has.
 """
 
 from __future__ import annotations
@@ -10,10 +10,7 @@ from __future__ import annotations
 import signal
 
 from emulator.record.events import Stall
-from emulator.supervisor.engine_calls import EngineCalls
-from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.job import Job
-from emulator.supervisor.timers import Timers
 
 __all__ = ["Watchdog"]
 
@@ -21,17 +18,8 @@ __all__ = ["Watchdog"]
 class Watchdog:
     """Kills the tasks that have reported steps when none of them has for `limit` seconds."""
 
-    def __init__(
-        self,
-        limit: float | None,
-        job: Job,
-        *,
-        timers: Timers,
-        calls: EngineCalls,
-        history: HistoryWriter,
-    ) -> None:
-        self._limit, self._job = limit, job
-        self._timers, self._calls, self._history = timers, calls, history
+    def __init__(self, limit: float | None, job: Job) -> None:
+        self._limit, self._job, self._timers = limit, job, job.timers
         self._stepping: set[str] = set()
         self._latest = 0.0
 
@@ -39,7 +27,7 @@ class Watchdog:
         """All tasks run for the first time."""
         if self._limit is not None:
             self._latest = self._timers.now()
-            self._timers.after(self._limit, self._look)
+            self._timers.after(self._limit, self._check)
 
     def on_running(self) -> None:
         """A task was started again: it gets time to reach a step."""
@@ -50,15 +38,15 @@ class Watchdog:
         self._stepping.add(task)
         self._latest = self._timers.now()
 
-    def _look(self) -> None:
-        """See whether a task has stepped, and look again when the limit could next be reached."""
+    def _check(self) -> None:
+        """Check whether a task has stepped, and again when the limit could next be reached."""
         limit = self._limit or 0.0
         idle = self._timers.now() - self._latest
         hung = sorted(task for task in self._stepping if self._job.is_running(task))
         if idle >= limit and hung:
             for task in hung:
-                self._history.write(Stall(task=task, seconds=round(idle, 3)))
-                self._calls.stop(task, signal.SIGKILL)
+                self._job.history.write(Stall(task=task, seconds=round(idle, 3)))
+                self._job.calls.stop(task, signal.SIGKILL)
             self._latest = self._timers.now()
             idle = 0.0
-        self._timers.after(limit - idle if idle < limit else limit, self._look)
+        self._timers.after(limit - idle if idle < limit else limit, self._check)

@@ -28,7 +28,6 @@ from tests.analysis.test_run_state import PREEMPT, RECORDED, ROOT, TARGET, UP, l
 from tests.histories import (
     BEGAN,
     SITE,
-    Told,
     a_plan,
     began_again,
     ended,
@@ -85,14 +84,14 @@ def with_everything() -> RunState:
     return run
 
 
-def test_the_page_says_what_is() -> None:
+def test_the_page_has_the_current_values() -> None:
     found = values(page(with_everything()))
     assert found["emulator_job_step"] == {"": 50}
     assert found["emulator_job_final_step"] == {"": 100}
     assert found["emulator_job_steps_per_second"][""] == pytest.approx(5.0)
     assert found["emulator_job_examples_per_second"][""] == pytest.approx(320.0)
     assert found["emulator_job_recovering"] == {"": 1}
-    assert "emulator_job_remaining_seconds" not in found  # nobody can say, while it recovers
+    assert "emulator_job_remaining_seconds" not in found  # unknown while it recovers
     assert found["emulator_run_start_time_seconds"] == {"": BEGAN}
     states = {k: v for k, v in found["emulator_task_state"].items() if v}
     assert states == {"state=running,task=worker-0": 1, "state=ended,task=worker-1": 1}
@@ -116,14 +115,14 @@ def test_the_page_says_what_is() -> None:
 def test_a_fault_in_force_and_an_outcome_are_seen() -> None:
     down = happened(9, "exit", "worker-1", exit_code=1, told_to_stop=False, oom_killed=True,
                     fault="0")  # fmt: skip
-    told = [*UP, fault(8, "worker-1", "triggered"), fault(9, "worker-1", "applied"), down]
-    found = values(page(live(told, PREEMPT)))
+    events = [*UP, fault(8, "worker-1", "triggered"), fault(9, "worker-1", "applied"), down]
+    found = values(page(live(events, PREEMPT)))
     assert found["emulator_fault_in_force"] == {"fault=0,kind=preempt,target=worker-1": 1}
     assert found["emulator_faults"]["stage=applied"] == 1
     assert found["emulator_task_state"]["state=down,task=worker-1"] == 1
     assert found["emulator_task_oom_kills_total"]["task=worker-1"] == 1
     assert set(found["emulator_run_outcome"].values()) == {0}
-    found = values(page(live([*told, job(10, "failed", "too late")], PREEMPT)))
+    found = values(page(live([*events, job(10, "failed", "too late")], PREEMPT)))
     assert found["emulator_run_outcome"]["outcome=failed"] == 1
     assert found["emulator_run_phase"]["phase=ending"] == 1
 
@@ -138,7 +137,7 @@ def test_what_is_not_known_is_left_out() -> None:
     assert "NaN" not in text
 
 
-def test_counters_of_usage_begin_anew_and_others_go_on() -> None:
+def test_counters_of_usage_begin_anew_and_others_do_not() -> None:
     """`rate()` takes a counter that falls for one that was reset; steps done again count again."""
     again = [restart(15, "worker-1"), *began_again(16, "worker-1")]
     run = with_everything()
@@ -205,12 +204,12 @@ def line_of(entry: Entry) -> str:
     )
 
 
-def written(path: Path, told: Sequence[Told]) -> None:
+def written(path: Path, events: Sequence[Entry]) -> None:
     with path.open("a") as file:
-        file.writelines(line_of(entry) for entry in history(told))
+        file.writelines(line_of(entry) for entry in history(events))
 
 
-def test_each_page_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+def test_each_page_continues_where_the_last_one_ended(tmp_path: Path) -> None:
     found = Page(tmp_path, a_plan("{worker: 2}"))
     assert "emulator_job_step " not in found.text()[0].decode()
     written(tmp_path / "history.jsonl", [*UP, *steps(3, 13, 0, each=5)])

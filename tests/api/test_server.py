@@ -1,4 +1,4 @@
-"""The API of a run that goes on, and its client: asked for real, on both engines."""
+"""The API of a running scenario and its client, with real requests, on both engines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOBODY: Any = None
 CONTROL = RunControl(NOBODY, NOBODY, Inbox(), NOBODY, NOBODY)
 """Of a run without a supervisor."""
 
-# Steps until somebody writes `over` into the shared folder.
+# Steps until a file `over` is written into the shared folder.
 JOB = r"""
 n=0; printf 'progress 1\rprogress 2\n'
 while [ ! -e "$EMULATOR_SHARED/over" ]; do
@@ -143,7 +143,7 @@ def test_streams_have_everything_and_end_with_the_run(running: Running) -> None:
     assert running.wait().returncode == 130
 
 
-def test_who_wants_the_last_lines_alone_gets_them_and_what_comes(processes: Running) -> None:
+def test_the_last_lines_and_all_further_ones_can_be_followed(processes: Running) -> None:
     with processes.cluster() as cluster:
         cluster.wait_for(step=5, task="worker-0")
         last = Reader(cluster.lines("worker-0", last=2))
@@ -233,7 +233,7 @@ def test_the_client_says_what_the_api_says(processes: Running) -> None:
         cluster.wait()
 
 
-def test_whoever_asks_while_the_run_ends_gets_an_answer(running: Running) -> None:
+def test_a_request_at_the_end_of_the_run_gets_an_answer(running: Running) -> None:
     answers: list[object] = []
 
     def ask() -> None:
@@ -328,7 +328,7 @@ def test_a_task_that_prints_without_end_does_not_drown_its_readers(
         cluster.wait()
 
 
-def test_a_client_follows_to_the_socket_of_who_took_the_run_over(tmp_path: Path) -> None:
+def test_a_client_follows_to_the_socket_of_the_next_supervisor(tmp_path: Path) -> None:
     folder = tmp_path / "/".join(["deep" * 10] * 4)  # so that the socket lies elsewhere
     folder.mkdir(parents=True)
     cluster = Cluster(Record(folder), over=True)
@@ -344,7 +344,7 @@ def test_a_client_follows_to_the_socket_of_who_took_the_run_over(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("leaves_something")
-def test_a_supervisor_that_is_killed_is_said_to_be_gone(processes: Running) -> None:
+def test_a_killed_supervisor_is_reported_as_gone(processes: Running) -> None:
     with processes.cluster() as cluster:
         first = cluster.wait_for(event="run")
         history = cluster.history()
@@ -361,19 +361,19 @@ def test_a_supervisor_that_is_killed_is_said_to_be_gone(processes: Running) -> N
 def test_samples_are_followed_from_the_first_to_the_last(running: Running) -> None:
     with running.http as http, http.stream("GET", "/v1/samples") as stream:
         samples = map(json.loads, stream.iter_lines())
-        told = [next(samples)]
-        while len(told[-1]["tasks"]) < 2:  # taken while they start
-            told.append(next(samples))
-        told.append(next(samples))
-        first, second = told[-2:]
+        got = [next(samples)]
+        while len(got[-1]["tasks"]) < 2:  # taken while they start
+            got.append(next(samples))
+        got.append(next(samples))
+        first, second = got[-2:]
         assert set(first["tasks"]) == {"worker-0", "worker-1"}
         assert second["t"] > first["t"]
         assert second["tasks"]["worker-0"]["cpu"] >= first["tasks"]["worker-0"]["cpu"]
         (running.folder / "shared" / "over").touch() if (
             running.folder / "shared"
         ).exists() else http.post("/v1/stop")
-        told += samples
-    times = [sample["t"] for sample in told]
+        got += samples
+    times = [sample["t"] for sample in got]
     assert times == sorted(set(times))
     running.wait()
     stored = (running.folder / "samples.jsonl").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""The API on a port of this machine: who is let in, and who is not."""
+"""The API on a port of this machine: which requests are served."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.api.tcp import PORT, TOKEN, VARIABLE, TcpEndpoint, guarded
+from emulator.api.tcp import PORT, TOKEN, VARIABLE, TcpEndpoint, require_token
 from emulator.errors import UsageError
 from emulator.record.events import fields_of
 from tests.api.test_prometheus import values
@@ -46,7 +46,11 @@ def asked(headers: dict[str, str], *, tcp: bool = True) -> tuple[int, str]:
         "server": ("127.0.0.1", 1) if tcp else ("/run/api.sock", None),
         "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
     }
-    asyncio.run(guarded(behind, "secret-token")(scope, receive, send))
+
+    async def request() -> None:
+        await require_token(behind, "secret-token")(scope, receive, send)
+
+    asyncio.run(request())
     start, body = sent
     return start["status"], body["body"].decode()
 
@@ -74,7 +78,7 @@ GOOD = {"Host": "127.0.0.1:1234", "Authorization": "Bearer secret-token"}
         ({"Authorization": "Bearer \xfc"}, 401),
     ],
 )
-def test_who_is_let_in(change: dict[str, str], status: int) -> None:
+def test_which_requests_are_served(change: dict[str, str], status: int) -> None:
     got, body = asked({**GOOD, **change})
     assert got == status
     if status != 200:
@@ -87,7 +91,7 @@ def test_the_unix_socket_needs_no_token() -> None:
     assert asked({"Host": "run"}, tcp=False) == (200, "inside")
 
 
-def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
+def test_a_port_in_use_is_reported_before_anything_starts() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

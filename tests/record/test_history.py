@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator.record.events import Entry
 from emulator.record.history import as_it_happened
-from tests.histories import Told, ended, happened, history, in_time, restart, step, written
+from tests.histories import ended, happened, history, in_time, restart, step, written
 
 
-def times(told: Sequence[Told]) -> list[tuple[str, float]]:
-    return [(entry.event, entry.t) for entry in history(told)]
+def times(events: Sequence[Entry]) -> list[tuple[str, float]]:
+    return [(entry.event, entry.t) for entry in history(events)]
 
 
 def test_what_the_engine_stamps_happened_at_its_stamp() -> None:
-    told = [happened(0, "start", "a"), step(9, "a", 1, late=-7), ended(9, "a", 0, late=-4)]
-    assert times([*told, happened(9, "job")]) == [
+    events = [happened(0, "start", "a"), step(9, "a", 1, late=-7), ended(9, "a", 0, late=-4)]
+    assert times([*events, happened(9, "job")]) == [
         ("start", 0),
         ("step", 2),
         ("exit", 5),
@@ -32,30 +33,35 @@ def test_nothing_happens_after_it_was_read() -> None:
 
 
 def test_nothing_happens_before_its_task_is_started_or_has_its_last_event() -> None:
-    told = [happened(4, "start", "a"), step(9, "a", 1, late=-6), step(9, "b", 1, late=-6)]
-    assert times(told) == [("step", 3), ("start", 4), ("step", 4)]
-    told = [happened(0, "start", "a"), step(9, "a", 1, late=-2), step(9, "a", 2, late=-5)]
-    assert times(told) == [("start", 0), ("step", 7), ("step", 7)]
+    events = [happened(4, "start", "a"), step(9, "a", 1, late=-6), step(9, "b", 1, late=-6)]
+    assert times(events) == [("step", 3), ("start", 4), ("step", 4)]
+    events = [happened(0, "start", "a"), step(9, "a", 1, late=-2), step(9, "a", 2, late=-5)]
+    assert times(events) == [("start", 0), ("step", 7), ("step", 7)]
 
 
 def test_a_task_runs_before_it_ends() -> None:
     """Its end was stamped before the engine had answered that it was started."""
-    told = [happened(0, "start", "a"), happened(2, "running", "a"), ended(2, "a", 0, late=-1)]
-    assert times(told) == [("start", 0), ("running", 2), ("exit", 2)]
+    events = [happened(0, "start", "a"), happened(2, "running", "a"), ended(2, "a", 0, late=-1)]
+    assert times(events) == [("start", 0), ("running", 2), ("exit", 2)]
 
 
 def test_a_restart_begins_anew() -> None:
-    told = [happened(0, "start", "a"), ended(5, "a", 1), restart(5, "a"), happened(6, "start", "a")]
-    assert times([*told, step(9, "a", 1, late=-5)])[-1] == ("step", 6)
+    events = [
+        happened(0, "start", "a"),
+        ended(5, "a", 1),
+        restart(5, "a"),
+        happened(6, "start", "a"),
+    ]
+    assert times([*events, step(9, "a", 1, late=-5)])[-1] == ("step", 6)
 
 
 @pytest.mark.parametrize("jump", [-3600, 3600])
 def test_a_clock_that_is_set_while_a_run_is_under_way_moves_nothing(jump: int) -> None:
     """Both clocks are of one machine: an event of ours shows by how much it was set."""
-    told = [happened(0, "run"), happened(1, "start", "a"), step(5, "a", 1, late=-1)]
+    events = [happened(0, "run"), happened(1, "start", "a"), step(5, "a", 1, late=-1)]
     after = [happened(10, "stop", "b"), step(12, "a", 2, late=-1), step(13, "a", 3, late=-1)]
     after = [replace(entry, wall=entry.wall + jump) for entry in after]
-    assert [t for event, t in times([*told, *after]) if event == "step"] == [4, 11, 12]
+    assert [t for event, t in times([*events, *after]) if event == "step"] == [4, 11, 12]
 
 
 TIMES = st.integers(0, 50_000).map(lambda millis: millis / 1000)
@@ -73,8 +79,8 @@ EVENTS = st.one_of(
 
 
 @given(st.lists(EVENTS, max_size=20))
-def test_times_are_in_order_and_never_later_than_what_was_written(told: list[Told]) -> None:
-    entries = written(in_time(told))
+def test_times_are_in_order_and_never_later_than_what_was_written(events: list[Entry]) -> None:
+    entries = written(in_time(events))
     found = as_it_happened(entries)
     assert [entry.t for entry in found] == sorted(entry.t for entry in found)
     read = {entry.n: entry.t for entry in entries}

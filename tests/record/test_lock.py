@@ -1,4 +1,4 @@
-"""Who looks whether a run goes on is never taken for its supervisor, nor stands in its way."""
+"""A check whether a run is live is never taken for its supervisor, nor delays it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from filelock import Timeout
 
 from emulator.errors import InUse
 from emulator.record import lock
-from emulator.record.lock import LOCK, acquire, is_live, lock_of, locked, wait_until_over
+from emulator.record.lock import LOCK, acquire, is_live, locked, release, wait_until_over
 
-LOOKS = """
+CHECKS = """
 import sys
 from pathlib import Path
 from emulator.record.lock import is_live
@@ -30,10 +29,10 @@ print(sum(is_live(Path(sys.argv[1])) for _ in range(1000)))
 """
 
 
-def looks(folder: Path) -> subprocess.Popen[str]:
-    """Start a process that waits for a word, and then looks a thousand times."""
+def checking(folder: Path) -> subprocess.Popen[str]:
+    """Start a process that waits for a line, and then checks a thousand times."""
     process = subprocess.Popen(
-        [sys.executable, "-c", LOOKS, str(folder)],
+        [sys.executable, "-c", CHECKS, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -44,11 +43,19 @@ def looks(folder: Path) -> subprocess.Popen[str]:
 
 
 @contextmanager
-def a_look(folder: Path) -> Iterator[None]:
-    """Be in the middle of a look."""
+def a_check(folder: Path) -> Iterator[None]:
+    """Be in the middle of a check."""
     with (folder / LOCK).open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
+
+
+@contextmanager
+def supervised(folder: Path) -> Iterator[None]:
+    """Be the supervisor of a run."""
+    taken = acquire(folder)
+    yield
+    release(taken)
 
 
 @pytest.fixture
@@ -58,8 +65,8 @@ def dead(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_many_who_look_at_a_dead_run_do_not_take_each_other_for_its_supervisor(dead: Path) -> None:
-    processes = [looks(dead), looks(dead)]
+def test_many_checks_of_a_dead_run_do_not_take_each_other_for_its_supervisor(dead: Path) -> None:
+    processes = [checking(dead), checking(dead)]
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("go\n")
@@ -67,7 +74,7 @@ def test_many_who_look_at_a_dead_run_do_not_take_each_other_for_its_supervisor(d
     assert [process.communicate(timeout=300)[0] for process in processes] == ["0\n", "0\n"]
 
 
-def test_a_run_is_taken_over_and_given_back_while_others_look(dead: Path) -> None:
+def test_a_lock_is_acquired_and_released_during_checks(dead: Path) -> None:
     over = threading.Event()
 
     def look() -> int:
@@ -81,58 +88,55 @@ def test_a_run_is_taken_over_and_given_back_while_others_look(dead: Path) -> Non
         looking = [pool.submit(look) for _ in range(2)]
         try:
             for _ in range(100):
-                taken = lock_of(dead)
-                acquire(taken)
+                taken = acquire(dead)
                 assert is_live(dead)
-                taken.release()
+                release(taken)
         finally:
             over.set()
         assert all(looks.result() > 0 for looks in looking)
 
 
-def test_who_takes_a_run_lets_a_look_end(dead: Path) -> None:
-    taken = lock_of(dead)
+def test_acquire_waits_for_a_check(dead: Path) -> None:
     with ThreadPoolExecutor() as pool:
-        with a_look(dead):
+        with a_check(dead):
             assert not is_live(dead)
-            taking = pool.submit(acquire, taken)
+            taking = pool.submit(acquire, dead)
             with pytest.raises(TimeoutError):
                 taking.result(timeout=0.05)
-        taking.result(timeout=60)
+        taken = taking.result(timeout=60)
     assert is_live(dead)
-    taken.release()
+    release(taken)
 
 
-def test_who_takes_a_run_does_not_wait_for_ever_for_a_look(
+def test_acquire_does_not_wait_for_ever_for_a_check(
     dead: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "LOOKS_END_WITHIN", 0.0)
-    with a_look(dead), pytest.raises(Timeout):
-        acquire(lock_of(dead))
+    monkeypatch.setattr(lock, "CHECKS_END_WITHIN", 0.0)
+    with a_check(dead), pytest.raises(InUse):
+        acquire(dead)
 
 
-def test_who_takes_a_run_does_not_wait_for_its_supervisor(
+def test_acquire_does_not_wait_for_a_supervisor(
     dead: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "sleep", pytest.fail)
-    with lock_of(dead), pytest.raises(Timeout):
-        acquire(lock_of(dead))
+    with supervised(dead), pytest.raises(InUse):
+        acquire(dead)
 
 
-def test_two_wait_for_the_end_of_a_run_and_nobody_sees_it_live_for_that(dead: Path) -> None:
-    holder = lock_of(dead)
-    acquire(holder)
+def test_two_wait_for_the_end_of_a_run_which_is_not_live_for_that(dead: Path) -> None:
+    holder = acquire(dead)
     with ThreadPoolExecutor() as pool:
         waiting = [pool.submit(wait_until_over, dead) for _ in range(2)]
         with pytest.raises(TimeoutError):
             waiting[0].result(timeout=0.05)
-        holder.release()
+        release(holder)
         for one in waiting:
             one.result(timeout=60)
             assert not is_live(dead)
 
 
-def test_who_looks_makes_no_lock(tmp_path: Path) -> None:
+def test_a_check_makes_no_lock(tmp_path: Path) -> None:
     wait_until_over(tmp_path)
     wait_until_over(tmp_path / "gone")
     (tmp_path / "file").touch()
@@ -140,7 +144,7 @@ def test_who_looks_makes_no_lock(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_what_nobody_can_tell_is_left_alone_as_if_it_went_on(tmp_path: Path) -> None:
+def test_a_run_that_can_not_be_checked_counts_as_live(tmp_path: Path) -> None:
     (tmp_path / LOCK).symlink_to(tmp_path / LOCK)
     assert is_live(tmp_path)
 
@@ -151,48 +155,47 @@ def test_a_lock_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     is_live(tmp_path)
 
 
-# --- Whoever removes ----------------------------------------------------------------------------
+# --- Removal -----------------------------------------------------------------------------------
 
 
-def test_who_removes_is_seen_as_at_work_and_a_supervisor_is_refused(dead: Path) -> None:
+def test_a_run_is_live_during_removal_and_a_supervisor_is_refused(dead: Path) -> None:
     with locked(dead, make=False):
         assert is_live(dead)
-        with pytest.raises(Timeout):
-            acquire(lock_of(dead))
+        with pytest.raises(InUse):
+            acquire(dead)
     assert not is_live(dead)
-    taken = lock_of(dead)
-    acquire(taken)
-    taken.release()
+    taken = acquire(dead)
+    release(taken)
 
 
-def test_who_removes_is_refused_while_a_supervisor_is_at_work(dead: Path) -> None:
+def test_removal_is_refused_while_a_supervisor_runs(dead: Path) -> None:
     with (
-        lock_of(dead),
+        supervised(dead),
         pytest.raises(InUse, match=rf"Another emulate process is using {dead}\."),
         locked(dead, make=True),
     ):
-        pytest.fail("it has no business here")
+        pytest.fail("not reached")
 
 
 def test_two_do_not_remove_at_once(dead: Path) -> None:
     with locked(dead, make=False), pytest.raises(InUse), locked(dead, make=False):
-        pytest.fail("one of them is enough")
+        pytest.fail("not reached")
 
 
-def test_who_removes_lets_a_look_end(dead: Path) -> None:
+def test_removal_waits_for_a_check(dead: Path) -> None:
     def remove() -> None:
         with locked(dead, make=False):
             assert is_live(dead)
 
     with ThreadPoolExecutor() as pool:
-        with a_look(dead):
+        with a_check(dead):
             removing = pool.submit(remove)
             with pytest.raises(TimeoutError):
                 removing.result(timeout=0.05)
         removing.result(timeout=60)
 
 
-def test_a_lock_is_made_only_where_that_was_said(tmp_path: Path) -> None:
+def test_a_lock_file_is_made_only_if_asked_for(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "gone"):
         with locked(folder, make=False):
             assert os.listdir(tmp_path) == []
@@ -201,11 +204,11 @@ def test_a_lock_is_made_only_where_that_was_said(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [LOCK]
 
 
-def test_what_is_no_lock_is_neither_followed_nor_changed(tmp_path: Path) -> None:
+def test_a_file_that_is_no_lock_is_neither_followed_nor_changed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / LOCK).symlink_to("file")
     with pytest.raises(InUse), locked(tmp_path, make=True):
-        pytest.fail("nobody can tell")
+        pytest.fail("not reached")
     (tmp_path / LOCK).unlink()
     (tmp_path / LOCK).write_text("mine")
     with locked(tmp_path, make=True):

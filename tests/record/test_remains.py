@@ -1,4 +1,4 @@
-"""What is deleted in a run folder besides the tasks' folders: the API's files, a log of nothing."""
+"""Leftovers in a run folder besides the tasks' folders: the API's files, a log without a run."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_any_other_folder_stays_as_it_is(begun: Path, change: Callable[[Path], N
     assert sorted(path.name for path in folder.rglob("*")) == before
 
 
-def test_a_folder_that_somebody_is_at_work_on_stays(begun: Path) -> None:
+def test_a_folder_that_is_in_use_stays(begun: Path) -> None:
     with (begun / LOG).open() as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # `up -d` has it until its run is over
         assert never_began(begun.parent) == []

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def precious(tmp_path: Path) -> Path:
-    """A folder of somebody else, with a file in it."""
+    """A folder that is not ours, with a file in it."""
     path = tmp_path / "precious"
     (path / "worker-0").mkdir(parents=True)
     (path / "worker-0" / "file").write_text("years of work")
@@ -55,7 +55,7 @@ def test_what_a_run_made_is_deleted_with_all_that_is_in_it(folder: Path) -> None
     assert scratch.remove() == 0
 
 
-def test_whoever_comes_later_deletes_the_same(folder: Path) -> None:
+def test_a_later_process_deletes_the_same(folder: Path) -> None:
     Scratch.make(folder, RUN)
     assert remove_remains(folder, RUN) == [folder / "work", folder / "shared"]
 
@@ -141,7 +141,7 @@ def test_without_proof_nothing_is_deleted(folder: Path, change: Callable[[Path],
     assert (folder / "shared" / "file").read_text() == "mine"
 
 
-def test_a_folder_that_was_renamed_or_copied_is_nobodys(folder: Path) -> None:
+def test_a_folder_that_was_renamed_or_copied_is_no_run(folder: Path) -> None:
     Scratch.make(folder, RUN)
     copy = folder.parent / "run-2"
     shutil.copytree(folder, copy)

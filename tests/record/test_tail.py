@@ -48,8 +48,8 @@ def test_the_last_lines_are_those_of_all(
     path = Path(tmp_path_factory.mktemp("tail"), "log")  # type: ignore[attr-defined]
     path.write_bytes(b"".join(line + b"\n" for line in lines) + torn)
     offsets = {"log": last_lines(path, count)}
-    wanted = [line + b"\n" for line in lines][-count:] if count else []
-    assert whole_lines(path, "log", offsets) == wanted
+    expected = [line + b"\n" for line in lines][-count:] if count else []
+    assert whole_lines(path, "log", offsets) == expected
 
 
 def test_of_a_long_file_the_end_is_enough(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from emulator.faults.schedule import to_json
-from emulator.record.events import TaskExit
+from emulator.record.events import Entry, TaskExit
 from emulator.record.timeline import Interval, TaskTimeline
 from tests.exports.runs import a_history
 from tests.histories import (
-    Told,
     began_again,
     ended,
     fault,
@@ -28,8 +27,8 @@ from tests.report.runs import PREEMPT, preempted
 END = 11.0
 
 
-def of(task: str, told: Sequence[Told] | None = None) -> TaskTimeline:
-    return timeline(a_history() if told is None else told, "{worker: 2, ps: 1}").tasks[task]
+def of(task: str, events: Sequence[Entry] | None = None) -> TaskTimeline:
+    return timeline(a_history() if events is None else events, "{worker: 2, ps: 1}").tasks[task]
 
 
 def brief(spans: Iterable[Interval]) -> list[tuple[str, float, float]]:
@@ -56,19 +55,19 @@ def test_a_failed_task_is_in_backoff_until_it_starts_again() -> None:
     assert (found[1].values["id"], found[1].values["exit_code"]) == ("x", 1)
 
 
-def test_what_goes_on_ends_with_the_record() -> None:
-    told = [happened(1, "start", "a"), happened(2, "running", "a")]
-    assert brief(of("a", told).states(9))[-1] == ("running", 2, 9)
-    waiting = [*told, ended(3, "a", 1), restart(3, "a")]
+def test_an_unfinished_interval_ends_with_the_record() -> None:
+    events = [happened(1, "start", "a"), happened(2, "running", "a")]
+    assert brief(of("a", events).states(9))[-1] == ("running", 2, 9)
+    waiting = [*events, ended(3, "a", 1), restart(3, "a")]
     assert brief(of("a", waiting).states(9))[-1] == ("backoff", 3, 9)
 
 
 def test_exits_and_steps_are_timed_by_the_engine() -> None:
-    told = [happened(1, "running", "a"), step(3, "a", 1, late=-0.5), ended(5, "a", 0, late=-1)]
-    assert [entry.t for entry in history(told)] == [1, 2.5, 4]
-    # A clock that is off puts nothing before what came earlier.
-    told = [happened(1, "running", "a"), ended(5, "a", 0, late=-9)]
-    assert [entry.t for entry in history(told)] == [1, 1]
+    events = [happened(1, "running", "a"), step(3, "a", 1, late=-0.5), ended(5, "a", 0, late=-1)]
+    assert [entry.t for entry in history(events)] == [1, 2.5, 4]
+    # A clock that is off puts no event before an earlier one.
+    events = [happened(1, "running", "a"), ended(5, "a", 0, late=-9)]
+    assert [entry.t for entry in history(events)] == [1, 1]
 
 
 def test_a_phase_that_an_end_cut_off_says_so() -> None:
@@ -89,13 +88,13 @@ def test_steps_lie_between_step_events_of_one_life() -> None:
 # --- All tasks, with the faults ---
 
 
-def shown(task: str, told: Sequence[Told], extra: str = "") -> list[tuple[str, float, float]]:
+def shown(task: str, events: Sequence[Entry], extra: str = "") -> list[tuple[str, float, float]]:
     """Return a task's states with the faults laid over them."""
-    return brief(s for s in timeline(told, extra=extra).states() if s.task == task)
+    return brief(s for s in timeline(events, extra=extra).states() if s.task == task)
 
 
-def endings(told: Sequence[Told]) -> list[TaskExit]:
-    return [end for task in timeline(told).tasks.values() if (end := task.final_exit)]
+def endings(events: Sequence[Entry]) -> list[TaskExit]:
+    return [end for task in timeline(events).tasks.values() if (end := task.final_exit)]
 
 
 def test_a_preempted_task_is_down_until_it_is_started_again() -> None:
@@ -109,7 +108,7 @@ def test_a_preempted_task_is_down_until_it_is_started_again() -> None:
 
 
 def test_a_task_of_a_restarted_job_waits_from_its_exit_to_its_start() -> None:
-    told = [
+    events = [
         happened(0, "run"),
         *began_again(0, "worker-0", "worker-1"),
         ended(5, "worker-0", 1),
@@ -118,8 +117,8 @@ def test_a_task_of_a_restarted_job_waits_from_its_exit_to_its_start() -> None:
         *began_again(8, "worker-0", "worker-1"),
         job(10),
     ]
-    assert ("backoff", 5, 8) in shown("worker-0", told)
-    assert ("backoff", 6, 8) in shown("worker-1", told)
+    assert ("backoff", 5, 8) in shown("worker-0", events)
+    assert ("backoff", 6, 8) in shown("worker-1", events)
 
 
 def test_what_lasts_is_laid_over_a_running_task_and_ends_with_it() -> None:
@@ -140,9 +139,9 @@ def test_what_lasts_is_laid_over_a_running_task_and_ends_with_it() -> None:
     assert shown("worker-0", crashed, extra)[1:] == [("running", 1, 4), ("paused", 4, 6)]
 
 
-def test_a_partition_cuts_off_all_whom_it_names() -> None:
+def test_a_partition_cuts_off_all_its_tasks() -> None:
     extra = "faults: [{partition: [[worker-0], [worker-1]], at: 3s, for: 4s}]\n"
-    told = [
+    events = [
         happened(0, "run"),
         *began_again(0, "worker-0", "worker-1"),
         fault(3, "", "applied", "partition"),
@@ -150,25 +149,25 @@ def test_a_partition_cuts_off_all_whom_it_names() -> None:
         job(9),
     ]
     for task in ("worker-0", "worker-1"):
-        assert ("cut off", 3, 7) in shown(task, told, extra)
+        assert ("cut off", 3, 7) in shown(task, events, extra)
 
 
-def test_who_is_down_when_the_record_ends_is_down_until_then_and_who_failed_is_gone() -> None:
-    told = preempted()[:13]
-    assert shown("worker-1", [*told, happened(15, "removed")], PREEMPT)[-1] == ("down", 9, 15)
+def test_a_task_is_down_until_the_record_ends_and_a_failed_one_is_not() -> None:
+    events = preempted()[:13]
+    assert shown("worker-1", [*events, happened(15, "removed")], PREEMPT)[-1] == ("down", 9, 15)
     failed = [happened(0, "run"), *began_again(0, "worker-0"), ended(4, "worker-0", 1), job(9)]
     assert shown("worker-0", failed) == [("starting", 0, 1), ("running", 1, 4)]
 
 
 def test_phases_are_spans_and_end_with_their_task() -> None:
-    told = [
+    events = [
         happened(0, "run"),
         happened(1, "phase", "worker-0", phase="restore", state="begin"),
         happened(2, "start", "worker-0"),
         happened(3, "phase", "worker-0", phase="restore", state="end"),
         *phase(4, 6, "worker-0", "checkpoint"),
     ]
-    assert timeline(told).phases() == [
+    assert timeline(events).phases() == [
         Interval("restore", 1, 2, {"cut off": True}, "worker-0"),
         Interval("checkpoint", 4, 6, {}, "worker-0"),
     ]
@@ -177,16 +176,16 @@ def test_phases_are_spans_and_end_with_their_task() -> None:
 def test_the_engines_stamp_says_when_a_task_ended_but_never_later_than_it_was_heard_of() -> None:
     early = ended(5, "worker-0", 0, late=-2.0)
     late = ended(5, "worker-1", 137, told=True, late=30.0)
-    told = [happened(0, "run"), *began_again(0, "worker-0", "worker-1"), early, late]
-    assert [(e.task, e.t, e.exit_code, e.state) for e in endings(told)] == [
+    events = [happened(0, "run"), *began_again(0, "worker-0", "worker-1"), early, late]
+    assert [(e.task, e.t, e.exit_code, e.state) for e in endings(events)] == [
         ("worker-0", 3, 0, "succeeded"),
         ("worker-1", 5, 137, "stopped"),
     ]
 
 
 def test_what_was_started_again_has_not_ended() -> None:
-    told = preempted()
-    assert [(e.task, e.state) for e in endings(told)] == [
+    events = preempted()
+    assert [(e.task, e.state) for e in endings(events)] == [
         ("worker-0", "succeeded"),
         ("worker-1", "failed"),
     ]
@@ -211,7 +210,7 @@ def test_a_planned_fault_has_its_stages_with_times_and_evidence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "stage", "reason", "in_force", "outcome"),
+    ("stages", "stage", "reason", "in_force", "outcome"),
     [
         ([], "waiting", "", False, None),
         (["preparing"], "preparing", "why", False, None),
@@ -223,17 +222,17 @@ def test_a_planned_fault_has_its_stages_with_times_and_evidence() -> None:
     ],
 )
 def test_the_stage_of_a_fault_is_its_last(
-    events: Sequence[str], stage: str, reason: str, in_force: bool, outcome: str | None
+    stages: Sequence[str], stage: str, reason: str, in_force: bool, outcome: str | None
 ) -> None:
     why = {"preparing": "why", "failed": "why", "skipped": "why"}
-    told = [
+    events = [
         fault(n, "worker-1", one, **({"reason": why[one]} if one in why else {}))
-        for n, one in enumerate(events)
+        for n, one in enumerate(stages)
     ]
-    found = timeline(told, extra=PREEMPT).faults["0"]
+    found = timeline(events, extra=PREEMPT).faults["0"]
     assert (found.stage, found.reason, found.in_force) == (stage, reason, in_force)
     assert (found.outcome.stage if found.outcome else None) == outcome
-    assert found.since == (len(events) - 1 if events else None)
+    assert found.since == (len(stages) - 1 if stages else None)
 
 
 def test_a_manual_fault_is_one_from_the_event_that_planned_it() -> None:
@@ -261,7 +260,7 @@ def test_a_manual_fault_is_one_from_the_event_that_planned_it() -> None:
 
 
 def test_the_job_has_its_times_restarts_and_end() -> None:
-    told = [
+    events = [
         happened(0, "run"),
         happened(1, "prepared"),
         *began_again(2, "worker-0", "worker-1"),
@@ -269,25 +268,25 @@ def test_the_job_has_its_times_restarts_and_end() -> None:
         ended(5, "worker-0", 1),
         restart(5, "worker-0", "job"),
     ]
-    cut = timeline(told)
+    cut = timeline(events)
     assert (cut.prepared, cut.all_running, cut.outcome, cut.duration) == (1, 3, None, 5)
     assert cut.restarting
     assert {task.restarts for task in cut.tasks.values()} == {1}
-    told += [ended(6, "worker-1", 143, told=True), *began_again(8, "worker-0", "worker-1")]
-    replay = timeline([*told, job(9, "failed", "why"), ended(10, "worker-0", 0)])
+    events += [ended(6, "worker-1", 143, told=True), *began_again(8, "worker-0", "worker-1")]
+    replay = timeline([*events, job(9, "failed", "why"), ended(10, "worker-0", 0)])
     assert [event.scope for event in replay.restarts] == ["job"]
     assert not replay.restarting
     assert (replay.outcome, replay.reason, replay.duration, replay.end) == ("failed", "why", 9, 10)
-    broken = timeline([*told, happened(9, "error", message="it broke")])
+    broken = timeline([*events, happened(9, "error", message="it broke")])
     assert (broken.outcome, broken.reason, broken.ended) == ("error", "it broke", None)
 
 
 @pytest.mark.parametrize("length", range(len(a_history()) + 1))
 def test_events_one_by_one_give_the_same_as_all_at_once(length: int) -> None:
     """The live view and the finished record share the replay."""
-    told = a_history()[:length]
-    whole, live = timeline(told, "{worker: 2, ps: 1}"), timeline([], "{worker: 2, ps: 1}")
-    for entry in told:
+    events = a_history()[:length]
+    whole, live = timeline(events, "{worker: 2, ps: 1}"), timeline([], "{worker: 2, ps: 1}")
+    for entry in events:
         live.add(entry)
     assert live.tasks == whole.tasks
     assert live.faults == whole.faults

@@ -95,7 +95,7 @@ def test_the_runs_time_begins_with_its_folder(tmp_path: Path) -> None:
     [
         b'{"n": 2, "t": 1.0, "wal',
         b'{"n": 2, "t": 1.0, "wall": 5, "event": "step"}',
-        # The disk was full for a moment, and what came next was written behind the torn line.
+        # The disk was full for a moment, and the next line was written behind the torn one.
         b'{"n": 2, "t": 1.0, "wal{"n": 3, "t": 1.0, "wall": 5, "event": "removed"}\n',
         b'{"n": 2}\n',
         b"\x00\x00\x00\xff\n",
@@ -197,7 +197,7 @@ def test_a_writer_that_comes_between_lock_and_plan_is_refused(tmp_path: Path) ->
         b'\x00\xff\n{"n": 3, "t": 1.0, "wall": 5, "event": "removed"}\n',
     ],
 )
-def test_a_reopened_folder_goes_on_where_it_can_be_read(
+def test_a_reopened_folder_continues_after_its_last_readable_line(
     folder: RunWriter, clock: ManualClock, torn: bytes
 ) -> None:
     folder.write(an_event("run"))
@@ -252,7 +252,7 @@ def test_time_never_goes_back_when_the_wall_clock_has(folder: RunWriter) -> None
     again.close()
 
 
-def test_a_folder_whose_writer_is_at_work_is_not_reopened(folder: RunWriter) -> None:
+def test_a_folder_with_a_writer_is_not_reopened(folder: RunWriter) -> None:
     folder.write(an_event("run"))
     folder.log("worker-0", "here")
     with (folder.path / "history.jsonl").open("ab") as history:
@@ -266,7 +266,7 @@ def test_a_folder_whose_writer_is_at_work_is_not_reopened(folder: RunWriter) -> 
 # --- What the disk refuses ----------------------------------------------------------------------
 
 
-def test_a_folder_that_can_not_be_made_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_made_is_reported_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RecordError) as refused:
         RunWriter(tmp_path / "file" / "run-1", a_plan(), TEXT, ManualClock())
@@ -276,14 +276,14 @@ def test_a_folder_that_can_not_be_made_is_told_in_a_sentence(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_without_permission_is_reported_in_a_sentence(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(RecordError, match="Permission denied"):
         RunWriter(tmp_path / "run-1", a_plan(), TEXT, ManualClock())
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk always full")
-def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").symlink_to("/dev/full")
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "worker-0.log").symlink_to("/dev/full")
@@ -312,7 +312,7 @@ def test_a_folder_without_a_plan_is_no_run(tmp_path: Path) -> None:
         (b"\xff\xfe", "plan.json: Invalid JSON"),
     ],
 )
-def test_a_plan_that_can_not_be_read_is_told_in_a_sentence(
+def test_a_plan_that_can_not_be_read_is_reported_in_a_sentence(
     tmp_path: Path, content: bytes, why: str
 ) -> None:
     (tmp_path / "plan.json").write_bytes(content)

@@ -27,7 +27,7 @@ from emulator.broker.store import (
 )
 from emulator.engines.base import Inbox
 from emulator.pytest_plugin.run_thread import Running
-from emulator.record.lock import acquire, lock_of, wait_until_over
+from emulator.record.lock import acquire, release, wait_until_over
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import RealClock
 from emulator.runtime.waiting import AHEAD, Event, each, for_event, for_lock, result_of
@@ -91,9 +91,8 @@ def runs_until_asked() -> Running:
 
 def waits(tmp_path: Path, closing: contextlib.ExitStack) -> dict[str, Callable[[], object]]:
     """Return waits that nothing ends."""
-    taken = lock_of(tmp_path)
-    acquire(taken)
-    closing.callback(taken.release)
+    taken = acquire(tmp_path)
+    closing.callback(release, taken)
     held = closing.enter_context((tmp_path / "held").open("w"))
     fcntl.flock(held, fcntl.LOCK_EX)
     other = closing.enter_context((tmp_path / "held").open("w"))

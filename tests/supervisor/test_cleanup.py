@@ -38,9 +38,8 @@ RUNNING = "all tasks are running"
 TAKES_THE_LOCK = """
 import sys
 from pathlib import Path
-from emulator.record.lock import acquire, lock_of
-lock = lock_of(Path(sys.argv[1]))
-acquire(lock)
+from emulator.record.lock import acquire
+lock = acquire(Path(sys.argv[1]))
 print("taken", flush=True)
 sys.stdin.readline()
 """
@@ -276,11 +275,11 @@ def test_clean_leaves_a_run_alone_that_is_taken_over_after_it_was_found_dead(
     emulate: Emulate, tmp_path: Path, then: Callable[[Callable[[], object]], None]
 ) -> None:
     folder = killed(emulate, write(tmp_path, "none"))
-    before, said = left("process", RUN), list[str]()
+    before, messages = left("process", RUN), list[str]()
     with contextlib.ExitStack() as stack:
         then(lambda: stack.enter_context(taken_by_another(folder)))
-        leftovers.clean(emulate.out, engine_name="process", dry_run=False, say=said.append)
-    assert f"{RUN} is left alone: another emulate is at work on it by now" in said
+        leftovers.clean(emulate.out, engine_name="process", dry_run=False, say=messages.append)
+    assert f"{RUN} is left alone: another emulate is at work on it by now" in messages
     assert left("process", RUN) == before
     assert (folder / "work").is_dir()
 
@@ -321,11 +320,16 @@ def test_a_folder_is_left_alone_that_is_taken_over_after_it_was_found_dead(
 ) -> None:
     path = write(tmp_path, "none", "true")
     assert emulate.up(path, "--engine", "process", "--keep", "--run-id", RUN).returncode == 0
-    folder, said = emulate.out / RUN, list[str]()
+    folder, messages = emulate.out / RUN, list[str]()
     with contextlib.ExitStack() as stack:
         then(lambda: stack.enter_context(taken_by_another(folder)))
-        count = leftovers.clean(emulate.out, engine_name="process", dry_run=False, say=said.append)
-    assert (count, said) == (0, [f"{RUN} is left alone: another emulate is at work on it by now"])
+        count = leftovers.clean(
+            emulate.out, engine_name="process", dry_run=False, say=messages.append
+        )
+    assert (count, messages) == (
+        0,
+        [f"{RUN} is left alone: another emulate is at work on it by now"],
+    )
     assert (folder / "shared").is_dir()
 
 
@@ -478,7 +482,7 @@ def test_the_folder_of_an_up_that_was_killed_early_is_removed_if_up_made_it(
     assert folder.exists() == made_before
 
 
-def test_one_who_comes_later_to_a_folder_that_is_being_started_is_refused(
+def test_a_second_start_in_a_folder_that_is_being_started_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "CLEANS_WITHIN", 0.0)
@@ -486,7 +490,7 @@ def test_one_who_comes_later_to_a_folder_that_is_being_started_is_refused(
         background._log_in(tmp_path / RUN)
 
 
-def test_what_the_log_says_to_clean_is_not_said_to_people(tmp_path: Path) -> None:
+def test_the_header_of_the_log_is_not_shown(tmp_path: Path) -> None:
     with background._log_in(tmp_path / RUN) as log:
         log.write(b"emulate: no\n")
     assert background.output(tmp_path / RUN) == "emulate: no\n"

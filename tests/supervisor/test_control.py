@@ -1,4 +1,4 @@
-"""By hand: what is asked of a run from outside while it goes on."""
+"""Manual faults and other requests to a running job."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class Job:
         return reply
 
     def injects(self, when: float, **options: Any) -> Future[Any]:
-        wanted = fault(**options)
-        return self.asks(when, lambda control: control.inject(wanted))
+        spec = fault(**options)
+        return self.asks(when, lambda control: control.inject(spec))
 
     def run(self) -> list[Entry]:
         try:
@@ -154,25 +154,25 @@ def test_each_strike_by_hand_has_a_number_of_its_own(tmp_path: Path) -> None:
         ]
 
 
-def test_what_lasts_for_ever_lasts_until_it_is_healed_by_hand(job: Job) -> None:
+def test_a_fault_for_ever_lasts_until_it_is_healed_manually(job: Job) -> None:
     job.injects(5.0, partition=[["worker-0"], ["worker-1"]], **{"for": "forever"})
     job.injects(6.0, preempt="worker-2", grace="0s", down="forever")
     job.injects(7.0, pause="worker-1", **{"for": "forever"})
     one = job.asks(12.0, lambda control: control.heal("manual-1"))
     rest = job.asks(15.0, lambda control: control.heal(""))
     again = job.asks(16.0, lambda control: control.heal(""))
-    nobody = job.asks(17.0, lambda control: control.heal("manual-9"))
+    unknown = job.asks(17.0, lambda control: control.heal("manual-9"))
     history = job.run()
     assert one.result(0) == ["manual-1"]
     assert rest.result(0) == ["manual-2", "manual-3"]
-    assert again.result(0) == nobody.result(0) == []
+    assert again.result(0) == unknown.result(0) == []
     assert stages(history, "manual-1")[-1] == ("healed", 12)
     assert stages(history, "manual-2")[-1] == ("healed", 15)
     assert stages(history, "manual-3")[-1] == ("healed", 15)
     assert [len(links) for links in job.engine.links] == [2, 0]
 
 
-def test_a_rolling_restart_by_hand_goes_on_by_itself(job: Job) -> None:
+def test_a_manual_rolling_restart_continues_by_itself(job: Job) -> None:
     reply = job.injects(5.0, restart="worker-[12]", grace="1s")
     history = job.run()
     assert reply.result(0) == ["manual-1:worker-1", "manual-1:worker-2"]
@@ -192,7 +192,7 @@ def test_a_rolling_restart_by_hand_goes_on_by_itself(job: Job) -> None:
         ({"partition": [["worker-0"], ["worker-*"]], "for": "1s"}, "worker-0 is in two groups"),
     ],
 )
-def test_a_strike_that_makes_no_sense_is_refused_and_the_run_goes_on(
+def test_a_fault_that_makes_no_sense_is_refused_and_the_run_continues(
     job: Job, strike: dict[str, Any], why: str
 ) -> None:
     refused, right = job.injects(5.0, **strike), job.injects(6.0, kill="worker-2")
@@ -203,7 +203,7 @@ def test_a_strike_that_makes_no_sense_is_refused_and_the_run_goes_on(
     assert {fields_of(e)["id"] for e in history if e.event == "fault"} == {"manual-1"}
 
 
-def test_what_the_engine_can_not_do_is_refused_and_the_run_goes_on(job: Job) -> None:
+def test_a_fault_that_the_engine_can_not_do_is_refused_and_the_run_continues(job: Job) -> None:
     job.engine.capabilities -= {"oom"}
     refused = job.injects(5.0, oom="worker-1")
     history = job.run()
@@ -244,17 +244,17 @@ def test_the_status_says_where_tasks_and_faults_are(tmp_path: Path) -> None:
     before = job.asks(3.5, lambda control: control.status())
     during = job.asks(7.5, lambda control: control.status())
     job.run()
-    told = before.result(0)
-    assert (told["run_id"], told["scenario"], told["engine"]) == ("run", "test", "memory")
-    assert told["state"] == "running"
-    assert told["tasks"][0] == {
+    status = before.result(0)
+    assert (status["run_id"], status["scenario"], status["engine"]) == ("run", "test", "memory")
+    assert status["state"] == "running"
+    assert status["tasks"][0] == {
         "name": "worker-0",
         "state": "running",
         "step": 3,
         "restarts": 0,
         "exit_code": None,
     }
-    assert told["faults"] == [
+    assert status["faults"] == [
         {"id": "0", "kind": "preempt", "target": "worker-1", "stage": "waiting"}
     ]
     assert during.result(0)["tasks"][1]["state"] == "down"
@@ -272,7 +272,7 @@ def test_a_stop_by_hand_is_an_interrupt_and_a_second_one_is_final(job: Job) -> N
     assert [e.t for e in history if e.event == "exit"] == [5, 6, 6]
 
 
-def test_who_asks_when_the_run_is_over_is_told_so() -> None:
+def test_a_request_after_the_end_of_the_run_is_refused() -> None:
     reply: Future[Any] = Future()
     Asked(lambda: None, reply).refuse()
     with pytest.raises(UsageError, match="The run is over"):
@@ -332,10 +332,10 @@ def test_a_strike_waits_for_what_the_engine_has_to_make_and_says_so(tmp_path: Pa
     assert stages(history, "manual-3")[:3] == [("planned", 30), ("triggered", 30), ("applied", 30)]
     assert isinstance(job.engine, Bare)
     assert job.engine.made == 1
-    told = [describe(e) for e in history if fields_of(e).get("stage") == "preparing"]
-    assert told[0] == "fault manual-1: waiting: the image is built"
+    texts = [describe(e) for e in history if fields_of(e).get("stage") == "preparing"]
+    assert texts[0] == "fault manual-1: waiting: the image is built"
     steps = [e.t for e in history if e.event == "step"]
-    assert {11.0, 12.0, 13.0, 14.0, 15.0, 16.0} <= set(steps)  # nobody else waits
+    assert {11.0, 12.0, 13.0, 14.0, 15.0, 16.0} <= set(steps)  # no other task waits
     assert job.outcome == "succeeded"
     faults = {one.id: one for one in judge(Record(job.record.path))[0].faults}
     assert (faults["manual-1"].status, faults["manual-1"].triggered) == ("applied", 17)
@@ -365,4 +365,4 @@ def test_a_job_that_ends_does_not_wait_for_what_a_strike_waits_for(tmp_path: Pat
     job.injects(36.0, **CUT)
     history = job.run()
     assert stages(history, "manual-1") == [("planned", 36), ("skipped", 40.5)]
-    assert history[-1].t < 60  # the last task is told to stop ten seconds after the job
+    assert history[-1].t < 60  # the last task is asked to stop ten seconds after the job

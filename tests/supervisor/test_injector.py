@@ -246,8 +246,8 @@ def test_a_partition_is_made_and_healed(tmp_path: Path) -> None:
     history, engine, result = run(tmp_path, extra)
     assert stages(history) == [("triggered", 5), ("applied", 5), ("healed", 15)]
     assert [set(links) for links in engine.links] == [CUT, set()]
-    (told,) = {(e.task, fields_of(e)["target"]) for e in history if e.event == "fault"}
-    assert told == ("", "worker-0 | worker-1")
+    (fault,) = {(e.task, fields_of(e)["target"]) for e in history if e.event == "fault"}
+    assert fault == ("", "worker-0 | worker-1")
     assert result.analysis.faults[0].restored_after == 10
 
 
@@ -272,7 +272,7 @@ def test_a_healed_network_is_as_slow_as_the_scenario_says(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("lasts", ["1h", "forever"])
-def test_the_end_of_the_job_heals_and_says_so_though_nobody_is_left(
+def test_the_end_of_the_job_heals_and_records_it_though_no_task_is_left(
     tmp_path: Path, lasts: str
 ) -> None:
     history, engine, _ = run(
@@ -390,8 +390,8 @@ def test_a_refused_stop_is_in_the_history_and_the_run_ends_all_the_same(tmp_path
     scripts = {"worker-0": trains(10), "*": SERVES}
     refused = (signal.SIGTERM, signal.SIGKILL)
     history, result = run_refusing(tmp_path, "cluster: {worker: 2}", scripts, refused)
-    told = [(e.t, e.task, e.operation, e.reason) for e in history if isinstance(e, Refused)]
-    assert told == [
+    refusals = [(e.t, e.task, e.operation, e.reason) for e in history if isinstance(e, Refused)]
+    assert refusals == [
         (21, "worker-1", "SIGTERM", "worker-1 can't be signalled."),
         (31, "worker-1", "SIGKILL", "worker-1 can't be signalled."),
     ]
@@ -402,7 +402,7 @@ def test_a_refused_stop_is_in_the_history_and_the_run_ends_all_the_same(tmp_path
     assert result.end.outcome == "succeeded"
 
 
-def test_a_watchdog_whose_kill_is_refused_says_so_each_time(tmp_path: Path) -> None:
+def test_each_refused_kill_of_the_watchdog_is_recorded(tmp_path: Path) -> None:
     hangs = Script([(1.0, step(1))], exits_at=None, on_sigterm=2)
     extra = "cluster: {worker: 1}\ntimeout: 25s\nrestart: {policy: on-failure, stall: 10s}"
     history, result = run_refusing(tmp_path, extra, {"*": hangs}, [signal.SIGKILL])

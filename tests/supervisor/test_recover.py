@@ -29,10 +29,10 @@ LEAST: dict[str, dict[str, Any]] = {
 """What an event has at least, where a test does not care."""
 
 
-def stood(*told: Any) -> RecoveredState:
+def stood(*events: Any) -> RecoveredState:
     """Return where a run stood after such (event, number of the worker, data), a second each."""
     entries = []
-    for n, (event, worker, *data) in enumerate(told):
+    for n, (event, worker, *data) in enumerate(events):
         task = "" if worker is None else f"worker-{worker}"
         fields = data[0] if data else {}
         entries.append(an_event(event, task, n=n, t=float(n), wall=100.0 + n, **fields))
@@ -47,30 +47,36 @@ def states(found: RecoveredState) -> list[str]:
     return [state.state for state in found.tasks.values()]
 
 
+def replaced(found: RecoveredState) -> list[str]:
+    return [name for name, task in found.timeline.tasks.items() if task.is_being_replaced]
+
+
 def test_nothing_was_done_yet() -> None:
     found = stood(("run", None))
     assert states(found) == ["pending"] * 3
-    assert (found.prepared, found.all_running, found.end, found.last_exit) == (False,) + (None,) * 3
+    assert (found.timeline.prepared, found.timeline.all_running) == (None, None)
+    assert (found.end, found.last_exit) == (None, None)
 
 
 def test_each_task_is_where_its_last_event_left_it() -> None:
     found = stood(("run", None), ("prepared", None), *BEGIN[:4], ("step", 0, {"step": 7}))
-    assert found.prepared
+    assert found.timeline.prepared == 1
     assert states(found) == ["running", "starting", "starting"]
     assert found.tasks["worker-0"].step == 7
-    assert found.asked == {"worker-0": 102, "worker-1": 103, "worker-2": 104}
-    assert found.t == 6
+    starts = [task.incarnations[-1].start for task in found.timeline.tasks.values()]
+    assert [start.wall for start in starts if start is not None] == [102, 103, 104]
+    assert found.timeline.end == 6
 
 
 def test_all_ran_and_the_job_is_over() -> None:
     job = {"outcome": "failed", "reason": "because"}
     found = stood(*BEGIN, ("all-running", None), ("job", 1, job), ("stop", 0))
-    assert found.all_running == 6
+    assert found.timeline.all_running == 6
     assert found.end == JobEnd("failed", "because", "worker-1")
-    assert [state.told_to_stop for state in found.tasks.values()] == [True, False, False]
+    assert [state.stop_sent for state in found.tasks.values()] == [True, False, False]
 
 
-def test_an_exit_of_which_nothing_is_said_is_kept_as_it_was() -> None:
+def test_an_exit_without_a_decision_is_kept_as_it_was() -> None:
     found = stood(*BEGIN, ended(1, 137, oom_killed=True))
     assert states(found) == ["running", "ended", "running"]
     assert found.last_exit == Exited("worker-1", 106, 137, oom_killed=True)
@@ -84,14 +90,14 @@ def test_a_task_in_its_backoff_waits_for_its_restart() -> None:
     assert (found.tasks["worker-1"].restarts, found.job_restarts) == (2, 0)
 
 
-def test_who_is_preempted_is_away_and_then_replaced() -> None:
+def test_a_preempted_task_is_down_and_then_replaced() -> None:
     away = [*BEGIN, ended(1, fault="0")]
     assert states(stood(*away)) == ["running", "down", "running"]
     back = stood(*away, ("start", 1))
     assert states(back) == ["running", "starting", "running"]
-    assert back.replaced == {"worker-1"}
-    assert stood(*away, ("start", 1), ("start", 1)).replaced == {"worker-1"}  # a second kill
-    assert stood(*away, ("start", 1), ("running", 1), ended(1), ("start", 1)).replaced == set()
+    assert replaced(back) == ["worker-1"]
+    assert replaced(stood(*away, ("start", 1), ("start", 1))) == ["worker-1"]  # a second kill
+    assert replaced(stood(*away, ("start", 1), ("running", 1), ended(1), ("start", 1))) == []
 
 
 GANG = [*BEGIN, ended(0), ("restart", 0, {"scope": "job", "number": 1, "delay": 1.0})]
@@ -102,6 +108,7 @@ GANG = [*BEGIN, ended(0), ("restart", 0, {"scope": "job", "number": 1, "delay": 
     [
         ([], True, ["ended", "running", "running"]),
         ([ended(1), ended(2)], True, ["ended"] * 3),
+        ([ended(1, fault="0"), ("start", 1), ("start", 1)], True, ["ended", "starting", "running"]),
         # A replacement that comes meanwhile does not mean that the others have started again.
         ([ended(1, fault="0"), ("start", 1)], True, ["ended", "starting", "running"]),
         ([ended(1), ended(2), ("start", 0)], False, ["starting", "backoff", "backoff"]),
@@ -112,5 +119,5 @@ def test_a_gang_restarts_once_its_first_has_started(
     then: list[Any], restarting: bool, expected: list[str]
 ) -> None:
     found = stood(*GANG, *then)
-    assert (found.restarting, states(found)) == (restarting, expected)
+    assert (found.timeline.restarting, states(found)) == (restarting, expected)
     assert found.job_restarts == 1

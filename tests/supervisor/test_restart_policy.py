@@ -124,7 +124,7 @@ def test_a_good_end_that_decides_nothing_restarts_only_under_always(
         ("all-workers", "worker-0", {"worker-1": 0, "my-worker-0": None}, "all tasks that"),
     ],
 )
-def test_who_has_to_finish_for_the_job_to_succeed(
+def test_which_tasks_have_to_finish_for_the_job_to_succeed(
     success: SuccessRule,
     ended: str,
     others: Mapping[str, int | None],

@@ -1,4 +1,4 @@
-"""A supervisor that is killed after any of its events: whoever takes over sees the run through."""
+"""A supervisor is killed after any of its events; the next one finishes the run."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_run_that_is_taken_over_ends_as_it_would_have(tmp_path: Path, name: st
 
 
 def stages(entries: list[Entry]) -> dict[str, list[str]]:
-    """What became of each fault, stage by stage."""
+    """Return the stages of each fault."""
     found: dict[str, list[str]] = {}
     for entry in entries:
         if entry.event == "fault":

@@ -1,4 +1,4 @@
-"""Sampling on the manual clock: at its interval, beside the run, never in its way."""
+"""Sampling on the manual clock: at its interval, without delaying the run."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def test_every_task_is_sampled_at_the_interval_while_it_runs(tmp_path: Path) -> 
 
 def test_the_history_says_once_what_is_sampled(tmp_path: Path) -> None:
     result, _ = run(tmp_path, {"*": Script(exits_at=5)}, "cluster: {worker: 1}\n")
-    (said,) = [e for e in Record(result.folder).history if e.event == "sampling"]
-    assert fields_of(said)["interval"] == 1.0
-    assert set(fields_of(said)) >= {"gpus", "driver", "why_no_gpus"}
-    assert bool(fields_of(said)["gpus"]) != bool(fields_of(said)["why_no_gpus"])
+    (started,) = [e for e in Record(result.folder).history if e.event == "sampling"]
+    assert fields_of(started)["interval"] == 1.0
+    assert set(fields_of(started)) >= {"gpus", "driver", "why_no_gpus"}
+    assert bool(fields_of(started)["gpus"]) != bool(fields_of(started)["why_no_gpus"])
 
 
 def test_a_run_that_ends_before_the_first_moment_has_none(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ class Failing(MemoryEngine):
         (ValueError("a defect of ours"), "ValueError('a defect of ours')"),
     ],
 )
-def test_what_can_not_be_measured_is_said_once_and_training_goes_on(
+def test_a_failing_measurement_is_recorded_once_and_training_continues(
     tmp_path: Path, error: Exception, reason: str
 ) -> None:
     engine = Failing(ManualClock(), {"*": Script(exits_at=6.5, cpus=1.0)}, measured=True)
@@ -104,7 +104,7 @@ def test_what_can_not_be_measured_is_said_once_and_training_goes_on(
     assert [(e.t, fields_of(e)["reason"]) for e in failed] == [(2, reason), (5, "")]
 
 
-def test_a_reason_that_is_worded_anew_each_time_is_said_once_too(tmp_path: Path) -> None:
+def test_a_reason_that_is_worded_differently_each_time_is_recorded_once_too(tmp_path: Path) -> None:
     class Wordy(Failing):
         def usage(self) -> Mapping[str, Usage]:
             self.error = ValueError(f"<connection at {self.asked}>")
@@ -116,13 +116,13 @@ def test_a_reason_that_is_worded_anew_each_time_is_said_once_too(tmp_path: Path)
     assert [e.t for e in failed] == [2, 5]
 
 
-def test_what_is_sampled_is_said_as_soon_as_it_is_known(tmp_path: Path) -> None:
+def test_what_is_sampled_is_recorded_as_soon_as_it_is_known(tmp_path: Path) -> None:
     engine = Failing(ManualClock(), {"*": Script(exits_at=6.5)}, measured=True)
     engine.asked = 1
     result, _ = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
-    (said,) = [e for e in Record(result.folder).history if e.event == "sampling"]
-    assert said.t == 4
-    assert "gpus" in fields_of(said)
+    (started,) = [e for e in Record(result.folder).history if e.event == "sampling"]
+    assert started.t == 4
+    assert "gpus" in fields_of(started)
 
 
 def test_an_engine_that_can_not_measure_is_not_asked(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import RealClock
 from emulator.scenario.loader import parse
-from emulator.supervisor.settling import SETTLES_WITHIN, settles_at
+from emulator.supervisor.cleanup import SETTLES_WITHIN, settles_at
 from tests.conftest import Emulate, left, own
 from tests.histories import SITE, an_event
 
@@ -71,7 +71,7 @@ def see(process: subprocess.Popen[str], text: str) -> None:
     for line in process.stderr:
         if text in line:
             return
-    raise AssertionError(f"{text!r} was never said; exit code {process.wait()}")
+    raise AssertionError(f"{text!r} was never printed; exit code {process.wait()}")
 
 
 @pytest.mark.docker
@@ -100,6 +100,6 @@ def test_the_wait_is_ended_by_a_signal(emulate: Emulate) -> None:
         watch = threading.Timer(60, process.kill)
         stack.callback(watch.cancel)
         watch.start()
-        _, said = process.communicate()
+        _, printed = process.communicate()
     assert process.returncode == 130
-    assert "interrupted by SIGTERM" in said
+    assert "interrupted by SIGTERM" in printed

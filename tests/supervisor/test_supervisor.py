@@ -106,7 +106,7 @@ def test_a_failed_task_fails_the_job_and_leaves_its_last_words(tmp_path: Path) -
     assert result.exit_code == 1
 
 
-def test_a_task_killed_for_memory_is_said_so(tmp_path: Path) -> None:
+def test_a_task_killed_for_memory_is_reported_as_such(tmp_path: Path) -> None:
     script = Script(exits_at=1, exit_code=137, oom_killed=True)
     result, _ = run(tmp_path, "cluster: {worker: 1}", {"*": script})
     assert "out of memory" in result.end.reason
@@ -373,7 +373,7 @@ def test_a_preempted_task_is_noticed_gone_and_back_in_time(tmp_path: Path) -> No
     assert ("worker-1", signal.SIGKILL) not in engine.signals[:-1]
 
 
-def test_who_does_not_leave_within_the_grace_is_killed(tmp_path: Path) -> None:
+def test_a_task_that_does_not_end_within_the_grace_is_killed(tmp_path: Path) -> None:
     result, engine = run(
         tmp_path,
         "cluster: {worker: 2}\nfaults: [{preempt: worker-1, at: 10s, grace: 5s, down: 1s}]",
@@ -434,7 +434,7 @@ def test_kill_and_terminate_leave_the_rest_to_the_restart_policy(
     assert result.end.outcome == "succeeded"
 
 
-def test_a_paused_task_does_nothing_and_then_goes_on(tmp_path: Path) -> None:
+def test_a_paused_task_does_nothing_and_then_continues(tmp_path: Path) -> None:
     lines = [(float(n), step(n)) for n in range(1, 31)]
     result, _ = run(
         tmp_path,
@@ -460,7 +460,9 @@ def test_a_pause_that_outlives_the_job_is_healed(tmp_path: Path) -> None:
     assert engine.signals == [("worker-0", signal.SIGTERM)]
 
 
-def test_a_throttled_task_gets_its_own_limit_back_and_the_rates_are_told(tmp_path: Path) -> None:
+def test_a_throttled_task_gets_its_own_limit_back_and_the_rates_are_reported(
+    tmp_path: Path,
+) -> None:
     """Ten steps a second, two while it is throttled, ten again."""
     times = [n / 10 for n in range(1, 101)]
     times += [10 + n / 2 for n in range(1, 21)]

@@ -1,4 +1,4 @@
-"""A supervisor is killed between any two effects; another one sees its run through."""
+"""A supervisor is killed between any two effects; another one finishes its run."""
 
 from __future__ import annotations
 
@@ -135,13 +135,13 @@ class World:
         return self.supervise(record, fuse, recovered=True)
 
     def ask(self, what: Callable[[RunControl], object]) -> None:
-        """Ask whichever supervisor is at work now."""
+        """Send a request to the current supervisor."""
         assert self.supervisor is not None
         control = self.supervisor.control
         self.supervisor.inbox.put(Asked(lambda: what(control), Future()))
 
     def pass_time(self, seconds: float) -> None:
-        """Nobody supervises."""
+        """Pass time without a supervisor."""
         self.clock.next_event(Inbox(), self.clock.now() + seconds)
 
 
@@ -237,8 +237,8 @@ def check(here: World, outcome: str, away: float = 0.0) -> None:
     )
     assert set(stages.values()) <= {1}, stages
     for fault in here.plan.faults:
-        told = {stage for number, stage in stages if number == fault.id}
-        assert told in SETTLED[fault.kind], (fault.id, told)
+        reached = {stage for number, stage in stages if number == fault.id}
+        assert reached in SETTLED[fault.kind], (fault.id, reached)
     lives = dict.fromkeys((task.name for task in here.plan.tasks), "")
     preempted = {fault.id for fault in here.plan.faults if fault.kind == "preempt"}
     gone = set()
@@ -276,7 +276,7 @@ SETTLED = {
 
 
 def length_of(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float) -> int:
-    """Return how many things happen in a run that nobody kills."""
+    """Return how many things happen in a run whose supervisor is not killed."""
     here, fuse = world(folder, extra, scripts, slow), Fuse(0)
     check(here, begin(here, fuse))
     return -int(fuse.left)
@@ -319,7 +319,7 @@ def live_through(here: World, fuses: list[int], away: float) -> str:
     raise AssertionError("the last one is not killed")
 
 
-def test_a_successor_keeps_what_its_forerunner_knew_of_the_output(tmp_path: Path) -> None:
+def test_a_successor_knows_the_output_as_its_predecessor_did(tmp_path: Path) -> None:
     """Which epoch it is, where a program counts steps anew in each; and its last words."""
     lines = [(1.0, "Epoch 2/2"), (2.0, "5/10 [==>] - loss: 0.5"), (9.0, "6/10 [==>] - loss: 0.4")]
     scripts = {"*": Script(lines, exits_at=10, exit_code=1)}
@@ -332,10 +332,10 @@ def test_a_successor_keeps_what_its_forerunner_knew_of_the_output(tmp_path: Path
 
 
 @pytest.mark.parametrize("length", range(4, 70, 3))
-def test_steps_that_were_held_back_are_read_again_from_the_logs(
+def test_buffered_steps_are_read_again_from_the_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
-    """See `emulator/record/coalesce.py`: every step is told of once, by one event or another."""
+    """See `emulator/record/coalesce.py`: every step is reported once, by one event or another."""
     monkeypatch.setattr(coalesce, "FREE", 2)
     lines = [(n / 10, step(n)) for n in range(1, 31)]
     here = world(tmp_path, "cluster: {worker: 2}\n", {"*": Script(lines, exits_at=3.05)})
@@ -343,10 +343,10 @@ def test_steps_that_were_held_back_are_read_again_from_the_logs(
         begin(here, Fuse(length))
     here.pass_time(0.35)
     assert here.succeed(Fuse(0)) == "succeeded"
-    told = [entry for entry in here.history if isinstance(entry, Step)]
-    assert len(told) < 30
+    steps = [entry for entry in here.history if isinstance(entry, Step)]
+    assert len(steps) < 30
     for worker in ("worker-0", "worker-1"):
-        own = [entry for entry in told if entry.task == worker]
+        own = [entry for entry in steps if entry.task == worker]
         assert [own[0].first, own[-1].step, sum(e.count for e in own)] == [1, 30, 30]
         assert all(two.first == one.step + 1 for one, two in pairwise(own))
     assert [entry.n for entry in here.history] == list(range(len(here.history)))
@@ -364,7 +364,7 @@ def test_a_successor_notices_a_job_that_hangs(tmp_path: Path) -> None:
     assert [e.t for e in here.history if e.event == "stall"] == [14.0]
 
 
-def test_a_delay_and_a_duration_go_on_while_nobody_supervises(tmp_path: Path) -> None:
+def test_a_delay_and_a_duration_continue_without_a_supervisor(tmp_path: Path) -> None:
     extra = (
         "cluster: {worker: 2}\nfaults:\n"
         "  - {pause: worker-1, at: 2s, for: 20s}\n"
@@ -379,18 +379,18 @@ def test_a_delay_and_a_duration_go_on_while_nobody_supervises(tmp_path: Path) ->
     here.pass_time(2.0)
     there = len(here.engine.links)
     here.succeed(Fuse(0))
-    told = [
+    stages = [
         (fields_of(e)["id"], fields_of(e)["stage"], e.t) for e in here.history if e.event == "fault"
     ]
-    assert ("1", "triggered", 12.0) in told
-    assert ("0", "healed", 22.0) in told
-    assert ("2", "healed", 14.0) in told
-    # The successor's engine is told of links that it did not make itself, and then of their end.
+    assert ("1", "triggered", 12.0) in stages
+    assert ("0", "healed", 22.0) in stages
+    assert ("2", "healed", 14.0) in stages
+    # The successor's engine is given links that it did not make itself, and then of their end.
     assert [len(links) for links in here.engine.links[there:]][:2] == [2, 2]
     assert here.engine.links[-1] == ()
 
 
-def test_a_fault_by_hand_is_known_to_the_successor(tmp_path: Path) -> None:
+def test_a_manual_fault_is_known_to_the_successor(tmp_path: Path) -> None:
     extra = "cluster: {worker: 2}\n"
     here = world(tmp_path, extra, {"worker-0": trains(20), "*": Script(exits_at=None)})
     fuse = Fuse(1000)
@@ -402,8 +402,8 @@ def test_a_fault_by_hand_is_known_to_the_successor(tmp_path: Path) -> None:
     here.clock.call_at(BEGAN + 8.0, lambda: here.ask(lambda control: control.inject(paused)))
     here.clock.call_at(BEGAN + 9.0, lambda: here.ask(lambda control: control.heal("manual-1")))
     assert here.succeed(Fuse(0)) == "succeeded"
-    told = [
+    stages = [
         (fields_of(e)["id"], fields_of(e)["stage"], e.t) for e in here.history if e.event == "fault"
     ]
-    assert ("manual-1", "healed", 9.0) in told
-    assert ("manual-2", "healed", 20.5) in told
+    assert ("manual-1", "healed", 9.0) in stages
+    assert ("manual-2", "healed", 20.5) in stages

@@ -1,8 +1,8 @@
 """Synchronous training with PyTorch: DistributedDataParallel over gloo, on CPUs.
 
-Shows the rendezvous by environment: MASTER_ADDR and MASTER_PORT say where rank 0 listens, RANK
-and WORLD_SIZE who this task is. Relies on every backward pass waiting for all ranks: losing one
-ends the job, from which nothing is saved.
+Shows the rendezvous by environment variables: MASTER_ADDR and MASTER_PORT are the address of rank
+0, RANK and WORLD_SIZE identify this task. Every backward pass waits for all ranks: losing one ends
+the job. Nothing is saved.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import os
 import digits
 import events
 
-events.phase("startup", "begin")  # importing PyTorch takes seconds: count them
+events.phase("startup", "begin")  # includes the import of PyTorch, which takes seconds
 import torch  # noqa: E402
 from torch import distributed, nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
@@ -44,14 +44,14 @@ def train(options: argparse.Namespace) -> None:
     model = nn.Sequential(
         nn.Linear(digits.PIXELS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, digits.CLASSES)
     )
-    parallel = DistributedDataParallel(model)  # sends rank 0's weights to all
+    parallel = DistributedDataParallel(model)  # broadcasts rank 0's weights
     optimizer = torch.optim.SGD(parallel.parameters(), LEARNING_RATE)
 
     for step in range(1, options.steps + 1):
         x, y = map(torch.from_numpy, next(batches))
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(parallel(x), y)
-        loss.backward()  # here is the all-reduce
+        loss.backward()  # includes the all-reduce
         optimizer.step()
         if step % REPORT_EVERY == 0 and step < options.steps:
             events.step(step, examples=step * options.batch * ranks, loss=loss.item())
@@ -64,15 +64,15 @@ def train(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Meet the other ranks, train, part."""
+    """Join the process group, train, leave the group."""
     options = arguments()
     torch.set_num_threads(1)  # the tasks share the machine's cores
     distributed.init_process_group("gloo")  # reads the environment, waits for all ranks
     events.phase("startup", "end")
     train(options)
-    # DistributedDataParallel sits in reference cycles and holds the process group: unless it is
-    # collected first, the group outlives its destruction, and one exit in ten aborts (gloo,
-    # PyTorch 2.13). The barrier keeps a rank from leaving while another still talks to it.
+    # DistributedDataParallel is part of reference cycles and refers to the process group. If it is
+    # not collected first, the group outlives its destruction, and one exit in ten aborts (gloo,
+    # PyTorch 2.13). The barrier keeps a rank from leaving while others still communicate with it.
     gc.collect()
     distributed.barrier()
     distributed.destroy_process_group()

@@ -1,7 +1,7 @@
-"""The data that every program trains on: 1,797 handwritten digits, beside this file.
+"""The training data of all programs: 1,797 handwritten digits, in a file next to this one.
 
-Small enough to travel with the programs, so that a task needs no network to start. README.md
-names the source. Imports only numpy, and only tasks that train need import it at all.
+The file is small enough to be copied with the programs, so a task needs no network to start.
+README.md names the source. Imports only numpy; tasks that don't train need not import this module.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ _FILE = Path(__file__).with_name("digits.csv.gz")
 def load(seed: int) -> tuple[Floats, Labels, Floats, Labels]:
     """Return train_x, train_y, test_x, test_y: 1437 and 360 images of 64 pixels in 0..1.
 
-    The held-out images are the same for every seed, so that accuracies compare; the seed only
-    orders the training images.
+    The held-out images are the same for every seed, so that accuracies are comparable; the seed
+    only determines the order of the training images.
     """
     table = np.loadtxt(_FILE, delimiter=",", dtype=np.float32)  # 64 pixels of 0..16, then the digit
     table = np.random.default_rng(0).permutation(table)
@@ -35,10 +35,10 @@ def load(seed: int) -> tuple[Floats, Labels, Floats, Labels]:
 def batches(
     x: Floats, y: Labels, size: int, *, seed: int, worker: int = 0, workers: int = 1
 ) -> Iterator[Batch]:
-    """Yield batches of `size` examples for ever, from the share of one of `workers` workers.
+    """Yield an endless series of batches of `size` examples, from the share of one worker.
 
-    All workers agree on the order of an epoch and take every `workers`-th example of it, so that
-    no two train on the same one. What is left of an epoch begins the next one's first batch.
+    All workers use the same order of an epoch, and each takes every `workers`-th example of it, so
+    no two train on the same example. Remaining examples of an epoch go into the next batch.
     """
     order = np.random.default_rng(seed)
     share = np.empty(0, dtype=np.intp)

@@ -1,6 +1,6 @@
-"""Lines that tell the emulator how training goes: JSON on stdout, one event a line.
+"""Report the progress of training to the emulator: JSON on stdout, one event per line.
 
-The emulator needs no library inside a task: whatever prints such lines is understood.
+The emulator needs no library inside a task: any program that prints such lines is understood.
 """
 
 import json
@@ -26,7 +26,7 @@ def phase(name: str, state: str, **numbers: float) -> None:
 
 @contextmanager
 def during(name: str, **numbers: float) -> Iterator[None]:
-    """Report that a phase begins and, unless an error cuts it short, that it ends."""
+    """Report the begin of a phase and, unless an exception is raised, its end."""
     phase(name, "begin", **numbers)
     yield
     phase(name, "end", **numbers)
@@ -34,5 +34,5 @@ def during(name: str, **numbers: float) -> Iterator[None]:
 
 def _print(event: dict[str, str | float]) -> None:
     line = {key: round(v, 4) if isinstance(v, float) else v for key, v in event.items()}
-    # Flushed, because a pipe is buffered by the block: a killed task would take its steps along.
+    # Pipes are block-buffered: without a flush, a killed task would lose its last steps.
     print(json.dumps(line), flush=True)

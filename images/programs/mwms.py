@@ -1,10 +1,10 @@
-"""Synchronous training with Keras, which resumes from a backup when the job starts again.
+"""Synchronous training with Keras, which resumes from a backup when the job is restarted.
 
-Shows Model.fit under MultiWorkerMirroredStrategy, for which TensorFlow 2.21 needs tf_keras: the
-fit of Keras 3 rejects distributed values. Relies on BackupAndRestore for recovery: a lost worker
-ends the others within about a second, and all of them, started again, go on from the backup on
-the shared volume. SIGTERM ends none of them: this strategy takes it for a notice of preemption,
-and the task trains on until SIGKILL.
+Shows Model.fit under MultiWorkerMirroredStrategy. In TensorFlow 2.21 this needs tf_keras, because
+the fit of Keras 3 rejects distributed values. Recovery uses BackupAndRestore: if a worker is lost,
+the others fail within about a second, and after a restart all resume from the backup on the shared
+volume. SIGTERM ends no task: this strategy treats it as a preemption notice, and the task continues
+training until SIGKILL.
 """
 
 import argparse
@@ -15,9 +15,9 @@ import digits
 import events
 import numpy as np
 
-events.phase("startup", "begin")  # importing TensorFlow takes seconds: count them
+events.phase("startup", "begin")  # includes the import of TensorFlow, which takes seconds
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is imported
-os.environ["TF_USE_LEGACY_KERAS"] = "1"  # likewise: makes tf.keras mean tf_keras
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # likewise: tf.keras is tf_keras
 import tensorflow as tf  # noqa: E402
 
 SEED = int(os.environ.get("EMULATOR_SEED", "0"))
@@ -30,7 +30,7 @@ Logs = dict[str, float] | None
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Train with Keras on all workers; back up.")
-    parser.add_argument("--steps", type=int, default=300, help="steps to train in all (300)")
+    parser.add_argument("--steps", type=int, default=300, help="total number of steps (300)")
     parser.add_argument("--steps-per-epoch", type=int, default=50, help="must divide --steps (50)")
     parser.add_argument("--save-every", type=int, default=50, help="steps between backups (50)")
     parser.add_argument("--batch", type=int, default=64, help="examples per worker and step (64)")
@@ -41,19 +41,19 @@ def arguments() -> argparse.Namespace:
 
 
 def steps_done(model: tf.keras.Model) -> int:
-    """Return the steps of all epochs, those before a restart included: backups hold them too."""
+    """Return the steps of all epochs, including those before a restart: backups contain them."""
     return int(model.optimizer.iterations.numpy())
 
 
 class Backup(tf.keras.callbacks.BackupAndRestore):
     """Report when the backup is written and restored.
 
-    Every worker takes part, as saving reads variables of all: the chief, which is worker 0 where
-    there is none, writes under `chief/`, the others to a directory that they delete afterwards.
+    Every worker takes part, because saving reads the variables of all workers. The chief (worker 0
+    if there is none) writes to `chief/`, the others to a directory that they delete afterwards.
     """
 
     def __init__(self, save_every: int) -> None:
-        # Kept after the end, so that a task started once more finds nothing left to train.
+        # Kept after the end: if a task is started once more, no steps remain to be trained.
         super().__init__(str(BACKUP), save_freq=save_every, delete_checkpoint=False)
         self.save_every = save_every
 
@@ -67,7 +67,7 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
         events.phase("restore", "end", step=steps_done(self.model))
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Write a backup, if it is time for one."""
+        """Write a backup every `save_every` steps."""
         if steps_done(self.model) % self.save_every:
             super().on_train_batch_end(batch, logs)
         else:
@@ -90,10 +90,10 @@ class Report(tf.keras.callbacks.Callback):
 
 
 def main() -> None:
-    """Train what the backup leaves to train, then report the accuracy."""
+    """Train the remaining steps, then report the accuracy."""
     options = arguments()
-    # Without it tf.data tunes itself in a thread, for which the end of fit may wait: seconds, and
-    # more the longer it trained. No other option reaches the datasets that fit makes inside.
+    # Without this, a thread of tf.data autotunes, and the end of fit may wait for it: seconds,
+    # and more after longer training. No other option affects the internal datasets of fit.
     tf.data.experimental.enable_debug_mode()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     events.phase("startup", "end")
@@ -102,7 +102,7 @@ def main() -> None:
         train_x, train_y, test_x, test_y = digits.load(SEED)
         replicas = strategy.num_replicas_in_sync
         images = tf.data.Dataset.from_tensor_slices((train_x, train_y))
-        # Of the job's global batch, fit gives each replica its share.
+        # A batch here is the global one: fit gives each replica its share.
         images = images.shuffle(len(train_x), SEED).repeat().batch(options.batch * replicas)
 
     with strategy.scope():

@@ -1,14 +1,14 @@
-"""Synchronous training that uses its grace period: all workers save, leave and lose no step.
+"""Synchronous training that uses its grace period: all workers save and exit, and lose no step.
 
 Shows tf.distribute.experimental.PreemptionCheckpointHandler: the worker that gets SIGTERM agrees
-with the others on a step, all of them save after it and exit with code 42, TensorFlow's default.
-With a grace period they save at once, train on, and save again and exit when it is nearly over.
-Relies on the job being started again: then all go on from that step. Nothing else is saved, so a
-worker that dies without notice costs everything.
+with the others on a step; all of them save after it and exit with code 42, TensorFlow's default.
+With a grace period they save at once, continue training, and save again and exit shortly before its
+end. The job must then be restarted, and resumes from that step. Nothing else is saved, so if a
+worker dies without notice, all steps are lost.
 
 TensorFlow's agreement on the last save has a race: a worker whose watching thread wakes more than
-a step late fails with AlreadyExistsError (exit code 1), and what it trained since the first save
-is lost. `--step-cost` makes steps as long as those of real models, for which the thread is in time.
+a step late fails with AlreadyExistsError (exit code 1), and the steps since the first save are
+lost. `--step-cost` makes steps as long as those of real models, which gives the thread enough time.
 Without `--grace` there is one save and no race.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 import digits
 import events
 
-events.phase("startup", "begin")  # importing TensorFlow takes seconds: count them
+events.phase("startup", "begin")  # includes the import of TensorFlow, which takes seconds
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is imported
 import perceptron  # noqa: E402
 import tensorflow as tf  # noqa: E402
@@ -35,11 +35,11 @@ REPORT_EVERY = 10
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="Train on all workers; save when told to leave.")
-    parser.add_argument("--steps", type=int, default=600, help="steps to train in all (600)")
+    parser = argparse.ArgumentParser(description="Train on all workers; save at a preemption.")
+    parser.add_argument("--steps", type=int, default=600, help="total number of steps (600)")
     parser.add_argument("--batch", type=int, default=64, help="examples per worker and step (64)")
     parser.add_argument(
-        "--step-cost", type=float, default=0, help="seconds that each step takes longer (0)"
+        "--step-cost", type=float, default=0, help="additional seconds of each step (0)"
     )
     parser.add_argument(
         "--grace", type=float, default=0, help="seconds from the notice to the last save (0)"
@@ -50,8 +50,8 @@ def arguments() -> argparse.Namespace:
 class Checkpoints(tf.train.CheckpointManager):
     """Save and restore the job's checkpoint, and report both.
 
-    All workers save, as TensorFlow wants it where variables are of all workers. The first one's
-    checkpoint counts and goes to the shared volume, the others' stay on their own disks.
+    All workers save, which TensorFlow requires for variables mirrored on all workers. Only the
+    checkpoint of worker 0 is used: it is on the shared volume, the others on the workers' disks.
     """
 
     def __init__(self, checkpoint: tf.train.Checkpoint, worker: int) -> None:
@@ -59,14 +59,14 @@ class Checkpoints(tf.train.CheckpointManager):
         super().__init__(checkpoint, str(Path("copy") if worker else CHECKPOINTS), max_to_keep=1)
 
     def save(self, *args: object, **options: object) -> str | None:
-        """Save: the handler calls this once all workers have done the step agreed on."""
+        """Save: the handler calls this when all workers have done the agreed step."""
         step = int(self.step)
-        events.step(step)  # the last one that is done, so that each one lost would be counted
+        events.step(step)  # the last completed step: makes the number of lost steps exact
         with events.during("checkpoint", step=step):
             return super().save(*args, **options)
 
     def restore_or_initialize(self) -> str | None:
-        """Restore: the handler calls this when it is made."""
+        """Restore: the handler calls this in its constructor."""
         path = tf.train.latest_checkpoint(str(CHECKPOINTS))
         if path is not None:
             events.phase("restore", "begin")
@@ -76,15 +76,15 @@ class Checkpoints(tf.train.CheckpointManager):
 
 
 def main() -> None:
-    """Train what is left to train in step with the other workers, then report the accuracy."""
+    """Train the remaining steps together with the other workers, then report the accuracy."""
     options = arguments()
-    # It starts this task's server, finds the others in TF_CONFIG and waits for them.
+    # Starts this task's server, reads TF_CONFIG and waits for the other workers.
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     resolver = strategy.cluster_resolver
     events.phase("startup", "end")
 
     with strategy.scope():
-        # MEAN: an update in one replica becomes the mean of all replicas' updates.
+        # MEAN: each update is the mean of the updates of all replicas.
         model = perceptron.make(SEED, tf.VariableAggregation.MEAN)
     done = tf.Variable(0, dtype=tf.int64)
     checkpoint = tf.train.Checkpoint(model=model, step=done)
@@ -94,14 +94,14 @@ def main() -> None:
         termination_config=tf.distribute.experimental.TerminationConfig(grace_period=options.grace),
     )
 
-    # Python gives up its handlers when it shuts down, a second before a task with TensorFlow ends:
-    # one more SIGTERM, from whoever then stops the whole job, would make 143 of the 42.
+    # Python removes its signal handlers at shutdown, a second before a task with TensorFlow ends.
+    # A second SIGTERM in that time, such as from a restart of the job, would turn 42 into 143.
     atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
 
     with events.during("data"):
         train_x, train_y, test_x, test_y = digits.load(SEED)
         replicas = strategy.num_replicas_in_sync
-        # One generator for every replica of the job; each task draws from those of its own.
+        # One generator for every replica of the job; each task uses those of its own replicas.
         shares = [
             digits.batches(train_x, train_y, options.batch, seed=SEED, worker=one, workers=replicas)
             for one in range(replicas)
@@ -114,14 +114,14 @@ def main() -> None:
         def next_batch() -> tuple[tf.Tensor, tf.Tensor]:
             return strategy.experimental_distribute_values_from_function(share)
 
-        for _ in range(int(done)):  # the batches that were trained on before
+        for _ in range(int(done)):  # skip the batches of the steps before the restart
             next_batch()
 
     def replica_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = perceptron.mean_loss(model, x, y)
         for variable, gradient in zip(model, tape.gradient(loss, model), strict=True):
-            variable.assign_sub(LEARNING_RATE * gradient)  # here is the all-reduce
+            variable.assign_sub(LEARNING_RATE * gradient)  # includes the all-reduce
         return loss
 
     @tf.function
@@ -134,7 +134,7 @@ def main() -> None:
         return train_step(*next_batch())
 
     while int(done) < options.steps:
-        loss = handler.run(whole_step)  # first looks for a notice, and may save and exit
+        loss = handler.run(whole_step)  # first checks for a notice, and may save and exit
         step = int(done.assign_add(1))
         if step % REPORT_EVERY == 0 and step < options.steps:
             events.step(step, examples=step * options.batch * replicas, loss=float(loss))

@@ -1,9 +1,9 @@
 """Asynchronous training: workers fetch weights from parameter servers and send updates back.
 
-Shows one program for every role of TF_CONFIG: the chief schedules steps on whichever worker is
-free, worker and ps tasks only serve, an evaluator watches the checkpoints. Relies on the chief
-training on when a worker is lost, and on checkpoints for the rest: a lost ps ends the chief, and
-after a restart of the job it resumes where the last checkpoint left off.
+Shows one program for every role of TF_CONFIG: the chief schedules each step on any free worker,
+worker and ps tasks are servers, an evaluator watches the checkpoints. If a worker is lost, training
+continues. If a ps is lost, the chief fails, and after a restart of the job it resumes from the last
+checkpoint.
 """
 
 import argparse
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import events
 
-events.phase("startup", "begin")  # importing TensorFlow takes seconds: count them
+events.phase("startup", "begin")  # includes the import of TensorFlow, which takes seconds
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is imported
-os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")  # a lost task is an error, not a wait
+os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")  # a lost task is an error at once
 import tensorflow as tf  # noqa: E402
 
 SEED = int(os.environ.get("EMULATOR_SEED", "0"))
@@ -28,16 +28,16 @@ ROUND = 10  # steps between joins; also bounds how stale an update can be
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Train with parameter servers.")
-    parser.add_argument("--steps", type=int, default=600, help="steps of all workers (600)")
+    parser.add_argument("--steps", type=int, default=600, help="total steps of all workers (600)")
     parser.add_argument("--batch", type=int, default=64, help="examples per step (64)")
     parser.add_argument("--save-every", type=int, default=100, help="steps between saves (100)")
     return parser.parse_args()
 
 
 def serve(cluster: tf.distribute.cluster_resolver.ClusterResolver) -> None:
-    """Run what the chief sends here, until SIGTERM ends the process."""
-    # Small pools: tens of these tasks may share a core or two. But never one thread between
-    # operations, which is what TensorFlow takes on a single core: a worker hangs in its first step.
+    """Execute the functions that the chief sends, until SIGTERM ends the process."""
+    # Small thread pools, because tens of these tasks may share a core or two. But not a single
+    # inter-op thread, TensorFlow's default on one core: a worker would hang in its first step.
     threads = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
     )
@@ -55,7 +55,7 @@ def serve(cluster: tf.distribute.cluster_resolver.ClusterResolver) -> None:
 def train(
     cluster: tf.distribute.cluster_resolver.ClusterResolver, options: argparse.Namespace
 ) -> None:
-    """Schedule the steps, save checkpoints, report: the work of the chief."""
+    """Schedule the steps, save checkpoints, report (chief)."""
     import digits
     import perceptron
 
@@ -73,11 +73,11 @@ def train(
         train_x, train_y, test_x, test_y = digits.load(SEED)
 
         def dataset() -> tf.data.Dataset:
-            # No seed: each worker shall have an order of its own.
+            # No seed: each worker has a different order.
             images = tf.data.Dataset.from_tensor_slices((train_x, train_y))
             images = images.shuffle(len(train_x)).repeat().batch(options.batch)
             plain = tf.data.Options()
-            plain.autotune.enabled = False  # or its thread may hold up the chief's exit for long
+            plain.autotune.enabled = False  # its thread can delay the chief's exit for long
             return images.with_options(plain)
 
         shares = iter(coordinator.create_per_worker_dataset(dataset))
@@ -92,7 +92,7 @@ def train(
         manager.restore_or_initialize()
         events.phase("restore", "end", step=int(step))
 
-    # A variable cut into shards has no gradient of its own: its shards have.
+    # Gradients are computed for the shards of a partitioned variable, not for the whole.
     shards = [part for whole in model for part in getattr(whole, "variables", [whole])]
 
     @tf.function
@@ -110,7 +110,7 @@ def train(
         coordinator.join()
         before, done = int(step), int(step.assign_add(due))
         events.step(done, examples=done * options.batch, loss=float(losses[-1].fetch()))
-        # Between joins no worker changes a weight: what is saved belongs to one step.
+        # After a join no worker changes a weight, so a checkpoint has the weights of one step.
         if done // options.save_every > before // options.save_every or done == options.steps:
             with events.during("checkpoint", step=done):
                 manager.save(checkpoint_number=done)
@@ -121,7 +121,7 @@ def train(
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Report the accuracy of every new checkpoint until the last one: the evaluator's work."""
+    """Report the accuracy of every new checkpoint until the last one (evaluator)."""
     import digits
     import perceptron
 
@@ -140,7 +140,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Do what this task's role in TF_CONFIG asks for."""
+    """Run the part of this task's role in TF_CONFIG."""
     options = arguments()
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if cluster.task_type in ("worker", "ps"):
@@ -152,7 +152,7 @@ def main() -> None:
             train(cluster, options)
         except tf.errors.OpError:
             traceback.print_exc()
-            os._exit(1)  # an ordinary exit waits for a lost ps to confirm it, perhaps for ever
+            os._exit(1)  # a normal exit may wait forever for the confirmation of a lost ps
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The model of the TensorFlow programs: a perceptron 64-64-10 of plain variables, without Keras.
+"""The model of the TensorFlow programs: a 64-64-10 perceptron of plain variables, without Keras.
 
-Make it under `strategy.scope()`: the strategy decides where the variables live.
+Create it under `strategy.scope()`: the strategy decides where the variables are placed.
 """
 
 import digits
@@ -12,7 +12,7 @@ Model = list[tf.Variable]
 
 
 def make(seed: int, aggregation: tf.VariableAggregation = tf.VariableAggregation.NONE) -> Model:
-    """Create the weights; `aggregation` says how replicas join their updates of one."""
+    """Create the weights; `aggregation` defines how the updates of replicas are combined."""
     random = np.random.default_rng(seed)
 
     def layer(rows: int, columns: int) -> Model:
@@ -24,9 +24,9 @@ def make(seed: int, aggregation: tf.VariableAggregation = tf.VariableAggregation
 
 
 def predict(model: Model, x: tf.Tensor) -> tf.Tensor:
-    """Return a score for every digit, of shape [images, 10]."""
+    """Return the logits of every digit, of shape [images, 10]."""
     hidden_weights, hidden_biases, weights, biases = model
-    x = x - 0.3  # about the mean pixel: centred inputs bear a larger step, and a staler one
+    x = x - 0.3  # about the mean pixel: centred inputs tolerate larger and staler updates
     hidden = tf.nn.relu(tf.matmul(x, hidden_weights) + hidden_biases)
     return tf.matmul(hidden, weights) + biases
 
@@ -38,5 +38,5 @@ def mean_loss(model: Model, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def accuracy(model: Model, x: tf.Tensor, y: tf.Tensor) -> float:
-    """Return the share of images whose digit the model names."""
+    """Return the share of images that the model classifies correctly."""
     return float(np.mean(tf.argmax(predict(model, x), axis=1) == y))

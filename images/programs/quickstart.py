@@ -1,9 +1,9 @@
-"""Synchronous training on any number of workers, with or without a chief, in a loop of our own.
+"""Synchronous training on any number of workers, with or without a chief, in a custom loop.
 
 Shows what MultiWorkerMirroredStrategy needs: TF_CONFIG, the strategy before anything else of
-TensorFlow, batches of each worker's own share, variables made under `strategy.scope()`. Relies on
-every step waiting for all workers: they report the same steps, and losing one ends the job, from
-which nothing is saved. SIGTERM ends no task: this strategy takes it for a notice of preemption.
+TensorFlow, batches from each worker's own share, variables created under `strategy.scope()`. Every
+step waits for all workers: they report the same steps, and losing one ends the job. Nothing is
+saved. SIGTERM ends no task: this strategy treats it as a preemption notice.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import os
 import digits
 import events
 
-events.phase("startup", "begin")  # importing TensorFlow takes seconds: count them
+events.phase("startup", "begin")  # includes the import of TensorFlow, which takes seconds
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is imported
 import perceptron  # noqa: E402
 import tensorflow as tf  # noqa: E402
@@ -24,16 +24,16 @@ REPORT_EVERY = 10
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="Train on all workers in step; save nothing.")
+    parser = argparse.ArgumentParser(description="Train synchronously; save nothing.")
     parser.add_argument("--steps", type=int, default=200, help="steps to train (200)")
     parser.add_argument("--batch", type=int, default=64, help="examples per worker and step (64)")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Train in step with the other workers, then report the accuracy."""
+    """Train together with the other workers, then report the accuracy."""
     options = arguments()
-    # It starts this task's server, finds the others in TF_CONFIG and waits for them.
+    # Starts this task's server, reads TF_CONFIG and waits for the other workers.
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     events.phase("startup", "end")
 
@@ -41,7 +41,7 @@ def main() -> None:
         train_x, train_y, test_x, test_y = digits.load(SEED)
 
         replicas = strategy.num_replicas_in_sync
-        # One generator for every replica of the job; each task draws from those of its own.
+        # One generator for every replica of the job; each task uses those of its own replicas.
         shares = [
             digits.batches(train_x, train_y, options.batch, seed=SEED, worker=one, workers=replicas)
             for one in range(replicas)
@@ -55,14 +55,14 @@ def main() -> None:
             return strategy.experimental_distribute_values_from_function(share)
 
     with strategy.scope():
-        # MEAN: an update in one replica becomes the mean of all replicas' updates.
+        # MEAN: each update is the mean of the updates of all replicas.
         model = perceptron.make(SEED, tf.VariableAggregation.MEAN)
 
     def replica_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = perceptron.mean_loss(model, x, y)
         for variable, gradient in zip(model, tape.gradient(loss, model), strict=True):
-            variable.assign_sub(LEARNING_RATE * gradient)  # here is the all-reduce
+            variable.assign_sub(LEARNING_RATE * gradient)  # includes the all-reduce
         return loss
 
     @tf.function

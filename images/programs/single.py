@@ -1,7 +1,7 @@
-"""Training in one task, on its GPU if it has one and else on its CPU.
+"""Training in one task, on its GPU if it has one, otherwise on its CPU.
 
-Shows the reference for every distributed run: the same model and data without a cluster. Needs no
-TF_CONFIG, and relies on nobody: losing the task loses the training.
+The reference for every distributed run: the same model and data without a cluster. Needs no
+TF_CONFIG. Nothing is saved: if the task is lost, so is the training.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import os
 import digits
 import events
 
-events.phase("startup", "begin")  # importing TensorFlow takes seconds: count them
+events.phase("startup", "begin")  # includes the import of TensorFlow, which takes seconds
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is imported
 import perceptron  # noqa: E402
 import tensorflow as tf  # noqa: E402

@@ -1,8 +1,8 @@
-"""Learn y = 3x + 2 on every worker at once: the smallest program that is really distributed.
+"""Learn y = 3x + 2 on all workers together: a minimal distributed training program.
 
-TF_CONFIG tells each task who the others are; MultiWorkerMirroredStrategy reads it by itself. Every
-step sums the workers' gradients by all-reduce, so all of them hold the same weights all the time.
-What worker 0 saves on the volume that all share is where they go on after a restart.
+TF_CONFIG contains the addresses of all tasks; MultiWorkerMirroredStrategy reads it. Every step
+averages the workers' gradients by all-reduce, so all workers always have the same weights. Worker 0
+saves them on the shared volume; after a restart, all workers resume from there.
 """
 
 import argparse
@@ -21,11 +21,11 @@ arguments = parser.parse_args()
 saved = Path(os.environ["EMULATOR_SHARED"], "saved.json")
 values = json.loads(saved.read_text()) if saved.exists() else [0.0, 0.0, 0.0]
 
-strategy = tf.distribute.MultiWorkerMirroredStrategy()  # waits until every worker is there
-with strategy.scope():  # variables begin everywhere with worker 0's values
+strategy = tf.distribute.MultiWorkerMirroredStrategy()  # waits for all workers
+with strategy.scope():  # variables get worker 0's initial values on all workers
     slope, offset, done = (tf.Variable(value) for value in values)
 worker = strategy.cluster_resolver.task_id or 0
-# Every worker draws numbers of its own.
+# Every worker uses different random numbers.
 tf.random.set_seed(100 + worker)
 
 
@@ -47,7 +47,7 @@ def train_step() -> tf.Tensor:
 
 
 def save(step: int) -> None:
-    """Write the whole file or none of it, wherever we are killed."""
+    """Write the file atomically: if the task is killed meanwhile, the old file remains."""
     new = saved.with_suffix(".new")
     new.write_text(json.dumps([float(slope.numpy()), float(offset.numpy()), float(step)]))
     new.replace(saved)
@@ -56,7 +56,7 @@ def save(step: int) -> None:
 for step in range(int(done.numpy()) + 1, arguments.steps + 1):
     loss = train_step()
     if step % 10 == 0 or step == arguments.steps:
-        # A line of JSON is all that the emulator needs to follow the training.
+        # The emulator reads the progress of the training from such lines.
         print(json.dumps({"emulate": "step", "step": step, "loss": float(loss)}), flush=True)
     if step % arguments.save_every == 0 and worker == 0:
         save(step)

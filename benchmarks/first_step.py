@@ -16,6 +16,7 @@ import os
 import signal
 import statistics
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from emulator.bundled import scenario_path
@@ -83,15 +84,21 @@ def _cpu_when(scenario: Scenario, words: str, times: int) -> float:
         if isinstance(entry, TaskRunning):
             ids.append(entry.id)
 
-    def line(task: str, text: str) -> None:
+    def lines(lines: Sequence[tuple[str, str]]) -> None:
         nonlocal seen
-        seen += words in text
-        if seen == times and not taken[0]:
+        seen += sum(words in text for _, text in lines)
+        if seen >= times and not taken[0]:
             taken[0] = sum(_cpu_seconds(container) for container in ids)
             os.kill(os.getpid(), signal.SIGTERM)  # as Ctrl-C would: the run ends and is removed
 
     with tempfile.TemporaryDirectory() as out, contextlib.closing(engine):
-        up(scenario, engine, text="", out=Path(out), callbacks=RunCallbacks(entry=entry, line=line))
+        up(
+            scenario,
+            engine,
+            text="",
+            out=Path(out),
+            callbacks=RunCallbacks(entry=entry, lines=lines),
+        )
     return taken[0]
 
 

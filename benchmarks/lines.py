@@ -48,10 +48,10 @@ def emulated(program: str, tasks: int = 1, more: str = "") -> Ran:
     """Run a Perl program in `tasks` containers under `emulate up`."""
     with tempfile.TemporaryDirectory() as folder:
         scenario = Path(folder, "scenario.yaml")
-        command = json.dumps(["perl", "-e", program])
+        words = json.dumps(["perl", "-e", program])
         scenario.write_text(
             f"name: lines\nframework: none\nimage: {base_image()}\n"
-            f"program: {{command: {command}}}\ncluster: {{worker: {tasks}}}\n{more}"
+            f"program: {{command: {words}}}\ncluster: {{worker: {tasks}}}\n{more}"
         )
         command = [sys.executable, "-m", "emulator", "up", str(scenario), "--engine", "docker"]
         began = time.perf_counter()

@@ -36,7 +36,7 @@ import psutil
 
 from emulator.bundled import scenario_path
 from emulator.engines.docker import DockerEngine
-from emulator.engines.docker.logs import seconds
+from emulator.engines.docker.log_stream import seconds
 from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program_archive
 from emulator.metrics.steps import StepReader
 from emulator.planning.plan import Plan, Task

@@ -36,7 +36,8 @@ class RunCallbacks:
     """Progress of our own work, such as building an image."""
     planned: Callable[[Plan, Path], None] = lambda plan, folder: None
     entry: Callable[[Entry], None] = lambda entry: None
-    line: Callable[[str, str], None] = lambda task, text: None
+    lines: Callable[[Sequence[tuple[str, str]]], None] = lambda lines: None
+    """Gets lines that tasks printed: each its task and its text."""
     sample: Callable[[Sample], None] = lambda sample: None
     reachable: Callable[[], None] = lambda: None
     """The API answers; called on a thread of its own."""

@@ -292,8 +292,8 @@ class ApiServer:
             self.open()
         self._watcher.notify()
 
-    def line(self, task: str, text: str) -> None:
-        """Take a line that a task printed."""
+    def lines(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Take lines that tasks printed."""
         self._watcher.notify()
 
     def sample(self, sample: Sample) -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "Inbox",
     "KnownOutput",
     "Line",
+    "Lines",
     "Measuring",
     "OomKilling",
     "Pausing",
@@ -60,6 +61,13 @@ class Line:
     wall: float
     """Seconds since 1970, by the engine's clock."""
     text: str
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of any tasks, in the order in which each task printed them."""
+
+    lines: Sequence[Line]
 
 
 @dataclass(frozen=True)
@@ -108,21 +116,23 @@ class Inbox:
         self._lines = self._characters = 0
 
     def put(self, event: object) -> None:
-        """Add an event; a line waits until there is room for it."""
+        """Add an event; lines wait until there is room for some."""
         if isinstance(event, Line):
+            event = Lines((event,))
+        if isinstance(event, Lines):
             with self._room:
                 self._room.wait_for(self._has_room)
-                self._lines += 1
-                self._characters += len(event.text)
+                self._lines += len(event.lines)
+                self._characters += sum(len(line.text) for line in event.lines)
         self._events.put(event)
 
     def get(self, *, timeout: float | None = None) -> Any:  # noqa: ANN401  any event
         """Return the next event; raises queue.Empty after `timeout` seconds."""
         event = self._events.get(timeout=timeout)
-        if isinstance(event, Line):
+        if isinstance(event, Lines):
             with self._room:
-                self._lines -= 1
-                self._characters -= len(event.text)
+                self._lines -= len(event.lines)
+                self._characters -= sum(len(line.text) for line in event.lines)
                 self._room.notify()
         return event
 

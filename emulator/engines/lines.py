@@ -7,9 +7,9 @@ came: an engine that reads a line a second time, after `emulate attach`, reads t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-__all__ = ["LONGEST_LINE", "UnfinishedLine", "overlap", "split_lines"]
+__all__ = ["LONGEST_LINE", "LineSplitter", "UnfinishedLine", "overlap"]
 
 LONGEST_LINE = 1024 * 1024
 """Bytes of a line that are kept."""
@@ -54,21 +54,27 @@ def _between_characters(line: bytearray, end: int) -> int:
     return end  # no UTF-8
 
 
-def split_lines(chunks: Iterable[bytes], longest: int = LONGEST_LINE) -> Iterator[str]:
-    """Turn chunks of output into lines of `longest` bytes; the last may lack its newline (pure).
+class LineSplitter:
+    """Turns pieces of output into lines of `longest` bytes; a longer one is cut and marked.
 
-    A longer line is cut and marked. The work grows with the number of bytes, and
-    the memory does not.
+    The work grows with the number of bytes, and the memory does not.
     """
-    line = UnfinishedLine(longest)
-    for chunk in chunks:
-        *finished, rest = chunk.split(b"\n")
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._line = UnfinishedLine(longest)
+
+    def feed(self, data: bytes) -> Iterator[str]:
+        """Take the next bytes; yield the lines that they finish."""
+        *finished, rest = data.split(b"\n")
         for piece in finished:
-            line.add(piece)
-            yield line.finish()
-        line.add(rest)
-    if line:
-        yield line.finish()
+            self._line.add(piece)
+            yield self._line.finish()
+        self._line.add(rest)
+
+    def finish(self) -> Iterator[str]:
+        """Yield the last line, if it lacks its newline."""
+        if self._line:
+            yield self._line.finish()
 
 
 def overlap(read: Sequence[str], printed: Sequence[str]) -> int:

@@ -1,13 +1,12 @@
 """One thread that reads the output of all tasks of a run, and reports it in batches.
 
-A thread for each task would be woken for each line, and wake the supervisor for each. This one reads
-whatever has arrived from any of them, passes it on at once as one event, and then waits for EVERY
-seconds: so there are no more than 1/EVERY wake-ups a second, however many tasks print.
+A thread for each task would be woken for each line, and wake the supervisor for each. This one
+reads what has arrived from any of them, passes it on at once as one event, and then waits for EVERY
+seconds: so there are at most 1/EVERY wake-ups a second, however many tasks print.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import threading
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from emulator.engines.base import Inbox, Line
+from emulator.engines.base import Inbox, Line, Lines
 
 __all__ = ["EVERY", "PIECE", "Source", "Streams"]
 
@@ -31,8 +30,8 @@ class Source(Protocol):
     def fileno(self) -> int:
         """Return the descriptor that is readable when something has arrived."""
 
-    def read(self) -> list[Line] | None:
-        """Return the lines that have arrived, without blocking; None at the end.
+    def read(self) -> tuple[list[Line], bool]:
+        """Return the lines that have arrived, without blocking, and whether this was the end.
 
         May raise any error; that ends the source as well.
         """
@@ -49,6 +48,8 @@ class Streams:
         self._lock = threading.Lock()
         self._selector: selectors.BaseSelector | None = None
         self._waker = -1
+        self._due: list[Source] = []
+        """To be read, whether or not anything has arrived."""
 
     def add(self, source: Source) -> None:
         """Read a source from now on."""
@@ -61,35 +62,48 @@ class Streams:
                     target=self._run, args=(self._selector, woken), name="streams", daemon=True
                 ).start()
             self._selector.register(source, selectors.EVENT_READ, source)
-            os.write(self._waker, b"+")  # `select` looks at what was added when it is woken
+            self._due.append(source)
+            os.write(self._waker, b"+")
+
+    def look_at(self, source: Source) -> None:
+        """Read a source that was added, although nothing may have arrived from it."""
+        with self._lock:
+            if self._selector is not None:
+                self._due.append(source)
+                os.write(self._waker, b"+")
 
     def _run(self, selector: selectors.BaseSelector, woken: int) -> None:
         while True:
-            batch: list[Line] = []
-            finished: list[tuple[Source, Exception | None]] = []
+            ready: dict[int, Source] = {}
             for key, _ in selector.select():
-                source: Source | None = key.data
-                if source is None:
-                    os.read(woken, PIECE)
+                if key.data is not None:
+                    ready[id(key.data)] = key.data
                     continue
-                error = None
+                os.read(woken, PIECE)
+                with self._lock:
+                    ready.update({id(source): source for source in self._due})
+                    self._due.clear()
+            batch: list[Line] = []
+            ends: list[tuple[Source, Exception | None]] = []
+            for source in ready.values():
+                error: Exception | None = None
                 try:
-                    lines = source.read()
+                    lines, ended = source.read()
                 except Exception as raised:  # any: without its output the run must end
-                    lines, error = None, raised
-                if lines is None:
-                    finished.append((source, error))
-                else:
-                    batch += lines
+                    lines, ended, error = [], True, raised
+                batch += lines
+                if ended:
+                    ends.append((source, error))
             if batch:
-                self._inbox.put_lines(batch)
-            for source, error in finished:
-                with self._lock, contextlib.suppress(KeyError, ValueError):
+                self._inbox.put(Lines(batch))
+            for source, error in ends:
+                with self._lock:
                     selector.unregister(source)
+                    self._due = [one for one in self._due if one is not source]
                 threading.Thread(
                     target=source.ended, args=(error,), name="ended", daemon=True
                 ).start()
-            if finished and self._closed_unless_needed(selector, woken):
+            if ends and self._closed_unless_needed(selector, woken):
                 return
             self._sleep(EVERY)
 

@@ -286,9 +286,11 @@ class Emulator:
             if words := describe(happened):
                 log.info("%.2fs: %s", happened.t, words)
 
-        return RunCallbacks(
-            say=log.info, entry=entry, line=lambda task, text: log.debug("%s | %s", task, text)
-        )
+        def lines(lines: Sequence[tuple[str, str]]) -> None:
+            for task, text in lines:
+                log.debug("%s | %s", task, text)
+
+        return RunCallbacks(say=log.info, entry=entry, lines=lines)
 
 
 def _seeded(seed: int | None) -> list[str]:

@@ -40,6 +40,7 @@ class RunWriter:
         self._n = 0
         self._coalescer = Coalescer()
         self._logs: dict[str, IO[bytes]] = {}
+        self._begin_buffers()
         if path.is_symlink():
             raise UsageError(f"{path} is a link.", "Choose another --run-id.")
         with _disk_errors(path):
@@ -53,6 +54,12 @@ class RunWriter:
         with _disk_errors(path):
             (path / "scenario.yaml").write_text(scenario_text, encoding="utf-8")
             atomic_write(path / "plan.json", _json({**header(), **plan.model_dump(mode="json")}))
+
+    def _begin_buffers(self) -> None:
+        self.buffering = False
+        """Whether events and output wait for `flush`."""
+        self._events_waiting: list[bytes] = []
+        self._output_waiting: dict[str, list[bytes]] = {}
 
     def _open(self) -> None:
         with _disk_errors(self.path):
@@ -69,6 +76,7 @@ class RunWriter:
         """
         writer = cls.__new__(cls)
         writer.path, writer._clock, writer._logs = record.path, clock, {}
+        writer._begin_buffers()
         writer._open()
         history = Record(record.path).history  # `record` may have been read before
         with _disk_errors(record.path):
@@ -102,19 +110,32 @@ class RunWriter:
             wall=round(self._clock.wall() if wall is None else wall, 6),
         )
         for one in self._coalescer.take(event):
-            event = replace(event, n=self._n)
-            line = line_of(replace(one, n=self._n)).encode() + b"\n"
+            if one.n != self._n:
+                event, one = replace(event, n=self._n), replace(one, n=self._n)
+            self._events_waiting.append(line_of(one).encode() + b"\n")
             self._n += 1
-            with _disk_errors(self.path):
-                self._history.write(line)
+        if not self.buffering:
+            self.flush()
         return event
 
     def log(self, task: str, text: str) -> None:
         """Append a line to the task's log, as it was printed."""
+        line = text.encode("utf-8", "surrogateescape") + b"\n"
+        self._output_waiting.setdefault(task, []).append(line)
+        if not self.buffering:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was buffered: output first, from which a take-over recovers lost steps."""
         with _disk_errors(self.path):
-            if task not in self._logs:
-                self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
-            self._logs[task].write(text.encode("utf-8", "surrogateescape") + b"\n")
+            for task, lines in self._output_waiting.items():
+                if task not in self._logs:
+                    self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
+                self._logs[task].write(b"".join(lines))
+            self._output_waiting.clear()
+            if self._events_waiting:
+                self._history.write(b"".join(self._events_waiting))
+                self._events_waiting.clear()
 
     def sample(
         self, at: float, wall: float, tasks: Mapping[str, Usage], gpus: Sequence[GpuUsage] = ()

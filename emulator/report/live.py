@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -83,7 +83,7 @@ class LiveView(LivePrinter):
     def callbacks(self) -> RunCallbacks:
         """Return the callbacks for `up`."""
         return RunCallbacks(
-            self._say, self._planned, entry=self._take, line=self._take_line, sample=self._take
+            self._say, self._planned, entry=self._take, lines=self._take_lines, sample=self._take
         )
 
     def close(self) -> None:
@@ -116,11 +116,10 @@ class LiveView(LivePrinter):
             self._queue.append(item)
             self._wake_up()
 
-    def _take_line(self, task: str, text: str) -> None:
-        if len(self._queue) < BACKLOG:
-            self._queue.append((task, text))
-        else:
-            self._skipped += 1
+    def _take_lines(self, lines: Sequence[tuple[str, str]]) -> None:
+        room = max(0, BACKLOG - len(self._queue))
+        self._queue.extend(lines[:room])
+        self._skipped += len(lines[room:])
         self._wake_up()
 
     def _wake_up(self) -> None:
@@ -178,10 +177,10 @@ class LiveView(LivePrinter):
             self._print(item)
         else:
             live.line(*item)
-            self._line(*item)
+            self._print_lines([item])
 
-    def _put(self, name: str, colour: int, text: str) -> None:
+    def _put(self, lines: Sequence[str]) -> None:
         if self._batch is None:
-            super()._put(name, colour, text)
+            super()._put(lines)
         else:
-            self._batch.append(self._formatted(name, colour, text) + "\n")
+            self._batch += [line + "\n" for line in lines]

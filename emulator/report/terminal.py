@@ -83,7 +83,7 @@ class LivePrinter:
 
     def callbacks(self) -> RunCallbacks:
         """Return the callbacks for `up`."""
-        return RunCallbacks(self._say, self._planned, self._entry, self._line)
+        return RunCallbacks(self._say, self._planned, self._entry, self._print_lines)
 
     def close(self) -> None:
         """Restore the terminal; nothing to do after plain lines."""
@@ -97,8 +97,8 @@ class LivePrinter:
     def follow(self, plan: Plan, lines: Iterable[tuple[str, str]]) -> None:
         """Print the task output of a run of another process."""
         self._lay_out(plan)
-        for task, text in lines:
-            self._line(task, text)
+        for line in lines:
+            self._print_lines([line])
             if self._closed:
                 return
 
@@ -119,8 +119,8 @@ class LivePrinter:
         if self._tty or not text.startswith("  "):
             self._print(text)
 
-    def _line(self, task: str, text: str) -> None:
-        self._put(task, self._colour.get(task, 37), text)
+    def _print_lines(self, lines: Sequence[tuple[str, str]]) -> None:
+        self._put([self._formatted(task, self._colour.get(task, 37), text) for task, text in lines])
 
     def _entry(self, entry: Entry) -> None:
         if text := describe(entry):
@@ -128,13 +128,13 @@ class LivePrinter:
 
     def _print(self, text: str) -> None:
         """Print a line of the emulator itself."""
-        self._put("emulate", 1, text)
+        self._put([self._formatted("emulate", 1, text)])
 
-    def _put(self, name: str, colour: int, text: str) -> None:
+    def _put(self, lines: Sequence[str]) -> None:
         if self._closed:
             return
         try:
-            print(self._formatted(name, colour, text), file=self._stream, flush=True)
+            print(*lines, sep="\n", file=self._stream, flush=True)
         except BrokenPipeError:
             self._closed = True
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from emulator.metrics.samples import Sample
-from emulator.record.events import Entry
+from emulator.record.events import Entry, Phase, Step
 from emulator.record.writer import RunWriter
 
 __all__ = ["HistoryWriter", "Subscriber"]
@@ -17,8 +19,8 @@ class Subscriber(Protocol):
     def entry(self, entry: Entry, /) -> None:
         """Take an event that was written."""
 
-    def line(self, task: str, text: str, /) -> None:
-        """Take a line that a task printed."""
+    def lines(self, lines: Sequence[tuple[str, str]], /) -> None:
+        """Take lines that tasks printed: each its task and its text."""
 
     def sample(self, sample: Sample, /) -> None:
         """Take a sample that was stored."""
@@ -30,24 +32,47 @@ class HistoryWriter:
     def __init__(self, record: RunWriter, *subscribers: Subscriber) -> None:
         self.record = record
         self._subscribers = list(subscribers)
+        self._entries: list[Entry] = []
+        self._lines: list[tuple[str, str]] = []
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Pass everything from now on to this one as well."""
         self._subscribers.append(subscriber)
 
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[None]:
+        """Write output, steps and phases together at the end; any other event ends the wait."""
+        self.record.buffering = True
+        try:
+            yield
+        finally:
+            self.record.buffering = False
+            self._flush()
+
     def write(self, entry: Entry, *, wall: float | None = None) -> None:
         """Write an event; `wall` is the engine's stamp, where it gave one. Raises RecordError."""
-        written = self.record.write(entry, wall=wall)
-        for subscriber in self._subscribers:
-            subscriber.entry(written)
+        self._entries.append(self.record.write(entry, wall=wall))
+        if not self.record.buffering or not isinstance(entry, Step | Phase):
+            self._flush()
 
     def line(self, task: str, text: str) -> None:
         """Write a line to the task's log. Raises RecordError."""
         self.record.log(task, text)
-        for subscriber in self._subscribers:
-            subscriber.line(task, text)
+        self._lines.append((task, text))
+        if not self.record.buffering:
+            self._flush()
 
     def sampled(self, sample: Sample) -> None:
         """Pass on a sample; the thread that took it has stored it."""
         for subscriber in self._subscribers:
             subscriber.sample(sample)
+
+    def _flush(self) -> None:
+        self.record.flush()
+        lines, self._lines = self._lines, []
+        entries, self._entries = self._entries, []
+        for subscriber in self._subscribers:
+            if lines:
+                subscriber.lines(lines)
+            for entry in entries:
+                subscriber.entry(entry)

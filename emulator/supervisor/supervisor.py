@@ -11,7 +11,16 @@ import os
 import signal
 from typing import cast
 
-from emulator.engines.base import Engine, EngineDown, Exited, Inbox, Line, Reattaching, capable
+from emulator.engines.base import (
+    Engine,
+    EngineDown,
+    Exited,
+    Inbox,
+    Line,
+    Lines,
+    Reattaching,
+    capable,
+)
 from emulator.errors import EngineLost
 from emulator.metrics.steps import Observation
 from emulator.planning.plan import Plan
@@ -128,8 +137,10 @@ class Supervisor:
         match event:
             case None:
                 pass  # a timer is due
-            case Line():
-                self._on_line(event)
+            case Lines(lines=lines):
+                with self._history.batch():
+                    for line in lines:
+                        self._on_line(line)
             case Exited():
                 self._on_exit(event)
             case EngineDown(error=error) | Called(error=EngineLost() as error):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.base import Engine, Exited, Inbox, Line, Measuring, Pausing, capable
+from emulator.engines.base import Engine, Exited, Line, Measuring, Pausing, capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
@@ -25,6 +25,7 @@ from emulator.planning.plan import Plan, make_plan, new_run_id
 from emulator.runtime.clock import Clock, ManualClock, RealClock
 from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import going_on
+from tests.engines.inbox import EachLine
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Stage:
 
     def __init__(self, engine: Engine, clock: Clock, plan: Plan, folder: Path) -> None:
         self.engine, self.clock, self.plan, self.folder = engine, clock, plan, folder
-        self.inbox = Inbox()
+        self.inbox = EachLine()
         self.lines: dict[str, list[str]] = {}
         self.exits: dict[str, list[Exited]] = {}
         engine.prepare(plan, folder, self.inbox)

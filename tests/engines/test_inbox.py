@@ -8,6 +8,7 @@ import pytest
 
 from emulator.engines import base
 from emulator.engines.base import Exited, Inbox, Line
+from tests.engines.inbox import EachLine
 
 
 def fill(inbox: Inbox, line: Line, count: int) -> threading.Thread:
@@ -28,7 +29,7 @@ def test_who_prints_faster_than_it_is_read_waits(
 ) -> None:
     monkeypatch.setattr(base, "LINES_WAITING", 20)
     monkeypatch.setattr(base, "CHARACTERS_WAITING", 1000)
-    inbox, line = Inbox(), Line("worker-0", 0.0, "x" * length)
+    inbox, line = EachLine(), Line("worker-0", 0.0, "x" * length)
     first = fill(inbox, line, room)
     first.join(60)
     assert not first.is_alive()
@@ -45,7 +46,7 @@ def test_who_prints_faster_than_it_is_read_waits(
 
 def test_a_full_inbox_takes_all_that_is_no_line_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "LINES_WAITING", 1)
-    inbox = Inbox()
+    inbox = EachLine()
     inbox.put(Line("worker-0", 0.0, "a"))
     prints = fill(inbox, Line("worker-0", 0.0, "b"), 1)
     end = Exited("worker-1", 0.0, 0)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines.lines import LONGEST_LINE, UnfinishedLine, split_lines
+from emulator.engines.lines import LONGEST_LINE, LineSplitter, UnfinishedLine
+
+
+def split_lines(chunks: Iterable[bytes], longest: int = LONGEST_LINE) -> Iterator[str]:
+    lines = LineSplitter(longest)
+    for chunk in chunks:
+        yield from lines.feed(chunk)
+    yield from lines.finish()
 
 
 def text_of(*pieces: bytes, longest: int = 8) -> str:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.base import Engine, Inbox, Measuring, capable
+from emulator.engines.base import Engine, Measuring, capable
 from emulator.engines.process import ProcessEngine
 from emulator.metrics.gpu.device import shares
 from emulator.metrics.samples import GpuShare
 from emulator.planning.plan import make_plan, new_run_id
 from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import Emulate, going_on
+from tests.engines.inbox import EachLine
 from tests.metrics.fake_gpus import (
     COLUMNS,
     DRIVER,
@@ -159,7 +160,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """An engine with two running tasks, each a shell and a process that it has started."""
     docker = request.param == "docker"
     engine = request.getfixturevalue("docker_engine") if docker else ProcessEngine()
-    run_id, inbox = new_run_id("gpus"), Inbox()
+    run_id, inbox = new_run_id("gpus"), EachLine()
     folder = tmp_path / run_id
     folder.mkdir()
     live = going_on(folder)

@@ -287,7 +287,7 @@ def a_view(tmp_path: Path, error: Exception | None = None) -> tuple[LiveView, io
     callbacks.planned(plan, folder)
     for entry in history([happened(0, "run"), step(1, "worker-0", 1), step(2, "worker-0", 2)]):
         callbacks.entry(entry)
-    callbacks.line("worker-0", "hello")
+    callbacks.lines([("worker-0", "hello")])
     callbacks.sample(Sample(2.0, 1002.0, {}))
     view.close()
     return view, plain if error else file
@@ -297,7 +297,7 @@ def test_a_terminal_that_is_gone_does_not_end_the_run(tmp_path: Path) -> None:
     view, _ = a_view(tmp_path, OSError("Input/output error"))
     callbacks = view.callbacks()
     for _ in range(BACKLOG * 3):
-        callbacks.line("worker-0", "more")
+        callbacks.lines([("worker-0", "more")])
         callbacks.sample(Sample(2.0, 1002.0, {}))
     assert len(view._queue) <= BACKLOG + 4  # and nothing piles up
 
@@ -312,7 +312,7 @@ def test_what_comes_too_fast_is_counted_and_not_shown(tmp_path: Path) -> None:
     file = io.StringIO()
     view = LiveView(Console(file=file, force_terminal=True, width=80, height=24), io.StringIO())
     for n in range(BACKLOG + 7):
-        view.callbacks().line("worker-0", f"line {n}")
+        view.callbacks().lines([("worker-0", f"line {n}")])
     plan = a_plan("{worker: 2}")
     RunWriter(tmp_path / "run-1", plan, "", ManualClock()).close()
     view.callbacks().planned(plan, tmp_path / "run-1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
@@ -61,7 +61,7 @@ class Fuse:
     def entry(self, entry: Entry) -> None:
         self.burn()
 
-    def line(self, task: str, text: str) -> None:
+    def lines(self, lines: Sequence[tuple[str, str]]) -> None:
         pass
 
     def sample(self, sample: Sample) -> None:

@@ -1,59 +1,31 @@
-"""Output and exits of containers: one thread for each start reports them to the inbox."""
+"""Output and exits of containers, reported to the inbox.
+
+All log streams are read by one thread (`streams.py`). What follows the end of a stream blocks, and
+has a thread of its own: the exit code, and a second look at the log.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import socket
+import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import docker
 from docker.errors import APIError
 
 from emulator.engines.base import EngineDown, Exited, Inbox, KnownOutput, Line
 from emulator.engines.docker.connection import lost
+from emulator.engines.docker.log_stream import ChunkedBody, LogLines, Printed, seconds
 from emulator.engines.docker.usage import ContainerUsage
-from emulator.engines.lines import UnfinishedLine, overlap
+from emulator.engines.lines import overlap
+from emulator.engines.streams import PIECE, Streams
 
-__all__ = ["Output", "Printed", "join_frames", "seconds"]
-
-
-@dataclass(frozen=True)
-class Printed:
-    """One line, and the engine's stamps of its first and last piece."""
-
-    first_stamp: str
-    last_stamp: str
-    text: str
-
-
-def join_frames(frames: Iterable[bytes], after: str = "") -> Iterator[Printed]:
-    """Turn the frames of a log stream after the stamp `after` into lines (pure).
-
-    Stamps have nine digits and one zone, so they compare as text. The engine cuts lines at 16 KiB
-    and puts a stamp before each piece; only the last piece of a line ends with a newline. Lines
-    that are too long are cut and marked, see `lines.py`.
-    """
-    first, last, line = "", "", UnfinishedLine()
-    for frame in frames:
-        head, _, text = frame.partition(b" ")
-        if (stamp := head.decode("utf-8", "surrogateescape")) <= after:
-            continue
-        last = stamp
-        first = first or last
-        line.add(text.removesuffix(b"\n"))
-        if text.endswith(b"\n"):
-            yield Printed(first, last, line.finish())
-            first = ""
-    if first:
-        yield Printed(first, last, line.finish())
-
-
-def seconds(stamp: str) -> float:
-    """Return seconds since 1970 of RFC 3339 with nanoseconds."""
-    return datetime.fromisoformat(stamp).timestamp()
+__all__ = ["Output"]
 
 
 class Output:
@@ -63,27 +35,39 @@ class Output:
         self._api, self._usage = api, usage
         self._last_stamp: dict[str, str] = {}
         self._inbox: Inbox | None = None
+        self._streams: Streams | None = None
         self._clock_ahead = 0.0
 
     def report_to(self, inbox: Inbox) -> None:
         """Report to this inbox from now on, in the time of this machine's clock."""
-        self._inbox = inbox
+        self._inbox, self._streams = inbox, Streams(inbox)
         if not self._api.base_url.startswith("http+docker://localhost"):
             self._clock_ahead = seconds(self._api.info()["SystemTime"]) - time.time()
 
     def follow(self, task: str, container: str) -> None:
-        """Report each line of one start of a container, then its end; returns at once."""
-        threading.Thread(
-            target=self._follow, args=(task, container), name=f"follow-{task}", daemon=True
-        ).start()
+        """Report each line of one start of a container, then its end; returns soon."""
+        assert self._streams is not None, "report_to comes first"
+        after = self._last_stamp.get(task, "")
+        try:
+            response = self._log(container, after, follow=True)
+        except Exception as error:  # any error: without its output the run must end
+            self._report_failure(task, error)
+            return
+        self._streams.add(
+            _LogStream(
+                response,
+                LogLines(after),
+                lines=lambda printed: list(self._lines(task, printed)),
+                ended=lambda error: self._report_end(task, container, error),
+            )
+        )
 
     def find_position(self, task: str, container: str, known: KnownOutput) -> bool:
         """Find where another supervisor stopped reading, so that `follow` continues there.
 
         Returns whether the container was started since that supervisor last requested it.
         """
-        stream = self._api.logs(container, stream=True, follow=False, timestamps=True)
-        printed = list(join_frames(stream))
+        printed = list(self._printed(container, ""))
         if count := overlap(known.printed, [line.text for line in printed]):
             self._last_stamp[task] = printed[count - 1].last_stamp
         state = self._api.inspect_container(container)["State"]
@@ -93,32 +77,124 @@ class Output:
         """Forget a task's position: its container is removed, and the next one has a new log."""
         self._last_stamp.pop(task, None)
 
-    def _follow(self, task: str, container: str) -> None:
-        inbox = self._inbox
-        assert inbox is not None, "report_to comes first"
+    def _report_end(self, task: str, container: str, error: Exception | None) -> None:
+        """Report the lines that the stream lacked, and the exit."""
+        assert self._inbox is not None
         try:
-            self._read_lines(task, container, inbox, follow=True)
+            if error is not None:
+                raise error
             code = self._api.wait(container, timeout=None)["StatusCode"]
             self._usage.ended(container)
             # Docker 20.10 loses a last line without newline on a followed stream about every
             # third time, but not on a second request.
-            self._read_lines(task, container, inbox, follow=False)
+            for line in self._lines(task, self._printed(container, self._last_stamp.get(task, ""))):
+                self._inbox.put(line)
             state = self._api.inspect_container(container)["State"]
             ended = seconds(state["FinishedAt"]) - self._clock_ahead
-            inbox.put(Exited(task, ended, code, bool(state["OOMKilled"])))
-        except Exception as error:  # any error: without its output the run must end
-            if isinstance(error, APIError) and error.status_code in (404, 409):
-                # It was removed, or is being removed, while it ran.
-                inbox.put(Exited(task, time.time(), 128 + signal.SIGKILL))
-            else:
-                inbox.put(EngineDown(lost(f"follow {task}", error)))
+            self._inbox.put(Exited(task, ended, code, bool(state["OOMKilled"])))
+        except Exception as failed:  # any error: without its output the run must end
+            self._report_failure(task, failed)
 
-    def _read_lines(self, task: str, container: str, inbox: Inbox, *, follow: bool) -> None:
-        """Report lines that the container printed after the last reported one."""
-        after = self._last_stamp.get(task, "")
-        since = int(seconds(after)) if after else None
-        stream = self._api.logs(container, stream=True, follow=follow, timestamps=True, since=since)
-        for printed in join_frames(stream, after):
-            self._last_stamp[task] = printed.last_stamp
-            wall = seconds(printed.first_stamp) - self._clock_ahead
-            inbox.put(Line(task, wall, printed.text))
+    def _report_failure(self, task: str, error: Exception) -> None:
+        assert self._inbox is not None
+        if isinstance(error, APIError) and error.status_code in (404, 409):
+            # It was removed, or is being removed, while it ran.
+            self._inbox.put(Exited(task, time.time(), 128 + signal.SIGKILL))
+        else:
+            self._inbox.put(EngineDown(lost(f"follow {task}", error)))
+
+    def _lines(self, task: str, printed: Iterable[Printed]) -> Iterator[Line]:
+        for one in printed:
+            self._last_stamp[task] = one.last_stamp
+            yield Line(task, seconds(one.first_stamp) - self._clock_ahead, one.text)
+
+    def _printed(self, container: str, after: str) -> Iterator[Printed]:
+        """Yield the lines that a container has printed after a stamp, without waiting for more."""
+        log = LogLines(after)
+        with contextlib.closing(self._log(container, after, follow=False)) as response:
+            for data in response.iter_content(PIECE):
+                yield from log.feed(data)
+        yield from log.finish()
+
+    def _log(self, container: str, after: str, *, follow: bool) -> Any:  # noqa: ANN401  requests'
+        """Request a log from a stamp on."""
+        since = f"&since={int(seconds(after))}" if after else ""
+        api: Any = self._api  # its own `logs` has no socket to select on
+        url = api._url("/containers/{0}/logs", container)
+        query = f"stdout=1&stderr=1&timestamps=1&follow={int(follow)}{since}"
+        response = api._get(f"{url}?{query}", stream=True)
+        api._raise_for_status(response)
+        return response
+
+
+class _LogStream:
+    """The followed log of one container, as a source of `Streams`.
+
+    The engine's socket is read itself. What has none, such as a connection over SSH, is passed on
+    by a thread.
+    """
+
+    def __init__(
+        self,
+        response: Any,  # noqa: ANN401  of requests
+        log: LogLines,
+        *,
+        lines: Callable[[Iterable[Printed]], list[Line]],
+        ended: Callable[[Exception | None], None],
+    ) -> None:
+        self._response, self._log = response, log
+        self._lines, self._ended = lines, ended
+        self._body: ChunkedBody | None = None
+        buffered = response.raw._fp.fp
+        self._early = b""
+        own = getattr(buffered.raw, "_sock", None)
+        if isinstance(own, socket.socket):
+            self._socket = own
+            own.setblocking(False)
+            self._early = buffered.peek()  # came with the headers
+            if response.headers.get("Transfer-Encoding") == "chunked":
+                self._body = ChunkedBody()
+        else:
+            self._socket, writing = socket.socketpair()
+            self._socket.setblocking(False)
+            threading.Thread(target=self._pass_on, args=(writing,), daemon=True).start()
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._socket.fileno()
+
+    def read(self) -> tuple[list[Line], bool]:
+        """Return the lines that have arrived, and whether the log has ended."""
+        data, closed = self._receive()
+        if self._body is not None:
+            data = self._body.feed(data)
+            closed = closed or self._body.ended
+        printed = list(self._log.feed(data))
+        if closed:
+            printed += self._log.finish()
+        return self._lines(printed), closed
+
+    def ended(self, error: Exception | None) -> None:
+        """Close the connection, and report the end."""
+        self._response.close()
+        self._socket.close()
+        self._ended(error)
+
+    def _receive(self) -> tuple[bytes, bool]:
+        """Return the bytes that have arrived, and whether the connection is closed."""
+        pieces, self._early = [self._early], b""
+        with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError):
+            # TLS may have decrypted more than it returned, for which no selector would wake.
+            while sum(map(len, pieces)) < PIECE or self._is_pending():
+                if not (data := self._socket.recv(PIECE)):
+                    return b"".join(pieces), True
+                pieces.append(data)
+        return b"".join(pieces), False
+
+    def _is_pending(self) -> bool:
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def _pass_on(self, writing: socket.socket) -> None:
+        with writing, contextlib.suppress(Exception):  # what ends the log closes the pair
+            for data in self._response.iter_content(None):
+                writing.sendall(data)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import selectors
+import select
 import shlex
 import shutil
 import signal
@@ -31,9 +31,10 @@ from filelock import FileLock, Timeout
 
 from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource
-from emulator.engines.lines import split_lines
+from emulator.engines.lines import LineSplitter
 from emulator.engines.process import doctor, keeper
 from emulator.engines.process.table import KEEPER, labelled, owned
+from emulator.engines.streams import PIECE, Streams
 from emulator.errors import EngineError, EngineLost
 from emulator.files import cache_dir, os_errors
 from emulator.metrics.processes import ProcessSampler, session_members
@@ -79,6 +80,7 @@ class ProcessEngine:
         self._ports: dict[str, int] = {}
         self._scratch: Scratch | None = None
         self._inbox: Inbox | None = None
+        self._streams: Streams | None = None
 
     def plan_context(self, run_id: str, folder: Path) -> PlanContext:
         """Describe the engine to the plan; a port is reserved when the plan requests it."""
@@ -118,7 +120,7 @@ class ProcessEngine:
 
         Raises UsageError where the run folder has such folders already, EngineError.
         """
-        self._inbox = inbox
+        self._inbox, self._streams = inbox, Streams(inbox)
         with os_errors(EngineError, "Can't make the shared folder"):
             folder.mkdir(parents=True, exist_ok=True)
             self._scratch = Scratch.make(folder, plan.run_id)
@@ -138,8 +140,12 @@ class ProcessEngine:
                 os.close(pipe)
                 raise
         self._started[task.name] = started
-        arguments, name = (task.name, started, pipe), f"follow-{task.name}"
-        threading.Thread(target=self._follow, args=arguments, name=name, daemon=True).start()
+        assert self._inbox is not None
+        assert self._streams is not None
+        output = _Output(task.name, started, pipe, self._inbox)
+        self._streams.add(output)
+        name = f"wait-{task.name}"
+        threading.Thread(target=output.wait, args=(self._streams,), name=name, daemon=True).start()
         return str(started.pid)
 
     def signal(self, task: str, number: int) -> None:
@@ -239,28 +245,57 @@ class ProcessEngine:
             lock.release()
         raise EngineError("No port is free between 20000 and 29000.", "Try `emulate clean`.")
 
-    def _follow(self, task: str, started: _Started, pipe: int) -> None:
-        """Report each line, then the exit; the pipe has no end of file, since we keep it open."""
-        inbox = self._inbox
-        assert inbox is not None
-        ended, writing = os.pipe()
 
-        def wait() -> None:
-            if started.keeper.wait() < 0:  # the keeper was killed, and the task must end with it
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(started.pid, signal.SIGKILL)
-            os.close(writing)
+class _Output:
+    """What one start of a task prints, as a source of `Streams`.
 
-        threading.Thread(target=wait, name=f"wait-{task}", daemon=True).start()
-        try:
-            for text in split_lines(_read_until(pipe, ended)):
-                inbox.put(Line(task, time.time(), text))
-            inbox.put(Exited(task, time.time(), exit_code(started.keeper.returncode)))
-        except Exception as error:  # any error: without its output the run must end
-            inbox.put(EngineDown(EngineLost(f"Reading the output of {task} failed: {error}.")))
-        finally:
-            os.close(pipe)
-            os.close(ended)
+    The pipe has no end of file, since the task and what it has started keep it open: the end is
+    when the task has ended and the pipe is empty.
+    """
+
+    def __init__(self, task: str, started: _Started, pipe: int, inbox: Inbox) -> None:
+        self._task, self._started, self._pipe, self._inbox = task, started, pipe, inbox
+        self._lines = LineSplitter()
+        self._poll = select.poll()
+        self._poll.register(pipe, select.POLLIN)
+        self._has_ended = False
+
+    def fileno(self) -> int:
+        """Return the pipe's descriptor."""
+        return self._pipe
+
+    def wait(self, streams: Streams) -> None:
+        """Wait for the end of the task, and have the rest of its output read."""
+        if self._started.keeper.wait() < 0:  # the keeper was killed, and the task must end with it
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._started.pid, signal.SIGKILL)
+        self._has_ended = True
+        streams.look_at(self)
+
+    def read(self) -> tuple[list[Line], bool]:
+        """Return the lines that have arrived, and whether this was the end."""
+        has_ended = self._has_ended  # before the pipe is found empty
+        lines: list[Line] = []
+        left = PIECE
+        while left > 0 and self._poll.poll(0):
+            data = os.read(self._pipe, left)  # does not block: something is there
+            left -= len(data)
+            now = time.time()
+            lines += [Line(self._task, now, text) for text in self._lines.feed(data)]
+        if not has_ended or self._poll.poll(0):
+            return lines, False
+        lines += [Line(self._task, time.time(), text) for text in self._lines.finish()]
+        return lines, True
+
+    def ended(self, error: Exception | None) -> None:
+        """Report the exit."""
+        os.close(self._pipe)
+        if error is None:
+            code = exit_code(self._started.keeper.returncode)
+            self._inbox.put(Exited(self._task, time.time(), code))
+        else:  # without its output the run must end
+            failed = EngineLost(f"Reading the output of {self._task} failed: {error}.")
+            self._inbox.put(EngineDown(failed))
 
 
 def _cores() -> int:
@@ -315,19 +350,6 @@ def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> _S
             "The process engine runs what is installed on this machine.",
         )
     return _Started(process, pid)
-
-
-def _read_until(pipe: int, ended: int) -> Iterator[bytes]:
-    """Yield chunks from the pipe until the other end of `ended` is closed, and then the rest."""
-    with selectors.DefaultSelector() as ready:
-        ready.register(pipe, selectors.EVENT_READ)
-        ready.register(ended, selectors.EVENT_READ)
-        while True:
-            descriptors = {key.fd for key, _ in ready.select()}
-            if pipe in descriptors:
-                yield os.read(pipe, 65536)
-            elif ended in descriptors:
-                return
 
 
 def _open_pipe(path: Path) -> int:

@@ -211,6 +211,6 @@ def test_an_engine_that_hangs_in_the_middle_of_a_run_is_lost(
         with contextlib.closing(DockerEngine()) as again:
             again.tear_down(record.run_id)
     for thread in threading.enumerate():
-        if thread.name == "follow-worker-0":
+        if thread.name in ("streams", "ended"):
             thread.join(60)
     gc.collect()  # here, where it is expected, and not in the middle of another test

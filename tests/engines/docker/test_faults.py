@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.base import Exited, Inbox, Line
+from emulator.engines.base import Exited, Line
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.network import missing_parts
 from emulator.errors import EngineError, Unsupported
@@ -19,6 +19,7 @@ from emulator.planning.task_limits import of_machine
 from emulator.runtime.clock import RealClock
 from emulator.scenario.schema import Program, Scenario
 from tests.conftest import Emulate, Finished, going_on
+from tests.engines.inbox import EachLine
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
@@ -88,7 +89,7 @@ class Cluster:
             }
         )
         self.plan = make_plan(scenario, self.run_id, self.engine.plan_context(self.run_id, folder))
-        self._inbox, self._clock, self._sent = Inbox(), RealClock(), 0
+        self._inbox, self._clock, self._sent = EachLine(), RealClock(), 0
         self._live = going_on(folder)
         self._live.acquire()
         self.engine.images.ensure("network", lambda line: None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +25,7 @@ def chunk(data: bytes) -> bytes:
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     """Cut bytes at some places."""
     edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[one:other] for one, other in zip(edges, edges[1:], strict=False)]
+    return [data[one:other] for one, other in itertools.pairwise(edges)]
 
 
 @given(st.lists(st.binary(min_size=1)), st.lists(st.integers(min_value=0)))

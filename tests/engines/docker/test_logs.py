@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines.docker.logs import Printed, join_frames, seconds
+from emulator.engines.docker.log_stream import LogLines, Printed, seconds
 from emulator.engines.lines import LONGEST_LINE, overlap
 
 A, B, C = (f"2026-01-02T03:04:05.00000000{n}Z" for n in (1, 2, 3))
+
+
+def join_frames(frames: Iterable[bytes], after: str = "") -> Iterator[Printed]:
+    log = LogLines(after)
+    for frame in frames:
+        yield from log.frame(frame)
+    yield from log.finish()
 
 
 def frames(*pieces: tuple[str, str]) -> list[bytes]:

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.base import Exited, Inbox, Line
+from emulator.engines.base import Exited, Line
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.usage import ContainerUsage, usage_of
 from emulator.metrics.samples import Usage
 from emulator.planning.plan import Plan, make_plan, new_run_id
 from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import going_on
+from tests.engines.inbox import EachLine
 
 
 def stats(inactive: str) -> dict[str, Any]:
@@ -101,7 +102,7 @@ time.sleep(600)
 class Started:
     def __init__(self, engine: DockerEngine, plan: Plan, tmp_path: Path) -> None:
         self.engine, self.plan = engine, plan
-        self.inbox = Inbox()
+        self.inbox = EachLine()
         engine.prepare(plan, tmp_path, self.inbox)
 
     def until(self, wanted: Callable[[Any], bool]) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emulator.engines.base import Exited, Inbox, Line
+from emulator.engines.base import Exited, Line
 from emulator.engines.process import ProcessEngine, keeper
 from emulator.errors import EngineError
 from emulator.planning.plan import Plan, make_plan
 from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import going_on, own
+from tests.engines.inbox import EachLine
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
 
@@ -39,7 +40,7 @@ class Stage:
             program=Program(command=["true"]),
             cluster={"worker": Role(command=["sh", "-c", script])},
         )
-        self.engine, self.inbox = ProcessEngine(), Inbox()
+        self.engine, self.inbox = ProcessEngine(), EachLine()
         self.plan: Plan = make_plan(
             scenario, folder.name, self.engine.plan_context(folder.name, folder)
         )

@@ -50,5 +50,6 @@ def run(run: Result) -> Result:
         assert 0 < summary["time"]["productive"] < summary["duration"]
     for fault in summary["faults"]:
         if fault["kind"] in ("preempt", "restart") and fault["status"] == "applied":
-            assert 0 < fault["gone"] < fault["back"] <= (fault["stepped"] or fault["back"])
+            restored = fault["restored_after"]
+            assert 0 < fault["applied_after"] < restored <= (fault["first_step_after"] or restored)
     return run

@@ -4,7 +4,7 @@ BIN     := $(VENV)/bin
 PYTHON  ?= python3
 REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker)
 
-.PHONY: help demo test images check format docker browser compiler clean
+.PHONY: help demo test bench images check format docker browser compiler clean
 
 help:            ## Show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -20,6 +20,9 @@ test: $(VENV)/.tensorflow images  ## The whole suite; what needs Docker or Chrom
 	$(BIN)/pytest tests --ignore tests/test_scenarios.py -n 4 --dist worksteal || failed=1; \
 	$(BIN)/pytest scenarios tests/test_scenarios.py -n 2 --dist worksteal $(REQUIRE) || failed=1; \
 	exit $$failed
+
+bench: $(VENV)/.installed images ## Measure everything that docs/benchmarks.md shows, and write it there
+	$(BIN)/python -m benchmarks.bench
 
 # Before the tests, whose time limits are for tests: on a fresh machine this takes minutes.
 images: $(VENV)/.installed ## The images that the tests run in, where a Docker engine answers

@@ -18,6 +18,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from statistics import median
 
+from benchmarks.figures import Figure
+
 SUITE = Path(__file__).parent / "suite"
 
 
@@ -42,6 +44,20 @@ def outcome(case: ET.Element) -> tuple[str, str]:
     ended = next((tag for tag in ("error", "failure", "skipped") if tag in children), "passed")
     told = {p.attrib["name"]: p.attrib["value"] for p in case.iter("property")}
     return case.attrib["name"], f"{ended}, verdict {told.get('verdict', 'none')}"
+
+
+def measure() -> list[Figure]:
+    """Return the ratio of one round. Raises SystemExit where a verdict differs."""
+    with tempfile.TemporaryDirectory() as place:
+        alone, verdicts = run(0, "docker", Path(place, "alone"))
+        parallel, others = run(4, "docker", Path(place, "parallel"))
+    if verdicts != others:
+        sys.exit(f"verdicts differ: {verdicts} alone, {others} in parallel")
+    return [
+        Figure("suite.alone", "12 scenarios, one by one", alone, "s"),
+        Figure("suite.parallel", "the same with `-n 4`", parallel, "s"),
+        Figure("suite.ratio", "ratio", parallel / alone, "of one by one", 0.5),
+    ]
 
 
 def main() -> None:

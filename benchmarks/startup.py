@@ -11,6 +11,7 @@ so that a noisy moment hits all of them.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -25,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.figures import Figure
 from emulator.engines.docker import DockerEngine
 
 TASKS = 12
@@ -48,23 +50,85 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tasks", type=int, default=TASKS)
     options = parser.parse_args()
-    image = DockerEngine().images.base(lambda line: None)
+    report(_rounds(options.tasks, options.rounds), options.tasks)
+
+
+def measure(rounds: int = 5) -> list[Figure]:
+    """Return the ratios to the floor with 12 containers, and the CPU beyond it."""
+    measured = _rounds(TASKS, rounds)
+    up, down = _ratios(measured, "emulate")
+    cpu = {
+        name: statistics.median(one.cpu for one in times) / TASKS * 1000
+        for name, times in measured.items()
+    }
+    found = [
+        Figure("startup.up", "12 containers: up", up, "of the floor", 1.10),
+        Figure("startup.down", "down", down, "of the floor", 1.15),
+        Figure(
+            "startup.cpu", "CPU a task beyond the floor", cpu["emulate"] - cpu["floor"], "ms", 20
+        ),
+    ]
+    if "compose" in measured:
+        up, down = _ratios(measured, "compose")
+        found += [
+            Figure("startup.compose_up", "docker-compose: up", up, "of the floor"),
+            Figure("startup.compose_down", "docker-compose: down", down, "of the floor"),
+        ]
+    return found
+
+
+def measure_scale(tasks: int = 200) -> list[Figure]:
+    """Return the ratio to the floor with many containers, and how it grows from 12."""
     ways: dict[str, Callable[[str, int], Times]] = {"floor": floor, "emulate": emulate}
-    if shutil.which("docker-compose"):
+    small, large = _rounds(TASKS, 2, ways), _rounds(tasks, 1, ways)
+    up, _ = _ratios(large, "emulate")
+    each = {
+        number: statistics.median(one.up for one in times["emulate"]) / number
+        for number, times in ((TASKS, small), (tasks, large))
+    }
+    return [
+        Figure("scale.up", f"{tasks} containers: up", up, "of the floor", 1.15),
+        Figure(
+            "scale.linear",
+            f"up for each container, {tasks} against {TASKS}",
+            each[tasks] / each[TASKS],
+            "times",
+            1.2,
+        ),
+    ]
+
+
+def _ratios(measured: dict[str, list[Times]], name: str) -> tuple[float, float]:
+    """Return the medians of up and down over the floor of the same round."""
+    pairs = list(zip(measured[name], measured["floor"], strict=True))
+    return (
+        statistics.median(one.up / other.up for one, other in pairs),
+        statistics.median(one.down / other.down for one, other in pairs),
+    )
+
+
+def _rounds(
+    tasks: int, rounds: int, chosen: dict[str, Callable[[str, int], Times]] | None = None
+) -> dict[str, list[Times]]:
+    """Return the times of each way, in every round."""
+    with contextlib.closing(DockerEngine()) as engine:
+        image = engine.images.base(lambda line: None)
+    ways: dict[str, Callable[[str, int], Times]] = chosen or {"floor": floor, "emulate": emulate}
+    if chosen is None and shutil.which("docker-compose"):
         ways["compose"] = compose
     measured: dict[str, list[Times]] = {name: [] for name in ways}
-    for number in range(-1, options.rounds):
+    for number in range(-1, rounds):
         names = list(ways)
         if number % 2:
             names.reverse()
         for name in names:
-            times = ways[name](image, options.tasks)
+            times = ways[name](image, tasks)
             print(
                 f"{number:3} {name:8} up {times.up:.2f} down {times.down:.2f} cpu {times.cpu:.2f}"
             )
             if number >= 0:  # round -1 warms caches
                 measured[name].append(times)
-    report(measured, options.tasks)
+    return measured
 
 
 def report(measured: dict[str, list[Times]], tasks: int) -> None:
@@ -74,9 +138,7 @@ def report(measured: dict[str, list[Times]], tasks: int) -> None:
         up = statistics.median(t.up for t in all_times)
         down = statistics.median(t.down for t in all_times)
         cpu = statistics.median(t.cpu for t in all_times) / tasks * 1000
-        pairs = list(zip(all_times, measured["floor"], strict=True))
-        up_ratio = statistics.median(t.up / f.up for t, f in pairs)
-        down_ratio = statistics.median(t.down / f.down for t, f in pairs)
+        up_ratio, down_ratio = _ratios(measured, name)
         print(f"{name:8}  {up:6.2f} {down:6.2f} {cpu:11.1f}   {up_ratio:8.2f}  {down_ratio:10.2f}")
 
 

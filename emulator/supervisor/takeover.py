@@ -104,7 +104,7 @@ def _restore(state: TaskState, timeline: Timeline) -> None:
     """Set the state of a task that has begun."""
     task = timeline.tasks[state.task.name]
     state.state = _state_of(task.name, timeline)
-    state.stop_sent = bool(task.incarnations) and task.incarnations[-1].stop is not None
+    state.stop_sent = task.last is not None and task.last.stop is not None
     state.step = task.steps[-1].step if task.steps else None
     state.exit_code = task.exits[-1].exit_code if task.exits else None
     own = (one for one in timeline.restarts if (one.scope, one.task) == ("task", task.name))

@@ -55,7 +55,7 @@ class Interval:
     begin: float
     end: float
     values: Mapping[str, Any] = field(default_factory=dict)
-    """What else is known of it."""
+    """Further details."""
     task: str = ""
     count: int = 1
     """How many intervals it stands for, if a chart merged neighbours."""
@@ -230,12 +230,12 @@ class FaultTimeline:
 
     @property
     def kind(self) -> str:
-        """What is done."""
+        """preempt, pause, ..."""
         return self.planned.kind
 
     @property
     def last(self) -> FaultEvent | None:
-        """The latest event of it."""
+        """Its latest event."""
         return next(reversed(self.stages.values()), None)
 
     @property
@@ -273,7 +273,7 @@ class FaultTimeline:
         return stages.get("failed") or stages.get("skipped") or stages.get("applied")
 
     def impairments(self, end: float) -> Iterator[Interval]:
-        """Yield, for each task, when it ran impaired; none where the fault ended its target."""
+        """Yield, for each task, when it ran impaired; none if the fault ended its target."""
         applied, healed = self.stages.get("applied"), self.stages.get("healed")
         if applied is None or applied.exit_code is not None:
             return

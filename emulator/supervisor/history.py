@@ -36,7 +36,7 @@ class HistoryWriter:
         self._subscribers.append(subscriber)
 
     def write(self, entry: Entry, *, wall: float | None = None) -> None:
-        """Write an event; `wall` is the engine's stamp, where it gave one. Raises RecordError."""
+        """Write an event; `wall` is the engine's stamp, if it gave one. Raises RecordError."""
         written = self.record.write(entry, wall=wall)
         for subscriber in self._subscribers:
             subscriber.entry(written)

@@ -1,6 +1,6 @@
 """Every event of a run as a typed value, and its line in history.jsonl (pure).
 
-A line is a JSON object: `n`, `t`, `wall`, `event`, `task` where the event belongs to one, and the
+A line is a JSON object: `n`, `t`, `wall`, `event`, `task` if the event belongs to one, and the
 fields of the event's class; a field that is None is left out. This module is the only one that
 knows these names as strings. A new kind of event is one class here, named in `KINDS`.
 """
@@ -59,7 +59,7 @@ class Entry:
     """Seconds since the run began, monotonic: when it was written; in `Record.in_time_order`
     when it happened (`history.HappenedAt` has the rule)."""
     wall: float = 0.0
-    """Seconds since 1970, by the engine's clock where the engine stamped it."""
+    """Seconds since 1970, by the engine's clock if it stamped the event."""
     task: str = ""
     """The task that it belongs to; empty: the whole job."""
 
@@ -173,12 +173,12 @@ class TaskExit(Entry):
 
     event: ClassVar = "exit"
     exit_code: int
-    """128 + the signal's number where a signal ended it."""
+    """128 + the signal's number if a signal ended it."""
     oom_killed: bool = False
     told_to_stop: bool = False
     """The supervisor had sent it a signal."""
     fault: str | None = None
-    """The id of the fault that ended it, where the fault also starts it again."""
+    """The id of the fault that ended it, if the fault also starts it again."""
 
     @property
     def state(self) -> Literal["down", "succeeded", "stopped", "failed"]:
@@ -263,7 +263,7 @@ class Phase(Entry):
 
     @property
     def step(self) -> int | None:
-        """The step that was saved or restored, where the task reported one."""
+        """The step that was saved or restored, if the task reported one."""
         step = self.values.get("step")
         return step if isinstance(step, int) else None
 
@@ -273,7 +273,7 @@ class Phase(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class FaultEvent(Entry):
-    """A fault reached a stage; `task` is its target where that is one task."""
+    """A fault reached a stage; `task` is its target if that is one task."""
 
     event: ClassVar = "fault"
     id: str

@@ -55,7 +55,7 @@ class Interval:
     begin: float
     end: float
     values: Mapping[str, Any] = field(default_factory=dict)
-    """What else is known of it."""
+    """Further details."""
     task: str = ""
     count: int = 1
     """How many intervals it stands for, if a chart merged neighbours."""
@@ -96,11 +96,16 @@ class TaskTimeline:
     """By the policy, with those of the whole job."""
 
     @property
+    def last(self) -> Incarnation | None:
+        """The latest incarnation; None before the first start."""
+        return self.incarnations[-1] if self.incarnations else None
+
+    @property
     def state(self) -> TaskStatus:
         """The state after the last event; `down` is after a fault that brings the task back."""
-        if not self.incarnations:
+        last = self.last
+        if last is None:
             return "pending"
-        last = self.incarnations[-1]
         if last.exit is None:
             return "running" if last.running else "starting" if last.start else "pending"
         if last.restart is not None and last.restart.scope == "task":
@@ -110,8 +115,7 @@ class TaskTimeline:
     @property
     def is_being_replaced(self) -> bool:
         """Whether a fault has started it again, and it has not run since."""
-        last = self.incarnations[-1] if self.incarnations else None
-        return last is not None and last.replacement and last.running is None
+        return self.last is not None and self.last.replacement and self.last.running is None
 
     @property
     def exits(self) -> list[TaskExit]:
@@ -121,7 +125,7 @@ class TaskTimeline:
     @property
     def final_exit(self) -> TaskExit | None:
         """The exit after which neither a start followed nor a fault starts it again."""
-        last = self.incarnations[-1].exit if self.incarnations else None
+        last = None if self.last is None else self.last.exit
         return None if last is None or last.fault else last
 
     @property
@@ -135,8 +139,8 @@ class TaskTimeline:
         `down` is the time after a fault that brings the task back, `backoff` any other time between
         an exit and a start. What has not ended ends at `end`.
         """
-        for one, over in self._until(end):
-            stop = over if one.exit is None else one.exit.t
+        for one, until in self._until(end):
+            stop = until if one.exit is None else one.exit.t
             ended = {} if one.exit is None else fields_of(one.exit)
             running = stop if one.running is None else one.running.t
             if one.start is not None:
@@ -147,16 +151,16 @@ class TaskTimeline:
                 values = {**fields_of(one.running), **ended}
                 yield self._interval("running", running, stop, values)
             if one.exit is not None and one.exit.fault:
-                yield self._interval("down", stop, over)
+                yield self._interval("down", stop, until)
             elif one.exit is not None and (one is not self.incarnations[-1] or one.restart):
-                yield self._interval("backoff", stop, over)
+                yield self._interval("backoff", stop, until)
 
     def phases(self, end: float) -> Iterator[Interval]:
         """Yield its phases, each incarnation's in the order in which they ended.
 
         Those that an exit or the `end` cut off come last and have the value `cut off`.
         """
-        for one, over in self._until(end):
+        for one, until in self._until(end):
             begun: dict[str, float] = {}
             for report in one.reports:
                 if isinstance(report, Step):
@@ -166,7 +170,7 @@ class TaskTimeline:
                 elif report.phase in begun:
                     since = begun.pop(report.phase)
                     yield self._interval(report.phase, since, report.t, report.values)
-            stop = over if one.exit is None else one.exit.t
+            stop = until if one.exit is None else one.exit.t
             for name, since in begun.items():
                 yield self._interval(name, since, stop, {"cut off": True})
 
@@ -188,7 +192,7 @@ class TaskTimeline:
 
     def add(self, entry: Entry) -> None:
         """Take an event of this task."""
-        last = self.incarnations[-1] if self.incarnations else None
+        last = self.last
         begins_anew = isinstance(entry, TaskStart) or (
             isinstance(entry, TaskRunning) and (last is None or bool(last.running or last.exit))
         )
@@ -226,12 +230,12 @@ class FaultTimeline:
 
     @property
     def kind(self) -> str:
-        """What is done."""
+        """preempt, pause, ..."""
         return self.planned.kind
 
     @property
     def last(self) -> FaultEvent | None:
-        """The latest event of it."""
+        """Its latest event."""
         return next(reversed(self.stages.values()), None)
 
     @property
@@ -269,7 +273,7 @@ class FaultTimeline:
         return stages.get("failed") or stages.get("skipped") or stages.get("applied")
 
     def impairments(self, end: float) -> Iterator[Interval]:
-        """Yield, for each task, when it ran impaired; none where the fault ended its target."""
+        """Yield, for each task, when it ran impaired; none if the fault ended its target."""
         applied, healed = self.stages.get("applied"), self.stages.get("healed")
         if applied is None or applied.exit_code is not None:
             return
@@ -368,8 +372,8 @@ class Timeline:
                 each.restarts += 1
         if task := self.tasks.get(entry.task):
             task.restarts += entry.scope == "task"
-            if task.incarnations:
-                task.incarnations[-1].restart = entry
+            if task.last is not None:
+                task.last.restart = entry
 
     def states(self) -> list[Interval]:
         """Return the STATES of every task, each task's in order and without overlap.
@@ -390,14 +394,13 @@ class Timeline:
         return [one for task in self.tasks.values() for one in task.phases(self.end)]
 
 
-def _split(whole: Interval, over: Iterable[Interval]) -> Iterator[Interval]:
-    """Yield an interval with others laid over it; where two of them overlap, the first counts."""
+def _split(whole: Interval, upper: Iterable[Interval]) -> Iterator[Interval]:
+    """Yield an interval with others on top of it; if two of them overlap, the first counts."""
     since = whole.begin
-    for upper in sorted(over, key=lambda one: one.begin):
-        begin, end = max(upper.begin, since), min(upper.end, whole.end)
-        if begin >= end:
-            continue
-        yield replace(whole, begin=since, end=begin)
-        yield replace(upper, begin=begin, end=end)
-        since = end
+    for one in sorted(upper, key=lambda one: one.begin):
+        begin, end = max(one.begin, since), min(one.end, whole.end)
+        if begin < end:
+            yield replace(whole, begin=since, end=begin)
+            yield replace(one, begin=begin, end=end)
+            since = end
     yield replace(whole, begin=since)

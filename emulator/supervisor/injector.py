@@ -29,8 +29,8 @@ class ActiveFault:
     """One fault, with its stage; times are monotonic seconds.
 
     planned -> waiting for its trigger -> (preparing what the engine needs) -> over, by way of:
-    active, where it lasts; terminating, where it ends its target; then down, where it also starts
-    the target again.
+    active, if it lasts; terminating, if it ends its target; then down, if it also starts the target
+    again.
     """
 
     fault: PlannedFault
@@ -102,7 +102,7 @@ class Injector:
         self._trigger_followers("recovery")
 
     def settle_history(self) -> None:
-        """After a take-over, bring faults whose target was down to where it is now."""
+        """After a take-over, update the faults whose target was down."""
         for one in self._faults:
             if one.stage == "down" and one.restored:
                 self._end_fault(one, "healed")

@@ -73,7 +73,7 @@ class Sampling:
     def on_measured(self, event: Measured) -> None:
         """Record a result and pass the sample on.
 
-        Raises RecordError where it could not be stored.
+        Raises RecordError if it could not be stored.
         """
         self._under_way = False
         if event.unwritten is not None:

@@ -1,8 +1,8 @@
 """Taking over a run whose supervisor was killed: its state, recovered from the record (pure).
 
 The kill may fall between any two effects. What was written and not done is done again, what was
-done and not written is reported again by the engine, and what can't be known is asked of it.
-`recover` returns a state from which a new `Supervisor` continues.
+done and not written is reported again by the engine, and what can't be known is asked of the
+engine. `recover` returns a state from which a new `Supervisor` continues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["RecoveredState", "recover", "recover_run", "resumption"]
 
 @dataclass
 class RecoveredState:
-    """Where a run stood when its history ends."""
+    """The state of a run at the end of its history."""
 
     timeline: Timeline
     tasks: dict[str, TaskState]
@@ -47,7 +47,7 @@ class RecoveredState:
 
 
 def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
-    """Return where the run of a folder stood; `began` is the clock's time of its beginning."""
+    """Return the state of the run in a folder; `began` is the clock's time of its beginning."""
     recovered = recover(plan, Record(record.path).history)
     timeline = recovered.timeline
     recovered.faults = [_fault(fault, timeline, began) for fault in timeline.faults.values()]
@@ -64,7 +64,7 @@ def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
 
 
 def recover(plan: Plan, history: Sequence[Entry]) -> RecoveredState:
-    """Return where tasks and job stood at the end of a history in the order of writing."""
+    """Return the state of tasks and job at the end of a history in the order of writing."""
     timeline = Timeline(plan, history)
     recovered = RecoveredState(timeline, pending(plan))
     for state in recovered.tasks.values():
@@ -104,8 +104,8 @@ def _restore(state: TaskState, timeline: Timeline) -> None:
     """Set the state of a task that has begun."""
     task = timeline.tasks[state.task.name]
     state.state = _state_of(task.name, timeline)
-    state.stop_sent = bool(task.incarnations) and task.incarnations[-1].stop is not None
-    state.step = task.steps[-1].step if task.steps else None
+    state.stop_sent = task.last is not None and task.last.stop is not None
+    state.step = steps[-1].step if (steps := task.steps) else None
     state.exit_code = task.exits[-1].exit_code if task.exits else None
     own = (one for one in timeline.restarts if (one.scope, one.task) == ("task", task.name))
     state.restarts = max((one.number for one in own), default=0)

@@ -25,7 +25,7 @@ class Timers:
         return self._clock.now()
 
     def at(self, when: float, action: Callable[..., object], *args: object) -> None:
-        """Call `action` with `args` at the time `when`; at once where that has passed."""
+        """Call `action` with `args` at the time `when`; at once if that has passed."""
         when = max(when, self._clock.now())
         due: Callable[[], object] = partial(action, *args)
         heapq.heappush(self._due, (when, next(self._order), due))
@@ -36,7 +36,7 @@ class Timers:
 
     @property
     def next_due(self) -> float | None:
-        """When the next action is due; None: there is none."""
+        """When the next action is due; None if there is none."""
         return self._due[0][0] if self._due else None
 
     def run_due(self) -> None:

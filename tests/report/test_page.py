@@ -135,7 +135,7 @@ def test_a_record_with_next_to_nothing_has_reports(told: list[Any]) -> None:
     facts = facts_of(told, extra="")
     assert "The record has no samples" in page.render(facts)
     assert markdown.render(facts)
-    ET.fromstring(junit.render([facts]))
+    ET.fromstring(junit.render(facts))
 
 
 def test_every_command_stands_with_its_image() -> None:
@@ -282,7 +282,7 @@ def test_what_tasks_print_is_text_in_markdown(tmp_path: Path) -> None:
 
 
 def suite_of(facts: Facts) -> ET.Element:
-    root = ET.fromstring(junit.render([facts]))
+    root = ET.fromstring(junit.render(facts))
     assert root.tag == "testsuites"
     (suite,) = root
     return suite

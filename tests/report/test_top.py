@@ -20,7 +20,7 @@ from tests.terminals import Terminal
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 """Into a terminal's other screen, and back to what was on it before."""
 
-GONE = f"Its emulator is gone; `emulate attach {RUN}` takes the run over."
+KILLED = f"Its emulator was killed; `emulate attach {RUN}` takes the run over."
 
 Top = Callable[..., Terminal]
 
@@ -92,7 +92,7 @@ def test_it_shows_the_run_with_its_last_lines_and_ends_with_it(
     assert given_back(terminal)
     last = terminal.raw[terminal.raw.rfind(BACK) :].decode()
     assert "succeeded" in last
-    assert last.rstrip().endswith(f"{RUN} is over.")
+    assert last.rstrip().endswith(f"{RUN} has finished.")
     assert len(re.findall(r"ended \(0\)", last)) == 2
 
 
@@ -161,7 +161,7 @@ def test_without_a_terminal_it_is_a_snapshot(top: Top, running: Cluster, emulate
     assert terminal.finish() == 0
     assert ALTERNATE not in terminal.raw
     assert "succeeded" in terminal.shown
-    assert terminal.shown.endswith(f"{RUN} is over.")
+    assert terminal.shown.endswith(f"{RUN} has finished.")
 
 
 @pytest.mark.usefixtures("leaves_something")
@@ -175,7 +175,7 @@ def test_a_run_whose_emulator_was_killed_says_so(
     psutil.wait_procs([supervisor], timeout=60)
     assert terminal.finish() == 0
     assert given_back(terminal)
-    assert GONE in terminal.all
+    assert KILLED in terminal.all
     done = emulate("top", RUN, "--out", emulate.out)
     assert done.returncode == 0
-    assert GONE in done.stdout
+    assert KILLED in done.stdout

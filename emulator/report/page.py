@@ -15,7 +15,6 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -28,11 +27,10 @@ from markupsafe import Markup
 from emulator import __version__
 from emulator.analysis.comparison import COMPARED, Row, called, cell, written
 from emulator.analysis.figures import FAULT_STAGES, FIGURES
-from emulator.analysis.goodput import CAUSES
 from emulator.planning.plan import Task
 from emulator.report import HTML
 from emulator.report.charts import Chart, colour, curve_points, line_chart, line_style, timeline
-from emulator.report.data import Facts, key_figures
+from emulator.report.data import Facts, causes, key_figures
 from emulator.report.event_text import trigger_in_words
 from emulator.report.text import printable
 from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
@@ -64,7 +62,7 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         plan=facts.plan,
         scenario=facts.plan.scenario,
         figures=list(key_figures(facts)),
-        causes=list(_causes(facts.analysis.time)),
+        causes=causes(facts.analysis.time),
         legend=list(_legend(facts)),
         speeds=_speeds(facts),
         panels=panels,
@@ -80,17 +78,6 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Run:
-    name: str
-    row: Row
-    cells: Sequence[tuple[str, str]]
-    """Heads of columns, and figures with their ratios to the first run's."""
-    causes: Sequence[_Cause]
-    link: str
-    """To the run's own page; empty if it has none."""
-
-
 def render_comparison(rows: Sequence[Row], facts: Sequence[Facts], *, place: Path) -> str:
     """Return a page that compares runs; its links are relative to the folder `place`."""
     names = list(called(rows))
@@ -99,16 +86,20 @@ def render_comparison(rows: Sequence[Row], facts: Sequence[Facts], *, place: Pat
         (number, name, curve_points(one.speed, one.speed.job))
         for number, (name, one) in enumerate(zip(names, facts, strict=True))
     ]
+    runs = [
+        {
+            "name": name,
+            "row": row,
+            "cells": list(_cells(row, rows[0], unit)),
+            "causes": causes(one.analysis.time),
+            "link": _linker(one.folder, place)(HTML) if HTML in one.files else "",
+        }
+        for name, row, one in zip(names, rows, facts, strict=True)
+    ]
     return _page(
         "compare.html.j2",
         {"curves": line_chart(curves, "steps/s", COMPARISON_HEIGHT, max(f.end for f in facts))},
-        runs=[
-            _Run(
-                name, row, list(_cells(row, rows[0], unit)), list(_causes(one.analysis.time)), link
-            )
-            for name, row, one in zip(names, rows, facts, strict=True)
-            for link in [_linker(one.folder, place)(HTML) if HTML in one.files else ""]
-        ],
+        runs=runs,
         differs=[(key, [written(row.differs[key]) for row in rows]) for key in rows[0].differs],
         series=list(_series(names, names)),
     )
@@ -191,30 +182,12 @@ def _templates() -> jinja2.Environment:
         "size": lambda size: "" if size is None else format_size(size),
         "rate": lambda value: "?" if value is None else f"{value:.3g}",
         "printable": lambda value: "" if value is None else printable(str(value)),
+        "colour": colour,
         "mark": _MARKS.__getitem__,
         "limits": _limits,
         "trigger": trigger_in_words,
     }
     return environment
-
-
-@dataclass(frozen=True)
-class _Cause:
-    """A cause of time, such as `recovery`."""
-
-    name: str
-    seconds: float
-    share: float
-    colour: str
-    """A CSS variable."""
-
-
-def _causes(time: Mapping[str, float]) -> Iterator[_Cause]:
-    """Yield the causes that took any time, in the order of the table."""
-    total = sum(time.values())
-    for name in CAUSES:
-        if time.get(name, 0.0) > 0:
-            yield _Cause(name, time[name], time[name] / total, colour(name))
 
 
 def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:

@@ -19,21 +19,13 @@ from emulator.metrics import catalog
 from emulator.metrics.catalog import GpuUsage
 from emulator.record.timeline import FaultTimeline
 from emulator.report.event_text import trigger_in_words
-from emulator.report.terminal import FOLD, fold, range_label
+from emulator.report.terminal import FOLD, STYLES, fold, range_label
 from emulator.validation.units import format_duration, format_number, format_size
 
 __all__ = ["lines"]
 
 BAR = 40
 """Cells of the progress bar at most; narrowing a terminal wraps longer ones."""
-STYLES = {
-    **dict.fromkeys(("pending", "ended", "waiting", "skipped"), "dim"),
-    **dict.fromkeys(("starting", "backoff", "preparing", "triggered", "applied"), "yellow"),
-    **dict.fromkeys(("ending", "interrupted"), "yellow"),
-    **dict.fromkeys(("running", "healed", "succeeded"), "green"),
-    **dict.fromkeys(("down", "failed", "timeout", "error"), "red"),
-}
-"""Of states of tasks and of the job, stages of faults, outcomes."""
 
 
 def lines(

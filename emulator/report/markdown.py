@@ -1,4 +1,4 @@
-"""report.md: the result of a run, for a comment on a change or a CI summary (pure)."""
+"""report.md: the result of a run, for comments on changes and CI summaries (pure)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports for people and CI systems: terminal, report.html, report.md, junit.xml."""
+"""Reports of a run: terminal, report.html, report.md, junit.xml."""
 
 __all__ = ["HTML"]
 

@@ -175,9 +175,7 @@ def write_parquet(table: Table, path: Path, about: Mapping[str, str]) -> None:
     types = {"text": pa.string(), "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
     fields = [
         pa.field(
-            column.name,
-            types[column.type],
-            metadata={"unit": column.unit, "about": column.about},
+            column.name, types[column.type], metadata={"unit": column.unit, "about": column.about}
         )
         for column in table.columns
     ]

@@ -57,20 +57,13 @@ _ROWS = 1000
 def as_json(events: Iterable[Event], about: Mapping[str, str]) -> str:
     """Return the text of the file, with one event a line."""
     head = {"otherData": {"writer": "emulate export", **about}, "displayTimeUnit": "ms"}
-    lines = ",\n".join(json.dumps(_finite(event)) for event in events)
+    lines = ",\n".join(map(_line, events))
     return f'{json.dumps(head)[:-1]},\n"traceEvents": [\n{lines}\n]}}\n'
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401  any JSON value
-    """Return a value with NaN and infinity as text, because JSON lacks them."""
-    match value:
-        case float() if value != value or value in (float("inf"), float("-inf")):
-            return str(value)
-        case dict():
-            return {key: _finite(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return [_finite(inner) for inner in value]
-    return value
+def _line(event: Event) -> str:
+    """Return an event as JSON; NaN and infinity become text, because JSON lacks them."""
+    return json.dumps(json.loads(json.dumps(event), parse_constant=lambda name: str(float(name))))
 
 
 def trace_events(timeline: Timeline, samples: Sequence[Sample], analysis: Analysis) -> list[Event]:
@@ -192,12 +185,7 @@ def _labels(task: Task) -> str:
 
 # --- The job ------------------------------------------------------------------------------------
 
-_STAGES = {
-    RunStarted: "prepare",
-    Prepared: "start tasks",
-    AllRunning: "train",
-    JobEnded: "remove",
-}
+_STAGES = {RunStarted: "prepare", Prepared: "start tasks", AllRunning: "train", JobEnded: "remove"}
 """Event -> the stage of the job that it begins."""
 
 

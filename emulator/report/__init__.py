@@ -1,6 +1,6 @@
-"""What people look at: terminal, report.html, report.md, junit.xml."""
+"""Reports of a run: terminal, report.html, report.md, junit.xml."""
 
 __all__ = ["HTML"]
 
 HTML = "report.html"
-"""In the run folder; here because naming it costs nothing."""
+"""The page in the run folder; here because other modules of the package are slow to import."""

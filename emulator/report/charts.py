@@ -8,7 +8,7 @@ as HTML.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from itertools import groupby
@@ -28,13 +28,10 @@ __all__ = [
     "POINTS",
     "Chart",
     "Points",
-    "axis",
     "colour",
     "curve_points",
-    "layout",
     "line_chart",
     "line_style",
-    "line_trace",
     "thinned",
     "timeline",
 ]
@@ -69,7 +66,7 @@ def line_style(number: int) -> dict[str, Any]:
     return {"color": f"--series-{hue + 1}", "dash": _DASHES[dash], "width": 1.6}
 
 
-def layout(height: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401  Plotly's values
+def _layout(height: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401  Plotly's values
     """Return the layout that all charts share."""
     return {
         "height": height,
@@ -90,7 +87,7 @@ def layout(height: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401  Plotly'
     }
 
 
-def axis(**more: Any) -> dict[str, Any]:  # noqa: ANN401
+def _axis(**more: Any) -> dict[str, Any]:  # noqa: ANN401
     """Return the axis settings that all charts share."""
     return {
         "gridcolor": "--grid",
@@ -105,7 +102,7 @@ def axis(**more: Any) -> dict[str, Any]:  # noqa: ANN401
     }
 
 
-def line_trace(
+def _line_trace(
     name: str, points: Points, style: Mapping[str, Any], unit: str, limit: int = POINTS
 ) -> Trace:
     """Return a line of at most `limit` points; the legend's buttons find it by its name."""
@@ -121,13 +118,21 @@ def line_trace(
     }
 
 
-def line_chart(traces: Sequence[Trace], height: int, end: float, suffix: str = "") -> Chart:
-    """Return a chart of lines from 0 to `end` seconds; `suffix` is the unit on the y axis."""
-    shape = layout(
+def line_chart(
+    lines: Iterable[tuple[int, str, Points]],
+    unit: str,
+    height: int,
+    end: float,
+    limit: int = POINTS,
+) -> Chart:
+    """Return a chart of lines (number of the style, name, points) from 0 to `end` seconds."""
+    traces = [_line_trace(name, points, line_style(n), unit, limit) for n, name, points in lines]
+    suffix = " %" if unit == "%" else ""
+    shape = _layout(
         height,
         margin={"l": 8, "r": 10, "t": 8, "b": 28},
-        xaxis=axis(range=[0, end], ticksuffix=" s", fixedrange=False),
-        yaxis=axis(rangemode="tozero", automargin=True, nticks=5, ticksuffix=suffix),
+        xaxis=_axis(range=[0, end], ticksuffix=" s", fixedrange=False),
+        yaxis=_axis(rangemode="tozero", automargin=True, nticks=5, ticksuffix=suffix),
     )
     return {"height": height, "data": traces, "layout": shape}
 
@@ -160,25 +165,21 @@ def timeline(facts: Facts) -> Chart:
             *_lanes(facts.timeline.phases(), rows, 0.3, end),
             *_exits(facts.exits, rows),
         ],
-        "layout": layout(
+        "layout": _layout(
             height,
             margin={"l": 8, "r": 12, "t": HEAD, "b": FOOT},
             barmode="overlay",
-            xaxis=axis(
-                range=[0, end],
-                anchor="y2",
-                fixedrange=False,
-                ticksuffix=" s",
-                ticks="outside",
+            xaxis=_axis(
+                range=[0, end], anchor="y2", fixedrange=False, ticksuffix=" s", ticks="outside"
             ),
-            yaxis=axis(
+            yaxis=_axis(
                 domain=[(lanes + GAP) / inner, 1],
                 range=[0, highest],
                 automargin=True,
                 nticks=5,
                 rangemode="tozero",
             ),
-            yaxis2=axis(
+            yaxis2=_axis(
                 domain=[0, lanes / inner],
                 range=[len(rows) - 0.5, -0.5],
                 tickmode="array",
@@ -200,7 +201,7 @@ def _speed(speed: Curve, end: float) -> Iterator[Trace]:
         points = [point for point in curve_points(speed, speed.job) if point[0] <= end]
         style = {"color": "--productive", "width": 1.8}
         filled = {"fill": "tozeroy", "fillcolor": "--productive-soft"}
-        yield line_trace("job", points, style, "steps/s") | filled
+        yield _line_trace("job", points, style, "steps/s") | filled
 
 
 _Triggered = Sequence[tuple[float, FaultResult]]

@@ -21,7 +21,7 @@ from emulator.record.timeline import Timeline
 from emulator.report.text import printable
 from emulator.results import Judged, judge
 
-__all__ = ["Facts", "key_figures", "read"]
+__all__ = ["Cause", "Facts", "causes", "key_figures", "read"]
 
 LAST_LINES = 25
 """Lines of output of a failed task; the page links to the whole log."""
@@ -77,13 +77,14 @@ class Facts:
     @property
     def exits(self) -> Sequence[TaskExit]:
         """The final exit of each task."""
-        return _exits(self.timeline)
+        return [end for task in self.timeline.tasks.values() if (end := task.final_exit)]
 
 
 def read(record: Record, judged: Judged | None = None) -> Facts:
     """Read a run, and judge it unless `judged` is given. Raises RecordError."""
     judged = judged or judge(record)
-    failed = {end.task for end in _exits(record.timeline) if end.state == "failed"}
+    exits = (task.final_exit for task in record.timeline.tasks.values())
+    failed = {one.task for one in exits if one and one.state == "failed"}
     try:
         scenario = (record.path / "scenario.yaml").read_text("utf-8", "replace")
     except OSError:
@@ -102,10 +103,6 @@ def read(record: Record, judged: Judged | None = None) -> Facts:
         files=frozenset(path.name for path in record.path.iterdir()),
         running=record.live and judged.analysis.outcome == "running",
     )
-
-
-def _exits(timeline: Timeline) -> list[TaskExit]:
-    return [end for task in timeline.tasks.values() if (end := task.final_exit)]
 
 
 def _last_lines(record: Record, task: str) -> Sequence[str]:
@@ -128,3 +125,19 @@ def key_figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
             if key == "restarts":
                 note = f"{applied} of {len(faults)} faults applied" if faults else "no faults"
             yield figure.title, figure.text(value), note
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause of time, such as `recovery`."""
+
+    name: str
+    seconds: float
+    share: float
+    """Of the duration, 0..1."""
+
+
+def causes(time: Mapping[str, float]) -> list[Cause]:
+    """Return the causes that took any time."""
+    total = sum(time.values())
+    return [Cause(name, seconds, seconds / total) for name, seconds in time.items() if seconds > 0]

@@ -4,53 +4,41 @@ from __future__ import annotations
 
 from emulator.faults.spec import Trigger
 from emulator.faults.table import FAULTS
-from emulator.record.events import (
-    AllRunning,
-    Attached,
-    Entry,
-    FaultEvent,
-    JobEnded,
-    Refused,
-    Removed,
-    Restart,
-    Stall,
-    StopSignal,
-    TaskExit,
-)
+from emulator.record import events
 from emulator.validation.units import format_duration
 
 __all__ = ["describe", "trigger_in_words"]
 
 
-def describe(entry: Entry) -> str:
+def describe(entry: events.Entry) -> str:
     """Return an event in words; empty if the tasks' output shows it anyway."""
     match entry:
-        case AllRunning():
+        case events.AllRunning():
             return "all tasks are running"
-        case Attached():
+        case events.Attached():
             return f"taken over after {format_duration(entry.gap)} without an emulator"
-        case TaskExit(told_to_stop=False):
+        case events.TaskExit(told_to_stop=False):
             how = " (out of memory)" if entry.oom_killed else ""
             return f"{entry.task} ended with exit code {entry.exit_code}{how}"
-        case Restart():
+        case events.Restart():
             what = entry.task if entry.scope == "task" else "every task"
             return f"restarting {what} in {format_duration(entry.delay)} (number {entry.number})"
-        case StopSignal(signal="SIGKILL"):
+        case events.StopSignal(signal="SIGKILL"):
             return f"{entry.task} did not exit: SIGKILL"
-        case Refused():
+        case events.Refused():
             return f"the engine refused {entry.operation} for {entry.task}: {entry.reason}"
-        case Stall():
+        case events.Stall():
             return f"{entry.task} made no step for {format_duration(entry.seconds)}: SIGKILL"
-        case FaultEvent():
+        case events.FaultEvent():
             return _fault_in_words(entry)
-        case JobEnded():
+        case events.JobEnded():
             return f"job {entry.outcome}: {entry.reason}"
-        case Removed():
+        case events.Removed():
             return "removed everything that this run created"
     return ""
 
 
-def _fault_in_words(fault: FaultEvent) -> str:
+def _fault_in_words(fault: events.FaultEvent) -> str:
     head, target = f"fault {fault.id}", fault.target or fault.task
     match fault.stage:
         case "planned":

@@ -1,4 +1,4 @@
-"""junit.xml: a test suite for each run, a test case for each expectation (pure).
+"""junit.xml: a test suite for the run, a test case for each expectation (pure).
 
 The format is that of Ant's JUnit task, as read by Jenkins, GitLab and GitHub's actions. A verdict
 `unknown` is an `error`, JUnit's term for a test without a result: `skipped` would be green, but
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import FIGURES, in_summary
@@ -20,16 +20,14 @@ from emulator.validation.units import format_number
 __all__ = ["render"]
 
 
-def render(runs: Sequence[Facts]) -> str:
-    """Return the test suites of the runs as XML."""
-    suites = ET.Element("testsuites")
-    for facts in runs:
-        suites.append(_suite(facts))
-    for count in ("tests", "failures", "errors", "skipped"):
-        suites.set(count, str(sum(int(suite.attrib[count]) for suite in suites)))
-    suites.set("time", f"{sum(facts.analysis.duration for facts in runs):.3f}")
-    ET.indent(suites)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, "unicode") + "\n"
+def render(facts: Facts) -> str:
+    """Return the test suite of a run as XML."""
+    suite = _suite(facts)
+    totals = {key: suite.attrib[key] for key in ("tests", "failures", "errors", "skipped", "time")}
+    root = ET.Element("testsuites", totals)
+    root.append(suite)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, "unicode") + "\n"
 
 
 def _suite(facts: Facts) -> ET.Element:

@@ -1,7 +1,7 @@
 """`emulate up` on a terminal: scrolling task output, and below it a panel with the current state.
 
 The supervisor only appends to a queue. A separate thread reads it at most PAINTS times a second,
-updates the model, and writes the lines and the panel together. So an event costs the supervisor one
+updates the state, and writes the lines and the panel together. So an event costs the supervisor one
 append, and the terminal's work does not grow with the number of steps.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
-from rich.console import Console, ConsoleOptions, Group, RenderResult
-from rich.live import Live as RichLive
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
 from rich.segment import Segment, Segments
 
 from emulator.analysis.run_state import RunState
@@ -24,11 +24,11 @@ from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry
 from emulator.record.reader import Record
-from emulator.report.panel import lines as panel_lines
+from emulator.report import panel
 from emulator.report.terminal import LivePrinter
 from emulator.results import RunCallbacks
 
-__all__ = ["LiveView", "Panel", "now", "view"]
+__all__ = ["LiveView", "now", "view"]
 
 PAINTS = 4
 """Paints a second, at most."""
@@ -45,26 +45,23 @@ def view(*, plain: bool = False) -> LivePrinter:
     return LivePrinter() if plain or not capable else LiveView(console)
 
 
-def now(live: RunState) -> float:
+def now(state: RunState) -> float:
     """Return the time in a run, in seconds since its start."""
-    return live.t if live.began is None else max(live.t, time.time() - live.began)
+    return state.t if state.began is None else max(state.t, time.time() - state.began)
 
 
-class Panel:
-    """The panel of a run, up to `share` of the terminal's height; computed at each paint."""
+class _Panel:
+    """The panel, up to half of the terminal's height; computed at each paint."""
 
-    def __init__(self, live: RunState, share: float = 0.5) -> None:
-        self._live, self._share = live, share
+    def __init__(self, state: RunState) -> None:
+        self._state = state
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self._live.tick(now(self._live))
-        lines = panel_lines(
-            self._live,
-            width=options.max_width - 1,  # some terminals wrap a full line
-            height=int(console.height * self._share),
-            ascii_only=options.ascii_only,
-        )
-        yield Group(*lines)
+        self._state.tick(now(self._state))
+        width = options.max_width - 1  # some terminals wrap a full line
+        height = console.height // 2
+        ascii_only = options.ascii_only
+        yield from panel.lines(self._state, width=width, height=height, ascii_only=ascii_only)
 
 
 class LiveView(LivePrinter):
@@ -75,7 +72,7 @@ class LiveView(LivePrinter):
         self._console = console
         self._queue: deque[Entry | Sample | str | tuple[str, str]] = deque()
         self._skipped = self._reported = 0
-        self._gone = False
+        """Lines that were not shown, and how many of them have been reported."""
         self._wake, self._closing = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._batch: list[str] | None = None
@@ -83,7 +80,7 @@ class LiveView(LivePrinter):
     def callbacks(self) -> RunCallbacks:
         """Return the callbacks for `up`."""
         return RunCallbacks(
-            self._say, self._planned, entry=self._take, lines=self._take_lines, sample=self._take
+            self._say, self._planned, entry=self._add, lines=self._add_lines, sample=self._add
         )
 
     def close(self) -> None:
@@ -98,25 +95,25 @@ class LiveView(LivePrinter):
 
     def _planned(self, plan: Plan, folder: Path) -> None:
         super()._planned(plan, folder)
-        live = RunState(plan)
+        state = RunState(plan)
         for entry in Record(folder).history:  # not empty after a take-over
-            live.entry(entry)
+            state.entry(entry)
         # Not a daemon: the terminal is restored before the process ends.
-        self._thread = threading.Thread(target=self._run, args=[live], name="view")
+        self._thread = threading.Thread(target=self._run, args=[state], name="view")
         self._thread.start()
 
     def _say(self, text: str) -> None:
         if self._thread is None:
             super()._say(text)
         else:
-            self._take(text)
+            self._add(text)
 
-    def _take(self, item: Entry | Sample | str) -> None:
-        if not self._gone:
+    def _add(self, item: Entry | Sample | str) -> None:
+        if not self._closed:
             self._queue.append(item)
             self._wake_up()
 
-    def _take_lines(self, lines: Sequence[tuple[str, str]]) -> None:
+    def _add_lines(self, lines: Sequence[tuple[str, str]]) -> None:
         room = max(0, BACKLOG - len(self._queue))
         self._queue.extend(lines[:room])
         self._skipped += len(lines[room:])
@@ -128,20 +125,20 @@ class LiveView(LivePrinter):
 
     # --- On the thread that paints ----------------------------------------------------------------
 
-    def _run(self, live: RunState) -> None:
+    def _run(self, state: RunState) -> None:
         try:
-            with RichLive(
-                Panel(live), console=self._console, auto_refresh=False, transient=True
-            ) as shown:
-                self._follow(lambda: self._paint(live, shown))
+            with Live(
+                _Panel(state), console=self._console, auto_refresh=False, transient=True
+            ) as live:
+                self._repeat(lambda: self._paint(state, live))
         except OSError:
-            self._gone = True  # the terminal; the run continues
+            self._closed = True  # the terminal; the run continues
         except Exception as error:  # a failing panel must not lose task output
             self._batch = None
             self._print(f"the live view has failed ({error!r}); plain lines from here on")
-            self._follow(lambda: self._drain(live))
+            self._repeat(lambda: self._drain(state))
 
-    def _follow(self, show: Callable[[], None]) -> None:
+    def _repeat(self, show: Callable[[], None]) -> None:
         """Call `show` at most PAINTS times a second until the view is closed."""
         while not self._closing.is_set():
             show()
@@ -150,34 +147,32 @@ class LiveView(LivePrinter):
             self._wake.clear()
         show()
 
-    def _paint(self, live: RunState, shown: RichLive) -> None:
+    def _paint(self, state: RunState, live: Live) -> None:
         self._batch = []
-        self._drain(live)
+        self._drain(state)
         if self._batch:
             text = Segment("".join(self._batch))
             self._console.print(Segments([text]), soft_wrap=True, end="")
         else:
-            shown.refresh()
+            live.refresh()
         self._batch = None
 
-    def _drain(self, live: RunState) -> None:
+    def _drain(self, state: RunState) -> None:
         for _ in range(len(self._queue)):
-            self._feed(live, self._queue.popleft())
+            match self._queue.popleft():
+                case Entry() as entry:
+                    self._entry(entry)
+                    state.entry(entry)
+                case Sample() as sample:
+                    state.sample(sample)
+                case str() as text:
+                    self._print(text)
+                case (task, line):
+                    state.line(task, line)
+                    self._line(task, line)
         if skipped := self._skipped - self._reported:
             self._reported += skipped
             self._print(f"{skipped} lines were printed too fast to be shown; they are in the logs")
-
-    def _feed(self, live: RunState, item: Entry | Sample | str | tuple[str, str]) -> None:
-        if isinstance(item, Entry):
-            self._entry(item)
-            live.entry(item)
-        elif isinstance(item, Sample):
-            live.sample(item)
-        elif isinstance(item, str):
-            self._print(item)
-        else:
-            live.line(*item)
-            self._print_lines([item])
 
     def _put(self, lines: Sequence[str]) -> None:
         if self._batch is None:

@@ -1,4 +1,4 @@
-"""report.md: the result of a run, for a comment on a change or a CI summary (pure)."""
+"""report.md: the result of a run, for comments on changes and CI summaries (pure)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from emulator.analysis.analyse import FaultResult
 from emulator.analysis.figures import FAULT_STAGES, fault_rates, fault_stages
-from emulator.report.data import Facts, key_figures
+from emulator.report.data import Facts, causes, key_figures
 from emulator.report.text import printable
 from emulator.validation.units import format_duration
 
@@ -41,11 +41,7 @@ def _lines(facts: Facts) -> Iterator[str]:
     yield from _table(("figure", ""), ((title, value) for title, value, _ in key_figures(facts)))
     yield from _table(
         ("time", "seconds", "share"),
-        (
-            (cause, f"{seconds:.2f}", f"{seconds / analysis.duration:.1%}")
-            for cause, seconds in analysis.time.items()
-            if seconds
-        ),
+        ((c.name, f"{c.seconds:.2f}", f"{c.share:.1%}") for c in causes(analysis.time)),
     )
     yield from _table(
         ("fault", "status", "at", *(head for head, _ in FAULT_STAGES.values()), "steps/s"),

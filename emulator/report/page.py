@@ -15,7 +15,6 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -26,17 +25,21 @@ import jinja2
 from markupsafe import Markup
 
 from emulator import __version__
-from emulator.analysis.figures import FAULT_STAGES
-from emulator.analysis.goodput import CAUSES
+from emulator.analysis.comparison import COMPARED, Row, called, cell, written
+from emulator.analysis.figures import FAULT_STAGES, FIGURES
 from emulator.planning.plan import Task
-from emulator.report.charts import Chart, colour, line_style, timeline
-from emulator.report.data import Facts, key_figures
+from emulator.report import HTML
+from emulator.report.charts import Chart, colour, curve_points, line_chart, line_style, timeline
+from emulator.report.data import Facts, causes, key_figures
 from emulator.report.event_text import trigger_in_words
 from emulator.report.text import printable
 from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
 from emulator.validation.units import format_duration, format_size
 
-__all__ = ["Cause", "causes", "embedded", "linker", "page", "render", "series"]
+__all__ = ["embedded", "render", "render_comparison"]
+
+COMPARISON_HEIGHT = 300
+"""Pixels of the chart of a comparison."""
 
 _MARKS = {"ok": "✓", "failed": "✗", "unknown": "?"}
 _RENDEZVOUS = ("TF_CONFIG", "CLUSTER_CONFIG")
@@ -51,7 +54,7 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
     charts |= {f"usage-{number}": panel.chart for number, panel in enumerate(panels)}
     charts |= {f"gpu-{number}": panel.chart for number, panel in enumerate(gpus)}
     names = [task.name for task in facts.plan.tasks]
-    return page(
+    return _page(
         "report.html.j2",
         charts,
         facts=facts,
@@ -59,23 +62,60 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         plan=facts.plan,
         scenario=facts.plan.scenario,
         figures=list(key_figures(facts)),
-        causes=list(causes(facts.analysis.time)),
+        causes=causes(facts.analysis.time),
         legend=list(_legend(facts)),
         speeds=_speeds(facts),
         panels=panels,
         quiet=[f"{panel.title} ({panel.note})" for panel in all_panels if panel.quiet],
         gpus=gpus,
         no_gpus=no_gpus(facts),
-        series=list(series(names, [name for panel in panels for name in panel.lines])),
-        devices=list(series(list(devices(facts).values()), [n for p in gpus for n in p.lines])),
+        series=list(_series(names, [name for panel in panels for name in panel.lines])),
+        devices=list(_series(list(devices(facts).values()), [n for p in gpus for n in p.lines])),
         commands=_commands(facts.plan.tasks),
         rendezvous={task.name: _environment(task) for task in facts.plan.tasks},
         files=facts.files | {"report.md", "junit.xml"},
-        link=linker(facts.folder, place or facts.folder),
+        link=_linker(facts.folder, place or facts.folder),
     )
 
 
-def page(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  # noqa: ANN401
+def render_comparison(rows: Sequence[Row], facts: Sequence[Facts], *, place: Path) -> str:
+    """Return a page that compares runs; its links are relative to the folder `place`."""
+    names = list(called(rows))
+    unit = next((row.efficiency_by for row in rows if row.efficiency_by), None)
+    curves = [
+        (number, name, curve_points(one.speed, one.speed.job))
+        for number, (name, one) in enumerate(zip(names, facts, strict=True))
+    ]
+    runs = [
+        {
+            "name": name,
+            "row": row,
+            "cells": list(_cells(row, rows[0], unit)),
+            "causes": causes(one.analysis.time),
+            "link": _linker(one.folder, place)(HTML) if HTML in one.files else "",
+        }
+        for name, row, one in zip(names, rows, facts, strict=True)
+    ]
+    return _page(
+        "compare.html.j2",
+        {"curves": line_chart(curves, "steps/s", COMPARISON_HEIGHT, max(f.end for f in facts))},
+        runs=runs,
+        differs=[(key, [written(row.differs[key]) for row in rows]) for key in rows[0].differs],
+        series=list(_series(names, names)),
+    )
+
+
+def _cells(row: Row, reference: Row, unit: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the same columns for every row; `unit` of the efficiencies, None if there are none."""
+    for key in COMPARED:
+        yield FIGURES[key].title, cell(row, reference, key)
+    if unit is not None:
+        other = f" by {row.efficiency_by}" if row.efficiency_by != unit else ""
+        text = "" if row.efficiency is None else f"{row.efficiency:.2f}{other}"
+        yield f"Scaling efficiency, by {unit}", text
+
+
+def _page(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  # noqa: ANN401
     """Render a template with its charts, its scripts and the policy that allows only those."""
     plotly, packed = _plotly()
     script = _source("page.js")
@@ -142,30 +182,12 @@ def _templates() -> jinja2.Environment:
         "size": lambda size: "" if size is None else format_size(size),
         "rate": lambda value: "?" if value is None else f"{value:.3g}",
         "printable": lambda value: "" if value is None else printable(str(value)),
+        "colour": colour,
         "mark": _MARKS.__getitem__,
         "limits": _limits,
         "trigger": trigger_in_words,
     }
     return environment
-
-
-@dataclass(frozen=True)
-class Cause:
-    """A cause of time, such as `recovery`."""
-
-    name: str
-    seconds: float
-    share: float
-    colour: str
-    """A CSS variable."""
-
-
-def causes(time: Mapping[str, float]) -> Iterator[Cause]:
-    """Yield the causes that took any time, in the order of the table."""
-    total = sum(time.values())
-    for name in CAUSES:
-        if time.get(name, 0.0) > 0:
-            yield Cause(name, time[name], time[name] / total, colour(name))
 
 
 def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
@@ -178,7 +200,7 @@ def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
         yield state, state, colour(state)
 
 
-def series(names: Sequence[str], drawn: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def _series(names: Sequence[str], drawn: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Yield the legend of all usage charts: name, colour, dashes."""
     for number, name in enumerate(names):
         if name in drawn:
@@ -217,7 +239,7 @@ def _limits(task: Task) -> str:
     return ", ".join(parts) or "none"
 
 
-def linker(folder: Path, place: Path) -> Callable[[str], str]:
+def _linker(folder: Path, place: Path) -> Callable[[str], str]:
     """Return a function that links from a page in `place` to files of the run."""
     relative = os.path.relpath(folder, place)
     return lambda name: quote(name if relative == "." else f"{relative}/{name}")

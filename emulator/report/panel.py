@@ -19,31 +19,13 @@ from emulator.metrics import catalog
 from emulator.metrics.catalog import GpuUsage
 from emulator.record.timeline import FaultTimeline
 from emulator.report.event_text import trigger_in_words
-from emulator.report.terminal import FOLD, fold, range_label
+from emulator.report.terminal import FOLD, STYLES, fold, range_label
 from emulator.validation.units import format_duration, format_number, format_size
 
 __all__ = ["lines"]
 
 BAR = 40
 """Cells of the progress bar at most; narrowing a terminal wraps longer ones."""
-STATES = {
-    "pending": "dim",
-    "starting": "yellow",
-    "running": "green",
-    "backoff": "yellow",
-    "down": "red",
-    "ended": "dim",
-}
-STAGES = {
-    "waiting": "dim",
-    "preparing": "yellow",
-    "triggered": "yellow",
-    "applied": "yellow",
-    "healed": "green",
-    "skipped": "dim",
-    "failed": "red",
-}
-OUTCOMES = {"running": "green", "succeeded": "green", "interrupted": "yellow"}
 
 
 def lines(
@@ -73,9 +55,8 @@ def _cut(faults: list[Text], most: int) -> list[Text]:
 
 def _head(live: RunState, *, ascii_only: bool) -> Text:
     """Return the head line, state first, because a narrow terminal cuts off the end."""
-    colour = OUTCOMES.get(live.outcome or live.state, "red" if live.outcome else "yellow")
-    head = Text("-- " if ascii_only else "── ")
-    head.append(live.outcome or live.state, f"bold {colour}")
+    state = live.outcome or live.state
+    head = Text("-- " if ascii_only else "── ").append(state, f"bold {STYLES[state]}")
     head.append(f" {_roughly(live.t)}  {live.plan.run_id} on {live.plan.engine}")
     return head.append(f": {live.reason}" if live.outcome else "")
 
@@ -119,7 +100,7 @@ def _table(live: RunState, width: int, rows: int) -> list[Text]:
         for column, cell_width in widths.items():
             style = ""
             if column.title == "state":
-                style = "red" if live.impairments(tasks[0].name) else STATES[tasks[0].state]
+                style = "red" if live.impairments(tasks[0].name) else STYLES[tasks[0].state]
             row.append(_padded(cells[column][number], column, cell_width), style).append("  ")
         row.rstrip()
         lines.append(row)
@@ -253,7 +234,7 @@ def _by_interest(live: RunState) -> list[FaultTimeline]:
 
 
 def _fault(live: RunState, fault: FaultTimeline, width: int) -> Text:
-    stage, target = Text(_stage(live, fault), STAGES[fault.stage]), fault.planned.target
+    stage, target = Text(_stage(live, fault), STYLES[fault.stage]), fault.planned.target
     text = Text.assemble(f"fault {fault.id}: {fault.kind} {target}  ", stage)
     if text.cell_len <= width:
         return text

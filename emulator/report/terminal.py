@@ -21,12 +21,15 @@ from emulator.planning.plan import Plan, Task
 from emulator.record.events import Entry
 from emulator.record.reader import Record
 from emulator.report import HTML
+from emulator.report.data import causes
 from emulator.report.event_text import describe, trigger_in_words
 from emulator.report.text import printable, shown_line
 from emulator.results import Result, RunCallbacks
 from emulator.validation.units import format_duration, format_number, format_size
 
 __all__ = [
+    "FOLD",
+    "STYLES",
     "LivePrinter",
     "Row",
     "fold",
@@ -55,15 +58,14 @@ FOLD = 12
 """With more tasks than this, equal ones share a line."""
 
 _TASK_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
-_STATUS_COLOURS = {
-    "ok": "green",
-    "failed": "red",
-    "unknown": "yellow",
-    "missing": "yellow",
-    "warning": "yellow",
-    "fatal": "red",
+STYLES = {
+    **dict.fromkeys(("pending", "ended", "waiting", "skipped"), "dim"),
+    **dict.fromkeys(("starting", "ending", "backoff", "preparing", "triggered"), "yellow"),
+    **dict.fromkeys(("applied", "interrupted", "unknown", "missing", "warning"), "yellow"),
+    **dict.fromkeys(("running", "healed", "succeeded", "ok"), "green"),
+    **dict.fromkeys(("down", "failed", "timeout", "error", "fatal"), "red"),
 }
-"""Of verdicts and of the findings of `emulate doctor`."""
+"""Styles of states of tasks and jobs, stages of faults, outcomes, verdicts, `doctor`'s findings."""
 
 
 class LivePrinter:
@@ -174,7 +176,7 @@ def _cell(cell: Text | str | int | None) -> Text:
 
 def status_text(status: str) -> Text:
     """Return a verdict or the status of a finding in its colour."""
-    return Text(status, _STATUS_COLOURS[status])
+    return Text(status, STYLES[status])
 
 
 def fold(tasks: Mapping[str, Any], key: Callable[[str], object], limit: int) -> list[list[str]]:
@@ -216,7 +218,7 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         print_table(console, columns, map(_fault_row, summary["faults"]))
     print_figures(summary, console)
     text = f"{summary['scenario']}: {summary['outcome']}, verdict {summary['verdict']}"
-    console.print(Text(text, f"bold {_STATUS_COLOURS[summary['verdict']]}"))
+    console.print(Text(text, f"bold {STYLES[summary['verdict']]}"))
 
 
 def _task_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
@@ -247,10 +249,11 @@ def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
 
 
 def print_figures(summary: Mapping[str, Any], console: Console) -> None:
-    """Print the known figures, and the shares of time by cause."""
+    """Print the known figures, and the causes with at least 1 % of the time."""
     console.out("  ".join(_figures(summary)), highlight=False)
-    if shares := ", ".join(_shares(summary["time"])):
-        console.out(f"time: {shares}", highlight=False)
+    known = sorted(causes(summary["time"]), key=lambda c: (c.name != "productive", -c.seconds))
+    if shares := [f"{cause.name} {cause.share:.0%}" for cause in known if cause.share >= 0.01]:
+        console.out(f"time: {', '.join(shares)}", highlight=False)
 
 
 def _figures(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -264,14 +267,6 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def _millis(seconds: float) -> str:
     return f"{seconds * 1000:.{0 if seconds >= 0.01 else 2}f} ms"
-
-
-def _shares(time: Mapping[str, float]) -> Iterator[str]:
-    """Yield the causes with at least 1 % of the time, productive time first."""
-    total = sum(time.values())
-    for cause in sorted(time, key=lambda cause: (cause != "productive", -time[cause])):
-        if time[cause] > 0 and time[cause] >= total / 100:
-            yield f"{cause} {time[cause] / total:.0%}"
 
 
 def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Console) -> None:

@@ -1,8 +1,8 @@
 """Remove escape sequences from program output before it is shown (pure).
 
-ECMA-48 defines what a terminal acts on: CSI sequences (colours, cursor), OSC sequences (window
-title, clipboard), and control characters. A task may print any of them. The logs keep them; when a
-line is shown, only colours are kept.
+ECMA-48 defines the codes that control a terminal: CSI sequences (colours, cursor), OSC sequences
+(window title, clipboard), and control characters. A task may print any of them. Logs keep them all;
+on a terminal only colours are kept.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ def shown_line(text: str) -> str:
     parts = [part for part in _REDRAWN.split(text) if part]
     shown = parts[-1] if parts else ""
     if "\x1b" in shown:
-        shown = _ALL_BUT_COLOURS.sub(lambda found: "\x1b" + found[1] if found[1] else "", shown)
+        shown = _ALL_BUT_COLOURS.sub(lambda match: "\x1b" + match[1] if match[1] else "", shown)
         shown += "\x1b[0m"
     return shown.translate(_CONTROL)

@@ -1,6 +1,6 @@
 """`emulate top`: a full-screen view of a running job, or a snapshot of any run.
 
-Threads read the run's API and the keyboard into one queue; only the main thread updates the model
+Threads read the run's API and the keyboard into one queue; only the main thread updates the state
 and paints.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.live import Live as RichLive
+from rich.live import Live
 from rich.text import Text
 
 from emulator.analysis.run_state import LINES, RunState
@@ -28,14 +28,14 @@ from emulator.errors import EmulatorError
 from emulator.metrics.samples import Sample
 from emulator.record.events import Entry
 from emulator.record.reader import Record
+from emulator.report import panel
 from emulator.report.live import IDLE, PAINTS, now
-from emulator.report.panel import lines as panel_lines
 from emulator.report.text import shown_line
 from emulator.runtime import signals
 
-__all__ = ["look_back", "print_snapshot", "watch"]
+__all__ = ["print_snapshot", "watch"]
 
-LEAVE = frozenset("qQ\x03\x04")
+QUIT = frozenset("qQ\x03\x04")
 """Keys that quit the view: q, Ctrl-C, Ctrl-D."""
 
 
@@ -50,30 +50,21 @@ Item = Entry | Sample | tuple[str, str] | str | signal.Signals | _End
 """An event, a sample, a line, a key, a signal, or the end."""
 
 
-def look_back(record: Record) -> RunState:
-    """Return the current or final state of a run from its record."""
-    live = RunState(record.plan)
-    for entry in record.in_time_order:
-        live.entry(entry)
-    for sample in record.samples[-2:]:
-        live.sample(sample)
-    if record.live:
-        live.tick(now(live))
-    return live
-
-
 def print_snapshot(record: Record, console: Console) -> None:
-    """Print the current or final state of a run once."""
-    live, running = look_back(record), record.live
-    for line in panel_lines(live, width=console.width, ascii_only=console.options.ascii_only):
-        console.print(line, soft_wrap=True, highlight=False)
+    """Print the current or final state of a run once, from its record."""
+    state, running = RunState(record.plan), record.live
+    for entry in record.in_time_order:
+        state.entry(entry)
+    for sample in record.samples[-2:]:
+        state.sample(sample)
     if running:
-        return
-    if live.outcome:
-        console.print(f"{record.run_id} is over.", highlight=False, soft_wrap=True)
-    else:
-        text = f"Its emulator is gone; `emulate attach {record.run_id}` takes the run over."
-        console.print(text, highlight=False, soft_wrap=True)
+        state.tick(now(state))
+    for line in panel.lines(state, width=console.width, ascii_only=console.options.ascii_only):
+        console.print(line, soft_wrap=True, highlight=False)
+    if not running:
+        finished = f"{record.run_id} has finished."
+        killed = f"Its emulator was killed; `emulate attach {record.run_id}` takes the run over."
+        console.out(finished if state.outcome else killed, highlight=False)
 
 
 def watch(record: Record, console: Console) -> bool:
@@ -81,24 +72,22 @@ def watch(record: Record, console: Console) -> bool:
 
     Restores the terminal, also on errors. Raises EmulatorError.
     """
-    live, left = RunState(record.plan), threading.Event()
+    state, closing = RunState(record.plan), threading.Event()
     queue: SimpleQueue[Item] = SimpleQueue()
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(Cluster(record))
-        stack.callback(left.set)
+        stack.callback(closing.set)
         # An exception during a paint would leave it incomplete.
         stack.enter_context(signals.held()).hand_to(queue.put)
-        _in_background(_pump, cluster.history, queue, left)
-        _in_background(_pump, lambda: cluster.samples(last=2), queue, left)
-        _in_background(_pump, lambda: cluster.lines(last=LINES), queue, left)
+        _in_background(_pump, cluster.history, queue, closing)
+        _in_background(_pump, lambda: cluster.samples(last=2), queue, closing)
+        _in_background(_pump, lambda: cluster.lines(last=LINES), queue, closing)
         stack.enter_context(_keys(queue))
-        shown = stack.enter_context(
-            RichLive(_Screen(live), console=console, screen=True, auto_refresh=False)
-        )
-        return _follow(live, queue, shown.refresh)
+        live = Live(_Screen(state), console=console, screen=True, auto_refresh=False)
+        return _follow(state, queue, stack.enter_context(live).refresh)
 
 
-def _follow(live: RunState, queue: SimpleQueue[Item], paint: Callable[[], None]) -> bool:
+def _follow(state: RunState, queue: SimpleQueue[Item], paint: Callable[[], None]) -> bool:
     """Update and paint until the end of the history (True) or a quit key (False)."""
     while True:
         paint()
@@ -109,48 +98,47 @@ def _follow(live: RunState, queue: SimpleQueue[Item], paint: Callable[[], None])
                 event = queue.get(timeout=wait)
             except Empty:
                 break
-            if (finished := _take(live, event)) is not None:
+            if (finished := _process(state, event)) is not None:
                 return finished
             wait = due - time.monotonic()
 
 
-def _take(live: RunState, event: Item) -> bool | None:
+def _process(state: RunState, event: Item) -> bool | None:
     """Process one event; return None to continue, else whether the run has finished."""
     match event:
-        case _End(error=None):
-            return True
-        case _End(error=EmulatorError() as error):
-            if live.began is None:
+        case _End(error=error):
+            if error is not None and state.began is None:
                 raise error
             return True  # killed or just finishing: its record has the difference
         case signal.Signals():
             raise signals.Interruption(event)
         case str():
-            return False if event in LEAVE else None
+            return False if event in QUIT else None
         case Entry():
-            live.entry(event)
+            state.entry(event)
         case Sample():
-            live.sample(event)
+            state.sample(event)
         case (task, text):
-            live.line(task, text)
+            state.line(task, text)
     return None
 
 
 class _Screen:
     """The panel at the top, the last lines of output below it."""
 
-    def __init__(self, live: RunState) -> None:
-        self._live = live
+    def __init__(self, state: RunState) -> None:
+        self._state = state
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        live, (width, height) = self._live, (options.max_width, console.height)
-        live.tick(now(live))
+        state, (width, height) = self._state, (options.max_width, console.height)
+        state.tick(now(state))
         upper = height if height < 12 else height - max(4, height // 3)
-        shown = panel_lines(live, width=width, height=upper - 1, ascii_only=options.ascii_only)
-        yield from shown
+        ascii_only = options.ascii_only
+        lines = panel.lines(state, width=width, height=upper - 1, ascii_only=ascii_only)
+        yield from lines
         yield Text("q: leave the view; the run continues", "dim", no_wrap=True, overflow="crop")
-        room = height - len(shown) - 1
-        for task, text in list(live.lines)[-room:] if room > 0 else []:
+        room = height - len(lines) - 1
+        for task, text in list(state.lines)[-room:] if room > 0 else []:
             line = Text.assemble((f"{task} | ", "bold"), Text.from_ansi(shown_line(text)))
             line.truncate(width)
             yield line
@@ -164,19 +152,19 @@ def _in_background(call: Callable[..., None], *arguments: object) -> None:
 
 
 def _pump(
-    source: Callable[[], Iterable[Item]], queue: SimpleQueue[Item], left: threading.Event
+    source: Callable[[], Iterable[Item]], queue: SimpleQueue[Item], closing: threading.Event
 ) -> None:
     """Put all items of a stream into the queue, then an _End."""
-    end: EmulatorError | None = None
+    end = _End(None)
     try:
         for event in source():
             queue.put(event)
     except EmulatorError as error:
-        end = error
+        end = _End(error)
     except Exception:
-        if not left.is_set():  # else the view has closed the connection
+        if not closing.is_set():  # else the view has closed the connection
             raise
-    queue.put(_End(end))
+    queue.put(end)
 
 
 @contextlib.contextmanager
@@ -186,7 +174,7 @@ def _keys(queue: SimpleQueue[Item]) -> Iterator[None]:
         yield
         return
     fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
+    settings = termios.tcgetattr(fd)
 
     def read() -> None:
         with contextlib.suppress(OSError):
@@ -198,4 +186,4 @@ def _keys(queue: SimpleQueue[Item]) -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        termios.tcsetattr(fd, termios.TCSADRAIN, settings)

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from emulator.metrics import catalog
-from emulator.metrics.catalog import CHARTS, GPU, GPU_SHARE, Rates, Scale, Usage
-from emulator.metrics.samples import Sample, device_numbers, series
+from emulator.metrics.catalog import CHARTS, GPU, GPU_SHARE, GpuUsage, Metric, Rates, Scale, Usage
+from emulator.metrics.samples import device_numbers, series
 from emulator.record.events import SamplingStarted
-from emulator.report.charts import (
-    POINTS,
-    Chart,
-    Points,
-    curve_points,
-    line_chart,
-    line_style,
-    line_trace,
-)
+from emulator.report.charts import POINTS, Chart, Points, curve_points, line_chart
 from emulator.report.data import Facts
 
 __all__ = ["Panel", "devices", "gpu_panels", "no_gpus", "task_panels"]
@@ -90,20 +82,35 @@ def _scaled(scale: Scale, lines: list[Line]) -> tuple[Scale, list[Line]]:
 
 def gpu_panels(facts: Facts) -> Iterator[Panel]:
     """Yield the metrics of each device, and of each task's share of all devices."""
-    names, tasks = devices(facts), [task.name for task in facts.plan.tasks]
     for metric in GPU:
-        if scale := metric.chart:
-            lines = [
-                (name, list(_device_points(facts.samples, uuid, metric.key, scale)))
-                for uuid, name in names.items()
-            ]
-            yield from _panel(scale, lines, list(names.values()), facts.end)
+        yield from _gpu_panel(facts, metric, devices(facts), _of_device)
     for metric in GPU_SHARE:
-        if scale := metric.chart:
-            lines = [
-                (task, list(_task_points(facts.samples, task, metric.key, scale))) for task in tasks
-            ]
-            yield from _panel(scale, lines, tasks, facts.end)
+        yield from _gpu_panel(facts, metric, {t.name: t.name for t in facts.plan.tasks}, _of_task)
+
+
+def _of_device(gpu: GpuUsage, uuid: str) -> object:
+    return gpu if gpu.uuid == uuid else None
+
+
+def _of_task(gpu: GpuUsage, task: str) -> object:
+    return gpu.tasks.get(task)
+
+
+def _gpu_panel(
+    facts: Facts, metric: Metric, names: Mapping[str, str], part: Callable[[GpuUsage, str], object]
+) -> Iterator[Panel]:
+    """Yield the chart of a metric: for each key of `names`, the sum of its parts of all devices."""
+    if scale := metric.chart:
+        lines: list[Line] = []
+        for key, name in names.items():
+            points = []
+            for sample in facts.samples:
+                parts = [one for gpu in sample.gpus if (one := part(gpu, key)) is not None]
+                known = [v for one in parts if (v := getattr(one, metric.key)) is not None]
+                if parts:
+                    points.append((sample.t, sum(known) / scale.size if known else None))
+            lines.append((name, points))
+        yield from _panel(scale, lines, list(names.values()), facts.end)
 
 
 def no_gpus(facts: Facts) -> str:
@@ -122,38 +129,14 @@ def devices(facts: Facts) -> dict[str, str]:
     return {uuid: f"GPU {number}" for uuid, number in device_numbers(facts.samples).items()}
 
 
-def _device_points(
-    samples: Sequence[Sample], uuid: str, key: str, scale: Scale
-) -> Iterator[tuple[float, float | None]]:
-    for sample in samples:
-        for gpu in sample.gpus:
-            if gpu.uuid == uuid:
-                value = getattr(gpu, key)
-                yield sample.t, None if value is None else value / scale.size
-
-
-def _task_points(
-    samples: Sequence[Sample], task: str, key: str, scale: Scale
-) -> Iterator[tuple[float, float | None]]:
-    """Yield the sum of a task's shares of all devices."""
-    for sample in samples:
-        shares = [getattr(gpu.tasks[task], key) for gpu in sample.gpus if task in gpu.tasks]
-        known = [share for share in shares if share is not None]
-        if known:
-            yield sample.t, sum(known) / scale.size
-
-
 def _panel(
     scale: Scale, lines: Sequence[Line], names: Sequence[str], end: float
 ) -> Iterator[Panel]:
     """Yield a panel of the lines that have values, if any; `names` have the same colours in all."""
     known = {name: points for name, points in lines if any(y is not None for _, y in points)}
     if known:
+        numbered = [(names.index(name), name, points) for name, points in known.items()]
         limit = min(POINTS, max(60, 6 * POINTS // len(known)))
-        traces = [
-            line_trace(name, points, line_style(names.index(name)), scale.unit, limit)
-            for name, points in known.items()
-        ]
-        chart = line_chart(traces, HEIGHT, end, " %" if scale.unit == "%" else "")
+        chart = line_chart(numbered, scale.unit, HEIGHT, end, limit)
         quiet = not any(value for points in known.values() for _, value in points)
         yield Panel(scale.title, scale.note, list(known), chart, quiet)

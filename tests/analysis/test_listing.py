@@ -15,9 +15,9 @@ from emulator.record.writer import RunWriter
 from emulator.runtime.clock import ManualClock
 from tests.histories import an_event
 from tests.record.test_writer import TEXT, a_plan
-from tests.report.runs import a_run, told_step
+from tests.report.runs import a_run, step_line
 
-STEPS = Script(lines=[(n, told_step(n)) for n in range(1, 11)], exits_at=12.0)
+STEPS = Script(lines=[(n, step_line(n)) for n in range(1, 11)], exits_at=12.0)
 
 
 def row(run_id: str, scenario: str = "s", began: float | None = 0.0, verdict: str = "ok") -> Listed:

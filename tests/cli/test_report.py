@@ -10,10 +10,10 @@ import pytest
 
 from emulator.engines.memory import Script
 from tests.conftest import Emulate, own
-from tests.report.runs import a_run, told_step
+from tests.report.runs import a_run, step_line
 
 RUN = own("report")
-STEPS = Script(lines=[(n, told_step(n)) for n in range(1, 11)], exits_at=12.0)
+STEPS = Script(lines=[(n, step_line(n)) for n in range(1, 11)], exits_at=12.0)
 
 
 @pytest.fixture

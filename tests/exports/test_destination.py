@@ -1,4 +1,4 @@
-"""Our own export is replaced, a file of somebody else never."""
+"""An earlier export is replaced, other files never."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TensorBoard is given, and what a real TensorBoard shows of it."""
+"""The event files for TensorBoard, and what a real TensorBoard shows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def found() -> Mapping[str, Sequence[Moment]]:
     return moments(Timeline(a_plan(), a_history()), some_samples(), DURATION)
 
 
-def test_what_tasks_tell_lies_at_the_training_step(found: dict[str, list[Moment]]) -> None:
+def test_reported_values_are_at_the_training_step(found: dict[str, list[Moment]]) -> None:
     assert points(found["worker-0"], "training/loss") == [
         (BEGAN + 2, 10, 2.5),
         (BEGAN + 3, 20, 1.5),
@@ -53,7 +53,7 @@ def test_what_tasks_tell_lies_at_the_training_step(found: dict[str, list[Moment]
     assert not tags(found["worker-0"]) & {"training/converged", "training/note", "training/step"}
 
 
-def test_usage_lies_at_the_milliseconds_of_the_run(found: dict[str, list[Moment]]) -> None:
+def test_usage_is_at_the_milliseconds_of_the_run(found: dict[str, list[Moment]]) -> None:
     assert points(found["worker-0"], "usage/cpu_cores") == [
         (BEGAN + 4, 4000, 1.0),
         (BEGAN + 7, 7000, 1.0),
@@ -70,7 +70,7 @@ def test_gpus_are_the_jobs_and_what_a_task_has_of_them_is_the_tasks(
     assert "gpu/0/power_watts" not in tags(found["worker-1"])
 
 
-def test_parts_of_a_divided_device_are_told_apart() -> None:
+def test_parts_of_a_divided_device_are_distinguished() -> None:
     parts = [GpuUsage(0, "GPU-a", power=1.0), GpuUsage(0, "MIG-a", memory=2)]
     parts.append(GpuUsage(0, "MIG-b", memory=3, tasks={"worker-0": GpuShare(3)}))
     found = moments(Timeline(a_plan(), a_history()), [Sample(1, BEGAN + 1, {}, parts)], DURATION)
@@ -91,11 +91,11 @@ def test_the_throughput_adds_up_to_what_was_done(found: dict[str, list[Moment]])
     assert [n for _, n, _ in steps] == sorted({n for _, n, _ in steps})
 
 
-def test_steps_told_of_together_count_as_each_of_them() -> None:
+def test_merged_steps_count_as_each_of_them() -> None:
     together = {"first": 1, "count": 8}
     last = step(4, "worker-0", 8, examples=256, coalesced=together)
-    told = history([step(0, "worker-0", 0, examples=0), last])
-    found = moments(Timeline(a_plan(WITHOUT_STEPS), told), [], 4)
+    steps = history([step(0, "worker-0", 0, examples=0), last])
+    found = moments(Timeline(a_plan(WITHOUT_STEPS), steps), [], 4)
     assert sum(r for *_, r in points(found[JOB], "throughput/steps_per_second")) == pytest.approx(
         40
     )
@@ -112,7 +112,7 @@ def test_examples_may_be_known_from_the_scenario() -> None:
     assert rates == [pytest.approx(64.0)] * 20
 
 
-def test_who_has_nothing_to_show_has_no_run(found: dict[str, list[Moment]]) -> None:
+def test_without_values_there_is_no_run(found: dict[str, list[Moment]]) -> None:
     assert list(found) == [JOB, "worker-0", "worker-1"]
     assert moments(Timeline(a_plan(), []), [], 0.0) == {}
 
@@ -121,11 +121,13 @@ LARGE = 10**400
 
 
 @pytest.mark.parametrize(
-    "told", [float("nan"), float("inf"), LARGE, -1, "much", None, [1], {}], ids=lambda t: str(t)[:9]
+    "value",
+    [float("nan"), float("inf"), LARGE, -1, "much", None, [1], {}],
+    ids=lambda t: str(t)[:9],
 )
-def test_no_value_that_a_program_prints_can_break_it(told: object, tmp_path: Path) -> None:
-    said = {"x": told, "examples": 1 if told == LARGE else told}
-    steps = [step(n, "worker-0", number, **said) for n, number in ((1, 1), (2, 9))]
+def test_no_value_that_a_program_prints_can_break_it(value: object, tmp_path: Path) -> None:
+    values = {"x": value, "examples": 1 if value == LARGE else value}
+    steps = [step(n, "worker-0", number, **values) for n, number in ((1, 1), (2, 9))]
     found = moments(
         Timeline(a_plan(), history([*steps, step(3, "worker-0", 2**70, loss=1.0)])), [], 3
     )
@@ -137,9 +139,9 @@ def test_no_value_that_a_program_prints_can_break_it(told: object, tmp_path: Pat
 def test_a_step_that_64_bits_hold_is_stored_whole_and_a_larger_one_left_out(
     number: int, tmp_path: Path
 ) -> None:
-    path, told = tmp_path / "w.tfevents", [step(1, "worker-0", number, loss=1.0)]
+    path, steps = tmp_path / "w.tfevents", [step(1, "worker-0", number, loss=1.0)]
     usage = Sample(1.0, 2.0, {"worker-0": Usage(1.0, memory=2**63)})
-    found = moments(Timeline(a_plan(), history(told)), [usage], 1)["worker-0"]
+    found = moments(Timeline(a_plan(), history(steps)), [usage], 1)["worker-0"]
     write_event_file(path, found, BEGAN)
     stored = [event for event in events(path) if event.HasField("summary")]
     losses = [e.step for e in stored if e.summary.value[0].tag == "training/loss"]
@@ -161,8 +163,8 @@ def events(path: Path) -> list[Any]:
 
 
 def test_no_name_that_a_program_gives_a_number_can_break_it(tmp_path: Path) -> None:
-    told = history([step(1, "worker-0", 1, **{"a\ud800": 1.5, "": 2})])
-    found = moments(Timeline(a_plan(), told), [], 1)["worker-0"]
+    steps = history([step(1, "worker-0", 1, **{"a\ud800": 1.5, "": 2})])
+    found = moments(Timeline(a_plan(), steps), [], 1)["worker-0"]
     assert tags(found) >= {"training/a\\ud800", "training/"}
     write_event_file(tmp_path / "worker-0.tfevents", found, BEGAN)
 
@@ -173,7 +175,7 @@ def test_no_name_that_a_program_gives_a_number_can_break_it(tmp_path: Path) -> N
 @contextmanager
 def a_tensorboard(logdir: Path, *flags: str) -> Iterator[httpx.Client]:
     """Start TensorBoard on a free port, wait until it names it, and stop it in the end."""
-    # Both loaders keep every point; a TensorBoard that nobody told draws 1000 of them by chance.
+    # Both loaders keep every point; by default TensorBoard draws a random 1000 of them.
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)]
     options = ["--host", "127.0.0.1", "--port", "0", "--samples_per_plugin", "scalars=100000"]
     process = subprocess.Popen(
@@ -181,13 +183,13 @@ def a_tensorboard(logdir: Path, *flags: str) -> Iterator[httpx.Client]:
     )
     assert process.stdout is not None
     try:
-        said = ""
+        output = ""
         for line in process.stdout:
-            said += line
+            output += line
             if match := re.search(r"http://127\.0\.0\.1:\d+", line):
                 break
         else:
-            raise AssertionError(f"TensorBoard ended: {said}")
+            raise AssertionError(f"TensorBoard ended: {output}")
         with httpx.Client(base_url=f"{match[0]}/data/plugin/scalars", timeout=60) as client:
             yield client
     finally:
@@ -239,7 +241,7 @@ def logdir(tmp_path: Path, found: dict[str, list[Moment]]) -> Path:
 
 
 def test_tensorboard_shows_every_number(logdir: Path, found: dict[str, list[Moment]]) -> None:
-    # Told to read once, and to serve only after that: whoever asks finds all there is.
+    # It reads once, and serves only after that, so that all is there.
     once = ("--load_fast", "false", "--reload_interval", "0", "--reload_task", "blocking")
     with a_tensorboard(logdir, *once) as tensorboard:
         assert shown(tensorboard) == approximately(expected(found))
@@ -248,17 +250,17 @@ def test_tensorboard_shows_every_number(logdir: Path, found: dict[str, list[Mome
 
 
 def test_so_does_its_fast_data_server(logdir: Path, found: dict[str, list[Moment]]) -> None:
-    """As users start it. It reads while it serves and tells nobody when it has read all.
+    """As users start it. It serves while it reads, and does not report when it has read all.
 
     So it is asked again until it shows what it should, for a minute at most.
     """
     right = {key: as_it_shows(of) for key, of in expected(found).items()}
-    wanted = approximately(right)
+    target = approximately(right)
     with a_tensorboard(logdir) as tensorboard:
         deadline = time.monotonic() + 60
-        while (now := shown(tensorboard)) != wanted and time.monotonic() < deadline:
+        while (now := shown(tensorboard)) != target and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert now == wanted
+        assert now == target
     assert [number for _, number, _ in now["worker-0", "training/loss"]] == [10, 20, 30]
 
 

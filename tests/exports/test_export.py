@@ -47,7 +47,7 @@ TABLES = {"steps", "samples", "gpus", "gpu_tasks", "events", "faults"}
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
-    """A run that is over, for all who only read it."""
+    """A finished run, which tests only read."""
     folder = tmp_path_factory.mktemp("exports")
     (folder / "export.yaml").write_text(TEXT)
     emulate = Emulate(folder / "runs")
@@ -104,7 +104,7 @@ def test_every_format_at_once(emulate: Emulate, record: Record, tmp_path: Path) 
 
 
 def exported(emulate: Emulate, record: Record, folder: Path) -> str:
-    """Export into every format; return what was said."""
+    """Export into every format; return the messages."""
     done = emulate(
         *("export", record.path, "--csv", folder, "--parquet", folder),
         *("--tensorboard", folder / "tb", "--trace", folder / "trace.json"),
@@ -117,11 +117,11 @@ def test_again_into_the_same_place(emulate: Emulate, record: Record, tmp_path: P
     exported(emulate, record, tmp_path)
     before = {path.name for path in tmp_path.rglob("*") if "tfevents" not in path.name}
     old = set(tmp_path.rglob("*tfevents*"))
-    said = exported(emulate, record, tmp_path)
-    assert said.count("replacing an earlier export") == 4
+    messages = exported(emulate, record, tmp_path)
+    assert messages.count("replacing an earlier export") == 4
     now = set(tmp_path.rglob("*tfevents*"))
     assert len(now) == len(old) == 3
-    # A TensorBoard that is looking goes on from a file to the one that comes after it by name.
+    # An open TensorBoard continues from a file to the next one by name.
     assert min(path.name for path in now) > max(path.name for path in old)
     assert {path.name for path in tmp_path.rglob("*") if "tfevents" not in path.name} == before
 
@@ -135,7 +135,7 @@ def test_again_into_the_same_place(emulate: Emulate, record: Record, tmp_path: P
         ("--csv", "d/file", "d/file"),
     ],
 )
-def test_a_file_of_somebody_else_is_left_alone(
+def test_a_file_that_is_no_export_is_left_alone(
     emulate: Emulate, record: Record, tmp_path: Path, option: str, target: str, foreign: str
 ) -> None:
     (tmp_path / "d").mkdir()
@@ -180,15 +180,17 @@ def test_a_missing_library_is_one_sentence_and_nothing_is_written(
 def test_a_run_without_steps_and_samples(emulate: Emulate, tmp_path: Path) -> None:
     (tmp_path / "quiet.yaml").write_text(QUIET)
     emulate.up(tmp_path / "quiet.yaml", "--engine", "process", "--run-id", RUN)
-    said = exported(emulate, Record(emulate.out / RUN), tmp_path / "out")
-    assert said.startswith(f"emulate: {RUN} has no steps and no samples: their exports are empty\n")
+    messages = exported(emulate, Record(emulate.out / RUN), tmp_path / "out")
+    assert messages.startswith(
+        f"emulate: {RUN} has no steps and no samples: their exports are empty\n"
+    )
     assert rows(tmp_path / "out" / "steps.csv") == []
-    assert "emulate: nothing for `tensorboard" in said
+    assert "emulate: nothing for `tensorboard" in messages
     assert rows(tmp_path / "out" / "events.csv")
 
 
 def test_a_run_that_crashed(emulate: Emulate, record: Record, tmp_path: Path) -> None:
-    """Its history ends in the middle of a line, and it never came to a summary."""
+    """Its history ends in the middle of a line, and it has no summary."""
     crashed = Record(tmp_path / "crashed")
     shutil.copytree(record.path, crashed.path)
     (crashed.path / "summary.json").unlink()
@@ -204,7 +206,7 @@ def test_a_run_that_crashed(emulate: Emulate, record: Record, tmp_path: Path) ->
     assert trace["otherData"]["outcome"] == "running"
 
 
-def test_a_run_that_goes_on(emulate: Emulate, tmp_path: Path) -> None:
+def test_a_run_in_progress(emulate: Emulate, tmp_path: Path) -> None:
     (tmp_path / "live.yaml").write_text(
         TEXT.replace("; done'", "; done; echo stepped; exec sleep 1000'")
     )
@@ -216,7 +218,7 @@ def test_a_run_that_goes_on(emulate: Emulate, tmp_path: Path) -> None:
     for line in process.stderr:
         if "| stepped" in line:
             break
-    said = exported(emulate, Record(emulate.out / RUN), tmp_path / "out")
-    assert f"emulate: {RUN} is still running: the export has what was recorded so far\n" in said
+    messages = exported(emulate, Record(emulate.out / RUN), tmp_path / "out")
+    assert f"emulate: {RUN} is still running: the export has what was recorded so far\n" in messages
     assert max(int(row["step"]) for row in rows(tmp_path / "out" / "steps.csv")) == 12
     assert end(process, signal.SIGTERM).returncode == 130

@@ -20,7 +20,7 @@ from emulator.metrics.samples import Sample, Usage
 from tests.exports.runs import some_samples
 from tests.histories import history, step
 
-TOLD = st.one_of(
+REPORTED = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
@@ -28,11 +28,11 @@ TOLD = st.one_of(
     st.text(),
     st.lists(st.integers(), max_size=2),
 )
-"""What JSON can say; Python's also has NaN and infinity, and half of a surrogate pair."""
+"""Values of JSON; Python's also has NaN and infinity, and half of a surrogate pair."""
 
 
 def from_csv(path: Path, columns: list[Column]) -> list[list[Cell]]:
-    """Read as a user would who knows the types."""
+    """Read with the types of the columns."""
     read: dict[str, Callable[[str], Cell]] = {
         **{"int": int, "float": float, "text": str},
         "bool": {"true": True, "false": False}.__getitem__,
@@ -64,16 +64,18 @@ def check(table: Table) -> None:
     for number, row in enumerate(table.rows):
         for place, cell in enumerate(row):
             assert same(columns[place][number], cell)
-            # A CSV has no way to tell an empty text from none at all.
+            # A CSV can't distinguish an empty text from none.
             assert same(text[number][place], None if cell == "" else cell)
 
 
-@given(st.lists(st.dictionaries(st.text(), TOLD, max_size=4), max_size=6))
-def test_csv_and_parquet_hold_the_same_whatever_tasks_tell(told: list[dict[str, object]]) -> None:
+@given(st.lists(st.dictionaries(st.text(), REPORTED, max_size=4), max_size=6))
+def test_csv_and_parquet_have_the_same_values_whatever_tasks_report(
+    reported: list[dict[str, object]],
+) -> None:
     reserved = {"n", "t", "wall", "event", "task", "step", "late"}  # the history keeps them out
     steps = [
         step(n, "worker-0", n, **{k: v for k, v in one.items() if k not in reserved})
-        for n, one in enumerate(told)
+        for n, one in enumerate(reported)
     ]
     check(tables(history(steps), [], [])[0])
 

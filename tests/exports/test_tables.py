@@ -54,8 +54,8 @@ def test_steps_have_a_column_for_whatever_a_task_tells(found: dict[str, Table]) 
 
 def test_a_step_event_that_stands_for_several_says_for_which() -> None:
     coalesced = {"first": 11, "count": 4, "gaps": {"1": 2, "7": 1}}
-    told = history([step(1, "a", 10), step(2, "a", 20, loss=0.5, coalesced=coalesced)])
-    table = tables(told, [], [])[0]
+    entries = history([step(1, "a", 10), step(2, "a", 20, loss=0.5, coalesced=coalesced)])
+    table = tables(entries, [], [])[0]
     assert types(table)["coalesced_count"] == "int"
     assert [
         (row["step"], row["coalesced_first"], row["coalesced_count"], row["coalesced_gaps"])
@@ -82,8 +82,8 @@ def test_a_step_event_that_stands_for_several_says_for_which() -> None:
 def test_a_column_has_the_narrowest_type_that_holds_its_values(
     values: list[object], type_: str, cells: list[Cell]
 ) -> None:
-    told = history([step(n, "worker-0", n, x=value) for n, value in enumerate(values)])
-    table = tables(told, [], [])[0]
+    entries = history([step(n, "worker-0", n, x=value) for n, value in enumerate(values)])
+    table = tables(entries, [], [])[0]
     assert types(table)["x"] == type_
     assert [row["x"] for row in rows(table)] == cells
 
@@ -162,5 +162,5 @@ def test_a_run_of_which_nothing_is_known_has_tables_without_rows() -> None:
         (name, []) for name in ("steps", "samples", "gpus", "gpu_tasks", "events", "faults")
     ]
     assert "loss" in types(found[0])
-    told = history([happened(0, "prepared")])
-    assert tables(told, [], [])[4].rows == [(0, 0.0, BEGAN, "prepared", None)]
+    entries = history([happened(0, "prepared")])
+    assert tables(entries, [], [])[4].rows == [(0, 0.0, BEGAN, "prepared", None)]

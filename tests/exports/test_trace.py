@@ -1,4 +1,4 @@
-"""The Chrome trace: its rules, and that it tells what happened."""
+"""The Chrome trace: the rules of the format, and the events of a run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.histories import BEGAN, fault, happened, history, in_time, phase, ste
 
 
 def traced(
-    told: list[Entry], samples: list[Sample] | None = None, plan: Plan | None = None
+    entries: list[Entry], samples: list[Sample] | None = None, plan: Plan | None = None
 ) -> list[Event]:
-    """Return a trace as a viewer reads it; that it keeps the format's rules comes along."""
+    """Return a trace as a viewer reads it; the rules of the format are checked."""
     plan = plan or a_plan()
-    replay = Timeline(plan, told)
+    replay = Timeline(plan, entries)
     found = trace_events(replay, samples or [], analyse(replay))
     text = as_json(found, {"run_id": "run-1"})
     assert text.startswith(HEAD)
@@ -114,7 +114,7 @@ def counted(events: list[Event], pid: int, name: str) -> list[tuple[int, float]]
 
 def test_counters_show_what_was_measured(events: list[Event]) -> None:
     assert counted(events, 2, "CPU") == [(4e6, 1.0), (4.5e6, 0.0), (7e6, 1.0), (9.8e6, 0.0)]
-    # worker-1 was down from 4 s on, and nobody knows of its CPU at 7.
+    # worker-1 was down from 4 s on, and its CPU at 7 s is unknown.
     assert counted(events, 3, "CPU") == [(4e6, 0.0), (10.5e6, 0.0)]
     assert counted(events, 3, "memory") == [(2e6, 512.0), (4e6, 0.0), (7e6, 512.0), (10.5e6, 0.0)]
     assert counted(events, 1, "GPU 0 power") == [(2_000_000, 212.5)]
@@ -126,41 +126,41 @@ def test_counters_show_what_was_measured(events: list[Event]) -> None:
 def test_parts_of_a_divided_device_have_counters_of_their_own() -> None:
     shares = [{"worker-0": GpuShare(2**20)}, {"worker-1": GpuShare(2**21)}]
     parts = [GpuUsage(0, "GPU-a")]
-    parts += [GpuUsage(0, f"MIG-{n}", memory=2**22, tasks=held) for n, held in enumerate(shares)]
+    parts += [GpuUsage(0, f"MIG-{n}", memory=2**22, tasks=tasks) for n, tasks in enumerate(shares)]
     events = traced(a_history(), [Sample(1, BEGAN + 1, {}, parts)])
     assert counted(events, 1, "GPU 0.1 memory") == counted(events, 1, "GPU 0.2 memory")
     assert counted(events, 1, "GPU 0.1 memory") == [(1e6, 4.0)]
     assert counted(events, 3, "GPU 0.2 memory") == [(1e6, 2.0)]
 
 
-def test_a_network_fault_shows_at_each_task_that_it_strikes() -> None:
+def test_a_network_fault_shows_at_each_task_of_its_target() -> None:
     text = TEXT.replace(
         "{preempt: worker-1, at: 2s, grace: 1s, down: 2s}",
         "{partition: [[worker-0], [ps-0]], at: 1s, for: 3s}",
     )
-    whom = "worker-0 | ps-0"
-    told = [entry for entry in a_history() if entry.event != "fault"]
-    strikes = [
-        fault(t, "", stage, kind="partition", target=whom)
+    target = "worker-0 | ps-0"
+    entries = [entry for entry in a_history() if entry.event != "fault"]
+    stages = [
+        fault(t, "", stage, kind="partition", target=target)
         for t, stage in ((2, "triggered"), (2.1, "applied"), (2.6, "healed"))
     ]
-    whole = history(in_time([*told, *strikes]))
+    whole = history(in_time([*entries, *stages]))
     events = traced(whole, plan=a_plan(text))
     for task in ("worker-0", "ps-0"):
         assert row(events, task, "faults") == [("partition (applied)", 2000, 2600)]
     assert row(events, "worker-1", "faults") == []
-    # Nobody was started again for it; ps-0 makes no steps.
+    # No task was restarted for it; ps-0 makes no steps.
     assert arrows(events) == [("partition (applied)", 2000, "steps to 30", 8000)]
 
 
-def test_a_fault_that_was_skipped_is_told_and_has_no_slice() -> None:
-    told = [
+def test_a_fault_that_was_skipped_has_a_mark_and_no_slice() -> None:
+    entries = [
         entry
         for entry in a_history()
         if not isinstance(entry, FaultEvent) or entry.stage == "triggered"
     ]
     skipped = fault(3.1, "worker-1", "skipped", reason="worker-1 was not running")
-    events = traced(history(in_time([*told, skipped])))
+    events = traced(history(in_time([*entries, skipped])))
     assert row(events, "worker-1", "faults") == []
     assert [e["name"] for e in events if e["ph"] == "i" and "preempt" in e["name"]] == [
         "preempt worker-1",
@@ -180,13 +180,13 @@ def test_a_record_that_breaks_off_anywhere_is_a_trace(length: int) -> None:
     traced(a_history()[:length], some_samples())
 
 
-def test_what_json_does_not_know_is_text() -> None:
-    told = [
+def test_values_that_json_lacks_are_text() -> None:
+    entries = [
         happened(1, "running", "worker-0"),
         step(1, "worker-0", 1),
         step(2, "worker-0", 2, loss=float("nan")),
     ]
-    events = traced(history(told))
+    events = traced(history(entries))
     assert [e["args"]["loss"] for e in events if e["name"] == "steps to 2"] == ["nan"]
 
 
@@ -217,12 +217,12 @@ def test_the_rules_are_rules() -> None:
 
 
 def test_phases_inside_each_other_share_a_row_and_others_do_not() -> None:
-    told = [
+    entries = [
         *phase(1, 9, "a", "eval"),
         *phase(2, 3, "a", "restore"),
         *phase(8, 10, "a", "checkpoint"),
     ]
-    found = timeline(in_time(told)).tasks["a"].phases(11)
+    found = timeline(in_time(entries)).tasks["a"].phases(11)
     assert [[one.name for one in row] for row in pack_rows(found)] == [
         ["eval", "restore"],
         ["checkpoint"],

@@ -1,4 +1,4 @@
-"""The rules of Google's Trace Event Format, as far as a trace of ours uses it.
+"""The rules of Google's Trace Event Format, as far as the traces use it.
 
 From the format's own page ("Trace Event Format", by the authors of chrome://tracing).
 """

@@ -1,4 +1,4 @@
-"""Runs for the tests of reports: facts written by hand, and folders that real runs have left."""
+"""Runs for the tests of reports: facts written by hand, and folders of runs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PREEMPT = "faults: [{preempt: worker-1, at: 5s, grace: 2s, down: 3s}]\n"
 
 
 def preempted() -> list[Told]:
-    """Worker 1 is preempted at 7 s, gone at 9 and back at 13; it fails at 20."""
-    gone = {"exit_code": 143, "told_to_stop": False, "oom_killed": False, "fault": "0"}
+    """Worker 1 is preempted at 7 s, exits at 9, is restored at 13 and fails at 20."""
+    exit_fields = {"exit_code": 143, "told_to_stop": False, "oom_killed": False, "fault": "0"}
     return [
         happened(0, "run"),
         *began_again(1, "worker-0", "worker-1"),
@@ -42,7 +42,7 @@ def preempted() -> list[Told]:
         *phase(4, 5, "worker-0", "checkpoint"),
         step(6, "worker-0", 31),
         fault(7, "worker-1", "triggered"),
-        happened(9, "exit", "worker-1", **gone),
+        happened(9, "exit", "worker-1", **exit_fields),
         fault(9, "worker-1", "applied", exit_code=143, killed=True),
         *began_again(12, "worker-1"),
         fault(13, "worker-1", "healed"),
@@ -54,20 +54,20 @@ def preempted() -> list[Told]:
 
 
 def facts_of(
-    told: Sequence[Told],
+    events: Sequence[Told],
     cluster: str = "{worker: 2}",
     extra: str = PREEMPT,
     samples: Sequence[Sample] = (),
     **more: Any,
 ) -> Facts:
-    """Return what a record with this history says."""
-    replay = timeline(told, cluster, extra)
+    """Return the facts of a record with these events."""
+    replay = timeline(events, cluster, extra)
     analysis = analyse(replay)
     verdicts = checks.judge(replay.plan.scenario.expect, analysis, replay)
     summary = checks.summary(
         run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=verdicts
     )
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "folder": Path("/runs/r"),
         "scenario": "name: s\n",
         "logs": {},
@@ -76,7 +76,7 @@ def facts_of(
         "summary": summary,
         "verdicts": verdicts,
     }
-    return Facts(timeline=replay, analysis=analysis, samples=samples, **{**known, **more})
+    return Facts(timeline=replay, analysis=analysis, samples=samples, **{**defaults, **more})
 
 
 def a_run(out: Path, extra: str, scripts: dict[str, Any], run_id: str = "run") -> Record:
@@ -87,6 +87,6 @@ def a_run(out: Path, extra: str, scripts: dict[str, Any], run_id: str = "run") -
     return Record(up(parse(text), engine, text=text, out=out, run_id=run_id, clock=clock).folder)
 
 
-def told_step(number: int) -> str:
-    """Return a line that a program prints."""
+def step_line(number: int) -> str:
+    """Return the line with which a program reports a step."""
     return f'{{"emulate": "step", "step": {number}, "examples": {number * 64}}}'

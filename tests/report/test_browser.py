@@ -16,7 +16,7 @@ from emulator.record.reader import Record
 from emulator.report.files import write, write_comparison
 from emulator.sweep import compare, judge_all
 from tests.conftest import BROWSER_PATIENCE, Emulate
-from tests.report.runs import a_run, told_step
+from tests.report.runs import a_run, step_line
 
 Open = Callable[..., Page]
 
@@ -24,8 +24,8 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touc
 DARK = {"color_scheme": "dark"}
 LOOKS: dict[str, dict[str, Any]] = {"light": {}, "dark": DARK, "phone": PHONE}
 
-# Tells of a step each tenth of a second, of a checkpoint now and then, and shows what a page must
-# not run.
+# Reports a step each tenth of a second and some checkpoints, and prints HTML that a page must not
+# run.
 PROGRAM = """\
 echo '<img src=x onerror="document.title=1"><b>not bold</b>'
 for i in $(seq 1 60); do
@@ -110,7 +110,7 @@ def open_(browser: Browser) -> Iterator[Open]:
         contexts.append(context)
         context.set_default_timeout(BROWSER_PATIENCE)
         page = context.new_page()
-        page.on("console", lambda told: wrong.append(told.text))
+        page.on("console", lambda message: wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(path.as_uri())
@@ -143,7 +143,7 @@ def test_the_verdict_is_what_one_sees_first(page: Page) -> None:
     assert verdict["y"] + verdict["height"] < 300
 
 
-def test_what_was_expected_says_in_words_what_came_of_it(page: Page, finished: Record) -> None:
+def test_every_expectation_has_its_verdict_in_words(page: Page, finished: Record) -> None:
     rows = page.locator("#expectations tbody tr").all_inner_texts()
     verdicts = json.loads((finished.path / "verdicts.json").read_text())
     assert [re.sub(r"\s+", " ", row).strip() for row in rows] == [
@@ -163,8 +163,8 @@ def test_the_numbers_are_those_of_the_summary(page: Page, finished: Record) -> N
     assert found["Steps lost"] == str(summary["steps"]["lost"])
     assert found["Goodput"] == f"{summary['goodput']:.0%}"
     shares = page.locator("#goodput tbody tr").all_inner_texts()
-    told = {row.split()[0]: float(row.split()[1]) for row in shares}
-    assert told == {
+    seconds_by_cause = {row.split()[0]: float(row.split()[1]) for row in shares}
+    assert seconds_by_cause == {
         cause: pytest.approx(seconds, abs=0.005)
         for cause, seconds in summary["time"].items()
         if seconds
@@ -193,7 +193,7 @@ def test_usage_is_drawn_for_every_task(page: Page) -> None:
         assert chart.locator(".scatterlayer .trace").count() == 2
 
 
-def test_pointing_at_a_fault_tells_which_it_was(page: Page) -> None:
+def test_pointing_at_a_fault_shows_which_it_was(page: Page) -> None:
     page.locator('[data-chart="timeline"]').scroll_into_view_if_needed()
     box = page.evaluate(
         """() => {
@@ -205,9 +205,9 @@ def test_pointing_at_a_fault_tells_which_it_was(page: Page) -> None:
     page.mouse.move(*box)
     hover = page.locator('[data-chart="timeline"] .hoverlayer .hovertext')
     hover.first.wait_for()
-    told = hover.first.text_content() or ""
-    assert "0: preempt worker-1" in told
-    assert "triggered at" in told
+    text = hover.first.text_content() or ""
+    assert "0: preempt worker-1" in text
+    assert "triggered at" in text
 
 
 def test_a_click_on_a_task_takes_its_lines_away_and_brings_them_back(page: Page) -> None:
@@ -299,9 +299,9 @@ def test_on_paper_it_is_light_and_nothing_is_cut_off(finished: Record, open_: Op
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 8
 
 
-def test_twenty_five_tasks_can_be_told_apart(tmp_path: Path, open_: Open) -> None:
+def test_twenty_five_tasks_can_be_distinguished(tmp_path: Path, open_: Open) -> None:
     """For most of a day, so that the marks on the axis have many digits."""
-    steps = Script(lines=[(n * 1000, told_step(n)) for n in range(1, 60)], exits_at=60_000.0)
+    steps = Script(lines=[(n * 1000, step_line(n)) for n in range(1, 60)], exits_at=60_000.0)
     faults = "".join(f"  - {{preempt: worker-{n}, at: {50 + n}m, down: 4m}}\n" for n in range(12))
     many = "cluster: {chief: 1, worker: 16, ps: 8}\nmetrics: {interval: 10m}\n"
     many += f"faults:\n{faults}"
@@ -345,8 +345,8 @@ def test_failed_and_crashed_runs_have_pages_too(tmp_path: Path, open_: Open) -> 
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_runs_over_each_other(finished: Record, tmp_path: Path, open_: Open, look: str) -> None:
-    steps = Script(lines=[(n, told_step(n)) for n in range(1, 20)], exits_at=25.0)
+def test_several_runs_on_one_page(finished: Record, tmp_path: Path, open_: Open, look: str) -> None:
+    steps = Script(lines=[(n, step_line(n)) for n in range(1, 20)], exits_at=25.0)
     other = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": steps})
     judged = judge_all([finished, other])
     path = write_comparison(compare(judged), judged, tmp_path / "compared.html")

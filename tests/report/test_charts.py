@@ -24,11 +24,11 @@ from tests.report.runs import facts_of, preempted
 STYLE = Path(emulator.report.__file__).parent / "templates" / "style.css"
 
 
-def traces(facts: Facts, **wanted: str) -> list[dict[str, Any]]:
+def traces(facts: Facts, **values: str) -> list[dict[str, Any]]:
     return [
         trace
         for trace in timeline(facts)["data"]
-        if all(trace.get(key) == value for key, value in wanted.items())
+        if all(trace.get(key) == value for key, value in values.items())
     ]
 
 
@@ -52,7 +52,7 @@ def test_lanes_curve_faults_and_endings_share_one_axis() -> None:
     assert {trace.get("xaxis") for trace in chart["data"]} == {None}  # the one and only
 
 
-def test_a_faults_band_goes_from_its_trigger_until_its_target_is_back_and_tells_all() -> None:
+def test_a_faults_band_goes_from_its_trigger_until_its_target_is_restored_and_explains_it() -> None:
     (bands,) = traces(facts_of(preempted()), name="faults")
     (middle,), (width,) = bands["x"], bands["width"]
     assert (middle - width / 2, middle + width / 2) == (7, 13)
@@ -63,14 +63,14 @@ def test_a_faults_band_goes_from_its_trigger_until_its_target_is_back_and_tells_
     ]
 
 
-def test_a_fault_that_nothing_came_back_from_lasts_to_the_end() -> None:
-    told = [*preempted()[:13], job(18, "failed")]
-    (bands,) = traces(facts_of(told), name="faults")
+def test_a_fault_without_a_restore_lasts_to_the_end() -> None:
+    events = [*preempted()[:13], job(18, "failed")]
+    (bands,) = traces(facts_of(events), name="faults")
     assert bands["x"][0] + bands["width"][0] / 2 == 18
 
 
-def test_a_fault_over_in_no_time_has_a_band_that_can_be_hit() -> None:
-    told = [
+def test_a_fault_of_no_duration_has_a_band_that_can_be_hit() -> None:
+    events = [
         happened(0, "run"),
         *began_again(0, "worker-0"),
         fault(5, "worker-0", "triggered", "pause"),
@@ -79,13 +79,13 @@ def test_a_fault_over_in_no_time_has_a_band_that_can_be_hit() -> None:
         job(1000),
     ]
     extra = "faults: [{pause: worker-0, at: 3s, for: 1s}]\n"
-    (bands,) = traces(facts_of(told, extra=extra), name="faults")
+    (bands,) = traces(facts_of(events, extra=extra), name="faults")
     assert bands["width"] == [5]
 
 
-def test_where_nobody_tells_of_steps_there_is_no_curve_and_the_lanes_stay() -> None:
-    told = [happened(0, "run"), *began_again(0, "worker-0"), job(9)]
-    names = [trace["name"] for trace in timeline(facts_of(told, extra=""))["data"]]
+def test_without_steps_there_is_no_curve_and_the_lanes_stay() -> None:
+    events = [happened(0, "run"), *began_again(0, "worker-0"), job(9)]
+    names = [trace["name"] for trace in timeline(facts_of(events, extra=""))["data"]]
     assert names == ["starting", "running"]
 
 
@@ -104,12 +104,12 @@ def test_every_task_has_a_lane_of_its_own_height(tasks: int) -> None:
 
 def test_every_colour_that_a_chart_names_is_defined_for_light_and_dark() -> None:
     kinds = {"pause": 5, "throttle": 6}
-    told = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
+    events = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
     for number, what in enumerate(("startup", "data", "compile", "restore", "eval")):
-        told += phase(2 + number, 2.5 + number, "worker-0", what)
+        events += phase(2 + number, 2.5 + number, "worker-0", what)
     for kind, when in kinds.items():
-        told += [fault(when, "worker-1", stage, kind) for stage in ("triggered", "applied")]
-    drawn = [timeline(facts_of(preempted())), timeline(facts_of([*told, job(30)]))]
+        events += [fault(when, "worker-1", stage, kind) for stage in ("triggered", "applied")]
+    drawn = [timeline(facts_of(preempted())), timeline(facts_of([*events, job(30)]))]
     drawn += [panel.chart for panel in task_panels(facts_of(preempted(), samples=SAMPLES))]
     named = set(re.findall(r'"(--[a-z0-9-]+)"', json.dumps(drawn)))
     light, _, dark = STYLE.read_text().partition("@media (prefers-color-scheme: dark)")
@@ -120,9 +120,9 @@ def test_every_colour_that_a_chart_names_is_defined_for_light_and_dark() -> None
 
 
 def test_what_a_program_prints_is_no_html_in_a_hover() -> None:
-    told = preempted()
-    told += phase(15, 16, "worker-0", "<img src=x>")
-    assert "<img" not in json.dumps(timeline(facts_of(told)))
+    events = preempted()
+    events += phase(15, 16, "worker-0", "<img src=x>")
+    assert "<img" not in json.dumps(timeline(facts_of(events)))
 
 
 def test_spans_closer_than_a_pixel_are_drawn_together_and_counted() -> None:
@@ -186,7 +186,7 @@ def test_cpu_is_a_share_where_there_is_a_limit_and_cores_where_there_is_none() -
     assert found["Memory, % of the limit"].chart["data"][1]["y"] == [50, 50, None, 50]
 
 
-def test_what_the_engine_cant_tell_has_no_chart_and_what_is_zero_is_quiet() -> None:
+def test_what_the_engine_cant_measure_has_no_chart_and_what_is_zero_is_quiet() -> None:
     found = panels(facts_of(preempted(), samples=SAMPLES))
     assert not [title for title in found if title.startswith(("Network", "Disk", "Processes"))]
     assert {title for title, panel in found.items() if panel.quiet} == {
@@ -206,8 +206,8 @@ def test_a_task_has_the_same_colour_in_every_chart() -> None:
 def test_many_tasks_share_the_points_of_a_chart() -> None:
     names = [f"worker-{n}" for n in range(25)]
     samples = [Sample(t, t, dict.fromkeys(names, used(float(t)))) for t in range(2000)]
-    told = [happened(0, "run"), job(2000)]
-    facts = facts_of(told, "{worker: 25}", extra="", samples=samples)
+    events = [happened(0, "run"), job(2000)]
+    facts = facts_of(events, "{worker: 25}", extra="", samples=samples)
     for panel in task_panels(facts):
         assert sum(len(trace["x"]) for trace in panel.chart["data"]) <= 6 * POINTS + 25 * 60
         lines = {(t["line"]["color"], t["line"]["dash"]) for t in panel.chart["data"]}
@@ -216,8 +216,8 @@ def test_many_tasks_share_the_points_of_a_chart() -> None:
 
 def test_gpus_have_charts_by_device_and_by_task() -> None:
     def gpu(index: int, share: float | None) -> GpuUsage:
-        held = {"worker-0": GpuShare(memory=2**30)}
-        return GpuUsage(index, f"GPU-{index}", utilisation=share, memory=2**31, tasks=held)
+        shares = {"worker-0": GpuShare(memory=2**30)}
+        return GpuUsage(index, f"GPU-{index}", utilisation=share, memory=2**31, tasks=shares)
 
     samples = [Sample(t, t, {}, [gpu(0, 0.5), gpu(1, None)]) for t in (1, 2)]
     facts = facts_of(preempted(), samples=samples)
@@ -244,7 +244,7 @@ def test_each_part_of_a_divided_device_has_a_line_of_its_own() -> None:
     assert found["GPU memory"] == {"GPU 0.1": [1, 1], "GPU 0.2": [2, 2], "GPU 1": [4, 4]}
 
 
-def test_one_line_says_why_there_are_no_gpus() -> None:
+def test_one_line_explains_why_there_are_no_gpus() -> None:
     sampled = [happened(0, "run"), happened(0, "sampling", why_no_gpus="no NVIDIA driver"), job(1)]
     assert no_gpus(facts_of(sampled, extra="")) == "No GPU was sampled: no NVIDIA driver"
     assert no_gpus(facts_of(preempted())) == "The record has no data about GPUs."

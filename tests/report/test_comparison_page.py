@@ -1,4 +1,4 @@
-"""The page of several runs over each other."""
+"""The page that compares several runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from emulator.analysis.comparison import Row, rows
-from emulator.report.comparison_page import render
 from emulator.report.data import Facts
+from emulator.report.page import render_comparison
 from tests.histories import happened, job
 from tests.report.runs import facts_of, preempted
 
@@ -22,7 +22,7 @@ def overlaid(*runs: tuple[Facts, str]) -> tuple[str, list[dict[str, Any]]]:
         replace(row, variant=variant)
         for row, (_, variant) in zip(rows(judged, judged[-1]), runs, strict=True)
     ]
-    html = render(found, [facts for facts, _ in runs], place=Path("/runs"))
+    html = render_comparison(found, [facts for facts, _ in runs], place=Path("/runs"))
     (charts,) = re.findall(r'(?s)id="charts">(.*?)</script>', html)
     return html, json.loads(charts)["curves"]["data"]
 

@@ -1,4 +1,4 @@
-"""A run in words for those who read a failed test."""
+"""The text about a run below a failed test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 
 TEXT = """\
-name: told
+name: summary
 framework: none
 program: {command: [a]}
 cluster: {worker: 2}
@@ -28,19 +28,19 @@ def run(tmp_path: Path, **scripts: Script) -> Result:
     return up(parse(TEXT), engine, text=TEXT, out=tmp_path, clock=clock, reports=False)
 
 
-def test_it_has_verdicts_what_happened_and_the_last_words_of_who_died(tmp_path: Path) -> None:
+def test_it_has_verdicts_events_and_the_last_output_of_the_failed_task(tmp_path: Path) -> None:
     dies = Script(lines=[(1, "\x1b[31mno room\x1b[0m")], exits_at=2, exit_code=3, oom_killed=True)
     result = run(tmp_path, worker_0=Script(exits_at=None), worker_1=dies)
-    told = story(result).splitlines()
-    assert told[0].split() == ["expectation", "verdict", "expected", "actual"]
-    assert any(line.split()[:2] == ["final_step", "unknown"] for line in told)
-    assert "   2.00s  worker-1 ended with exit code 3 (out of memory)" in told
-    assert told[told.index("the last output of worker-1:") + 1] == "  no room"
-    assert told[-1] == f"run     {result.folder}"  # there is no page to point at
-    assert all(line == line.rstrip() for line in told)
+    lines = story(result).splitlines()
+    assert lines[0].split() == ["expectation", "verdict", "expected", "actual"]
+    assert any(line.split()[:2] == ["final_step", "unknown"] for line in lines)
+    assert "   2.00s  worker-1 ended with exit code 3 (out of memory)" in lines
+    assert lines[lines.index("the last output of worker-1:") + 1] == "  no room"
+    assert lines[-1] == f"run     {result.folder}"  # there is no page to point at
+    assert all(line == line.rstrip() for line in lines)
 
 
-def test_of_a_long_history_the_beginning_and_the_end_are_told(tmp_path: Path) -> None:
+def test_of_a_long_history_the_beginning_and_the_end_are_shown(tmp_path: Path) -> None:
     result = run(tmp_path, worker_0=Script(exits_at=None), worker_1=Script(exits_at=1, exit_code=1))
     lines = event_lines(Record(result.folder).history)
     assert len(lines) == MOST + 1

@@ -21,8 +21,8 @@ from tests.conftest import Emulate, own
 from tests.histories import a_plan, happened, history, step
 from tests.terminals import Terminal
 
-# Steps until somebody writes `over` into the shared folder, with strides once there is `far`; a
-# replacement goes on where it was.
+# Makes steps until the file `over` is in the shared folder, by a thousand once `far` is there; a
+# replacement continues from the last step.
 JOB = r"""
 trap 'exit 143' TERM
 n=$(cat "$EMULATOR_SHARED/$EMULATOR_TASK" 2> /dev/null || echo 0)
@@ -46,7 +46,7 @@ faults:
   - {pause: worker-0, at: {step: 90, task: worker-1}, for: 1h}
 expect: {final_step: 400}
 """
-"""Each lasts until it was seen and is healed by hand."""
+"""Each lasts until the test heals it."""
 RUN = own("view")
 
 Up = Callable[..., Terminal]
@@ -266,7 +266,7 @@ def test_usage_has_columns_once_it_is_known(up: Up, emulate: Emulate, tmp_path: 
 
 
 class Broken(io.StringIO):
-    """A terminal that is gone, or that something of ours can't write to."""
+    """A terminal that raises an error on each write."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -277,7 +277,7 @@ class Broken(io.StringIO):
 
 
 def a_view(tmp_path: Path, error: Exception | None = None) -> tuple[LiveView, io.StringIO]:
-    """Return a view on a text, and what is printed without it; told that a run is planned."""
+    """Return the view of a short run, and the text that it has written."""
     plain, file = io.StringIO(), Broken(error) if error else io.StringIO()
     view = LiveView(Console(file=file, force_terminal=True, width=80, height=24), plain)
     folder = tmp_path / "run-1"
@@ -293,7 +293,7 @@ def a_view(tmp_path: Path, error: Exception | None = None) -> tuple[LiveView, io
     return view, plain if error else file
 
 
-def test_a_terminal_that_is_gone_does_not_end_the_run(tmp_path: Path) -> None:
+def test_a_closed_terminal_does_not_end_the_run(tmp_path: Path) -> None:
     view, _ = a_view(tmp_path, OSError("Input/output error"))
     callbacks = view.callbacks()
     for _ in range(BACKLOG * 3):
@@ -302,13 +302,13 @@ def test_a_terminal_that_is_gone_does_not_end_the_run(tmp_path: Path) -> None:
     assert len(view._queue) <= BACKLOG + 4  # and nothing piles up
 
 
-def test_a_view_that_fails_goes_on_with_plain_lines(tmp_path: Path) -> None:
+def test_a_failing_view_falls_back_to_plain_lines(tmp_path: Path) -> None:
     _, plain = a_view(tmp_path, ZeroDivisionError("oops"))
     assert "the live view has failed (ZeroDivisionError('oops')); plain lines" in plain.getvalue()
     assert "worker-0 | hello" in plain.getvalue()
 
 
-def test_what_comes_too_fast_is_counted_and_not_shown(tmp_path: Path) -> None:
+def test_lines_printed_too_fast_are_counted_and_not_shown(tmp_path: Path) -> None:
     file = io.StringIO()
     view = LiveView(Console(file=file, force_terminal=True, width=80, height=24), io.StringIO())
     for n in range(BACKLOG + 7):

@@ -28,10 +28,10 @@ from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.histories import happened, job
-from tests.report.runs import BASE, a_run, facts_of, preempted, told_step
+from tests.report.runs import BASE, a_run, facts_of, preempted, step_line
 
 NASTY = "<script>alert(1)</script>"
-STEPS = Script(lines=[(n, told_step(n)) for n in range(1, 20)], exits_at=25.0)
+STEPS = Script(lines=[(n, step_line(n)) for n in range(1, 20)], exits_at=25.0)
 FAILS = Script(lines=[(1, f"\x1b[31m{NASTY}\x1b[0m | `x` ``` \x00\x07")], exits_at=3, exit_code=7)
 
 
@@ -65,12 +65,12 @@ def test_only_our_script_and_plotlys_may_run() -> None:
     scripts = [s.encode() for s in re.findall(r"(?s)<script>(.*?)</script>", html)]
     assert len(scripts) == 1
     allowed = re.findall(r"sha256-([A-Za-z0-9+/=]+)", html)
-    wanted = [base64.b64encode(hashlib.sha256(s).digest()).decode() for s in (*scripts, plotly)]
-    assert allowed == wanted
+    expected = [base64.b64encode(hashlib.sha256(s).digest()).decode() for s in (*scripts, plotly)]
+    assert allowed == expected
     assert "unsafe-inline" not in html[html.index("script-src") : html.index("base-uri")]
 
 
-def test_the_page_has_the_size_that_the_docs_say() -> None:
+def test_the_page_has_the_size_in_the_docs() -> None:
     assert len(page.render(facts_of(preempted()))) == pytest.approx(2.0e6, rel=0.05)
 
 
@@ -88,16 +88,19 @@ def test_charts_cannot_close_their_script_element() -> None:
     text = str(page.embedded(value))
     assert json.loads(text) == value
     assert not set(text) & set("<>&\u2028")
-    told = [*preempted(), *[happened(21, "phase", "worker-0", phase=NASTY, state="begin")]]
-    told += [happened(22, "phase", "worker-0", phase=NASTY, state="end")]
-    charts = json.loads(embedded(page.render(facts_of(told)), "charts"))
+    events = [*preempted(), *[happened(21, "phase", "worker-0", phase=NASTY, state="begin")]]
+    events += [happened(22, "phase", "worker-0", phase=NASTY, state="end")]
+    charts = json.loads(embedded(page.render(facts_of(events)), "charts"))
     assert charts.keys() == {"timeline"}
 
 
-def test_a_phase_of_no_characters_does_not_keep_the_page_from_being_written(tmp_path: Path) -> None:
-    told = [*preempted(), happened(21, "phase", "worker-0", phase="a\ud800\x1b[2J", state="begin")]
-    told += [happened(22, "phase", "worker-0", phase="a\ud800\x1b[2J", state="end")]
-    written = put(tmp_path / "report.html", page.render(facts_of(told)))
+def test_a_phase_with_unencodable_characters_does_not_break_the_page(tmp_path: Path) -> None:
+    events = [
+        *preempted(),
+        happened(21, "phase", "worker-0", phase="a\ud800\x1b[2J", state="begin"),
+    ]
+    events += [happened(22, "phase", "worker-0", phase="a\ud800\x1b[2J", state="end")]
+    written = put(tmp_path / "report.html", page.render(facts_of(events)))
     assert "</span>a</li>" in written.read_text(encoding="utf-8")
 
 
@@ -121,21 +124,21 @@ def test_every_number_of_the_summary_is_there_without_scripts(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("running", "says"),
+    ("running", "text"),
     [(True, "This run is still running"), (False, "the emulator was killed")],
 )
-def test_a_record_that_just_ends_is_said_to(running: bool, says: str) -> None:
+def test_the_page_of_an_incomplete_record_explains_it(running: bool, text: str) -> None:
     facts = facts_of(preempted()[:8], running=running)
-    assert says in page.render(facts)
+    assert text in page.render(facts)
     assert facts.state == ("running" if running else "crashed")
 
 
-@pytest.mark.parametrize("told", [[], [happened(0, "run")], [happened(0, "run"), job(0)]])
-def test_a_record_with_next_to_nothing_has_reports(told: list[Any]) -> None:
-    facts = facts_of(told, extra="")
+@pytest.mark.parametrize("events", [[], [happened(0, "run")], [happened(0, "run"), job(0)]])
+def test_a_record_with_next_to_nothing_has_reports(events: list[Any]) -> None:
+    facts = facts_of(events, extra="")
     assert "The record has no samples" in page.render(facts)
     assert markdown.render(facts)
-    ET.fromstring(junit.render([facts]))
+    ET.fromstring(junit.render(facts))
 
 
 def test_every_command_stands_with_its_image() -> None:
@@ -153,7 +156,7 @@ def test_links_lead_from_where_the_page_is_to_the_run(tmp_path: Path) -> None:
     assert 'href="../a%20b/run/logs/worker-0.log"' in outside
 
 
-def test_a_task_that_failed_has_its_last_words(tmp_path: Path) -> None:
+def test_a_failed_task_has_its_last_output(tmp_path: Path) -> None:
     lines = Script(lines=[(1, f"line {n}") for n in range(60)], exits_at=3, exit_code=7)
     record = a_run(tmp_path, "cluster: {worker: 2}", {"worker-0": lines, "worker-1": STEPS})
     facts = read(record)
@@ -164,7 +167,7 @@ def test_a_task_that_failed_has_its_last_words(tmp_path: Path) -> None:
 # --- Every run writes them ----------------------------------------------------------------------
 
 
-def test_a_run_leaves_its_reports_beside_its_summary(tmp_path: Path) -> None:
+def test_a_run_writes_its_reports_next_to_its_summary(tmp_path: Path) -> None:
     record = a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": STEPS})
     names = {path.name for path in record.path.iterdir()}
     assert {"summary.json", "report.html", "report.md", "junit.xml"} <= names
@@ -177,7 +180,7 @@ def test_a_report_that_cant_be_written_changes_neither_verdict_nor_exit_code(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "run" / "report.html").mkdir(parents=True)
-    said: list[str] = []
+    messages: list[str] = []
     text = BASE + "cluster: {worker: 1}\n"
     clock = ManualClock()
     result = up(
@@ -187,11 +190,11 @@ def test_a_report_that_cant_be_written_changes_neither_verdict_nor_exit_code(
         out=tmp_path,
         run_id="run",
         clock=clock,
-        callbacks=RunCallbacks(say=said.append),
+        callbacks=RunCallbacks(say=messages.append),
     )
     assert result.exit_code == 0
     assert Record(result.folder).result("summary.json") is not None
-    (sentence,) = [one for one in said if "report" in one]
+    (sentence,) = [one for one in messages if "report" in one]
     assert sentence.startswith("the report is missing: Can't write")
     assert not list(result.folder.glob("*.partial"))
 
@@ -202,7 +205,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         put(tmp_path / "there", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
     with pytest.raises(RecordError, match="choose another place"):
-        put(Path("/proc/nobody/report.html"), "text")
+        put(Path("/proc/no-such/report.html"), "text")
 
 
 def test_a_link_or_a_device_stays_what_it_is(tmp_path: Path) -> None:
@@ -239,7 +242,7 @@ def figures(facts: Facts) -> dict[str, str]:
     return {title: value for title, value, _ in key_figures(facts)}
 
 
-def test_key_figures_have_a_dash_where_the_record_does_not_say() -> None:
+def test_key_figures_have_a_dash_for_unknown_values() -> None:
     found = figures(facts_of([happened(0, "run"), job(5)], extra=""))
     assert found == {
         "Steps/s": "—",
@@ -282,7 +285,7 @@ def test_what_tasks_print_is_text_in_markdown(tmp_path: Path) -> None:
 
 
 def suite_of(facts: Facts) -> ET.Element:
-    root = ET.fromstring(junit.render([facts]))
+    root = ET.fromstring(junit.render(facts))
     assert root.tag == "testsuites"
     (suite,) = root
     return suite
@@ -320,6 +323,6 @@ def test_junit_has_the_numbers_as_properties(tmp_path: Path) -> None:
     assert suite.get("time") == f"{read(record).analysis.duration:.3f}"
 
 
-def test_junit_has_the_last_words_of_who_failed(tmp_path: Path) -> None:
+def test_junit_has_the_last_output_of_failed_tasks(tmp_path: Path) -> None:
     suite = suite_of(read(a_run(tmp_path, "cluster: {worker: 1}", {"worker-0": FAILS})))
     assert suite.findtext("system-err") == "worker-0 | <script>alert(1)</script> | `x` ``` "

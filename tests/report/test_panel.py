@@ -28,9 +28,9 @@ from tests.histories import (
 WIDTHS, HEIGHTS = (1, 10, 20, 39, 60, 79, 200), (1, 2, 3, 4, 7, 12, 60)
 
 
-def of(told: Sequence[Told], workers: int = 2, extra: str = "") -> RunState:
+def of(events: Sequence[Told], workers: int = 2, extra: str = "") -> RunState:
     live = RunState(a_plan(f"{{worker: {workers}}}", extra))
-    for entry in history(told):
+    for entry in history(events):
         live.entry(entry)
     return live
 
@@ -53,9 +53,9 @@ def usage(live: RunState, gpus: Sequence[GpuUsage] = (), limit: float | None = 2
 
 
 def test_many_tasks_alike_share_a_line_and_others_have_their_own() -> None:
-    told = [*started(14), *(step(5, f"worker-{n}", 100 + n) for n in range(14))]
-    told += [ended(6, "worker-3", 1), restart(6, "worker-3")]
-    lines = shown(usage(of(told, 14)))
+    events = [*started(14), *(step(5, f"worker-{n}", 100 + n) for n in range(14))]
+    events += [ended(6, "worker-3", 1), restart(6, "worker-3")]
+    lines = shown(usage(of(events, 14)))
     assert [re.split(r" {2,}", line)[:3] for line in lines[2:-1]] == [
         ["worker-0 .. worker-13 (13)", "running", "0"],
         ["worker-3", "backoff", "1"],
@@ -68,16 +68,16 @@ def test_many_tasks_alike_share_a_line_and_others_have_their_own() -> None:
 def test_where_there_is_no_room_tasks_share_lines_and_the_rest_is_counted() -> None:
     live = of(started(8), 8)
     assert "worker-0 .. worker-7 (8)" in "\n".join(shown(live, height=6))
-    told = started(8)
+    events = started(8)
     for n in range(8):
         for k in range(n):
-            told += [ended(3, f"worker-{n}", 1), restart(3, f"worker-{n}", number=k)]
-    lines = shown(of(told, 8), height=7)
+            events += [ended(3, f"worker-{n}", 1), restart(3, f"worker-{n}", number=k)]
+    lines = shown(of(events, 8), height=7)
     assert len(lines) == 7
     assert "and 5 more" in lines
 
 
-def test_what_nobody_knows_has_no_column() -> None:
+def test_unknown_values_have_no_column() -> None:
     live = of(started(2))
     assert shown(live)[1].split() == ["task", "state", "restarts"]
     assert shown(usage(live, limit=None))[1].split() == [
@@ -103,9 +103,9 @@ def test_gpus_have_a_column_and_a_line_each() -> None:
     assert lines[-1] == "GPU 2 H200  3 ECC errors  Xid 79"
 
 
-def test_columns_go_where_they_have_no_room() -> None:
-    told = [*started(2), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]
-    live = usage(of(told))
+def test_columns_are_dropped_without_room() -> None:
+    events = [*started(2), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]
+    live = usage(of(events))
     heads = {width: shown(live, width)[1].split() for width in (100, 50, 40, 30, 20)}
     assert heads[100] == ["task", "state", "restarts", "step", "steps/s", "CPU", "memory"]
     assert heads[50] == ["task", "state", "step", "steps/s", "CPU"]
@@ -117,9 +117,9 @@ def test_columns_go_where_they_have_no_room() -> None:
 @pytest.mark.parametrize("height", HEIGHTS)
 def test_it_fits_everywhere(width: int, height: int) -> None:
     faults = "faults: [{preempt: 'worker-*', at: {step: 90}}]\nexpect: {final_step: 100}\n"
-    told = [*started(5), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]
-    told += [ended(12, "worker-4", 1), fault(12, "worker-1", "triggered")]
-    live = usage(of(told, 5, faults), [GpuUsage(0, "GPU-a", "名前", 0.5)])
+    events = [*started(5), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]
+    events += [ended(12, "worker-4", 1), fault(12, "worker-1", "triggered")]
+    live = usage(of(events, 5, faults), [GpuUsage(0, "GPU-a", "名前", 0.5)])
     for ascii_only in (False, True):
         lines = shown(live, width, height, ascii_only=ascii_only)
         assert 1 <= len(lines) <= height
@@ -128,34 +128,34 @@ def test_it_fits_everywhere(width: int, height: int) -> None:
         assert any(re.search(r"\b50\b.*\b50%", line) for line in lines)  # the progress is there
 
 
-def test_progress_says_as_much_as_is_known() -> None:
+def test_progress_shows_all_that_is_known() -> None:
     target = "expect: {final_step: 100}\n"
     assert shown(of(started(2), extra=target))[-1] == "no step yet"
-    told = [*started(2), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]
+    events = [*started(2), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]
     plain = "step 50  10.0 steps/s  no final step is expected"
-    assert shown(of(told))[-1] == plain
+    assert shown(of(events))[-1] == plain
     assert re.fullmatch(r"step 50 of 100 (━+)(─+) 50%  10.0 steps/s  about 5s left",
-                        shown(of(told, extra=target))[-1])  # fmt: skip
-    line = shown(of(told, extra=target), ascii_only=True)[-1]
+                        shown(of(events, extra=target))[-1])  # fmt: skip
+    line = shown(of(events, extra=target), ascii_only=True)[-1]
     assert re.search(r" #+-+ ", line)
     assert line.isascii()
-    failed = [*told, ended(11, "worker-0", 1)]
+    failed = [*events, ended(11, "worker-0", 1)]
     assert shown(of(failed, extra=target))[-1].endswith("no estimate: recovering")
     assert shown(of(failed, extra=target), 40)[-1] == "50/100  50%  recovering  10.0/s"
-    beyond = shown(of([*told, step(11, "worker-0", 250)], extra=target))[-1]
+    beyond = shown(of([*events, step(11, "worker-0", 250)], extra=target))[-1]
     assert beyond.endswith(" 100%  41.7 steps/s")
 
 
-def test_faults_in_force_come_first_then_the_last_then_those_to_come() -> None:
+def test_active_faults_are_first_then_past_ones_then_scheduled_ones() -> None:
     text = "faults:\n" + "".join(f"  - {{preempt: worker-1, at: {n}s}}\n" for n in range(4))
-    told = [
+    events = [
         *started(2),
         happened(3, "fault", "worker-1", id="0", kind="preempt", stage="triggered"),
         happened(5, "fault", "worker-1", id="0", kind="preempt", stage="healed"),
         happened(6, "fault", "worker-1", id="1", kind="preempt", stage="skipped", reason="gone"),
         happened(7, "fault", "worker-1", id="2", kind="preempt", stage="applied"),
     ]
-    live = of(told, extra=text)
+    live = of(events, extra=text)
     live.tick(9)
     assert shown(live)[-4:] == [
         "fault 2: preempt worker-1  applied 2s ago",

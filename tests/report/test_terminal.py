@@ -27,9 +27,9 @@ def printed(
     analysis = Analysis(
         "succeeded", "worker-0 finished", 10.0, **{"tasks": {}, **numbers}, time=time, faults=faults
     )
-    told = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
+    a_summary = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
     stream = io.StringIO()
-    print_summary(told, Console(file=stream, width=120))
+    print_summary(a_summary, Console(file=stream, width=120))
     return stream.getvalue().splitlines()
 
 
@@ -52,7 +52,7 @@ def test_the_time_is_one_line_of_what_took_a_hundredth_or_more(
     assert [found for found in printed(time) if found.startswith("time")] == line
 
 
-def test_a_fault_tells_when_it_had_saved_before_when_it_was_gone() -> None:
+def test_a_fault_has_the_time_of_its_save_before_that_of_its_effect() -> None:
     fault = FaultResult(
         "0", "preempt", "ps-0", "applied", saved_after=1.5, applied_after=2.5, exit_code=137
     )
@@ -89,7 +89,7 @@ def test_each_task_has_its_rate_and_the_job_its_step_times() -> None:
     assert any("a step took 80 ms (p50), 1250 ms (p99)" in line for line in lines)
 
 
-def test_of_many_tasks_that_fared_alike_the_rates_are_from_the_least_to_the_greatest() -> None:
+def test_of_many_equal_tasks_the_rates_are_from_the_least_to_the_greatest() -> None:
     names = [f"worker-{n}" for n in range(13)]
     lines = printed(
         {},
@@ -99,7 +99,7 @@ def test_of_many_tasks_that_fared_alike_the_rates_are_from_the_least_to_the_grea
     assert any("worker-0 .. worker-12 (13)" in line and "10.0 to 22.0" in line for line in lines)
 
 
-# --- What others write is text --------------------------------------------------------------------
+# --- Text from elsewhere is shown as it is -------------------------------------------------------
 
 
 def shown(print_it: Callable[[Console], None]) -> str:
@@ -111,10 +111,10 @@ def shown(print_it: Callable[[Console], None]) -> str:
 
 def test_last_words_are_printed_whatever_they_are() -> None:
     analysis = Analysis("failed", "worker-0 failed", 1.0, tasks={}, time={})
-    told = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
+    a_summary = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
     words = ("bad \udcff byte", "\x1b[2J\x1b]0;title\x07[bold]gone[/]")
     end = JobEnd("failed", "worker-0 failed", "worker-0", words)
-    result = Result(Path("/runs [a]/r"), end, analysis, [], told)
+    result = Result(Path("/runs [a]/r"), end, analysis, [], a_summary)
     text = shown(lambda console: print_result(result, console, kept=True))
     assert "  bad  byte\n  [bold]gone[/]\n" in text
     assert "\x1b" not in text
@@ -128,8 +128,8 @@ def test_a_plan_shows_the_lines_that_faults_wait_for(log: str) -> None:
 
 
 def test_the_target_of_a_fault_is_shown_as_it_was_written() -> None:
-    struck = FaultResult("0", "partition", "[vw]orker-0 | worker-1", "pending")
-    assert any("0: partition [vw]orker-0 | worker-1" in line for line in printed({}, [struck]))
+    pending = FaultResult("0", "partition", "[vw]orker-0 | worker-1", "pending")
+    assert any("0: partition [vw]orker-0 | worker-1" in line for line in printed({}, [pending]))
 
 
 def test_a_run_is_listed_by_the_name_of_its_folder() -> None:

@@ -1,4 +1,4 @@
-"""`emulate top` on a real pseudo-terminal, beside runs that go on."""
+"""`emulate top` on a real pseudo-terminal, on runs in progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.terminals import Terminal
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 """Into a terminal's other screen, and back to what was on it before."""
 
-GONE = f"Its emulator is gone; `emulate attach {RUN}` takes the run over."
+KILLED = f"Its emulator was killed; `emulate attach {RUN}` takes the run over."
 
 Top = Callable[..., Terminal]
 
@@ -65,8 +65,8 @@ def given_back(terminal: Terminal) -> bool:
 def filled(shown: str) -> bool:
     """Say whether lines of the tasks reach down to the last row."""
     lines = shown.splitlines()
-    told = r'worker-\d \| {"emulate": "step", "step": \d+}'
-    return len(lines) == 30 and re.fullmatch(told, lines[-1]) is not None
+    step = r'worker-\d \| {"emulate": "step", "step": \d+}'
+    return len(lines) == 30 and re.fullmatch(step, lines[-1]) is not None
 
 
 def test_it_shows_the_run_with_its_last_lines_and_ends_with_it(
@@ -92,12 +92,12 @@ def test_it_shows_the_run_with_its_last_lines_and_ends_with_it(
     assert given_back(terminal)
     last = terminal.raw[terminal.raw.rfind(BACK) :].decode()
     assert "succeeded" in last
-    assert last.rstrip().endswith(f"{RUN} is over.")
+    assert last.rstrip().endswith(f"{RUN} has finished.")
     assert len(re.findall(r"ended \(0\)", last)) == 2
 
 
 @pytest.mark.parametrize(("key", "code"), [("q", 0), ("\x03", 130)], ids=["q", "ctrl-c"])
-def test_who_leaves_does_not_touch_the_run(
+def test_leaving_does_not_touch_the_run(
     top: Top, running: Cluster, emulate: Emulate, key: str, code: int
 ) -> None:
     terminal = top(RUN)
@@ -111,7 +111,7 @@ def test_who_leaves_does_not_touch_the_run(
     running.wait()
 
 
-def test_who_is_told_to_leave_gives_the_terminal_back(
+def test_a_signal_to_leave_restores_the_terminal(
     top: Top, running: Cluster, emulate: Emulate
 ) -> None:
     terminal = top()
@@ -157,11 +157,11 @@ def test_without_a_terminal_it_is_a_snapshot(top: Top, running: Cluster, emulate
     assert "worker-0" in terminal.shown
     end_of(emulate)
     running.wait()
-    terminal = top(RUN)  # now on a terminal, of a run that is over
+    terminal = top(RUN)  # now on a terminal, of a finished run
     assert terminal.finish() == 0
     assert ALTERNATE not in terminal.raw
     assert "succeeded" in terminal.shown
-    assert terminal.shown.endswith(f"{RUN} is over.")
+    assert terminal.shown.endswith(f"{RUN} has finished.")
 
 
 @pytest.mark.usefixtures("leaves_something")
@@ -169,13 +169,13 @@ def test_a_run_whose_emulator_was_killed_says_so(
     top: Top, running: Cluster, emulate: Emulate
 ) -> None:
     terminal = top()
-    terminal.see("worker-0  running")  # its history has come: from now on it is known
+    terminal.see("worker-0  running")  # its history has been read
     supervisor = psutil.Process(int(fields_of(running.wait_for(event="run"))["pid"]))
     supervisor.kill()
     psutil.wait_procs([supervisor], timeout=60)
     assert terminal.finish() == 0
     assert given_back(terminal)
-    assert GONE in terminal.all
+    assert KILLED in terminal.all
     done = emulate("top", RUN, "--out", emulate.out)
     assert done.returncode == 0
-    assert GONE in done.stdout
+    assert KILLED in done.stdout

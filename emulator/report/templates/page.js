@@ -1,6 +1,6 @@
 "use strict";
-// Draws the charts. Colours and fonts in them are names of CSS variables, put in when they are
-// drawn: so light, dark and print have theirs, and a change of scheme draws them anew.
+// Draws the charts. Their colours and fonts are names of CSS variables, which are resolved when a
+// chart is drawn, so that it fits light, dark and print; a change of the scheme redraws all charts.
 (() => {
   const root = document.documentElement;
   const charts = JSON.parse(document.getElementById("charts").textContent);
@@ -28,9 +28,9 @@
     for (const trace of chart.data) {
       if (hidden.has(trace.name) && place.closest(".panels")) trace.visible = false;
     }
-    // A finger scrolls the page; only a mouse can zoom without being in the way of that.
+    // A finger scrolls the page, so only a mouse zooms.
     chart.layout.dragmode = touch.matches ? false : "zoom";
-    // As many marks as there is room for: Plotly lets long ones run into each other.
+    // As many ticks as there is room for, because Plotly lets long labels overlap.
     const room = width || place.clientWidth;
     chart.layout.xaxis.nticks = Math.max(3, Math.min(9, Math.floor(room / 60)));
     if (width) Object.assign(chart.layout, { width, autosize: false });
@@ -74,7 +74,7 @@
   async function start() {
     const script = document.createElement("script");
     script.textContent = await unpacked();
-    document.head.append(script); // runs at once; the page's policy knows its hash
+    document.head.append(script); // runs at once; the page's policy allows its hash
     for (const place of places) {
       place.textContent = "";
       await draw(place);
@@ -92,7 +92,7 @@
     root.dataset.charts = "failed";
     for (const place of places) {
       if (!place.childElementCount) {
-        place.textContent = `No chart: this browser can't draw it (${error}). One from 2023 or later can.`;
+        place.textContent = `No chart: this browser can't draw it (${error}). Use a browser from 2023 or later.`;
       }
     }
   });

@@ -26,7 +26,7 @@ BUILT_IN = {
     "docker": EntryPoint("docker", "emulator.engines.docker:DockerEngine", GROUP),
     "process": EntryPoint("process", "emulator.engines.process:ProcessEngine", GROUP),
 }
-"""Found without a look at installed packages; none of these can replace one of ours."""
+"""Known without reading installed packages' entry points, which can't replace them."""
 HELP = (
     f"{' or '.join(BUILT_IN)} (on this machine, without Docker), one of another package, or "
     f"{AUTO}: Docker, and processes only where no engine is configured"
@@ -36,8 +36,8 @@ log = logging.getLogger("emulator")
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all engines, ours first."""
-    others = (one.name for one in entry_points(group=GROUP) if one.name != AUTO)
+    """Return the names of all engines, the built-in ones first."""
+    others = (entry.name for entry in entry_points(group=GROUP) if entry.name != AUTO)
     return tuple(dict.fromkeys((*BUILT_IN, *others)))
 
 
@@ -47,24 +47,24 @@ def engine_class(name: str) -> type[Engine]:
     Raises UsageError for a name that is not known, EngineMissing where the package of an engine
     can't be imported.
     """
-    place = BUILT_IN.get(name) or next(iter(entry_points(group=GROUP, name=name)), None)
-    if place is None or name == AUTO:
+    entry = BUILT_IN.get(name) or next(iter(entry_points(group=GROUP, name=name)), None)
+    if entry is None or name == AUTO:
         raise UsageError(
             f"There is no engine {name!r}.", f"Engines: {', '.join((AUTO, *names()))}."
         )
     try:
-        found: type[Engine] = place.load()
+        loaded: type[Engine] = entry.load()
     except Exception as error:  # another package's defect; `emulate clean` must survive it
         raise EngineMissing(
-            f"The engine {name} can't be loaded from {place.value} ({error!r}).",
+            f"The engine {name} can't be loaded from {entry.value} ({error!r}).",
             "Update or remove the package that it comes from.",
             configured=True,
         ) from None
-    return found
+    return loaded
 
 
 def engine_classes() -> Iterator[type[Engine]]:
-    """Yield the class of every engine that can be loaded, ours first."""
+    """Yield the class of every engine that can be loaded, the built-in ones first."""
     for name in names():
         with contextlib.suppress(EngineMissing):
             yield engine_class(name)
@@ -73,9 +73,9 @@ def engine_classes() -> Iterator[type[Engine]]:
 def choose(name: str = AUTO, say: Callable[[str], None] = log.warning) -> Engine:
     """Open the engine of that name; the caller closes it.
 
-    `auto` is Docker. It is processes, which is reported to `say`, only where no Docker engine is
-    configured: one that DOCKER_HOST or a context names, or that listens on the default socket, must
-    answer. Raises EngineMissing, UsageError.
+    `auto` is Docker. Only where no Docker engine is configured (by DOCKER_HOST, a context or a
+    default socket on which something listens), it is processes, which is reported to `say`. Raises
+    EngineMissing, UsageError.
     """
     if name != AUTO:
         return _open(name)
@@ -89,13 +89,13 @@ def choose(name: str = AUTO, say: Callable[[str], None] = log.warning) -> Engine
 
 
 def answering(name: str, missing: Callable[[EngineMissing], None]) -> Iterator[Engine]:
-    """Yield the engine of that name, for `auto` every one that answers; close each after its turn.
+    """Yield the engine of that name, for `auto` every one that answers; each is closed afterwards.
 
     With `auto` one that does not answer is reported to `missing`. Raises EngineMissing, UsageError.
     """
-    for one in names() if name == AUTO else (name,):
+    for candidate in names() if name == AUTO else (name,):
         try:
-            engine = _open(one)
+            engine = _open(candidate)
         except EngineMissing as error:
             if name != AUTO:
                 raise

@@ -73,7 +73,7 @@ class Run:
 
     def __init__(self, folder: Path, image: str) -> None:
         engine = DockerEngine()
-        engine._images = Images(engine.api, BuildOptions(base=image))
+        engine.images = Images(engine.api, BuildOptions(base=image))
         program = json.dumps(["sh", "-c", JOB])
         text = (
             f"name: equip\nframework: none\nimage: {image}\nprogram: {{command: {program}}}\n"

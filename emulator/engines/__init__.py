@@ -26,7 +26,7 @@ BUILT_IN = {
     "docker": EntryPoint("docker", "emulator.engines.docker:DockerEngine", GROUP),
     "process": EntryPoint("process", "emulator.engines.process:ProcessEngine", GROUP),
 }
-"""Known without reading installed packages' entry points, which can't replace them."""
+"""Found without a look at installed packages; none of these can replace one of ours."""
 HELP = (
     f"{' or '.join(BUILT_IN)} (on this machine, without Docker), one of another package, or "
     f"{AUTO}: Docker, and processes only where no engine is configured"
@@ -36,8 +36,8 @@ log = logging.getLogger("emulator")
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all engines, the built-in ones first."""
-    others = (entry.name for entry in entry_points(group=GROUP) if entry.name != AUTO)
+    """Return the names of all engines, ours first."""
+    others = (one.name for one in entry_points(group=GROUP) if one.name != AUTO)
     return tuple(dict.fromkeys((*BUILT_IN, *others)))
 
 
@@ -47,20 +47,20 @@ def engine_class(name: str) -> type[Engine]:
     Raises UsageError for a name that is not known, EngineMissing where the package of an engine
     can't be imported.
     """
-    entry = BUILT_IN.get(name) or next(iter(entry_points(group=GROUP, name=name)), None)
-    if entry is None or name == AUTO:
+    place = BUILT_IN.get(name) or next(iter(entry_points(group=GROUP, name=name)), None)
+    if place is None or name == AUTO:
         raise UsageError(
             f"There is no engine {name!r}.", f"Engines: {', '.join((AUTO, *names()))}."
         )
     try:
-        loaded: type[Engine] = entry.load()
+        found: type[Engine] = place.load()
     except Exception as error:  # another package's defect; `emulate clean` must survive it
         raise EngineMissing(
-            f"The engine {name} can't be loaded from {entry.value} ({error!r}).",
+            f"The engine {name} can't be loaded from {place.value} ({error!r}).",
             "Update or remove the package that it comes from.",
             configured=True,
         ) from None
-    return loaded
+    return found
 
 
 def engine_classes() -> Iterator[type[Engine]]:

@@ -71,7 +71,7 @@ def engine_class(name: str) -> type[Engine]:
 
 
 def engine_classes() -> Iterator[type[Engine]]:
-    """Yield the class of every engine that can be loaded, ours first."""
+    """Yield the class of every engine that can be loaded, the built-in ones first."""
     for name in names():
         with contextlib.suppress(EngineMissing):
             yield engine_class(name)
@@ -80,9 +80,9 @@ def engine_classes() -> Iterator[type[Engine]]:
 def choose(name: str = AUTO, say: Callable[[str], None] = log.warning) -> Engine:
     """Open the engine of that name; the caller closes it.
 
-    `auto` is Docker. It is processes, which is reported to `say`, only where no Docker engine is
-    configured: one that DOCKER_HOST or a context names, or that listens on the default socket, must
-    answer. Raises EngineMissing, UsageError.
+    `auto` is Docker. Only where no Docker engine is configured (by DOCKER_HOST, a context or a
+    default socket on which something listens), it is processes, which is reported to `say`. Raises
+    EngineMissing, UsageError.
     """
     if name != AUTO:
         return _open(name)
@@ -96,13 +96,13 @@ def choose(name: str = AUTO, say: Callable[[str], None] = log.warning) -> Engine
 
 
 def answering(name: str, missing: Callable[[EngineMissing], None]) -> Iterator[Engine]:
-    """Yield the engine of that name, for `auto` every one that answers; close each after its turn.
+    """Yield the engine of that name, for `auto` every one that answers; each is closed afterwards.
 
     With `auto` one that does not answer is reported to `missing`. Raises EngineMissing, UsageError.
     """
-    for one in names() if name == AUTO else (name,):
+    for candidate in names() if name == AUTO else (name,):
         try:
-            engine = _open(one)
+            engine = _open(candidate)
         except EngineMissing as error:
             if name != AUTO:
                 raise

@@ -1,13 +1,13 @@
-"""The seam between the emulator and the engines that run tasks.
+"""The interface between the emulator and the engines that run tasks.
 
-`Engine` is what every engine can do. An engine starts tasks, signals and removes them, and puts
-their lines and exits into the supervisor's inbox. Its calls block and may come from several threads
-at once. Whatever it makes carries the run id, so that it is found again from outside; an engine
-keeps no state of its own on disk.
+`Engine` has the methods of every engine: it starts tasks, signals and removes them, and puts their
+lines and exits into the supervisor's inbox. Calls block, and several threads may make them at once.
+Everything that an engine makes is labelled with the run id, so that another process can find it; an
+engine has no state of its own on disk.
 
-What only some engines can do is a capability: a name in `CAPABILITIES`, most with a protocol of
-their own. `requirements.py` refuses a scenario before anything starts; `capable` gives access to
-the methods of a capability.
+Everything that only some engines can do is a capability: a name in `CAPABILITIES`, most with a
+protocol of their own. `requirements.py` refuses a scenario before anything starts; `capable` gives
+access to the methods of a capability.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ class EngineDown:
 
 @dataclass(frozen=True)
 class KnownOutput:
-    """What a killed supervisor knew of a task."""
+    """What is known of a task after its supervisor was killed."""
 
     printed: Sequence[str]
-    """Its lines as far as they were read, of earlier starts as well."""
+    """Its lines as far as they were read, including those of earlier starts."""
     since: float
     """When the start that is still running was requested (seconds since 1970); infinite: none."""
 
@@ -101,13 +101,13 @@ class KnownOutput:
 LINES_WAITING = 10_000
 """Lines in an inbox at most; a reader thread that has one more blocks until there is room."""
 CHARACTERS_WAITING = 32 * 2**20
-"""Characters of all these lines: one line may have a million."""
+"""Characters of all these lines at most; one line may have a million."""
 
 
 class Inbox:
-    """The queue into which an engine puts its events; the supervisor's own events use it too.
+    """The queue of an engine's events; the supervisor's own events use it too.
 
-    Only lines wait for room. Anything else may be put from anywhere, a signal handler included.
+    Only lines wait for room. Other events may be put from anywhere, even from a signal handler.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class Inbox:
         return event
 
     def empty(self) -> bool:
-        """Say whether nothing is there."""
+        """Say whether there is no event."""
         return self._events.empty()
 
     def _has_room(self) -> bool:
@@ -162,7 +162,7 @@ Status = Literal["ok", "missing", "warning", "fatal"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that `emulate doctor` looked at."""
+    """One result of `emulate doctor`."""
 
     what: str
     status: Status
@@ -171,7 +171,7 @@ class Finding:
 
 
 class Engine(Protocol):
-    """Where tasks run: what every engine can do.
+    """The methods of every engine.
 
     The code that opens an engine closes it: `with contextlib.closing(choose(...)) as engine`.
     """
@@ -180,25 +180,22 @@ class Engine(Protocol):
     capabilities: frozenset[str]
     """Names from CAPABILITIES."""
     machine_needs: Mapping[str, str]
-    """Capability -> what this machine must have for it besides the engine: `gpu`, `network`."""
+    """Capability -> what the machine needs for it besides the engine: `gpu`, `network`."""
 
     def plan_context(self, run_id: str, folder: Path) -> PlanContext:
-        """Describe the engine to the plan of one run."""
+        """Return what the plan of a run needs to know of the engine."""
 
     def capacity(self) -> Capacity:
-        """Return what the engine has: cores, memory in bytes, and the GPUs that tasks can get.
-
-        Raises EngineError.
-        """
+        """Return the cores, memory in bytes and GPUs that tasks can get. Raises EngineError."""
 
     def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
-        """Find, build or pull every image that the scenario names; report progress to `say`.
+        """Build or pull every image of the scenario that is missing; report progress to `say`.
 
         Raises ImageError.
         """
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
-        """Make what the tasks share, the network and the volume; events go to `inbox`.
+        """Make the network and the volume that the tasks share; events go to `inbox`.
 
         Raises EngineError.
         """
@@ -206,27 +203,24 @@ class Engine(Protocol):
     def start(self, task: Task, *, same_address: bool = False) -> str:
         """Start a task, on the disk it had if it ran before; return its container id or pid.
 
-        `same_address` gives a removed task its old one again (capability `same-address`). Raises
-        EngineError.
+        With `same_address` a removed task gets its address again (capability `same-address`).
+        Raises EngineError.
         """
 
     def signal(self, task: str, number: int) -> None:
-        """Send a signal to a task; nothing happens where it has already ended.
-
-        Raises EngineError where the engine refuses.
-        """
+        """Send a signal to a task, if it has not ended yet. Raises EngineError."""
 
     def remove(self, task: str) -> None:
         """Remove a task and its disk, running or not."""
 
     def tear_down(self, run_id: str) -> int:
-        """Remove everything that carries the run id; return how many resources were removed."""
+        """Remove everything of a run; return how many resources were removed."""
 
     def find(self, run_id: str | None = None) -> list[Resource]:
-        """Return what runs have made and not removed; of one run, or of all."""
+        """Return what still exists of a run, or of all runs."""
 
     def close(self) -> None:
-        """Close connections and give reservations back; running tasks are left alone.
+        """Close connections and release reservations; running tasks are left alone.
 
         A second call does nothing.
         """
@@ -241,16 +235,16 @@ class Shaping(Protocol):
 
     @property
     def can_shape(self) -> bool:
-        """Whether everything that `shape` needs is there; if not, `equip` makes it. Cheap."""
+        """Whether everything that `shape` needs exists; if not, `equip` makes it. Cheap."""
 
     def equip(self, say: Callable[[str], None]) -> None:
-        """Make what `shape` needs and report it to `say`; this may take minutes.
+        """Make what `shape` needs, which may take minutes; report progress to `say`.
 
         Raises ImageError, EngineError.
         """
 
     def shape(self, links: Sequence[Link]) -> None:
-        """Apply `links` to the packets between tasks and nothing else, also after restarts."""
+        """Apply `links` to the packets between tasks and to no others, also after restarts."""
 
 
 @runtime_checkable
@@ -258,10 +252,10 @@ class Measuring(Protocol):
     """Capability `usage`. Called at every sampling interval: both must be cheap."""
 
     def usage(self) -> Mapping[str, Usage]:
-        """Return what each running task has used since its start. Raises EngineError."""
+        """Return the usage of each running task since its start. Raises EngineError."""
 
     def pids(self) -> Mapping[str, Collection[int]]:
-        """Return each running task's process ids on this machine; empty for another machine's."""
+        """Return each running task's process ids; empty where it runs on another machine."""
 
 
 @runtime_checkable
@@ -273,8 +267,8 @@ class Reattaching(Protocol):
     ) -> dict[str, str]:
         """Take over the tasks of a run whose supervisor was killed.
 
-        Returns the tasks that were started, with their ids. What they printed since then, and their
-        exits, are reported as those of any other task.
+        Returns the ids of the tasks that were started. Their lines since then, and their exits, are
+        reported to `inbox`.
         """
 
 
@@ -292,14 +286,14 @@ class Explaining(Protocol):
     """Shows users what the engine does. No scenario needs it, so it has no capability name."""
 
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
-        """Return exactly what the engine will be asked for each task; nothing is done."""
+        """Return exactly what the engine will be asked for each task, and do nothing."""
 
     def inspect_commands(self, run_id: str, folder: Path) -> Iterable[str]:
-        """Yield shell commands that show what a kept run has left."""
+        """Yield shell commands that show what is left of a run."""
 
     @staticmethod
     def examine() -> Iterable[Finding]:
-        """Look at what this machine has for the engine; the first finding: can it run tasks?"""
+        """Check this machine for the engine; the first finding says whether it can run tasks."""
 
 
 CAPABILITIES: Mapping[str, type | None] = {
@@ -316,13 +310,13 @@ CAPABILITIES: Mapping[str, type | None] = {
     "usage": Measuring,
     "reattach": Reattaching,
 }
-"""Every capability; with the protocol of its methods, if it has some."""
+"""Every capability, with the protocol of its methods if there are any."""
 
 _Capability = TypeVar("_Capability")
 
 
 def capable(engine: Engine, protocol: type[_Capability]) -> _Capability:
-    """Return an engine as one that has the methods of a capability.
+    """Return the engine with the methods of a capability.
 
     Raises Unsupported where it lacks the capability.
     """

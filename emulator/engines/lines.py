@@ -1,8 +1,8 @@
-"""How long a line of output may be: shared by every engine, so that a log reads the same (pure).
+"""Lines of output: cut at the same length by every engine (pure).
 
-A line is kept up to `LONGEST_LINE` bytes. What is longer is cut there and marked with the number
-of bytes that are missing. The text depends on the whole line alone, not on the pieces in which it
-came: an engine that reads a line a second time, after `emulate attach`, reads the same text.
+A line is kept up to `LONGEST_LINE` bytes; a longer one is cut and marked with the number of missing
+bytes. The text depends on the whole line alone, not on the pieces in which it was read: when an
+engine reads a line a second time, after `emulate attach`, the text is the same.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class UnfinishedLine:
         return self._length > 0
 
     def add(self, piece: bytes) -> None:
-        """Take the next bytes of the line; they hold no newline."""
-        # One byte more than the limit: it says whether the cut splits a character.
+        """Add the next bytes of the line, which have no newline."""
+        # One byte more than the limit shows whether the cut splits a character.
         self._kept += piece[: self._longest + 1 - len(self._kept)]
         self._length += len(piece)
         self._last = piece[-1:] or self._last
 
     def finish(self) -> str:
-        """Return the line without its carriage return, cut and marked; the next line begins."""
+        """Return the line without its carriage return, cut and marked, and begin the next line."""
         length = self._length - (self._last == b"\r")
         end = min(length, self._longest)
         if length > end:
@@ -78,10 +78,10 @@ class LineSplitter:
 
 
 def overlap(read: Sequence[str], printed: Sequence[str]) -> int:
-    """Return how many of the lines that a container printed are the last that were read (pure).
+    """Return how many of the first printed lines are the last ones that were read (pure).
 
-    What was read may have lines of earlier starts as well; if a container repeats itself, the
-    longest match counts. This is the prefix function of Knuth, Morris and Pratt.
+    `read` may begin with lines of earlier containers; if a container repeats itself, the longest
+    match counts. This is the prefix function of Knuth, Morris and Pratt.
     """
     text: list[str | None] = [*printed, None, *read[-len(printed) :]] if printed else []
     borders = [0] * len(text)

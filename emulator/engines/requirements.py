@@ -1,4 +1,4 @@
-"""What a scenario asks of an engine, and how it is refused before anything starts."""
+"""What a scenario needs of an engine; it is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ __all__ = ["fits", "machine_needs", "needs", "require", "require_of"]
 
 
 def require(scenario: Scenario, engine: Engine) -> None:
-    """Refuse a scenario that asks for what `engine` can't do, or for more than its machine has.
+    """Refuse a scenario that needs what `engine` can't do, or more than its machine has.
 
-    Raises Unsupported with every such thing, and an engine that can do it; Misfit for a task that
-    may take more memory than there is. The engine is asked for its memory only where a limit is
-    set.
+    Raises Unsupported with everything that is missing, and an engine that has it; Misfit for a
+    memory limit above the machine's memory, which is only requested where there is such a limit.
     """
     require_of(engine, needs(scenario))
     if any(spec.memory is not None for spec in scenario.cluster.values()):
@@ -27,7 +26,7 @@ def require(scenario: Scenario, engine: Engine) -> None:
 
 
 def fits(scenario: Scenario, capacity: Capacity) -> None:
-    """Refuse memory limits beyond what the machine has: they would limit nothing (pure).
+    """Refuse memory limits above the machine's memory: they would have no effect (pure).
 
     Raises Misfit.
     """
@@ -41,20 +40,20 @@ def fits(scenario: Scenario, capacity: Capacity) -> None:
             )
 
 
-def require_of(engine: Engine, asked: Iterable[tuple[str, str]]) -> None:
-    """Refuse what `engine` has no capability for; `asked` pairs things with capabilities.
+def require_of(engine: Engine, needs: Iterable[tuple[str, str]]) -> None:
+    """Refuse what `engine` has no capability for; `needs` pairs descriptions with capabilities.
 
     Raises Unsupported; `lacks` names the first engine that can do all of it.
     """
-    lacking = [(what, needed) for what, needed in asked if needed not in engine.capabilities]
-    if not lacking:
+    missing = [(what, name) for what, name in needs if name not in engine.capabilities]
+    if not missing:
         return
-    missing = {needed for _, needed in lacking}
-    others = [one for one in engines.engine_classes() if missing <= one.capabilities]
+    names = {name for _, name in missing}
+    others = [one for one in engines.engine_classes() if names <= one.capabilities]
     raise Unsupported(
-        f"The {engine.name} engine can't do this: {'; '.join(what for what, _ in lacking)}.",
+        f"The {engine.name} engine can't do this: {'; '.join(what for what, _ in missing)}.",
         f"Use --engine {others[0].name}, or leave these out." if others else "Leave these out.",
-        lacks=machine_needs(others[0], missing) if others else (),
+        lacks=machine_needs(others[0], names) if others else (),
     )
 
 
@@ -65,7 +64,7 @@ def machine_needs(engine: type[Engine], capabilities: Iterable[str]) -> frozense
 
 
 def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """Yield what a scenario asks for beyond the mandatory, with its capability (pure)."""
+    """Yield what a scenario needs besides the mandatory methods, with its capability (pure)."""
     for role, spec in scenario.cluster.items():
         if spec.cpus is not None:
             yield f"a CPU limit for {role}", "limits"

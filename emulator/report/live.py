@@ -169,7 +169,7 @@ class LiveView(LivePrinter):
                     self._print(text)
                 case (task, line):
                     state.line(task, line)
-                    self._line(task, line)
+                    self._print_lines([(task, line)])
         if skipped := self._skipped - self._reported:
             self._reported += skipped
             self._print(f"{skipped} lines were printed too fast to be shown; they are in the logs")

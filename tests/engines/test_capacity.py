@@ -1,4 +1,4 @@
-"""What engines say that there is to hand out; the contract suite asks all of them."""
+"""The capacity of engines; the contract suite tests it for all of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One suite over every engine: what `emulator/engines/base.py` promises.
 
-What a task does is written once, as a `Deed`, and told to each engine in its own language: a shell
-command for Docker and processes, a script for the memory engine.
+What a task does is written once, as a `Deed`, and translated for each engine: a shell command for
+Docker and processes, a script for the memory engine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Deed:
 
     says: Sequence[str] = ()
     last_words: str = ""
-    """Said without a newline."""
+    """Printed without a newline."""
     exit_code: int = 0
     forever: bool = False
     ticks: bool = False
@@ -42,12 +42,12 @@ class Deed:
     once: bool = False
     """Fails where it finds that it ran on this disk before."""
     starts_child: bool = False
-    """Leaves a process behind that would go on for long."""
-    deaf: bool = False
+    """Leaves a process behind that would run for long."""
+    ignores_sigterm: bool = False
     """Ignores SIGTERM."""
 
     def shell(self) -> str:
-        steps = ["trap '' TERM"] if self.deaf else []
+        steps = ["trap '' TERM"] if self.ignores_sigterm else []
         steps += ["[ ! -e ran ] || exit 1", "touch ran"] if self.once else []
         steps += ["sleep 1000 &"] if self.starts_child else []
         steps += [f"echo {shlex.quote(line)}" for line in self.says]
@@ -63,12 +63,12 @@ class Deed:
             lines=[(0.0, line) for line in [*self.says, self.last_words] if line] + ticks,
             exits_at=None if self.forever or self.ticks else 0.1,
             exit_code=1 if self.once and start > 1 else self.exit_code,
-            on_sigterm=None if self.deaf else 0.01,
+            on_sigterm=None if self.ignores_sigterm else 0.01,
         )
 
 
 class Stage:
-    """An engine with a prepared plan, and what it has told so far."""
+    """An engine with a prepared plan, and its events so far."""
 
     def __init__(self, engine: Engine, clock: Clock, plan: Plan, folder: Path) -> None:
         self.engine, self.clock, self.plan, self.folder = engine, clock, plan, folder
@@ -81,7 +81,7 @@ class Stage:
         return self.engine.start(self.plan.task(task))
 
     def until_line(self, task: str, text: str) -> None:
-        self._until(lambda: text in self.lines.get(task, []), f"{task} saying {text!r}")
+        self._until(lambda: text in self.lines.get(task, []), f"{task} printing {text!r}")
 
     def until_exit(self, task: str, number: int = 1) -> Exited:
         self._until(lambda: len(self.exits.get(task, [])) >= number, f"the end of {task}")
@@ -148,7 +148,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker
             engine.close()  # a second time does nothing
 
 
-def test_lines_come_in_order_and_before_the_end(stage: StageMaker) -> None:
+def test_lines_are_in_order_and_before_the_exit(stage: StageMaker) -> None:
     s = stage(worker=Deed(says=[f"line {n}" for n in range(50)]))
     s.start("worker-0")
     assert s.until_exit("worker-0").exit_code == 0
@@ -205,14 +205,14 @@ def test_stamps_of_lines_and_end_never_go_back(stage: StageMaker) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 42])
-def test_exit_codes_are_told(stage: StageMaker, code: int) -> None:
+def test_exit_codes_are_reported(stage: StageMaker, code: int) -> None:
     s = stage(worker=Deed(exit_code=code))
     s.start("worker-0")
     end = s.until_exit("worker-0")
     assert (end.exit_code, end.oom_killed) == (code, False)
 
 
-def test_a_task_runs_until_it_is_told_to_stop(stage: StageMaker) -> None:
+def test_a_task_runs_until_sigterm(stage: StageMaker) -> None:
     s = stage(worker=Deed(says=["up"], forever=True))
     s.start("worker-0")
     s.until_line("worker-0", "up")
@@ -220,8 +220,8 @@ def test_a_task_runs_until_it_is_told_to_stop(stage: StageMaker) -> None:
     assert s.until_exit("worker-0").exit_code == 128 + signal.SIGTERM
 
 
-def test_a_task_that_is_deaf_to_sigterm_dies_of_sigkill(stage: StageMaker) -> None:
-    s = stage(worker=Deed(says=["up"], forever=True, deaf=True))
+def test_a_task_that_ignores_sigterm_ends_at_sigkill(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True, ignores_sigterm=True))
     s.start("worker-0")
     s.until_line("worker-0", "up")
     s.engine.signal("worker-0", signal.SIGTERM)
@@ -234,8 +234,8 @@ def test_signals_to_an_ended_or_unknown_task_do_nothing(stage: StageMaker) -> No
     s.start("worker-0")
     s.until_exit("worker-0")
     s.engine.signal("worker-0", signal.SIGTERM)
-    s.engine.signal("nobody-0", signal.SIGTERM)
-    s.engine.remove("nobody-0")
+    s.engine.signal("unknown-0", signal.SIGTERM)
+    s.engine.remove("unknown-0")
 
 
 def test_a_task_starts_again_and_each_start_has_its_own_lines_and_end(stage: StageMaker) -> None:
@@ -256,13 +256,13 @@ def test_what_a_task_has_started_ends_with_it(stage: StageMaker) -> None:
         assert s.clock.now() < deadline  # it was killed, and the kernel takes a moment
 
 
-def test_a_frozen_task_is_silent_until_it_is_let_go_on(stage: StageMaker) -> None:
+def test_a_frozen_task_prints_nothing_until_it_is_resumed(stage: StageMaker) -> None:
     s = stage(worker=Deed(ticks=True))
     s.start("worker-0")
     s.until_line("worker-0", "tick 3")
     capable(s.engine, Pausing).pause("worker-0")
     capable(s.engine, Pausing).pause("worker-0")  # as a successor does, which does not know
-    # What was under way when it froze; this would go on for ever if it did not.
+    # Lines that were on their way when it froze; without the freeze this would never end.
     while event := s.clock.next_event(s.inbox, s.clock.now() + 0.3):
         assert isinstance(event, Line)
         s.lines["worker-0"].append(event.text)
@@ -341,7 +341,7 @@ def test_two_runs_at_once_do_not_see_each_other(stage: StageMaker) -> None:
     assert second.until_exit("worker-0").exit_code == 143
 
 
-def test_what_a_task_uses_is_told_while_it_runs(stage: StageMaker) -> None:
+def test_usage_is_measured_while_a_task_runs(stage: StageMaker) -> None:
     s = stage(worker=Deed(says=["up"], forever=True))
     assert dict(capable(s.engine, Measuring).usage()) == {}
     s.start("worker-0")
@@ -358,7 +358,7 @@ def test_what_a_task_uses_is_told_while_it_runs(stage: StageMaker) -> None:
     assert dict(capable(s.engine, Measuring).usage()) == {}
 
 
-def test_what_an_engine_has_is_told_and_includes_what_the_plan_may_hand_out(
+def test_the_capacity_includes_the_gpus_of_the_plan(
     stage: StageMaker,
 ) -> None:
     s = stage(worker=Deed())
@@ -366,4 +366,4 @@ def test_what_an_engine_has_is_told_and_includes_what_the_plan_may_hand_out(
     assert has.cpus >= 1
     assert has.memory >= 2**26  # no machine that runs this has less; a count of MB would be
     assert has.gpus == tuple(s.engine.plan_context(s.plan.run_id, s.folder).gpus())
-    assert s.engine.capacity() == has  # asked again and again
+    assert s.engine.capacity() == has  # it stays the same

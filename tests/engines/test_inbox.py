@@ -24,7 +24,7 @@ def fill(inbox: Inbox, line: Line, count: int) -> threading.Thread:
 
 
 @pytest.mark.parametrize(("length", "room"), [(0, 20), (10, 20), (100, 10), (5000, 1)])
-def test_who_prints_faster_than_it_is_read_waits(
+def test_a_reader_blocks_while_the_inbox_is_full(
     monkeypatch: pytest.MonkeyPatch, length: int, room: int
 ) -> None:
     monkeypatch.setattr(base, "LINES_WAITING", 20)

@@ -133,12 +133,12 @@ def test_an_engine_that_can_not_be_imported_breaks_nothing_else(install: Install
     with pytest.raises(EngineMissing, match="engine cloud can't be loaded from no_such_module"):
         engines.choose("cloud")
     assert {one.name for one in engines.engine_classes()} >= {"docker", "process"}
-    said: list[str] = []
-    find_all(said.append)
-    assert any("no_such_module" in text and "not looked at" in text for text in said)
+    lines: list[str] = []
+    find_all(lines.append)
+    assert any("no_such_module" in text and "not looked at" in text for text in lines)
 
 
-def test_a_run_leaves_its_engine_open_for_whoever_opened_it(tmp_path: Path) -> None:
+def test_a_run_does_not_close_an_engine_that_it_did_not_open(tmp_path: Path) -> None:
     clock = ManualClock()
 
     class Watched(MemoryEngine):
@@ -156,7 +156,7 @@ def test_a_run_leaves_its_engine_open_for_whoever_opened_it(tmp_path: Path) -> N
     assert engine.closed == 0
 
 
-def test_whoever_asks_all_engines_finds_each_open_and_leaves_it_closed(
+def test_answering_yields_open_engines_and_closes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     closed: list[str] = []

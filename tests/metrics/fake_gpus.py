@@ -70,7 +70,7 @@ class Machine:
         return self.look(pids, now)["gpus"]
 
     def look(self, pids: Mapping[str, Collection[int]] | None = None, now: float = 1.0) -> Any:
-        """Return the rows, and what was never told."""
+        """Return the rows, and the columns that are unavailable."""
         listed = {task: list(members) for task, members in (pids or {}).items()}
         return self._ask({"do": "sample", "pids": listed, "now": now})
 
@@ -89,10 +89,10 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def _ask(self, asked: Mapping[str, Any]) -> Any:
+    def _ask(self, question: Mapping[str, Any]) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         assert answer, f"it died with {self._process.wait()}"

@@ -19,17 +19,17 @@ def main() -> None:
     clock = {"now": 0.0}
     sampler: GpuSampler | None = None
     for line in sys.stdin:
-        asked = json.loads(line)
-        clock["now"] = asked.get("now", clock["now"])
+        question = json.loads(line)
+        clock["now"] = question.get("now", clock["now"])
         answer: Any = None
-        match asked["do"]:
+        match question["do"]:
             case "open":
                 sampler = GpuSampler(now=lambda: clock["now"])
-                answer = {"why_none": sampler.found.why_none, "lacking": sampler.unavailable}
+                answer = {"why_none": sampler.found.why_none, "unavailable": sampler.unavailable}
             case "sample":
                 assert sampler is not None
-                used = [asdict(gpu) for gpu in sampler.sample(asked["pids"])]
-                answer = {"gpus": used, "lacking": sampler.unavailable}
+                used = [asdict(gpu) for gpu in sampler.sample(question["pids"])]
+                answer = {"gpus": used, "unavailable": sampler.unavailable}
             case "devices":
                 found = devices()
                 answer = {**asdict(found), "ids": found.ids}

@@ -127,7 +127,7 @@ def test_what_a_controller_that_is_off_would_count_is_left_out(version_2: Path) 
     assert cgroup.usage() == Usage(1.5, received=1234, sent=305)
 
 
-def test_a_cgroup_that_is_gone_tells_nothing(root: Path) -> None:
+def test_a_removed_cgroup_has_no_usage(root: Path) -> None:
     cgroup = locate(7, ID, root)
     assert cgroup is not None
     shutil.rmtree(root / "sys")

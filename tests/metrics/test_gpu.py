@@ -33,11 +33,11 @@ from tests.metrics.fake_gpus import (
 
 def test_every_column_of_every_device(machine: Machine) -> None:
     machine.write(TWO)
-    assert machine.open() == {"why_none": "", "lacking": {}}
+    assert machine.open() == {"why_none": "", "unavailable": {}}
     assert machine.sample() == [row(0), row(1)]
 
 
-def test_each_sample_asks_anew(machine: Machine) -> None:
+def test_each_sample_queries_the_driver_again(machine: Machine) -> None:
     machine.write(TWO)
     machine.open()
     machine.write(TWO.replace("0.power 212500", "0.power 98000").replace("1.ecc 2", "1.ecc 3"))
@@ -103,7 +103,7 @@ def test_what_drivers_leave_in_the_list_is_no_utilisation(machine: Machine) -> N
 
 def test_instances_have_memory_and_tasks_the_whole_has_the_rest(machine: Machine) -> None:
     machine.write(MIG)
-    assert machine.open() == {"why_none": "", "lacking": {}}
+    assert machine.open() == {"why_none": "", "unavailable": {}}
     whole, first, second, other = machine.sample({"a": [10, 30], "b": [20]})
     nothing = dict.fromkeys(COLUMNS)
     board = {**nothing, "power": 100.0, "temperature": 40.0, "sm_clock": 1000}

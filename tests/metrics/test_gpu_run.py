@@ -40,9 +40,13 @@ def test_a_run_has_its_gpus_its_tasks_shares_and_a_device_that_is_lost(
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("GPU") == 0  # nothing to warn of
     record = Record(Path(emulate.out / done.json["run_id"]))
-    (said,) = [fields_of(entry) for entry in record.history if entry.event == "sampling"]
-    assert [gpu["uuid"] for gpu in said["gpus"]] == ["GPU-0", "GPU-1"]
-    assert (said["driver"], said["why_no_gpus"], said["lacking"]) == ("580.65.06", "", {})
+    (sampling,) = [fields_of(entry) for entry in record.history if entry.event == "sampling"]
+    assert [gpu["uuid"] for gpu in sampling["gpus"]] == ["GPU-0", "GPU-1"]
+    assert (sampling["driver"], sampling["why_no_gpus"], sampling["lacking"]) == (
+        "580.65.06",
+        "",
+        {},
+    )
     last = record.samples[-1]
     assert [gpu.lost for gpu in last.gpus] == [False, True]
     assert last.gpus[0].utilisation == 0.93
@@ -51,7 +55,7 @@ def test_a_run_has_its_gpus_its_tasks_shares_and_a_device_that_is_lost(
     assert done.json["gpus"]["GPU-1"]["lost"]
 
 
-def test_without_a_driver_a_run_says_why_once(
+def test_without_a_driver_a_run_reports_the_reason_once(
     emulate: Emulate, tmp_path: Path, library: Path
 ) -> None:
     state = tmp_path / "gpus.txt"
@@ -67,8 +71,8 @@ def test_without_a_driver_a_run_says_why_once(
     assert "GPU" not in done.stderr
     assert "NVML" not in done.stderr
     record = Record(Path(emulate.out / done.json["run_id"]))
-    (said,) = [fields_of(entry) for entry in record.history if entry.event == "sampling"]
-    assert said["why_no_gpus"] == (
+    (sampling,) = [fields_of(entry) for entry in record.history if entry.event == "sampling"]
+    assert sampling["why_no_gpus"] == (
         "the NVIDIA driver is installed but not loaded (Driver Not Loaded)"
     )
     assert len(record.samples) > 1

@@ -37,12 +37,12 @@ def test_a_lost_device_is_lost_alone(machine: Machine, code: int) -> None:
     machine.open()
     machine.write(text, f"0.lost {code}")
     there = row(1, tasks={"a": share(6)})
-    assert machine.look({"a": [11]}) == {"gpus": [lost(0), there], "lacking": {}}
+    assert machine.look({"a": [11]}) == {"gpus": [lost(0), there], "unavailable": {}}
     machine.write(text)
     assert machine.sample({"a": [11]}) == [row(0, tasks={"a": share(5)}), there]
 
 
-def test_one_function_that_says_lost_is_enough(machine: Machine) -> None:
+def test_a_device_is_lost_if_one_function_reports_it(machine: Machine) -> None:
     machine.write(TWO)
     machine.open()
     machine.write(TWO, f"1.fail.nvmlDeviceGetPowerUsage {LOST}")
@@ -51,13 +51,16 @@ def test_one_function_that_says_lost_is_enough(machine: Machine) -> None:
 
 def test_a_device_that_is_lost_before_the_start(machine: Machine) -> None:
     machine.write(TWO, f"0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}")
-    assert machine.open() == {"why_none": "", "lacking": {}}
+    assert machine.open() == {"why_none": "", "unavailable": {}}
     assert machine.sample() == [row(1)]
     assert machine.devices()["silent"] == {"0": "GPU is lost"}
     machine.write(f"{DRIVER}\ndevices 1\n0.fail.nvmlDeviceGetHandleByIndex_v2 {LOST}")
     assert machine.open()["why_none"] == "no GPU can be opened (GPU 0: GPU is lost)"
     machine.write(TWO, f"0.lost {LOST}")
-    assert machine.open() == {"why_none": "", "lacking": {}}  # being lost says it all
+    assert machine.open() == {
+        "why_none": "",
+        "unavailable": {},
+    }  # no column is listed for a lost device
 
 
 def test_the_last_xid_stays_also_when_the_device_is_gone(machine: Machine) -> None:
@@ -71,33 +74,33 @@ def test_the_last_xid_stays_also_when_the_device_is_gone(machine: Machine) -> No
     assert machine.sample() == [lost(0, xid=79), row(1)]
 
 
-def test_columns_that_a_driver_does_not_offer_are_empty_and_said_once(machine: Machine) -> None:
+def test_columns_that_a_driver_lacks_are_empty_and_reported_once(machine: Machine) -> None:
     no_ecc = gpu(0).replace("0.ecc 2\n", "").replace("0.events 8", "0.events 1")
     text = f"{DRIVER}\ndevices 2\n{no_ecc}{gpu(1)}"
     machine.write(text, "fail.nvmlDeviceGetPowerUsage 4")
-    lacking = {
+    unavailable = {
         "ecc_errors": "Not Supported (GPU 0)",
         "xid": "Not Supported (GPU 0)",
         "power": "Insufficient Permissions (GPU 0, 1)",
     }
-    assert machine.open() == {"why_none": "", "lacking": lacking}
+    assert machine.open() == {"why_none": "", "unavailable": unavailable}
     gpus = [row(0, ecc_errors=None, power=None), row(1, power=None)]
-    assert machine.look() == {"gpus": gpus, "lacking": lacking}
+    assert machine.look() == {"gpus": gpus, "unavailable": unavailable}
 
 
 def test_a_column_that_fails_for_a_moment_is_not_lacking(machine: Machine) -> None:
     machine.write(TWO, "fail.nvmlDeviceGetPowerUsage 999")
-    assert list(machine.open()["lacking"]) == ["power"]
+    assert list(machine.open()["unavailable"]) == ["power"]
     machine.write(TWO)
-    assert machine.look()["lacking"] == {}
+    assert machine.look()["unavailable"] == {}
     machine.write(TWO, "fail.nvmlDeviceGetPowerUsage 999")
-    assert machine.look() == {"gpus": [row(0, power=None), row(1, power=None)], "lacking": {}}
+    assert machine.look() == {"gpus": [row(0, power=None), row(1, power=None)], "unavailable": {}}
 
 
 def test_no_list_of_processes_as_under_windows_subsystem(machine: Machine) -> None:
     hidden = gpu(0).replace("0.compute \n", "").replace("0.graphics \n", "")
     machine.write(DRIVER, "devices 1", hidden)
-    assert machine.open()["lacking"] == {"tasks.memory": "Not Supported (GPU 0)"}
+    assert machine.open()["unavailable"] == {"tasks.memory": "Not Supported (GPU 0)"}
     machine.write(DRIVER, "devices 1", hidden.replace("0.busy ", "0.busy 11:30:5"))
     assert machine.sample({"a": [11]}) == [row(0, tasks={"a": share(None, 0.3)})]
 
@@ -111,12 +114,12 @@ def test_a_library_without_younger_or_older_functions(tmp_path: Path) -> None:
         machine.write(DRIVER, "devices 1", gpu(0, compute="11:5"))
         why = "Function Not Found (GPU 0)"
         absent = ("ecc_errors", "tasks.utilisation", "xid")
-        assert machine.open() == {"why_none": "", "lacking": dict.fromkeys(absent, why)}
+        assert machine.open() == {"why_none": "", "unavailable": dict.fromkeys(absent, why)}
         first = row(0, ecc_errors=None, memory=11 * GIB, tasks={"a": share(5, None)})
         assert machine.sample({"a": [11]}) == [first]
         machine.close()
         machine.write(DRIVER, "devices 1", gpu(0).replace("0.temperature 61\n", ""))
-        assert machine.open()["lacking"]["temperature"] == "Not Supported (GPU 0)"
+        assert machine.open()["unavailable"]["temperature"] == "Not Supported (GPU 0)"
 
 
 def test_used_memory_is_never_now_one_figure_and_now_another(machine: Machine) -> None:
@@ -127,19 +130,19 @@ def test_used_memory_is_never_now_one_figure_and_now_another(machine: Machine) -
     assert machine.sample() == [row(0, memory=None, memory_total=None), row(1)]
 
 
-def test_a_device_that_tells_nothing_is_not_lost(machine: Machine) -> None:
+def test_a_device_without_any_column_is_not_lost(machine: Machine) -> None:
     machine.write(DRIVER, "devices 1", "0.uuid GPU-0", "0.name NVIDIA H100")
-    lacking = machine.open()["lacking"]
+    unavailable = machine.open()["unavailable"]
     assert machine.sample() == [row(0, **dict.fromkeys(COLUMNS))]
-    told = {*COLUMNS, "tasks.memory", "tasks.utilisation", "xid"} - {"memory_total"}
-    assert lacking == dict.fromkeys(told, "Not Supported (GPU 0)")
+    columns = {*COLUMNS, "tasks.memory", "tasks.utilisation", "xid"} - {"memory_total"}
+    assert unavailable == dict.fromkeys(columns, "Not Supported (GPU 0)")
 
 
 def test_a_driver_that_is_older_than_the_bindings(tmp_path: Path) -> None:
     with Machine(compiled(tmp_path, without=["nvmlInitWithFlags"]), tmp_path) as machine:
         machine.write(TWO)
         why = "the NVIDIA driver is too old (Function Not Found)"
-        assert machine.open() == {"why_none": why, "lacking": {}}
+        assert machine.open() == {"why_none": why, "unavailable": {}}
         assert machine.sample() == []
 
 
@@ -175,16 +178,16 @@ def test_no_driver(tmp_path: Path) -> None:
 )
 def test_why_there_are_no_gpus(machine: Machine, lines: str, why: str) -> None:
     machine.write(lines)
-    assert machine.open() == {"why_none": why, "lacking": {}}
+    assert machine.open() == {"why_none": why, "unavailable": {}}
     assert machine.sample() == []
     assert machine.devices()["why_none"] == why
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_whatever_fails_costs_no_more_than_what_it_tells(machine: Machine, function: str) -> None:
+def test_a_function_that_fails_only_costs_its_own_columns(machine: Machine, function: str) -> None:
     """Any function with any error: in the middle of a run, at its start, and until its end."""
     text = f"{MIG}{gpu(2, compute='40:7')}".replace("devices 2", "devices 3")
-    text = text.replace(f" {GIB} {10 * GIB}", f" 0 {10 * GIB}")  # both ways to ask tell the same
+    text = text.replace(f" {GIB} {10 * GIB}", f" 0 {10 * GIB}")  # both functions return the same
     pids = {"a": [10, 30], "b": [20, 40]}
     machine.write(text)
     machine.open()
@@ -231,6 +234,6 @@ def test_the_driver_is_opened_once_and_let_go(machine: Machine) -> None:
 
 def test_events_that_a_driver_refuses_are_let_go_as_well(machine: Machine) -> None:
     machine.write(TWO, "fail.nvmlDeviceRegisterEvents 999")
-    assert machine.open()["lacking"] == {"xid": "Unknown Error (GPU 0, 1)"}
+    assert machine.open()["unavailable"] == {"xid": "Unknown Error (GPU 0, 1)"}
     calls = Counter(machine.calls())
     assert calls["nvmlEventSetCreate"] == calls["nvmlEventSetFree"] == 2

@@ -20,7 +20,7 @@ BURN = "import time\nuntil = time.process_time() + {}\nwhile time.process_time()
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Run Python in a session of its own; it goes on with its line on stdin."""
+    """Run Python in a session of its own; a line on stdin lets it continue."""
     started: list[subprocess.Popen[str]] = []
 
     def run(code: str) -> subprocess.Popen[str]:
@@ -41,12 +41,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def told(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def tell(process: subprocess.Popen[str]) -> None:
+def continue_(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("on\n")
     process.stdin.flush()
@@ -59,9 +59,9 @@ def test_what_a_task_burns_and_holds_and_writes_is_counted(start: Start) -> None
         + "with open('file', 'wb') as f:\n    f.write(hold[:8_000_000]); os.fsync(f.fileno())\n"
         + "print('ready', flush=True); input()"
     )
-    assert told(process) == "ready"
+    assert read_line(process) == "ready"
     usage = ProcessSampler().usage({"worker-0": process.pid})["worker-0"]
-    assert usage.cpu >= 0.25  # the kernel tells it in hundredths, user and system each
+    assert usage.cpu >= 0.25  # the kernel counts in hundredths, user and system each
     assert usage.memory is not None
     assert usage.memory >= 50_000_000
     assert usage.processes == 1
@@ -78,12 +78,12 @@ def test_children_count_while_they_run_and_after_their_end(start: Start) -> None
         "print('alone', flush=True); input()"
     )
     sampler = ProcessSampler()
-    assert told(process) == "child"
+    assert read_line(process) == "child"
     both = sampler.usage({"t": process.pid})["t"]
     assert both.processes == 2
     assert both.cpu >= 0.15
-    tell(process)
-    assert told(process) == "alone"
+    continue_(process)
+    assert read_line(process) == "alone"
     alone = sampler.usage({"t": process.pid})["t"]
     assert alone.processes == 1
     assert alone.cpu >= both.cpu
@@ -96,15 +96,15 @@ def test_what_a_child_wrote_counts_after_its_end_though_no_sample_saw_it(start: 
         f"for _ in range(3): subprocess.run([sys.executable, '-c', {write!r}])\n"
         "print('written', flush=True); input()"
     )
-    assert told(process) == "written"
+    assert read_line(process) == "written"
     usage = ProcessSampler().usage({"t": process.pid})["t"]
     assert usage.processes == 1
     if usage.written:  # a file system in memory writes to no disk
         assert usage.written >= 12_000_000
 
 
-def test_a_counter_never_goes_back_even_where_nobody_waits_for_a_child(start: Start) -> None:
-    """An orphan's parent is the init of the system: what it used is told to that."""
+def test_a_counter_never_goes_back_even_where_no_parent_waits_for_a_child(start: Start) -> None:
+    """An orphan's parent is the init of the system: its usage is counted there."""
     process = start(
         "import os, sys, time\n"
         "r, w = os.pipe()\n"
@@ -116,14 +116,14 @@ def test_a_counter_never_goes_back_even_where_nobody_waits_for_a_child(start: St
         "os.wait(); os.read(r, 1); print(os.getpid(), flush=True)\n"
         "time.sleep(600)"
     )
-    assert told(process)
+    assert read_line(process)
     sampler = ProcessSampler()
     before = sampler.usage({"t": process.pid})["t"]
     assert before.processes == 2
     assert before.cpu >= 0.15
     (orphan,) = set(session_members([process.pid])[process.pid]) - {process.pid}
     watched = psutil.Process(orphan)
-    tell(process)
+    continue_(process)
     psutil.wait_procs([watched], timeout=30)
     after = sampler.usage({"t": process.pid})["t"]
     assert after.processes == 1
@@ -132,7 +132,7 @@ def test_a_counter_never_goes_back_even_where_nobody_waits_for_a_child(start: St
 
 def test_sessions_are_kept_apart_and_those_that_ended_are_left_out(start: Start) -> None:
     one, two = start("print(1, flush=True); input()"), start("print(2, flush=True); input()")
-    assert (told(one), told(two)) == ("1", "2")
+    assert (read_line(one), read_line(two)) == ("1", "2")
     sampler = ProcessSampler()
     leaders = {"a": one.pid, "b": two.pid}
     assert sampler.usage(leaders).keys() == {"a", "b"}

@@ -77,7 +77,7 @@ def test_a_task_that_comes_back_has_no_rate_over_its_absence() -> None:
         (4.0, None),
         (5.0, pytest.approx(0.4)),
     ]
-    assert series(samples, "nobody") == []
+    assert series(samples, "unknown") == []
 
 
 counts = st.lists(st.integers(0, 1000), min_size=1, max_size=40)

@@ -53,8 +53,8 @@ def test_other_lines_are_just_output(line: str) -> None:
 
 
 def test_a_program_can_not_overwrite_the_fields_of_the_history() -> None:
-    said = {"emulate": "step", "step": 1, "n": 9, "t": 9, "wall": 9, "event": "x", "task": "y"}
-    assert StepReader().read(json.dumps({**said, "loss": 0.5})) == step(step=1, loss=0.5)
+    fields = {"emulate": "step", "step": 1, "n": 9, "t": 9, "wall": 9, "event": "x", "task": "y"}
+    assert StepReader().read(json.dumps({**fields, "loss": 0.5})) == step(step=1, loss=0.5)
     seen = StepReader(r"(?P<task>\w+) at (?P<step>\d+)").read("ps at 7")
     assert seen == step(step=7)
 
@@ -122,7 +122,7 @@ def test_auto_stays_with_the_pattern_that_fitted_first() -> None:
     assert reader.read('{"emulate": "step", "step": 9}') == step(step=9)
 
 
-def test_a_program_that_tells_its_steps_itself_is_not_read_by_patterns_as_well() -> None:
+def test_a_program_that_prints_step_events_is_not_read_by_patterns() -> None:
     reader = StepReader()
     assert reader.read('{"emulate": "step", "step": 10}')
     assert reader.read("12/100 [==>...] - loss: 0.41") is None
@@ -153,7 +153,7 @@ def test_a_regex_gives_its_named_groups_as_numbers_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("caught", ["many", "1.5", ""])
-def test_a_regex_whose_step_is_no_whole_number_says_nothing(caught: str) -> None:
+def test_a_regex_whose_step_is_no_integer_matches_nothing(caught: str) -> None:
     assert StepReader(r"step=(?P<step>\S*);").read(f"step={caught};") is None
 
 

@@ -1,4 +1,4 @@
-"""What a run used in all."""
+"""What a run used in total."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def at(t: float, **tasks: Usage) -> Sample:
     return Sample(t, t, tasks)
 
 
-def test_all_lives_of_a_task_count() -> None:
+def test_all_starts_of_a_task_count() -> None:
     samples = [
         at(1, w=Usage(1.0, memory=50, throttled=0.1, received=10, sent=1, read=4, written=5)),
         at(2, w=Usage(2.0, memory=90, throttled=0.2, received=20, sent=2, read=4, written=5)),
@@ -31,14 +31,14 @@ def test_all_lives_of_a_task_count() -> None:
     )
 
 
-def test_what_no_engine_told_stays_unknown() -> None:
+def test_values_without_a_measurement_are_unknown() -> None:
     assert totals([at(1, w=Usage(1.0))], "w") == Totals(1.0, *[None] * 7)
     assert totals([at(1, w=Usage(1.0))], "other") is None
     assert totals([], "w") is None
 
 
-def gpu(t: float, **told: object) -> Sample:
-    return Sample(t, t, {}, (GpuUsage(0, "GPU-a", "H200", **told),))  # type: ignore[arg-type]
+def gpu(t: float, **columns: object) -> Sample:
+    return Sample(t, t, {}, (GpuUsage(0, "GPU-a", "H200", **columns),))  # type: ignore[arg-type]
 
 
 def test_a_device_has_its_mean_its_peak_and_its_energy() -> None:

@@ -17,7 +17,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import docker
 from docker.errors import APIError, NotFound
 
 from emulator.broker import Capacity
@@ -65,13 +64,11 @@ class DockerEngine:
     capabilities = frozenset(CAPABILITIES)
     machine_needs: Mapping[str, str] = {"gpus": "gpu", "network": "network"}
 
-    def __init__(
-        self, client: docker.APIClient | None = None, images: Images | None = None
-    ) -> None:
-        self._api = client or connect()
-        self._usage = ContainerUsage(self._api)
-        self._output = Output(self._api, self._usage)
-        self._images = images or Images(self._api, gpus=lambda: self.gpus)
+    def __init__(self) -> None:
+        self.api = connect()
+        self._usage = ContainerUsage(self.api)
+        self._output = Output(self.api, self._usage)
+        self.images = Images(self.api, gpus=lambda: self.gpus)
         self._plan: Plan | None = None
         self._labels: dict[str, str] = {}
         self._created: dict[str, str] = {}
@@ -85,26 +82,16 @@ class DockerEngine:
         self._lock = threading.Lock()
 
     @property
-    def api(self) -> docker.APIClient:
-        """The connection, for `emulate doctor`."""
-        return self._api
-
-    @property
     def keeps_addresses(self) -> bool:
         """Whether this run's network lets a task request an address."""
         return self._addresses is not None
-
-    @property
-    def images(self) -> Images:
-        """Builds and finds images on this engine."""
-        return self._images
 
     def plan_context(self, run_id: str, folder: Path) -> PlanContext:
         """Describe the engine to the plan."""
         return PlanContext(
             engine=self.name,
             address=lambda task: (task, TASK_PORT),
-            image=self._images.reference,
+            image=self.images.reference,
             gpus=lambda: self.gpus,
             shared=SHARED,
             limits=lambda: of_machine(self.capacity().memory),
@@ -116,12 +103,12 @@ class DockerEngine:
 
     def _missing_images(self, scenario: Scenario) -> Iterator[str | Dockerfile]:
         for image in (scenario.image, *(role.image for role in scenario.cluster.values())):
-            if image and not self._images.has(self._images.reference(image)):
+            if image and not self.images.has(self.images.reference(image)):
                 yield image
 
     def _disk(self, needed: int) -> Sequence[Disk]:
         """Return the engine's disk, if the engine runs on this machine."""
-        info, local = self._info, self._api.base_url.startswith("http+docker://localhost")
+        info, local = self._info, self.api.base_url.startswith("http+docker://localhost")
         root = Path(info["DockerRootDir"])
         if local and info["Name"] == socket.gethostname() and root.exists():
             return list(disk("Docker", root, needed))
@@ -131,7 +118,7 @@ class DockerEngine:
     def _info(self) -> dict[str, Any]:
         """The engine's description of itself and its machine."""
         with translate_errors("describe itself"):
-            return dict(self._api.info())
+            return dict(self.api.info())
 
     def capacity(self) -> Capacity:
         """Return what the engine's machine has, which may be another than this one."""
@@ -147,11 +134,11 @@ class DockerEngine:
         for image in self._missing_images(scenario):
             for shortage in shortages(self._disk(FOR_IMAGES)):
                 say(f"note: {shortage}")
-            self._images.ensure(image, say)
+            self.images.ensure(image, say)
         if parts := scenario.network_parts:
-            helper = self._images.ensure("network", say)
+            helper = self.images.ensure("network", say)
             with translate_errors("try the network"):
-                missing_parts(self._api, helper, parts)
+                missing_parts(self.api, helper, parts)
             self._equipped = True
 
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
@@ -185,19 +172,19 @@ class DockerEngine:
         """Make the run's network and its shared volume."""
         self._set_run(plan, folder, inbox)
         with translate_errors(f"make the network {plan.run_id}"):
-            make_network(self._api, plan, self._labels)
+            make_network(self.api, plan, self._labels)
             self._inspect_network(plan)
         with translate_errors(f"make the volume {plan.run_id}"):
-            self._api.create_volume(**volume_request(plan, self._labels))
+            self.api.create_volume(**volume_request(plan, self._labels))
 
     def _set_run(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         self._plan = plan
         self._output.report_to(inbox)
-        self._heartbeat = Heartbeat(self._api, inbox)
+        self._heartbeat = Heartbeat(self.api, inbox)
         self._labels = labels(plan, folder)
 
     def _inspect_network(self, plan: Plan) -> None:
-        network = self._api.inspect_network(plan.run_id)
+        network = self.api.inspect_network(plan.run_id)
         self._has_ipv6 = bool(network.get("EnableIPv6"))
         if assigns_addresses(plan):
             self._addresses = Addresses(network["IPAM"]["Config"][0]["Subnet"])
@@ -206,7 +193,7 @@ class DockerEngine:
         """Start the task's container, created first if necessary; return its short id."""
         with translate_errors(f"start {task.name}"):
             container = self._created.get(task.name) or self._create(task, same_address)
-            self._api.start(container)
+            self.api.start(container)
             if self._shaper:
                 self._shaper.started(task.name, self._created)
         self._usage.started(container, task.cpus, task.memory)
@@ -223,7 +210,7 @@ class DockerEngine:
                 self._inspect_network(plan)
             except NotFound:
                 return {}  # killed while it removed the run: containers are removed first
-            for container in self._api.containers(all=True, filters=_labelled(plan.run_id)):
+            for container in self.api.containers(all=True, filters=_labelled(plan.run_id)):
                 if task := container["Labels"].get(TASK):
                     self._created[task] = container["Id"]
                     if self._addresses:
@@ -246,16 +233,16 @@ class DockerEngine:
             return
         with translate_errors(f"signal {task}"):
             try:
-                self._api.kill(container, signal=signal.Signals(number).name)
+                self.api.kill(container, signal=signal.Signals(number).name)
             except APIError as error:
-                if error.status_code not in (404, 409):  # gone, or not running: it has ended
+                if error.status_code not in (404, 409):  # removed, or not running
                     raise
 
     def pause(self, task: str) -> None:
         """Freeze the container's processes by its cgroup."""
         with translate_errors(f"pause {task}"):
             try:
-                self._api.pause(self._created[task])
+                self.api.pause(self._created[task])
             except APIError as error:
                 if "already paused" not in str(error.explanation):
                     raise
@@ -264,7 +251,7 @@ class DockerEngine:
         """Thaw the container; nothing happens if it is not frozen or no longer exists."""
         with translate_errors(f"resume {task}"):
             try:
-                self._api.unpause(self._created[task])
+                self.api.unpause(self._created[task])
             except APIError as error:
                 if error.status_code not in (404, 409, 500) or "is not paused" not in str(error):
                     raise
@@ -272,14 +259,15 @@ class DockerEngine:
     def throttle(self, task: str, cpus: float | None) -> None:
         """Change the container's CPU quota while it runs."""
         with translate_errors(f"limit the CPU of {task}"):
-            self._api.update_container(self._created[task], cpu_quota=cpu_quota(cpus))
+            self.api.update_container(self._created[task], cpu_quota=cpu_quota(cpus))
         self._usage.set_cpu_limit(self._created[task], cpus)
 
     def oom_kill(self, task: str) -> None:
         """Lower the task's memory limit until the kernel kills it."""
-        spec = self._plan.task(task) if self._plan else None
+        assert self._plan is not None, "prepare comes first"
+        limit = self._plan.task(task).memory_limit
         with translate_errors(f"run {task} out of memory"):
-            oom_kill(self._api, task, self._created[task], spec.memory_limit if spec else None)
+            oom_kill(self.api, task, self._created[task], limit)
 
     @property
     def can_shape(self) -> bool:
@@ -288,11 +276,11 @@ class DockerEngine:
 
     def equip(self, say: Callable[[str], None]) -> None:
         """Build the helper image where it does not exist."""
-        image = self._images.reference("network")
-        if not self._images.has(image):
+        image = self.images.reference("network")
+        if not self.images.has(image):
             say(f"the image {image} is built, which takes a while")
         try:
-            self._images.ensure("network", lambda line: None)
+            self.images.ensure("network", lambda line: None)
         except (ImageError, OSError) as error:
             reason = str(error).partition("\n")[0].rstrip(":.")
             raise ImageError(f"{reason}; `emulate build network` shows more.") from None
@@ -303,14 +291,14 @@ class DockerEngine:
         if self._shaper is None:
             if not links:
                 return
-            image = self._images.reference("network")
-            if not self._images.has(image):
+            image = self.images.reference("network")
+            if not self.images.has(image):
                 raise EngineError(
                     f"The image {image}, which network faults need, is gone.",
                     "Run `emulate build network`.",
                 )
             assert self._plan is not None, "prepare comes first"
-            self._shaper = Shaper(self._api, image, self._plan.run_id, self._labels)
+            self._shaper = Shaper(self.api, image, self._plan.run_id, self._labels)
         with translate_errors("change the network"):
             self._shaper.set(links, self._created)
 
@@ -334,24 +322,24 @@ class DockerEngine:
         """Remove the run's containers, all at once, then its network and volume."""
         chosen = _labelled(run_id)
         with translate_errors(f"remove what {run_id} made"):
-            containers = self._api.containers(all=True, filters=chosen)
+            containers = self.api.containers(all=True, filters=chosen)
             with ThreadPoolExecutor(PARALLEL) as pool:
                 list(pool.map(self._remove_container, [c["Id"] for c in containers]))
-            networks = self._api.networks(filters=chosen)
+            networks = self.api.networks(filters=chosen)
             for network in networks:
-                ignore_missing(partial(self._api.remove_network, network["Id"]))
-            volumes = self._api.volumes(filters=chosen)["Volumes"] or []
+                ignore_missing(partial(self.api.remove_network, network["Id"]))
+            volumes = self.api.volumes(filters=chosen)["Volumes"] or []
             for volume in volumes:
-                ignore_missing(partial(self._api.remove_volume, volume["Name"]))
+                ignore_missing(partial(self.api.remove_volume, volume["Name"]))
         return len(containers) + len(networks) + len(volumes)
 
     def find(self, run_id: str | None = None) -> list[Resource]:
         """Return every container, network and volume that carries our label."""
         chosen = _labelled(run_id)
         with translate_errors("list what runs have left"):
-            containers = self._api.containers(all=True, filters=chosen)
-            networks = self._api.networks(filters=chosen)
-            volumes = self._api.volumes(filters=chosen)["Volumes"] or []
+            containers = self.api.containers(all=True, filters=chosen)
+            networks = self.api.networks(filters=chosen)
+            volumes = self.api.volumes(filters=chosen)["Volumes"] or []
         return [
             *(_resource("container", c["Names"][0].lstrip("/"), c) for c in containers),
             *(_resource("network", n["Name"], n) for n in networks),
@@ -362,7 +350,7 @@ class DockerEngine:
         """Close the connections; containers keep running."""
         if self._heartbeat:
             self._heartbeat.stop()
-        self._api.close()
+        self.api.close()
 
     # --- Effects --------------------------------------------------------------------------------
 
@@ -372,11 +360,11 @@ class DockerEngine:
         address = self._addresses.choose(task.name, same=same_address) if self._addresses else ""
         config = container_request(plan, task, self._labels, address, ipv6=self._has_ipv6)
         name = container_name(plan.run_id, task.name)
-        container: str = self._api.create_container_from_config(config, name)["Id"]
+        container: str = self.api.create_container_from_config(config, name)["Id"]
         self._created[task.name] = container
         first = task.name == plan.tasks[0].name
         if task.source is not None or first:
-            self._api.put_archive(container, "/", self._archive(task.source))
+            self.api.put_archive(container, "/", self._archive(task.source))
         return container
 
     def _archive(self, source: Path | None) -> bytes:
@@ -386,7 +374,7 @@ class DockerEngine:
             return self._archives[source]
 
     def _remove_container(self, container: str) -> None:
-        ignore_missing(lambda: self._api.remove_container(container, force=True, v=True))
+        ignore_missing(lambda: self.api.remove_container(container, force=True, v=True))
 
 
 def _labelled(run_id: str | None) -> dict[str, str]:

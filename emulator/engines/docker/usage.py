@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import docker
 
@@ -21,10 +21,13 @@ from emulator.metrics.samples import Usage
 __all__ = ["ContainerUsage", "usage_of"]
 
 
-@dataclass(frozen=True)
-class _Meter:
+class _Meter(NamedTuple):
     usage: Callable[[], Usage | None]
     pids: Callable[[], list[int]]
+
+
+_NOTHING = _Meter(lambda: None, list)
+_UNLIMITED = None, None
 
 
 class ContainerUsage:
@@ -45,7 +48,7 @@ class ContainerUsage:
     def set_cpu_limit(self, container: str, cpus: float | None) -> None:
         """A running container's CPU limit has changed."""
         with self._lock:
-            self._limits[container] = cpus, self._limits.get(container, (None, None))[1]
+            self._limits[container] = cpus, self._limits.get(container, _UNLIMITED)[1]
 
     def ended(self, container: str) -> None:
         """A container no longer runs."""
@@ -60,7 +63,7 @@ class ContainerUsage:
 
     def _usage_of(self, container: str) -> Usage | None:
         usage = self._meter(container).usage()
-        if usage is None or self._limits.get(container, (None, None))[1] is not None:
+        if usage is None or self._limits.get(container, _UNLIMITED)[1] is not None:
             return usage
         return replace(usage, memory_limit=None)  # it would be a default, not the scenario's
 
@@ -108,15 +111,12 @@ class ContainerUsage:
                     del self._meters[container]
 
         def usage() -> Usage | None:
-            cpus, memory = self._limits.get(container, (None, None))
+            cpus, memory = self._limits.get(container, _UNLIMITED)
             return latest and replace(latest, cpus=cpus, memory_limit=memory)
 
         meter = _Meter(usage, list)
         threading.Thread(target=follow, name=f"stats-{container[:12]}", daemon=True).start()
         return meter
-
-
-_NOTHING = _Meter(lambda: None, list)
 
 
 def usage_of(stats: Mapping[str, Any]) -> Usage | None:

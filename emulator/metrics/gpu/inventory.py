@@ -87,29 +87,19 @@ def _with_instances(nvml: Nvml, index: int, handle: object) -> Iterator[tuple[Gp
     """Yield a device, and its MIG instances where it is divided."""
     current, _pending = nvml.get("nvmlDeviceGetMigMode", handle) or (None, None)
     divided = current == nvml.api.NVML_DEVICE_MIG_ENABLE
-    device = _gpu(nvml, handle, index, str(index), divided=divided)
-    yield device, handle
+    uuid = nvml.text("nvmlDeviceGetUUID", handle) or str(index)
+    name = nvml.text("nvmlDeviceGetName", handle)
+    yield Gpu(index, uuid, name, _memory(nvml, handle), divided=divided), handle
     most = nvml.get("nvmlDeviceGetMaxMigDeviceCount", handle) if divided else None
     for number in range(most or 0):
         # The numbers of existing instances may have gaps.
         part = nvml.get("nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
         if part is not None:
-            name = f"{device.name} MIG {number}"
-            yield _gpu(nvml, part, index, f"{index}:{number}", name, parent=device.uuid), part
+            own_uuid = nvml.text("nvmlDeviceGetUUID", part) or f"{index}:{number}"
+            own_name = nvml.text("nvmlDeviceGetName", part) or f"{name} MIG {number}"
+            yield Gpu(index, own_uuid, own_name, _memory(nvml, part), parent=uuid), part
 
 
-def _gpu(
-    nvml: Nvml,
-    handle: object,
-    index: int,
-    uuid: str,
-    name: str = "",
-    *,
-    parent: str = "",
-    divided: bool = False,
-) -> Gpu:
-    """Return a device or instance; `uuid` and `name` are used where the driver reports none."""
-    uuid = nvml.text("nvmlDeviceGetUUID", handle) or uuid
-    name = nvml.text("nvmlDeviceGetName", handle) or name
-    memory = nvml.get("nvmlDeviceGetMemoryInfo", handle)
-    return Gpu(index, uuid, name, int(memory.total) if memory else 0, parent, divided)
+def _memory(nvml: Nvml, handle: object) -> int:
+    info = nvml.get("nvmlDeviceGetMemoryInfo", handle)
+    return int(info.total) if info else 0

@@ -1,4 +1,4 @@
-"""Something that listens where a Docker engine should, and is none."""
+"""Servers at the address of a Docker engine that are none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ANSWERS = {
 def listening(place: str, answer: bytes | None) -> Iterator[str]:
     """Listen on `tcp` or at the path of a unix socket; yield the DOCKER_HOST that leads there.
 
-    Whoever connects gets the answer, and then nothing more; None closes the connection at once.
+    Each client gets the answer, and then nothing more; None closes the connection at once.
     """
     one = socket.socket(socket.AF_INET if place == "tcp" else socket.AF_UNIX)
     one.bind(("127.0.0.1", 0) if place == "tcp" else place)
@@ -63,8 +63,8 @@ def listening(place: str, answer: bytes | None) -> Iterator[str]:
 def instead_of_docker(socket_there: str = "/dev/null") -> Sequence[str]:
     """Return how to begin a command that sees another default socket than the machine's.
 
-    Without one no engine is configured for it: nobody listens on /dev/null. The command has a mount
-    namespace of its own; nobody else notices.
+    Without one no engine is configured for it: no program listens on /dev/null. The command has
+    its own mount namespace, without effect on others.
     """
     if socket_there == "/dev/null" and not _accepts(DEFAULT_SOCKET):
         return []

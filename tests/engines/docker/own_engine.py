@@ -27,7 +27,7 @@ UP_WITHIN = 60
 
 
 class OwnEngine:
-    """A daemon that nobody else talks to."""
+    """A daemon that only this test uses."""
 
     def __init__(self, folder: Path, namespace: str) -> None:
         self.namespace, self._folder = namespace, folder
@@ -75,7 +75,7 @@ class OwnEngine:
 
     @contextlib.contextmanager
     def serving(self, address: str, port: int = 80) -> Iterator[None]:
-        """Have an address there on which somebody answers."""
+        """Add an address there on which a server answers."""
         family = "AF_INET6" if ":" in address else "AF_INET"
         place = (f"{address}/{128 if ':' in address else 32}", "dev", "lo")
         self.ip("addr", "add", *place)
@@ -98,7 +98,7 @@ class OwnEngine:
         self._daemon.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it run again."""
         self._daemon.send_signal(signal.SIGCONT)
 
     def close(self) -> None:

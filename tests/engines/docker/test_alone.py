@@ -59,7 +59,7 @@ def scenario(tmp_path: Path, image: str, command: str, extra: str = "", workers:
     return path
 
 
-def said(stderr: str) -> list[str]:
+def printed_by_tasks(stderr: str) -> list[str]:
     lines = (line.partition(" | ")[2] for line in stderr.splitlines())
     return [line.split()[1] for line in lines if line.startswith("address ")]
 
@@ -84,14 +84,14 @@ FAULTS = (
     ("network", "reached"),
     [("", True), ("network: {metadata: open}\n", True), ("network: {metadata: closed}\n", False)],
 )
-def test_tasks_reach_the_machines_metadata_unless_it_is_closed_in_every_life(
+def test_tasks_reach_the_machines_metadata_unless_it_is_closed_at_every_start(
     emulate: Emulate, tmp_path: Path, own: OwnEngine, tiny_image: str, network: str, reached: bool
 ) -> None:
     path = scenario(tmp_path, tiny_image, THREE_LIVES, network + FAULTS)
     with own.serving(METADATA):
         done = emulate.up(path, "--engine", "docker", env=own.env)
     assert done.returncode == 0, done.stderr
-    assert said(done.stderr) == ["reached" if reached else "closed"] * 3
+    assert printed_by_tasks(done.stderr) == ["reached" if reached else "closed"] * 3
     # Neither way takes a helper, nor its image.
     assert not [one for one in own.api.images() if "emulator-network" in str(one["RepoTags"])]
 
@@ -113,7 +113,7 @@ print("address", "two" if a != b else "one")'
     with own.serving(METADATA), own.serving("198.18.7.7"):
         done = emulate.up(path, "--engine", "docker", env=own.env)
     assert done.returncode == 0, done.stderr
-    words = Counter(said(done.stderr))
+    words = Counter(printed_by_tasks(done.stderr))
     assert (words.pop("closed"), words.pop("reached"), words.pop("two")) == (2, 2, 2)
     assert len(words) == 2
     assert not any(ip_address(address).is_link_local for address in words)
@@ -124,7 +124,7 @@ def test_the_ipv6_address_is_closed_as_well_on_a_network_that_has_ipv6(
     own: OwnEngine, tiny_image: str, metadata: str, word: str
 ) -> None:
     site = PlanContext(
-        "docker", lambda name: (name, 2222), lambda wanted: tiny_image, list, "/shared"
+        "docker", lambda name: (name, 2222), lambda image: tiny_image, list, "/shared"
     )
     command = json.dumps(["python3", "-c", LOOK, METADATA_IPV6])
     text = (
@@ -145,7 +145,7 @@ def test_the_ipv6_address_is_closed_as_well_on_a_network_that_has_ipv6(
         printed = own.api.logs(container).decode()
     own.api.remove_container(container, force=True)
     own.api.remove_network(made["Id"])
-    assert said(f"x | {printed}") == [word], printed
+    assert printed_by_tasks(f"x | {printed}") == [word], printed
 
 
 # --- An engine that has none of our images -------------------------------------------------------
@@ -153,7 +153,7 @@ def test_the_ipv6_address_is_closed_as_well_on_a_network_that_has_ipv6(
 JOB = "while [ ! -e /shared/over ]; do echo tick; sleep 0.1; done"
 
 
-def test_a_strike_that_needs_an_image_that_can_not_be_built_fails_and_hurts_nobody(
+def test_a_fault_whose_image_can_not_be_built_fails_and_affects_no_task(
     emulate: Emulate, tmp_path: Path, own: OwnEngine, tiny_image: str
 ) -> None:
     """The engine's containers reach nothing, so no package can be installed in the image."""
@@ -180,7 +180,7 @@ def test_a_strike_that_needs_an_image_that_can_not_be_built_fails_and_hurts_nobo
 def test_an_engine_that_hangs_in_the_middle_of_a_run_is_lost(
     tmp_path: Path, own: OwnEngine, tiny_image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its tasks print nothing, and nothing is asked of it: without a heartbeat nobody notices."""
+    """Its tasks print nothing, and it gets no requests: only the heartbeat notices."""
     monkeypatch.setattr(connection, "PING_EVERY", 0.2)
     monkeypatch.setenv("DOCKER_HOST", own.host)
     engine = DockerEngine()

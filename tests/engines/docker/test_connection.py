@@ -24,7 +24,7 @@ SLACK = 15
 
 @pytest.mark.parametrize("place", ["tcp", "unix"])
 @pytest.mark.parametrize("kind", list(ANSWERS))
-def test_whoever_listens_and_is_no_engine_is_said_within_the_bound(
+def test_a_server_that_is_no_engine_is_an_error_within_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
 ) -> None:
     where = "tcp" if place == "tcp" else str(tmp_path / "s")
@@ -117,7 +117,7 @@ def test_auto_is_processes_where_no_engine_is_configured_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("kind", ["silent", "closes"])
-def test_who_listens_on_the_default_socket_must_answer(tmp_path: Path, kind: str) -> None:
+def test_a_program_on_the_default_socket_must_answer(tmp_path: Path, kind: str) -> None:
     path = str(tmp_path / "s")
     with listening(path, ANSWERS[kind]):
         done = run_python(CHOOSE, instead_of_docker(path))
@@ -128,8 +128,8 @@ def test_who_listens_on_the_default_socket_must_answer(tmp_path: Path, kind: str
 
 @pytest.mark.parametrize("variable", ["DOCKER_HOST", "DOCKER_CONTEXT", "current"])
 @pytest.mark.parametrize("there", [True, False])
-def test_who_is_named_must_answer(tmp_path: Path, variable: str, there: bool) -> None:
-    host = f"unix://{tmp_path / 'nobody.sock'}"
+def test_an_engine_that_is_named_must_answer(tmp_path: Path, variable: str, there: bool) -> None:
+    host = f"unix://{tmp_path / 'unused.sock'}"
     config = {"currentContext": "mine"} if variable == "current" else {}
     (tmp_path / "config.json").write_text(json.dumps(config))
     env = {"DOCKER_CONFIG": str(tmp_path)}

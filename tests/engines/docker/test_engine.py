@@ -34,14 +34,14 @@ def write(tmp_path: Path, image: str, command: str, cluster: str, extra: str = "
     return path
 
 
-def said(stderr: str, task: str) -> list[str]:
+def printed(stderr: str, task: str) -> list[str]:
     return [line.partition(" | ")[2] for line in stderr.splitlines() if line.startswith(f"{task} ")]
 
 
 def test_tasks_are_confined(emulate: Emulate, tmp_path: Path, tiny_image: str) -> None:
     look = "grep -E '^(CapBnd|CapEff|NoNewPrivs)' /proc/self/status | sort; hostname; echo $$"
     done = emulate.up(write(tmp_path, tiny_image, look, "{worker: 1}"), "--engine", "docker")
-    *status, name, pid = said(done.stderr, "worker-0")
+    *status, name, pid = printed(done.stderr, "worker-0")
     assert status == [
         "CapBnd:\t0000000000000000",
         "CapEff:\t0000000000000000",
@@ -57,7 +57,7 @@ def test_limits_reach_the_kernel(emulate: Emulate, tmp_path: Path, tiny_image: s
         "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu.max 2>/dev/null; true"
     )
     path = write(tmp_path, tiny_image, look, "{worker: {cpus: 0.5, memory: 256m}}")
-    lines = said(emulate.up(path, "--engine", "docker").stderr, "worker-0")
+    lines = printed(emulate.up(path, "--engine", "docker").stderr, "worker-0")
     assert lines[0] == str(256 * 2**20)
     assert lines[1].split()[0] == "50000"
 
@@ -77,7 +77,7 @@ def test_tasks_find_each_other_by_name_and_share_a_volume(
     done = emulate.up(write(tmp_path, tiny_image, talk, "{worker: 2}"), "--engine", "docker")
     assert done.returncode == 0, done.stderr
     for task in ("worker-0", "worker-1"):
-        assert said(done.stderr, task) == ["from worker-0", "from worker-1", "True"]
+        assert printed(done.stderr, task) == ["from worker-0", "from worker-1", "True"]
 
 
 HERE, OUTSIDE = (IPv4Address("198.18.0.0") + 4 * (os.getpid() % 2**14) + n for n in (1, 2))
@@ -136,7 +136,7 @@ except OSError:
     extra = f"network: {{internet: {str(internet).lower()}}}"
     path = write(tmp_path, tiny_image, look, "{worker: 1}", extra)
     done = emulate.up(path, "--engine", "docker")
-    assert said(done.stderr, "worker-0") == [answer]
+    assert printed(done.stderr, "worker-0") == [answer]
 
 
 @pytest.mark.usefixtures("leaves_something")
@@ -189,7 +189,7 @@ def test_a_folder_is_copied_into_the_working_directory(
         "program: {source: program, command: [sh, main.sh]}\ncluster: {worker: 1}\n"
     )
     done = emulate.up(path, "--engine", "docker")
-    assert said(done.stderr, "worker-0") == ["/job", "payload"]
+    assert printed(done.stderr, "worker-0") == ["/job", "payload"]
 
 
 def test_a_restarted_task_keeps_its_disk(emulate: Emulate, tmp_path: Path, tiny_image: str) -> None:
@@ -198,4 +198,4 @@ def test_a_restarted_task_keeps_its_disk(emulate: Emulate, tmp_path: Path, tiny_
     path = write(tmp_path, tiny_image, count, "{worker: 1}", extra)
     done = emulate.up(path, "--engine", "docker")
     assert done.returncode == 0, done.stderr
-    assert [line.strip() for line in said(done.stderr, "worker-0")] == ["1", "2", "3"]
+    assert [line.strip() for line in printed(done.stderr, "worker-0")] == ["1", "2", "3"]

@@ -107,12 +107,12 @@ class Cluster:
         for _ in tasks:
             self.until(lambda event: isinstance(event, Line) and event.text == "up")
 
-    def until(self, wanted: Callable[[object], bool]) -> object:
+    def until(self, accepts: Callable[[object], bool]) -> object:
         deadline = self._clock.now() + 60
         while event := self._clock.next_event(self._inbox, deadline):
-            if wanted(event):
+            if accepts(event):
                 return event
-        raise AssertionError("it never came")
+        raise AssertionError("no such event")
 
     def kill(self, task: str) -> None:
         self.engine.signal(task, signal.SIGKILL)
@@ -120,9 +120,9 @@ class Cluster:
 
     def inside(self, task: str, *command: str) -> str:
         made = self.engine.api.exec_create(f"{self.run_id}-{task}", list(command))
-        said: bytes = self.engine.api.exec_start(made["Id"])
-        assert self.engine.api.exec_inspect(made["Id"])["ExitCode"] == 0, said
-        return said.decode().strip()
+        output: bytes = self.engine.api.exec_start(made["Id"])
+        assert self.engine.api.exec_inspect(made["Id"])["ExitCode"] == 0, output
+        return output.decode().strip()
 
     def inspect(self, task: str) -> dict[str, dict[str, int]]:
         return dict(self.engine.api.inspect_container(f"{self.run_id}-{task}"))
@@ -140,8 +140,8 @@ class Cluster:
 
     def transfer(self, source: str, target: str, size: int) -> float:
         """Return the seconds that a transfer of so many bytes takes."""
-        said = self.inside(source, "python3", "-c", TRANSFER, self.address(target), str(size))
-        return float(said)
+        output = self.inside(source, "python3", "-c", TRANSFER, self.address(target), str(size))
+        return float(output)
 
     def cut(self, one: str, other: str) -> None:
         self.engine.shape([Link(one, other, loss=1.0), Link(other, one, loss=1.0)])
@@ -179,7 +179,7 @@ def test_a_partition_stops_both_directions_until_it_is_healed(cluster: Cluster) 
     cluster.cut("worker-0", "worker-1")
     assert cluster.arrive("worker-0", "worker-1") == 0
     assert cluster.arrive("worker-1", "worker-0") == 0
-    assert cluster.arrive("worker-0", "worker-2") == 5  # nobody else notices
+    assert cluster.arrive("worker-0", "worker-2") == 5  # the others are not affected
     assert cluster.arrive("worker-2", "worker-1") == 5
     cluster.engine.shape([])
     assert cluster.arrive("worker-0", "worker-1") == 5
@@ -336,7 +336,7 @@ def test_a_task_that_has_ended_can_not_be_squeezed(tmp_path: Path, tiny_image: s
 
 
 @pytest.mark.usefixtures("leaves_something")
-def test_a_task_without_a_shell_is_not_squeezed_and_its_run_goes_on(
+def test_a_task_without_a_shell_can_not_run_out_of_memory_and_its_run_continues(
     emulate: Emulate, tmp_path: Path, tiny_image: str
 ) -> None:
     wait = "mv /bin/sh /bin/gone; until [ -e /shared/over ]; do echo gone; sleep 0.1; done"
@@ -353,13 +353,13 @@ def test_a_task_without_a_shell_is_not_squeezed_and_its_run_goes_on(
 
 
 def addresses(done: Finished, task: str) -> list[str]:
-    """What a task has told of its address, start by start."""
-    said = [line for line in done.stderr.splitlines() if line.startswith(f"{task} | address ")]
-    return [line.split()[-1] for line in said]
+    """The addresses that a task printed, one for each start."""
+    output = [line for line in done.stderr.splitlines() if line.startswith(f"{task} | address ")]
+    return [line.split()[-1] for line in output]
 
 
 @pytest.mark.parametrize("address", ["same", "new"])
-def test_a_preempted_task_is_back_at_the_address_that_was_asked_for(
+def test_a_preempted_task_has_the_address_that_its_fault_requests(
     emulate: Emulate, tmp_path: Path, tiny_image: str, address: str
 ) -> None:
     # The first life of worker-1 waits to be preempted; the second ends all.

@@ -227,7 +227,7 @@ def test_a_context_holds_the_ca_bundle_under_a_name_of_ours(tmp_path: Path) -> N
         ("cpu", [], 0),
     ],
 )
-def test_a_wheelhouse_goes_along_where_the_image_asks_for_any_of_it(
+def test_wheels_are_sent_where_the_image_requires_one_of_them(
     tmp_path: Path, kind: str, wheels: list[str], taken: int
 ) -> None:
     for name in wheels:
@@ -445,18 +445,18 @@ STAGES = {"dangling": True, "label": "emulator.stage=builder"}
 
 
 class Connection:
-    """What a build goes on with: its only step was heard of, or nobody waits for it any more."""
+    """What a build waits for: its only step was reported, or its client has left."""
 
     def __init__(self) -> None:
-        self.told = SimpleQueue[str]()
+        self.signals = SimpleQueue[str]()
 
     def shutdown(self, how: int) -> None:
-        assert how == socket.SHUT_WR  # what the engine has still to say is read
-        self.told.put("left")
+        assert how == socket.SHUT_WR  # the rest of the engine's answer is read
+        self.signals.put("left")
 
 
 class Engine:
-    """Builds whatever it is asked for, and says when it tidied up."""
+    """Builds every image, and records what it did."""
 
     def __init__(self, refuses: int | None = None) -> None:
         self.did: list[str] = []
@@ -473,7 +473,7 @@ class Engine:
 
     def _build(self, tag: str, response: Any) -> Iterator[dict[str, str]]:
         yield {"stream": "Step 1/1 : FROM scratch\n"}
-        if self.connections[tag].told.get() == "left":
+        if self.connections[tag].signals.get() == "left":
             self.did.append(f"stopped {tag}")
             yield {"error": "cancelled"}
         else:
@@ -490,7 +490,7 @@ class Engine:
 
 @pytest.fixture
 def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else builds, as far as these tests are concerned."""
+    """These tests share no locks with other builds."""
     monkeypatch.setattr(building, "cache_dir", lambda name: tmp_path / name)
 
 
@@ -500,17 +500,17 @@ def a_dockerfile(folder: Path, name: str, text: str = "FROM scratch\n") -> Docke
     return Dockerfile(dockerfile=folder / name / "Dockerfile")
 
 
-def build(engine: Engine, wanted: Dockerfile, say: images.Say = lambda line: None) -> str:
-    def heard(line: str) -> None:
+def build(engine: Engine, image: Dockerfile, say: images.Say = lambda line: None) -> str:
+    def report(line: str) -> None:
         say(line)
         if "Step 1/1" in line:
-            engine.connections[images.custom_tag(wanted)].told.put("heard")
+            engine.connections[images.custom_tag(image)].signals.put("reported")
 
-    return ensure(engine, wanted, heard)
+    return ensure(engine, image, report)
 
 
-def ensure(api: Any, wanted: Dockerfile, say: images.Say = lambda line: None) -> str:
-    return images.Images(api, BuildOptions()).ensure(wanted, say)
+def ensure(api: Any, image: Dockerfile, say: images.Say = lambda line: None) -> str:
+    return images.Images(api, BuildOptions()).ensure(image, say)
 
 
 @pytest.mark.usefixtures("own_locks")
@@ -523,13 +523,13 @@ def test_of_builds_side_by_side_the_last_one_removes_the_stages_of_all(tmp_path:
             build(engine, inner)
 
     build(engine, outer, meanwhile)
-    tags = [images.custom_tag(wanted) for wanted in (inner, outer)]
+    tags = [images.custom_tag(image) for image in (inner, outer)]
     assert engine.did == [f"built {tags[0]}", f"built {tags[1]}", "pruned"]
 
 
 @pytest.mark.parametrize("refuses", [None, 500])
 @pytest.mark.usefixtures("own_locks")
-def test_a_build_that_fails_removes_stages_as_well_and_says_why_it_failed(
+def test_a_build_that_fails_removes_stages_too_and_keeps_its_error(
     tmp_path: Path, refuses: int | None
 ) -> None:
     engine = Engine(refuses)
@@ -548,17 +548,17 @@ def test_a_build_that_fails_removes_stages_as_well_and_says_why_it_failed(
 
 
 @pytest.mark.usefixtures("own_locks")
-def test_an_image_is_built_though_somebody_else_is_just_pruning(tmp_path: Path) -> None:
+def test_an_image_is_built_while_another_prune_runs(tmp_path: Path) -> None:
     engine = Engine(refuses=409)
-    wanted = a_dockerfile(tmp_path, "wanted")
-    assert build(engine, wanted) == images.custom_tag(wanted)
+    image = a_dockerfile(tmp_path, "one")
+    assert build(engine, image) == images.custom_tag(image)
     assert engine.did[-1] == "pruned"
 
 
 @pytest.mark.usefixtures("own_locks")
-def test_what_else_an_engine_says_to_pruning_is_told(tmp_path: Path) -> None:
+def test_other_errors_of_pruning_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="a prune operation"):
-        build(Engine(refuses=500), a_dockerfile(tmp_path, "wanted"))
+        build(Engine(refuses=500), a_dockerfile(tmp_path, "one"))
 
 
 @pytest.mark.docker
@@ -586,6 +586,6 @@ def test_a_stage_that_a_build_is_about_to_copy_from_survives_the_end_of_another(
     try:
         ensure(api, outer, meanwhile)
     finally:
-        for wanted in (outer, inner):
+        for image in (outer, inner):
             with contextlib.suppress(ImageNotFound):
-                api.remove_image(images.custom_tag(wanted))
+                api.remove_image(images.custom_tag(image))

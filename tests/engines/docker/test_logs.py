@@ -64,7 +64,7 @@ def test_a_line_that_is_too_long_is_cut_and_marked_the_same_however_it_comes() -
         first.text == f"{'y' * (LONGEST_LINE - 1)} [cut: {len(raw) - LONGEST_LINE + 1} bytes more]"
     )
     assert (first.first_stamp, first.last_stamp, second) == (A, B, Printed(C, C, "next"))
-    # Who takes a run over reads it again, in other pieces, and finds its place.
+    # After a take-over it is read again, in other pieces, and found.
     again = [line.text for line in join_frames(pieces(5000))]
     assert overlap([first.text], again) == 1
 

@@ -61,7 +61,7 @@ def recipe(
 
     yield write
     for thread in threading.enumerate():
-        if thread.name == "aside":  # a build that nobody waited for
+        if thread.name == "aside":  # a build whose run has ended
             thread.join(120)
     for tag in tags:
         with contextlib.suppress(ImageNotFound):
@@ -69,22 +69,22 @@ def recipe(
 
 
 class Run:
-    """A run in this process, on a thread: with the images that this test wants."""
+    """A run in this process, on a thread: with the images of this test."""
 
     def __init__(self, folder: Path, image: str) -> None:
         engine = DockerEngine()
-        engine._images = Images(engine.api, BuildOptions(base=image))
+        engine.images = Images(engine.api, BuildOptions(base=image))
         program = json.dumps(["sh", "-c", JOB])
         text = (
             f"name: equip\nframework: none\nimage: {image}\nprogram: {{command: {program}}}\n"
             "cluster: {worker: 2}\nsuccess: all-workers\n"
         )
         up_now = threading.Event()
-        told: list[Path] = []
+        folders: list[Path] = []
         self.result: Result | None = None
 
         def planned(plan: object, folder: Path) -> None:
-            told.append(folder)
+            folders.append(folder)
 
         def perform() -> None:
             callbacks = RunCallbacks(planned=planned, reachable=up_now.set)
@@ -96,7 +96,7 @@ class Run:
         self._thread = threading.Thread(target=perform)
         self._thread.start()
         assert up_now.wait(120)
-        self.cluster: Cluster = emulator.connect(told[0])
+        self.cluster: Cluster = emulator.connect(folders[0])
 
     def end(self) -> None:
         """Stop it and wait until all that it made is gone."""
@@ -141,7 +141,7 @@ def test_the_image_is_built_then_and_the_strike_is_applied_when_it_is_ready(
         waits = cluster.wait_for(fault=cut, stage="preparing")
         assert fields_of(waits)["reason"] == f"the image {tag} is built, which takes a while"
         cluster.wait_for(fault=narrow, stage="preparing")
-        step_after(running, waits.n)  # the run is not held up,
+        step_after(running, waits.n)  # the run is not blocked,
         assert [fault["stage"] for fault in cluster.status()["faults"]] == ["preparing"] * 2
         (paused,) = cluster.fault(pause="worker-1", for_="0.1s")
         cluster.wait_for(fault=paused, stage="healed")  # nor are other strikes

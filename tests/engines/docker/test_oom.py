@@ -14,23 +14,23 @@ LIMIT = 2**28
 
 
 class Engine:
-    """Tells of the end of a container so many seconds late, or of its next life before that."""
+    """Reports the exit of a container some seconds late, or its next start before that."""
 
     def __init__(self, late: float, restarts: bool = False) -> None:
         self.limits: list[int] = []
         self._late, self._restarts = late, restarts
-        self._lives = 1
+        self._starts = 1
 
     def exec_create(self, container: str, command: list[str], **rest: Any) -> dict[str, Any]:
         return {"Id": command[-1]}
 
     def exec_start(self, script: str) -> bytes:
         if script == BALLOON and self._restarts:
-            self._lives += 1
+            self._starts += 1
         return b"1000"
 
     def inspect_container(self, container: str) -> dict[str, Any]:
-        return {"State": {"StartedAt": f"life {self._lives}"}}
+        return {"State": {"StartedAt": f"start {self._starts}"}}
 
     def update_container(self, container: str, mem_limit: int, memswap_limit: int) -> None:
         self.limits.append(mem_limit)
@@ -50,7 +50,7 @@ def test_a_task_that_the_kernel_has_killed_is_known_to_be_dead(engine: Any) -> N
     assert engine.limits[-1] == LIMIT
 
 
-def test_a_task_that_survives_is_told_and_has_its_limit_back() -> None:
+def test_a_task_that_survives_is_an_error_and_its_limit_is_restored() -> None:
     engine: Any = Engine(late=1e9)
     with pytest.raises(EngineError, match="did not kill worker-0"):
         oom_kill(engine, "worker-0", "c", LIMIT)

@@ -1,4 +1,4 @@
-"""Exactly what the Docker engine is asked."""
+"""The exact requests to the Docker engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from emulator.planning.task_limits import of_machine
 from emulator.scenario.loader import parse
 
 SITE = PlanContext(
-    "docker", lambda name: (name, 2222), lambda wanted: "img:1", lambda: "abc", "/shared"
+    "docker", lambda name: (name, 2222), lambda image: "img:1", lambda: "abc", "/shared"
 )
 COMMON = {"emulator.run": "run-1"}
 
@@ -113,11 +113,11 @@ cluster: {server: {cpus: 1.5, memory: 1g, gpus: 2, env: {A: "b=c"}}}
     }
 
 
-def test_a_task_without_limits_asks_for_none() -> None:
+def test_a_task_without_limits_requests_none() -> None:
     plan = a_plan("cluster: {worker: 1}")
     host_config = container_request(plan, plan.task("worker-0"), COMMON)["HostConfig"]
-    asked = {"CpuQuota", "Memory", "MemorySwap", "DeviceRequests"}
-    assert not asked & host_config.keys()
+    limits = {"CpuQuota", "Memory", "MemorySwap", "DeviceRequests"}
+    assert not limits & host_config.keys()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_a_scenario_does_not_limit_has_a_default_of_the_machine(
 
 @pytest.mark.parametrize("address", ["", "172.20.0.9"])
 def test_a_closed_metadata_address_is_the_tasks_own(address: str) -> None:
-    def asked(network: str, *, ipv6: bool = False) -> tuple[object, object]:
+    def request(network: str, *, ipv6: bool = False) -> tuple[object, object]:
         plan = a_plan(f"cluster: {{worker: 1}}\nnetwork: {{{network}}}")
         request = container_request(plan, plan.task("worker-0"), COMMON, address, ipv6=ipv6)
         endpoint = request["NetworkingConfig"]["EndpointsConfig"]["run-1"]
@@ -151,10 +151,10 @@ def test_a_closed_metadata_address_is_the_tasks_own(address: str) -> None:
 
     chosen = {"IPv4Address": address} if address else {}
     closed = {**chosen, "LinkLocalIPs": ["169.254.169.254"]}
-    assert asked("metadata: closed") == (closed, None)
-    assert asked("metadata: closed", ipv6=True) == (closed, NO_IPV6)
+    assert request("metadata: closed") == (closed, None)
+    assert request("metadata: closed", ipv6=True) == (closed, NO_IPV6)
     for network in ("metadata: open", ""):
-        assert asked(network, ipv6=True) == (chosen or None, None)
+        assert request(network, ipv6=True) == (chosen or None, None)
 
 
 def test_a_task_without_a_program_stays_in_its_images_folder() -> None:

@@ -72,7 +72,7 @@ def test_a_container_that_has_ended_uses_nothing(memory: object) -> None:
 
 JOB = r"""
 import glob, os, re, socket, sys, time
-if os.path.exists("/shared/file"): time.sleep(600)  # its second life
+if os.path.exists("/shared/file"): time.sleep(600)  # its second start
 hold = b"x" * 30_000_000
 (account,) = glob.glob("/sys/fs/cgroup/cpu.stat") or glob.glob("/sys/fs/cgroup/cpu/cpu.stat")
 def throttled(): return re.search("^throttled_(usec|time) [1-9]", open(account).read(), re.M)
@@ -105,8 +105,8 @@ class Started:
         self.inbox = EachLine()
         engine.prepare(plan, tmp_path, self.inbox)
 
-    def until(self, wanted: Callable[[Any], bool]) -> None:
-        while not wanted(self.inbox.get(timeout=60)):
+    def until(self, accepts: Callable[[Any], bool]) -> None:
+        while not accepts(self.inbox.get(timeout=60)):
             pass
 
 
@@ -140,7 +140,7 @@ def test_both_ways_measure_what_was_done_and_agree(started: Started) -> None:
     here = engine.usage()["worker-0"]
     assert here.cpu >= 0.4
     assert here.throttled is not None
-    assert here.throttled > 0  # it wanted a whole core and has half of one
+    assert here.throttled > 0  # it would use a whole core and has half of one
     assert here.memory is not None
     assert 30_000_000 <= here.memory <= 256 * 2**20
     assert here.received is not None
@@ -184,7 +184,7 @@ def first_answer(stream: ContainerUsage, container: str) -> Usage:
 
 
 @pytest.mark.docker
-def test_limits_follow_a_throttle_and_counters_begin_anew_with_a_start(started: Started) -> None:
+def test_limits_follow_a_throttle_and_counters_begin_at_zero_with_a_start(started: Started) -> None:
     engine, plan = started.engine, started.plan
     engine.start(plan.task("worker-0"))
     started.until(lambda event: isinstance(event, Line) and event.text == "ready")

@@ -30,7 +30,7 @@ LIAR = f"EMULATOR_RUN=other EMULATOR_FOLDER=/nowhere/other setsid sh -c '{SAYS_I
 
 
 class Stage:
-    """A process engine with a task that runs a script, and what it has told."""
+    """A process engine with a task that runs a script, and its events."""
 
     def __init__(self, folder: Path, script: str) -> None:
         scenario = Scenario(
@@ -49,7 +49,7 @@ class Stage:
         self.pid = int(self.engine.start(self.plan.task("worker-0")))
 
     def daemon(self) -> psutil.Process:
-        """Return the process that says its pid."""
+        """Return the process that prints its pid."""
         return psutil.Process(self.number())
 
     def number(self) -> int:
@@ -58,9 +58,9 @@ class Stage:
         return int(line.text)
 
     def until_exit(self) -> Exited:
-        while not isinstance(told := self.inbox.get(timeout=60), Exited):
+        while not isinstance(event := self.inbox.get(timeout=60), Exited):
             pass
-        return told
+        return event
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def is_over(process: psutil.Process) -> bool:
 
 @linux
 @pytest.mark.parametrize("script", [DAEMON, GRANDCHILD, LIAR])
-def test_a_daemon_is_over_before_the_end_of_its_task_is_told(
+def test_a_daemon_has_ended_before_the_exit_of_its_task_is_reported(
     stage: Callable[[str], Stage], script: str
 ) -> None:
     s = stage(f"trap 'exit 7' TERM; {script} while :; do sleep 0.01; done")
@@ -139,7 +139,7 @@ def test_removing_a_task_kills_its_daemons(stage: Callable[[str], Stage]) -> Non
 
 
 @linux
-def test_a_daemon_that_left_while_its_task_runs_is_asked_for_its_end(
+def test_a_daemon_that_left_while_its_task_runs_is_reaped(
     stage: Callable[[str], Stage],
 ) -> None:
     s = stage("(setsid sh -c 'echo $$' &) & sleep 1000")
@@ -185,7 +185,7 @@ def test_a_task_has_its_variables_and_none_of_the_keepers(
     assert not any(line.startswith("EMULATOR_KEEPER") for line in lines)
 
 
-def test_a_command_that_can_not_be_run_is_said_in_the_systems_words(
+def test_the_error_of_a_command_that_can_not_run_is_the_systems(
     stage: Callable[[str], Stage], tmp_path: Path
 ) -> None:
     s = stage("sleep 1000")
@@ -216,7 +216,7 @@ def test_an_order_that_was_cut_off_starts_nothing() -> None:
     assert [keeper.read_order(text[:length]) for length in range(len(text))] == [None] * len(text)
 
 
-def test_a_report_says_where_the_task_is_or_why_it_is_not() -> None:
+def test_a_report_has_the_pid_of_the_task_or_an_error_number() -> None:
     assert keeper.pid_or_error(b"12\n") == (12, None)
     assert keeper.pid_or_error(b"12\n2\n") == (12, 2)
     assert keeper.pid_or_error(b"") == (None, None)

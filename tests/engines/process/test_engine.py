@@ -1,4 +1,4 @@
-"""What the process engine removes: whatever forks meanwhile, and whoever asks for its end."""
+"""How the process engine kills the processes of a run, also those that fork meanwhile."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def start(tmp_path: Path, run_id: str) -> Iterator[Start]:
         )
         return started[-1]
 
-    with going_on(folder):  # a clean beside this test leaves it alone
+    with going_on(folder):  # a concurrent `clean` leaves it alone
         yield one
         for shell in started:
             shell.kill()
@@ -59,9 +59,9 @@ def test_what_is_forked_between_a_look_and_its_kill_is_killed_as_well(
     start: Start, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell = start("while read line; do sleep 1000 > /dev/null & echo $!; done")
-    orders, told = shell.stdin, shell.stdout
+    orders, output = shell.stdin, shell.stdout
     assert orders is not None
-    assert told is not None
+    assert output is not None
     forked = list[int]()
 
     def look_and_fork() -> list[Owned]:
@@ -69,7 +69,7 @@ def test_what_is_forked_between_a_look_and_its_kill_is_killed_as_well(
         if not forked:
             orders.write("now\n")
             orders.flush()
-            forked.append(int(told.readline()))
+            forked.append(int(output.readline()))
         return found
 
     monkeypatch.setattr(engine, "owned", look_and_fork)
@@ -88,11 +88,11 @@ def test_a_shell_that_keeps_forking_is_removed_with_all_that_it_forks(
     assert ProcessEngine().find(run_id) == []
 
 
-def test_what_nobody_asks_how_it_ended_does_not_count_as_alive(
+def test_a_zombie_does_not_count_as_alive(
     start: Start, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "GONE_WITHIN", 1.0)
-    # The shell becomes a sleep, which never asks after the child that the shell has started.
+    # The shell becomes a sleep, which never waits for the child that the shell has started.
     parent = start(
         "EMULATOR_RUN=$RUN EMULATOR_FOLDER=$FOLDER sleep 1000 > /dev/null & echo $!; "
         "exec sleep 1000",
@@ -103,12 +103,12 @@ def test_what_nobody_asks_how_it_ended_does_not_count_as_alive(
     while run_id not in [found.run_id for found in ProcessEngine().find(run_id)]:
         assert parent.poll() is None  # it has no variables of its own before it is a sleep
     while psutil.Process(parent.pid).name() != "sleep":
-        assert parent.poll() is None  # a shell does ask
+        assert parent.poll() is None  # a shell waits for it
     assert ProcessEngine().tear_down(run_id) == 1
     assert child.status() == psutil.STATUS_ZOMBIE
 
 
-def test_what_does_not_die_is_told(
+def test_processes_that_do_not_die_are_an_error(
     start: Start, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "GONE_WITHIN", 0.0)
@@ -120,7 +120,7 @@ def test_what_does_not_die_is_told(
         ProcessEngine().tear_down(run_id)
 
 
-def test_an_exit_code_is_left_to_whoever_waits_for_it(start: Start, run_id: str) -> None:
+def test_an_exit_code_is_left_to_the_parent(start: Start, run_id: str) -> None:
     shell = start("echo up; read line")
     assert shell.stdout is not None
     shell.stdout.readline()

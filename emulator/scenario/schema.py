@@ -1,4 +1,4 @@
-"""The schema of a scenario. `reading.py` loads one from a file."""
+"""The schema of a scenario; `loader.py` loads one from a file."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ class Scenario(Model):
 
     @property
     def network_parts(self) -> frozenset[str]:
-        """What of `netem.PROBES` the engine's kernel needs for its network and its faults."""
+        """The keys of `netem.PROBES` that the kernel must support for its network and faults."""
         network = self.network
         parts = Link("", "", delay=network.delay, bandwidth=network.bandwidth).parts
         return parts.union(*(fault.parts for fault in self.faults))

@@ -126,7 +126,6 @@ def test_what_is_free_is_granted_at_once_and_given_back(folder: Path) -> None:
     broker = Broker(folder)
     with broker.acquire("me", Need(cpus=4, gpus=1), ALL, recover=unexpected) as lease:
         assert lease.gpus == ("a",)
-        assert 0 <= lease.waited < 60
         assert len(claims(folder)) == 2
     assert claims(folder) == []
     lease.release()  # a second time does nothing

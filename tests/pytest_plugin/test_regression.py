@@ -187,4 +187,4 @@ def test_a_scenario_in_a_test_has_no_baseline(pytester: pytest.Pytester, scenari
     done.stdout.fnmatch_lines(["*no baseline is stored*"])
     done = pytester.runpytest_subprocess(tests, "--emulator-update-baseline")
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["E *stands in a test has no file to store its baseline beside*"])
+    done.stdout.fnmatch_lines(["E *written in a test has no file to store its baseline beside*"])

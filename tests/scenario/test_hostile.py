@@ -278,8 +278,8 @@ def test_a_text_as_json_writes_it_is_put_together() -> None:
     """JSON writes what is beyond 16 bits as two halves."""
     assert parse(GOOD + r'description: "\ud83d\ude00"').description == "😀"
     given: dict[str, object] = {"name": "x", "cluster": {"worker": 1}, "description": "😀"}
-    wanted = read({**given, "program": {"command": ["a"]}}, [Path()])
-    assert wanted.scenario.description == "😀"
+    requested = read({**given, "program": {"command": ["a"]}}, [Path()])
+    assert requested.scenario.description == "😀"
 
 
 def test_the_nearer_of_two_merged_mappings_counts() -> None:
@@ -505,7 +505,7 @@ def test_variants_of_a_large_scenario_are_fewer() -> None:
         ),
         (
             "cluster: {worker: 500}\nfaults:\n" + "  - {kill: '*', at: 1s}\n" * 21,
-            "25: faults.20: these are more than 10,000 strikes, counted by task (fewer rows, a",
+            "25: faults.20: these are more than 10,000 single faults, counted by task (fewer rows, a",
         ),
         ("cluster: {worker: 500}\nfaults:\n" + "  - {kill: '*', at: 1s}\n" * 20, ""),
         (

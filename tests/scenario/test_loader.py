@@ -178,11 +178,11 @@ def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images()
             "master: 1",
             "6: cluster.master: unknown role (TF2 rejects 'master'; write 'chief')",
         ),
-        ("chief: 1", "chief: 2", "6: cluster.chief: 2 of them; there can be only one chief"),
+        ("chief: 1", "chief: 2", "6: cluster.chief.replicas: 2 of them; there can be only one chief"),
         (
             "chief: 1",
             "chief:\n    replicas: 2",
-            "7: cluster.chief: 2 of them; there can be only one chief",
+            "7: cluster.chief.replicas: 2 of them; there can be only one chief",
         ),
         (
             "chief: 1",

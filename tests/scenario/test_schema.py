@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from emulator.bundled import ROOT, scenarios
+from emulator.scenario.pytest_options import mark_arguments
 from emulator.scenario.schema import Dockerfile, Gpus, Program, Restart, Role, Scenario, json_schema
 
 SCHEMA = Draft202012Validator(json_schema())
@@ -257,8 +258,8 @@ def test_a_mark_has_arguments(
     written: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     (mark,) = make(marks=[written]).marks
-    assert (mark.args, mark.kwargs) == (args, kwargs)
-    assert mark.name == (written if isinstance(written, str) else next(iter(written)))  # type: ignore[call-overload]
+    name = written if isinstance(written, str) else next(iter(written))  # type: ignore[call-overload]
+    assert mark_arguments(mark) == (name, [*args], kwargs)
 
 
 def test_values_of_one_key_may_be_equal_to_python_but_not_to_yaml() -> None:

@@ -216,7 +216,7 @@ def test_models_refuse_what_a_schema_can_not_see(keys: dict[str, Any], why: str)
     assert refused.value.error_count() == 1
 
 
-def test_what_is_not_said_has_its_default() -> None:
+def test_what_is_omitted_has_its_default() -> None:
     made = make()
     assert made.framework == "tensorflow"
     assert made.image == "auto"

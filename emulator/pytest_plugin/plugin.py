@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -59,50 +59,23 @@ MISPLACED = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options; `emulator_scenarios` and `emulator_engine` also stand in the ini file."""
-    group = parser.getgroup("emulator", "training clusters")
-    group.addoption("--emulator-engine", metavar="NAME", help=HELP)
-    group.addoption(
-        "--emulator-image",
-        metavar="IMAGE",
-        help="instead of the scenarios' own; a role's own `image:` stays",
-    )
-    group.addoption("--emulator-out", metavar="DIR", help="where run folders go [the basetemp]")
-    group.addoption(
-        "--emulator-keep",
-        action="store_true",
-        help="leave the clusters of failed tests, and say how to look at them",
-    )
-    group.addoption(
-        "--emulator-require",
-        action="append",
-        default=[],
-        metavar="WHAT,WHAT",
-        help="an engine, gpu, network: fail where the machine lacks it, instead of skipping",
-    )
-    group.addoption(
-        "--emulator-set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a value in every scenario",
-    )
-    group.addoption(
-        "--emulator-vary",
-        "--vary",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE,VALUE",
-        help="collect every scenario file once for each value",
-    )
-    group.addoption(
-        "--emulator-cpus", type=float, metavar="N", help="cores that scenarios share [all]"
-    )
-    group.addoption("--emulator-memory", metavar="SIZE", help="memory that they share [all]")
-    group.addoption(
-        "--emulator-update-baseline",
-        action="store_true",
-        help="store this session's throughput as the baseline of later ones",
-    )
+    add = parser.getgroup("emulator", "training clusters").addoption
+    several: dict[str, Any] = {"action": "append", "default": []}
+    image = "instead of the scenarios' own; a role's own `image:` stays"
+    keep = "leave the clusters of failed tests, and print how to inspect them"
+    require = "an engine, gpu, network: fail where the machine lacks it, instead of skipping"
+    vary = "collect every scenario file once for each value"
+    baseline = "store this session's throughput as the baseline of later ones"
+    add("--emulator-engine", metavar="NAME", help=HELP)
+    add("--emulator-image", metavar="IMAGE", help=image)
+    add("--emulator-out", metavar="DIR", help="where run folders go [the basetemp]")
+    add("--emulator-keep", action="store_true", help=keep)
+    add("--emulator-require", **several, metavar="WHAT,WHAT", help=require)
+    add("--emulator-set", **several, metavar="KEY=VALUE", help="override a value in every scenario")
+    add("--emulator-vary", "--vary", **several, metavar="KEY=VALUE,VALUE", help=vary)
+    add("--emulator-cpus", type=float, metavar="N", help="cores that scenarios share [all]")
+    add("--emulator-memory", metavar="SIZE", help="memory that they share [all]")
+    add("--emulator-update-baseline", action="store_true", help=baseline)
     parser.addini(
         "emulator_scenarios", "folders whose *.yaml are scenarios", type="paths", default=[]
     )

@@ -11,7 +11,7 @@ from emulator.faults.spec import is_glob, matches
 from emulator.scenario import rendezvous
 from emulator.scenario.document import KeyPath
 from emulator.scenario.messages import closest
-from emulator.scenario.schema import ROLES, Scenario
+from emulator.scenario.schema import ROLES, Role, Scenario
 from emulator.validation.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
 from emulator.validation.units import format_size
 
@@ -57,28 +57,23 @@ def cross_section_errors(
 
 def _text_size(scenario: Scenario) -> int:
     """Return the number of characters of all tasks' commands and variables."""
-    program = scenario.program
-    return sum(
-        spec.replicas
-        * sum(
-            len(text)
-            for text in (
-                *(spec.command or program.command),
-                *(part for env in (program.env, spec.env) for pair in env.items() for part in pair),
-            )
-        )
-        for spec in scenario.cluster.values()
-    )
+
+    def of_task(role: Role) -> int:
+        variables = [*scenario.program.env.items(), *role.env.items()]
+        words = [*(role.command or scenario.program.command), *map("".join, variables)]
+        return sum(map(len, words))
+
+    return sum(role.replicas * of_task(role) for role in scenario.cluster.values())
 
 
 def _of_success(scenario: Scenario) -> Iterator[CrossError]:
-    roles = scenario.cluster.keys()
-    if scenario.success == "chief" and not roles & {"chief", "master"}:
-        hint = "add `chief: 1` to cluster, or write `success: auto`"
-        yield CrossError(("success",), "'chief' is set, but the cluster has none", hint)
-    if scenario.success == "all-workers" and "worker" not in roles:
-        hint = "add `worker: 2` to cluster, or write `success: auto`"
-        yield CrossError(("success",), "'all-workers' is set, but the cluster has none", hint)
+    needed = {"chief": ({"chief", "master"}, "chief: 1"), "all-workers": ({"worker"}, "worker: 2")}
+    roles, example = needed.get(scenario.success, (set(), ""))
+    if roles and not roles & scenario.cluster.keys():
+        hint = f"add `{example}` to cluster, or write `success: auto`"
+        yield CrossError(
+            ("success",), f"'{scenario.success}' is set, but the cluster has none", hint
+        )
 
 
 def _of_roles(scenario: Scenario) -> Iterator[CrossError]:

@@ -8,10 +8,9 @@ import os
 import secrets
 import socket
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from emulator.broker.claims import (
     Capacity,
@@ -24,7 +23,6 @@ from emulator.broker.claims import (
 )
 from emulator.broker.store import (
     ClaimStore,
-    has_claims,
     open_liveness_pipe,
     open_writer,
     transaction,
@@ -98,7 +96,7 @@ class Broker:
 
         An exception from `recover` propagates; another process then finds the claim again.
         """
-        if not has_claims(self.folder):
+        if not any(self.folder.glob("*.json")):
             return 0
         adopted: list[tuple[str, Claim, io.FileIO]] = []
 
@@ -162,7 +160,10 @@ class Broker:
                 wait_until_one_closes(ends)
 
     def _blocking(self, lease: Lease, closing: contextlib.ExitStack) -> _Watched | None:
-        """Return the claims that a claim waits for; None once it is granted."""
+        """Return all granted and earlier claims, for which a claim waits; None once it is granted.
+
+        Those granted out of order later need no watch: these here still come first.
+        """
 
         def look(store: ClaimStore) -> _Watched | None:
             store.grant_waiting()
@@ -171,8 +172,9 @@ class Broker:
                 lease.gpus = mine.gpus
                 return None
             return [
-                (claim, closing.enter_context(open_writer(store.path(key))))
-                for key, claim in _before(mine, store)
+                (other, closing.enter_context(open_writer(store.path(key))))
+                for key, other in store.claims.items()
+                if other.need != Need() and (other.granted or other.number < mine.number)
             ]
 
         return transaction(self.folder, look)
@@ -236,12 +238,7 @@ class Lease:
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
 
@@ -256,17 +253,6 @@ def _has_lease(folder: Path) -> bool:
     return any(
         lease is not None and lease.folder == folder and lease.need != Need() for lease in leases
     )
-
-
-def _before(mine: Claim, store: ClaimStore) -> Iterator[tuple[str, Claim]]:
-    """Yield the claims that a claim waits for: all granted ones, and all earlier ones.
-
-    Claims granted out of order later need no watch: the claims that are there now still come first.
-    Claims of nothing delay no other.
-    """
-    for key, claim in store.claims.items():
-        if claim.need != Need() and (claim.granted or claim.number < mine.number):
-            yield key, claim
 
 
 def _too_few(claim: Claim, granted: Sequence[Claim]) -> UsageError:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import io
 import os
 import select
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, TypeVar
 
 from emulator.broker.claims import Claim, grant
 from emulator.errors import RecordError
@@ -22,16 +21,24 @@ from emulator.runtime.waiting import SLICE, for_lock
 
 __all__ = [
     "ClaimStore",
-    "has_claims",
     "open_liveness_pipe",
     "open_writer",
     "transaction",
     "wait_until_one_closes",
 ]
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 Result = TypeVar("Result")
 
-_CLAIM = TypeAdapter(Claim)
+
+@functools.cache
+def _json() -> TypeAdapter[Claim]:
+    """Return the JSON format of claims; pydantic is imported by the first use."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Claim)
 
 
 def transaction(folder: Path, do: Callable[[ClaimStore], Result]) -> Result:
@@ -75,8 +82,8 @@ class ClaimStore:
         with open_writer(self.path(key)) as end:
             alive = end is not None
         try:
-            claim = _CLAIM.validate_json((self._folder / f"{key}.json").read_bytes())
-        except ValidationError:
+            claim = _json().validate_json((self._folder / f"{key}.json").read_bytes())
+        except ValueError:  # pydantic's errors are such
             claim = None
         if not alive and not (claim and claim.granted):
             self.remove(key)
@@ -109,7 +116,7 @@ class ClaimStore:
 
     def write(self, key: str, claim: Claim) -> None:
         """Store a claim, whole or not at all."""
-        atomic_write(self._folder / f"{key}.json", _CLAIM.dump_json(claim))
+        atomic_write(self._folder / f"{key}.json", _json().dump_json(claim))
         self.claims[key] = claim
 
     def remove(self, key: str) -> None:
@@ -172,11 +179,3 @@ def wait_until_one_closes(ends: Sequence[int]) -> None:
         poll.register(end, 0)  # no events: POLLERR (no reader left) is always reported
     while not poll.poll(SLICE * 1000):
         pass  # handlers of signals run here
-
-
-def has_claims(folder: Path) -> bool:
-    """Return whether there is any claim, without taking the mutex."""
-    try:
-        return any(name.endswith(".json") for name in os.listdir(folder))
-    except OSError:
-        return False

@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import NoReturn
 
 from emulator.api.client import Cluster
 from emulator.errors import EmulatorError, UsageError
@@ -55,30 +53,29 @@ class Running:
         """Return once all tasks run, or the run has ended. Raises its error."""
         __tracebackhide__ = True
         self._wait_for(self._up)
-        if self.error is not None:
-            self._raise(self.error)
+        self._raise_error()
 
     def result(self) -> Result:
         """Wait for the run's end. Raises its error."""
         __tracebackhide__ = True
         self._wait_for(self._over)
-        if self.error is not None:
-            self._raise(self.error)
+        self._raise_error()
         assert self._result is not None, "it has ended without an error"
         return self._result
 
     def settle(self) -> None:
         """Raise its error, unless it was raised before."""
         __tracebackhide__ = True
-        if self.error is not None and not self._raised:
-            self._raise(self.error)
+        if not self._raised:
+            self._raise_error()
 
-    def _raise(self, error: BaseException) -> NoReturn:
+    def _raise_error(self) -> None:
         __tracebackhide__ = True
-        self._raised = True
-        if isinstance(error, EmulatorError):
-            raise error.with_traceback(None)  # the sentence says enough
-        raise error
+        self._raised = self.error is not None
+        if isinstance(self.error, EmulatorError):
+            raise self.error.with_traceback(None)  # the sentence says enough
+        if self.error is not None:
+            raise self.error
 
     def ask_to_stop(self) -> None:
         """End the job as Ctrl-C does, a second time at once; don't wait for its end."""
@@ -169,14 +166,9 @@ class RunningCluster(Cluster):
         self._running.result()
         yield from (entry for entry in Record(self.folder).history if entry.n > last)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             if not self._running.over:
                 self._running.stop()
         finally:
-            super().__exit__(kind, error, trace)
+            self.close()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import io
+import json
 import os
 import select
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from emulator.broker.claims import Claim, grant
+from emulator.broker.claims import Capacity, Claim, Need, Run, grant
 from emulator.errors import RecordError
 from emulator.files import atomic_write, os_errors
 from emulator.runtime.waiting import SLICE, for_lock
@@ -27,18 +28,7 @@ __all__ = [
     "wait_until_one_closes",
 ]
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
 Result = TypeVar("Result")
-
-
-@functools.cache
-def _json() -> TypeAdapter[Claim]:
-    """Return the JSON format of claims; pydantic is imported by the first use."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Claim)
 
 
 def transaction(folder: Path, do: Callable[[ClaimStore], Result]) -> Result:
@@ -81,10 +71,7 @@ class ClaimStore:
         """Read a claim of this version; without its owner, remove it unless it was granted."""
         with open_writer(self.path(key)) as end:
             alive = end is not None
-        try:
-            claim = _json().validate_json((self._folder / f"{key}.json").read_bytes())
-        except ValueError:  # pydantic's errors are such
-            claim = None
+        claim = _claim_in(self._folder / f"{key}.json")
         if not alive and not (claim and claim.granted):
             self.remove(key)
         elif claim is not None:
@@ -116,7 +103,7 @@ class ClaimStore:
 
     def write(self, key: str, claim: Claim) -> None:
         """Store a claim, whole or not at all."""
-        atomic_write(self._folder / f"{key}.json", _json().dump_json(claim))
+        atomic_write(self._folder / f"{key}.json", json.dumps(asdict(claim), default=str))
         self.claims[key] = claim
 
     def remove(self, key: str) -> None:
@@ -179,3 +166,16 @@ def wait_until_one_closes(ends: Sequence[int]) -> None:
         poll.register(end, 0)  # no events: POLLERR (no reader left) is always reported
     while not poll.poll(SLICE * 1000):
         pass  # handlers of signals run here
+
+
+def _claim_in(path: Path) -> Claim | None:
+    """Read a claim; None if it is not one of this version."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        need, capacity = Need(**raw.pop("need")), Capacity(**raw.pop("capacity"))
+        runs = tuple(Run(**{**run, "folder": Path(run["folder"])}) for run in raw.pop("runs"))
+        gpus = tuple(raw.pop("gpus"))
+        capacity = replace(capacity, gpus=tuple(capacity.gpus))
+        return Claim(**raw, need=need, capacity=capacity, gpus=gpus, runs=runs)
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -182,8 +182,8 @@ class Emulator:
     ) -> tuple[TestRun, T]:
         """Start a run and wait for it."""
         __tracebackhide__ = True
-        chosen = assigned(sets) + ([] if seed is None else [f"seed={seed}"])
         try:
+            chosen = assigned(sets) + ([] if seed is None else [f"seed={seed}"])
             test_run = self._planned(given, chosen, engine or self.engine)
             with self._skipping(test_run.requested):
                 return test_run, wait(test_run.running)

@@ -118,7 +118,7 @@ def read(
         folder = path.resolve().parent
         text = scenario_text(path)
     requested = RequestedScenario(text, folder, path, tuple(image), tuple(sets), tuple(chosen))
-    assert requested.scenario  # raises here, not later
+    _ = requested.scenario  # raises here, not later
     return requested
 
 

@@ -7,12 +7,10 @@ import io
 import os
 import secrets
 import socket
-import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from emulator.broker.claims import (
     Capacity,
@@ -25,7 +23,6 @@ from emulator.broker.claims import (
 )
 from emulator.broker.store import (
     ClaimStore,
-    has_claims,
     open_liveness_pipe,
     open_writer,
     transaction,
@@ -83,12 +80,10 @@ class Broker:
 
         Raises UsageError if such a process asks for more GPUs than are free; RecordError.
         """
-        began = time.monotonic()
         lease = Lease(self.folder, need)
         try:
             self._enter(lease, Claim(0, name, os.getpid(), need, capacity), recover)
             self._wait(lease, recover, waiting)
-            lease.waited = time.monotonic() - began
             _leases[lease.key] = weakref.ref(lease)
         except BaseException:
             with contextlib.suppress(EmulatorError):  # others remove it: its pipe is closed
@@ -101,25 +96,25 @@ class Broker:
 
         An exception from `recover` propagates; another process then finds the claim again.
         """
-        if not has_claims(self.folder):
+        if not any(self.folder.glob("*.json")):
             return 0
-        found: list[tuple[str, Claim, io.FileIO]] = []
+        adopted: list[tuple[str, Claim, io.FileIO]] = []
 
         def adopt(store: ClaimStore) -> None:
             for key, claim in store.dead().items():
-                found.append((key, claim, open_liveness_pipe(store.path(key))))
+                adopted.append((key, claim, open_liveness_pipe(store.path(key))))
                 store.write(key, replace(claim, pid=os.getpid()))
 
         try:
             transaction(self.folder, adopt)
-            for key, claim, pipe in found:
+            for key, claim, pipe in adopted:
                 recover(claim)
                 transaction(self.folder, lambda store, key=key: store.remove(key))  # type: ignore[misc]
                 pipe.close()  # wakes the processes that wait for it
         finally:
-            for _, _, pipe in found:
+            for _, _, pipe in adopted:
                 pipe.close()
-        return len(found)
+        return len(adopted)
 
     def _enter(self, lease: Lease, claim: Claim, recover: Callable[[Claim], None]) -> None:
         """Append a claim to the queue; grant it at once if this process has a lease."""
@@ -165,7 +160,10 @@ class Broker:
                 wait_until_one_closes(ends)
 
     def _blocking(self, lease: Lease, closing: contextlib.ExitStack) -> _Watched | None:
-        """Return the claims that a claim waits for; None once it is granted."""
+        """Return all granted and earlier claims, for which a claim waits; None once it is granted.
+
+        Those granted out of order later need no watch: these here still come first.
+        """
 
         def look(store: ClaimStore) -> _Watched | None:
             store.grant_waiting()
@@ -174,8 +172,9 @@ class Broker:
                 lease.gpus = mine.gpus
                 return None
             return [
-                (claim, closing.enter_context(open_writer(store.path(key))))
-                for key, claim in _before(mine, store)
+                (other, closing.enter_context(open_writer(store.path(key))))
+                for key, other in store.claims.items()
+                if other.need != Need() and (other.granted or other.number < mine.number)
             ]
 
         return transaction(self.folder, look)
@@ -191,8 +190,6 @@ class Lease:
         self.pipe: io.FileIO | None = None
         self.gpus: tuple[str, ...] = ()
         """Ids of the granted devices."""
-        self.waited = 0.0
-        """Seconds until it was granted."""
 
     def began_run(self, run_id: str, engine: str, folder: Path) -> None:
         """Register a run before it starts, so that it is removed if this process is killed.
@@ -212,14 +209,7 @@ class Lease:
 
         Raises RecordError.
         """
-        _leases.pop(self.key, None)
-        pipe = self.pipe
-        if pipe is None or pipe.closed:
-            return
-        try:
-            transaction(self.folder, lambda store: store.remove(self.key))
-        finally:
-            pipe.close()  # wakes the processes that wait for it
+        self._end(lambda store: store.remove(self.key))
 
     def abandon(self, run_ids: Collection[str]) -> None:
         """Leave these runs to another process, as if this one had died while they ran.
@@ -227,30 +217,28 @@ class Lease:
         For runs that could not be removed: another process removes them before the resources are
         free again. Raises RecordError.
         """
-        _leases.pop(self.key, None)
-        pipe = self.pipe
-        if pipe is None or pipe.closed:
-            return
 
         def keep(store: ClaimStore) -> None:
             claim = store[self.key]
             runs = tuple(run for run in claim.runs if run.run_id in run_ids)
             store.write(self.key, replace(claim, runs=runs))
 
+        self._end(keep)
+
+    def _end(self, change: Callable[[ClaimStore], None]) -> None:
+        """Change the claim a last time and close its pipe."""
+        _leases.pop(self.key, None)
+        if self.pipe is None or self.pipe.closed:
+            return
         try:
-            transaction(self.folder, keep)
+            transaction(self.folder, change)
         finally:
-            pipe.close()
+            self.pipe.close()  # wakes the processes that wait for it
 
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
 
@@ -261,21 +249,10 @@ os.register_at_fork(after_in_child=_leases.clear)
 
 def _has_lease(folder: Path) -> bool:
     """Return whether this process has a lease that others may wait for."""
-    leases = [known() for known in list(_leases.values())]
+    leases = [reference() for reference in list(_leases.values())]
     return any(
         lease is not None and lease.folder == folder and lease.need != Need() for lease in leases
     )
-
-
-def _before(mine: Claim, store: ClaimStore) -> Iterator[tuple[str, Claim]]:
-    """Yield the claims that a claim waits for: all granted ones, and all earlier ones.
-
-    Claims granted out of order later need no watch: the claims that are there now still come first.
-    Claims of nothing delay no other.
-    """
-    for key, claim in store.claims.items():
-        if claim.need != Need() and (claim.granted or claim.number < mine.number):
-            yield key, claim
 
 
 def _too_few(claim: Claim, granted: Sequence[Claim]) -> UsageError:

@@ -11,7 +11,7 @@ import os
 import select
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +22,6 @@ from emulator.runtime.waiting import SLICE, for_lock
 
 __all__ = [
     "ClaimStore",
-    "has_claims",
     "open_liveness_pipe",
     "open_writer",
     "transaction",
@@ -31,16 +30,15 @@ __all__ = [
 
 Result = TypeVar("Result")
 
-_FAILED = "Can't read or write the broker's leases in {}"
-_HINT = "Make room, or set XDG_CACHE_HOME to a folder that can be written."
-
 
 def transaction(folder: Path, do: Callable[[ClaimStore], Result]) -> Result:
     """Call `do` with the claims in `folder`, in one process at a time.
 
     Raises RecordError.
     """
-    with os_errors(RecordError, _FAILED.format(folder), _HINT):
+    problem = f"Can't read or write the broker's leases in {folder}"
+    hint = "Make room, or set XDG_CACHE_HOME to a folder that can be written."
+    with os_errors(RecordError, problem, hint):
         folder.mkdir(parents=True, exist_ok=True)
         # FileIO releases the mutex in C code: Python code could be interrupted before it does so.
         # Not a FileLock, because that polls while it waits.
@@ -63,12 +61,14 @@ class ClaimStore:
         for name in names:
             key, _, kind = name.partition(".")
             if kind == "partial" or (kind == "pipe" and f"{key}.json" not in names):
-                _unlink(folder / name)  # its writer was killed before it was complete
+                (folder / name).unlink(
+                    missing_ok=True
+                )  # its writer was killed before it was complete
         for name in sorted(name for name in names if name.endswith(".json")):
             self._read(name.removesuffix(".json"))
 
     def _read(self, key: str) -> None:
-        """Read a claim; without its owner, remove it unless it was granted."""
+        """Read a claim of this version; without its owner, remove it unless it was granted."""
         with open_writer(self.path(key)) as end:
             alive = end is not None
         claim = _claim_in(self._folder / f"{key}.json")
@@ -108,8 +108,8 @@ class ClaimStore:
 
     def remove(self, key: str) -> None:
         """Remove a claim."""
-        _unlink(self._folder / f"{key}.json")
-        _unlink(self.path(key))
+        for path in (self._folder / f"{key}.json", self.path(key)):
+            path.unlink(missing_ok=True)
         self.claims.pop(key, None)
         self._dead.discard(key)
 
@@ -135,8 +135,8 @@ _pipes: dict[int, weakref.ref[io.FileIO]] = {}
 
 def _close_in_child() -> None:
     """Close a forked child's copies of the pipes: they would keep its parent's claims valid."""
-    for known in list(_pipes.values()):
-        if (pipe := known()) is not None:
+    for reference in list(_pipes.values()):
+        if (pipe := reference()) is not None:
             pipe.close()
 
 
@@ -168,31 +168,14 @@ def wait_until_one_closes(ends: Sequence[int]) -> None:
         pass  # handlers of signals run here
 
 
-def has_claims(folder: Path) -> bool:
-    """Return whether there is any claim, without taking the mutex."""
-    try:
-        return any(name.endswith(".json") for name in os.listdir(folder))
-    except OSError:
-        return False
-
-
 def _claim_in(path: Path) -> Claim | None:
     """Read a claim; None if it is not one of this version."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        capacity, runs = raw["capacity"], raw["runs"]
-        return Claim(
-            **{
-                **raw,
-                "need": Need(**raw["need"]),
-                "capacity": Capacity(**{**capacity, "gpus": tuple(capacity["gpus"])}),
-                "gpus": tuple(raw["gpus"]),
-                "runs": tuple(Run(**{**run, "folder": Path(run["folder"])}) for run in runs),
-            }
-        )
+        need, capacity = Need(**raw.pop("need")), Capacity(**raw.pop("capacity"))
+        runs = tuple(Run(**{**run, "folder": Path(run["folder"])}) for run in raw.pop("runs"))
+        gpus = tuple(raw.pop("gpus"))
+        capacity = replace(capacity, gpus=tuple(capacity.gpus))
+        return Claim(**raw, need=need, capacity=capacity, gpus=gpus, runs=runs)
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _unlink(path: Path) -> None:
-    path.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""The fixtures, one for each thing that a suite may want otherwise; override them in a conftest."""
+"""The fixtures; a suite may override each of them in a conftest."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +13,14 @@ import pytest
 if TYPE_CHECKING:
     from emulator.pytest_plugin.harness import Emulator
     from emulator.pytest_plugin.memory_cluster import MemoryCluster
-    from emulator.pytest_plugin.scenario_source import Given
+    from emulator.pytest_plugin.scenario_source import ScenarioLike
     from emulator.pytest_plugin.settings import Settings
     from emulator.results import Result
 
 __all__ = [
-    "CHECKED",
+    "EMULATOR",
     "FAILED",
     "RUN",
-    "TESTED",
     "emulator",
     "emulator_engine",
     "emulator_image",
@@ -33,23 +32,21 @@ __all__ = [
 ]
 
 SETTINGS = pytest.StashKey["Settings"]()
-TESTED = pytest.StashKey["Emulator"]()
-"""Of a test: what ran its scenarios."""
-RUN = pytest.StashKey["Result"]()
-"""Of a test: the run of its marker, which may be that of its class."""
-CHECKED = pytest.StashKey["Result"]()
-"""Of a test: the run whose expectations must hold."""
+EMULATOR = pytest.StashKey["Emulator"]()
+"""Of a test, class or module: its emulator."""
+RUN = pytest.StashKey[tuple["Result", bool]]()
+"""Of a test: the run of its marker, and whether the run's expectations must hold."""
 FAILED = pytest.StashKey[bool]()
-_TOLD = pytest.StashKey[list[tuple[str, object]]]()
-"""Of a test: the properties that its last try came to."""
+_PROPERTIES = pytest.StashKey[list[tuple[str, object]]]()
+"""Of a test: the properties of the runs of its last try."""
 _SHARED = pytest.StashKey[dict[str, "Result"]]()
-"""Of a class or module: the runs of markers that stand there."""
-_ASKING = pytest.StashKey[pytest.Item]()
-"""Of a class or module: the test whose timer stands while their run waits."""
+"""Of a class or module: the runs of its markers."""
+_WAITING = pytest.StashKey[pytest.Item]()
+"""Of a class or module: the test whose timer is suspended while their run waits."""
 
 
 def settings_of(config: pytest.Config) -> Settings:
-    """Return what the session was told, read once; raises pytest.UsageError."""
+    """Return the settings of the session, read once. Raises pytest.UsageError."""
     if SETTINGS not in config.stash:
         from emulator.errors import UsageError
         from emulator.pytest_plugin.settings import Settings
@@ -69,13 +66,13 @@ def emulator_engine(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def emulator_image(pytestconfig: pytest.Config) -> str | Mapping[str, Any] | None:
-    """The image that scenarios run in, as in `image:`; None leaves what each names."""
+    """The image that scenarios run in, as in `image:`; None: the image of each scenario."""
     return settings_of(pytestconfig).image
 
 
 @pytest.fixture(scope="session")
 def emulator_out(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where run folders go."""
+    """The folder of the run folders."""
     return settings_of(pytestconfig).out or tmp_path_factory.getbasetemp() / "runs"
 
 
@@ -92,7 +89,7 @@ def emulator(
     from emulator.pytest_plugin.reporting import progress, properties
 
     item = request.node
-    made = Emulator(
+    emulator = Emulator(
         item,
         settings_of(request.config),
         engine=emulator_engine,
@@ -102,38 +99,37 @@ def emulator(
         say=progress(request.config),
     )
     _forget_last_try(item)
-    item.stash[TESTED] = made
+    item.stash[EMULATOR] = emulator
     try:
-        yield made
+        yield emulator
     finally:
         try:
-            made.close(failed=item.stash[FAILED])
+            emulator.close(failed=item.stash[FAILED])
         finally:
-            with contextlib.suppress(EmulatorError):  # a record that is torn has no numbers
-                item.stash[_TOLD] = list(properties(_results(item, made)))
-                item.user_properties += item.stash[_TOLD]
-
-
-def _results(item: pytest.Item, made: Emulator) -> Iterable[Result]:
-    """Return a test's runs, that of its marker first, also where others share it."""
-    marked = item.stash.get(RUN, None)
-    shared = {} if marked is None else {marked.run_id: marked}
-    return {**shared, **{ran.result.run_id: ran.result for ran in made.results()}}.values()
+            with contextlib.suppress(EmulatorError):  # a damaged record has no numbers
+                # The run of the marker, which may be shared, comes first.
+                marked, _ = item.stash.get(RUN, (None, False))
+                results = [] if marked is None else [marked]
+                results += [run.result for run in emulator.runs()]
+                each_once = {result.run_id: result for result in results}.values()
+                item.stash[_PROPERTIES] = list(properties(each_once))
+                item.user_properties += item.stash[_PROPERTIES]
 
 
 def _forget_last_try(item: pytest.Item) -> None:
-    """Begin anew: plugins run a test again that has failed."""
+    """Reset the state of a test: plugins repeat failed tests."""
     item.stash[FAILED] = False
-    for key in (RUN, CHECKED):
-        if key in item.stash:
-            del item.stash[key]
-    told = item.stash.get(_TOLD, [])
-    item.user_properties[:] = [known for known in item.user_properties if known not in told]
+    if RUN in item.stash:
+        del item.stash[RUN]
+    old = item.stash.get(_PROPERTIES, [])
+    item.user_properties[:] = [pair for pair in item.user_properties if pair not in old]
 
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, emulator: Emulator) -> Result:
     """The finished run of the test's `scenario` marker."""
+    from emulator.errors import EmulatorError
+
     marked = next(request.node.iter_markers_with_node("scenario"), None)
     if marked is None:
         pytest.fail(
@@ -142,88 +138,80 @@ def run(request: pytest.FixtureRequest, emulator: Emulator) -> Result:
         )
     node, mark = marked
     try:
-        path, check, wanted = _asked(*mark.args, **mark.kwargs)
+        path, check, options = _marker_arguments(*mark.args, **mark.kwargs)
     except TypeError:
         raise pytest.fail.Exception(
             f"{mark} is not as it should be: @pytest.mark.scenario(path, *, set={{}}, seed=None, "
             "engine=None, check=True)",
             pytrace=False,
         ) from None
-    if node is request.node:
-        result = _ran(emulator, path, wanted)
-    else:
-        node.stash[_ASKING] = request.node
-        result = _shared(emulator, node, repr(mark), path, wanted)
-    request.node.stash[RUN] = result
-    if check:
-        request.node.stash[CHECKED] = result
+    try:
+        if node is request.node:
+            result = emulator.run(path, **options)
+        else:
+            node.stash[_WAITING] = request.node
+            result = _shared_run(emulator, node, repr(mark), path, options)
+    except EmulatorError as error:
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
+    request.node.stash[RUN] = result, check
     return result
 
 
-def _asked(
-    path: Given,
+def _marker_arguments(
+    path: ScenarioLike,
     *,
     check: bool = True,
     set: Any = (),  # noqa: ANN401
     seed: int | None = None,
     engine: str | None = None,
-) -> tuple[Given, bool, dict[str, Any]]:
-    """Return what a marker says."""
+) -> tuple[ScenarioLike, bool, dict[str, Any]]:
+    """Return the scenario, whether its expectations must hold, and the options of `run`."""
     return path, check, {"set": set, "seed": seed, "engine": engine}
 
 
-def _ran(emulator: Emulator, path: Given, wanted: dict[str, Any]) -> Result:
-    from emulator.errors import EmulatorError
-
-    try:
-        return emulator.run(path, **wanted)
-    except EmulatorError as error:
-        raise pytest.fail.Exception(str(error), pytrace=False) from None
-
-
-def _shared(
-    emulator: Emulator, node: pytest.Item, mark: str, path: Given, wanted: dict[str, Any]
+def _shared_run(
+    emulator: Emulator, node: pytest.Item, mark: str, path: ScenarioLike, options: dict[str, Any]
 ) -> Result:
-    """Return the run of a class or a module, which ends with the last test there."""
-    if TESTED not in node.stash:
-        made = replace(emulator, item=node, untimed=lambda: untimed(node.stash[_ASKING]))
-        node.stash[TESTED] = made
-        node.addfinalizer(lambda: made.close(failed=node.stash.get(FAILED, False)))
-    shared = node.stash.setdefault(_SHARED, {})
-    if mark not in shared:
-        shared[mark] = _ran(node.stash[TESTED], path, wanted)
-    return shared[mark]
+    """Return the run of a class or a module; it is kept until the last test there has ended."""
+    if EMULATOR not in node.stash:
+        shared = replace(emulator, item=node, untimed=lambda: untimed(node.stash[_WAITING]))
+        node.stash[EMULATOR] = shared
+        node.addfinalizer(lambda: shared.close(failed=node.stash.get(FAILED, False)))
+    runs = node.stash.setdefault(_SHARED, {})
+    if mark not in runs:
+        runs[mark] = node.stash[EMULATOR].run(path, **options)
+    return runs[mark]
 
 
 @pytest.fixture
 def memory_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryCluster:
-    """Runs scenarios on the fake, with scripts for programs, in milliseconds."""
+    """Runs scenarios on the memory engine, with scripts for programs, in milliseconds."""
     from emulator.pytest_plugin.memory_cluster import MemoryCluster
 
     return MemoryCluster(request.node, settings_of(request.config), tmp_path / "runs")
 
 
-# --- A test's timeout stands still while it waits for its turn (hooks of pytest-timeout) ----------
+# --- Suspending a test's timeout while it waits for its lease (hooks of pytest-timeout) -----------
 
 TIMER = pytest.StashKey[Any]()
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:  # noqa: ANN401  its own type
-    """Note how the timer was set, so that it can be set again."""
+    """Save the timer's settings, so that it can be set again."""
     item.stash[TIMER] = settings
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
-    """Forget it: another try of the test sets its own."""
+    """Forget the timer: another try of the test sets its own."""
     if TIMER in item.stash:
         del item.stash[TIMER]
 
 
 @contextlib.contextmanager
 def untimed(item: pytest.Item) -> Iterator[None]:
-    """Stop the test's timer meanwhile; it starts anew afterwards."""
+    """Stop the test's timer; it restarts from zero afterwards."""
     settings = item.stash.get(TIMER, None)
     if settings is None:
         yield

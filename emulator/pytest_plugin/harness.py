@@ -1,4 +1,4 @@
-"""What the fixture `emulator` is: it runs scenarios for one test, and leaves nothing of them."""
+"""The fixture `emulator`: it runs scenarios for one test, and removes what they leave."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from emulator.broker import Broker, Capacity, Claim, Lease, Need, need_of
+from emulator.broker import Broker, Claim, Lease, Need, need_of
 from emulator.engines import AUTO, choose, engine_class, names
 from emulator.engines.requirements import machine_needs, needs
 from emulator.errors import EmulatorError, EngineLost, EngineMissing, InUse, Unsupported
@@ -20,7 +20,13 @@ from emulator.planning.baseline import ThroughputReference
 from emulator.planning.plan import new_run_id
 from emulator.pytest_plugin.regression import reference_rate, reference_variant, store
 from emulator.pytest_plugin.run_thread import Running, RunningCluster
-from emulator.pytest_plugin.scenario_source import Given, Sets, Wanted, assigned, read
+from emulator.pytest_plugin.scenario_source import (
+    RequestedScenario,
+    ScenarioLike,
+    Sets,
+    assigned,
+    read,
+)
 from emulator.pytest_plugin.settings import Settings
 from emulator.record.events import Entry
 from emulator.record.reader import Record
@@ -31,38 +37,46 @@ from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
 from emulator.supervisor.cleanup import remove
 
-__all__ = ["Emulator", "Ran", "recover", "skipping", "sweep"]
+__all__ = ["Emulator", "TestRun", "recover", "skipping", "sweep"]
 
 log = logging.getLogger("emulator")
 
+T = TypeVar("T")
+
 
 @dataclass
-class _Told:
-    """A run of this test."""
+class TestRun:
+    """A run of a test."""
 
-    wanted: Wanted
+    requested: RequestedScenario
     folder: Path
     engine: str
     running: Running
     lease: Lease
-    reference: bool
-    removed: bool = False
+    is_reference: bool
+    kept: bool
+    """Its cluster is left for inspection."""
 
     @property
-    def wrong(self) -> bool:
-        """Something else than its job failed; nobody knows what is left of it."""
-        return self.running.error is not None
+    def has_record(self) -> bool:
+        """Whether it was recorded at all."""
+        return (self.folder / "plan.json").is_file()
 
+    @property
+    def result(self) -> Result:
+        """Its result, from its folder if it has not finished."""
+        return self.running.finished or load_result(Record(self.folder))
 
-@dataclass(frozen=True)
-class Ran:
-    """A run of a test, for who tells of it."""
+    @property
+    def command(self) -> str:
+        """The command that runs it again without pytest; empty if there is none."""
+        return self.requested.command(self.engine)
 
-    result: Result
-    command: str
-    """What runs it again without pytest."""
-    kept: bool
-    """Its cluster is left for a look, if its test fails."""
+    def remove(self) -> None:
+        """Remove its cluster. Raises EmulatorError."""
+        if self.has_record:
+            remove(self.folder.name, self.engine, self.folder)
+        self.kept = False
 
 
 @dataclass(repr=False)  # pytest shows it above each test that fails
@@ -75,8 +89,8 @@ class Emulator:
             result = cluster.wait()
         assert result.goodput > 0.5
 
-    `untimed` suspends the test's timeout while it waits for its turn, or for an image; `say` shows
-    progress that takes long.
+    `untimed` suspends the test's timeout while it waits for its lease, or for an image; `say`
+    reports progress that takes long.
     """
 
     item: pytest.Item
@@ -87,13 +101,13 @@ class Emulator:
     untimed: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     say: Callable[[str], None] = log.info
     broker: Broker = field(default_factory=Broker)
-    _told: list[_Told] = field(init=False, default_factory=list)
+    _runs: list[TestRun] = field(init=False, default_factory=list)
     _leases: list[Lease] = field(init=False, default_factory=list)
     _clusters: list[RunningCluster] = field(init=False, default_factory=list)
 
     def up(
         self,
-        scenario: Given,
+        scenario: ScenarioLike,
         *,
         set: Sets = (),
         seed: int | None = None,
@@ -101,139 +115,124 @@ class Emulator:
     ) -> RunningCluster:
         """Start a cluster and return once all its tasks run; its `with` block ends it.
 
-        `set` overrides values as `--set` does. Skips the test where the machine lacks what the
-        scenario takes, unless --emulator-require names it. Raises EmulatorError.
+        `set` overrides values as `--set` does. Skips the test if the machine lacks something that
+        the scenario needs, unless --emulator-require names it. Raises EmulatorError.
         """
         __tracebackhide__ = True
-        try:
-            told = self._planned(scenario, [*assigned(set), *_seeded(seed)], engine)
-            with self._skipping(told.wanted):
-                told.running.begin()
-        except EmulatorError as error:
-            raise error.with_traceback(None) from None  # a sentence says more than our own lines
-        self._clusters.append(RunningCluster(told.folder, told.running))
+        test_run, _ = self._start(Running.begin, scenario, set, seed, engine)
+        self._clusters.append(RunningCluster(test_run.folder, test_run.running))
         return self._clusters[-1]
 
     def run(
         self,
-        scenario: Given,
+        scenario: ScenarioLike,
         *,
         set: Sets = (),
         seed: int | None = None,
         engine: str | None = None,
     ) -> Result:
-        """Run a scenario to its end and return what came of it; otherwise as `up`."""
+        """Run a scenario to its end and return the result; otherwise as `up`."""
         __tracebackhide__ = True
-        try:
-            told = self._planned(scenario, [*assigned(set), *_seeded(seed)], engine)
-            with self._skipping(told.wanted):
-                return told.running.result()
-        except EmulatorError as error:
-            raise error.with_traceback(None) from None
+        return self._start(Running.result, scenario, set, seed, engine)[1]
 
-    def results(self) -> list[Ran]:
-        """Return this test's runs as their folders have them by now."""
-        return [
-            Ran(
-                told.running.finished or load_result(Record(told.folder)),
-                told.wanted.command(told.engine),
-                kept=self.settings.keep and not told.removed,
-            )
-            for told in self._there()
-        ]
+    def runs(self) -> list[TestRun]:
+        """Return this test's recorded runs, references last."""
+        recorded = [run for run in self._runs if run.has_record]
+        return sorted(recorded, key=lambda run: run.is_reference)
 
     def close(self, *, failed: bool) -> None:
-        """End what still runs; keep what a failed test ran where that was asked for.
+        """Stop and remove everything; keep the runs of a failed test if that was asked for.
 
-        Whatever goes wrong with one, or interrupts this, all others are ended as well. Raises what
-        went wrong in a run that nobody has waited for.
+        Whatever goes wrong with one run, or interrupts this, all others are stopped as well. Raises
+        the error of a run that was not raised before.
         """
-        with contextlib.ExitStack() as ending:  # the last that is added comes first
+        keep = self.settings.keep
+        with contextlib.ExitStack() as closing:  # in reverse order
             for lease in self._leases:
-                ending.callback(self._give_back, lease, keep=self.settings.keep and failed)
-            for told in self._told:
-                ending.callback(told.running.settle)
-                if self.settings.keep and not failed:
-                    ending.callback(self._remove, told)
+                closing.callback(self._release, lease, keep=keep and failed)
+            for run in self._runs:
+                closing.callback(run.running.settle)
+                if keep and not failed:
+                    closing.callback(run.remove)
             for cluster in self._clusters:
-                ending.callback(cluster.close)
-            for told in self._told:
-                ending.callback(told.running.stop)
-            for told in self._told:
-                if not told.running.over:
-                    told.running.ask_to_stop()
+                closing.callback(cluster.close)
+            for run in self._runs:
+                closing.callback(run.running.stop)
+            for run in self._runs:
+                if not run.running.over:
+                    run.running.ask_to_stop()
 
-    def _remove(self, told: _Told) -> None:
-        if (told.folder / "plan.json").is_file():
-            remove(told.folder.name, told.engine, told.folder)
-        told.removed = True
-
-    def _give_back(self, lease: Lease, *, keep: bool) -> None:
-        """Give a share back; what went wrong may have left something, which goes first.
-
-        Unless it is to be kept, for somebody to look at and remove.
-        """
-        wrong = [told.folder.name for told in self._told if told.lease is lease and told.wrong]
-        if wrong and not keep:
-            lease.abandon(wrong)
+    def _release(self, lease: Lease, *, keep: bool) -> None:
+        """Release a lease; unless kept, another process removes what its failed runs have left."""
+        failed = [
+            r.folder.name for r in self._runs if r.lease is lease and r.running.error is not None
+        ]
+        if failed and not keep:
+            lease.abandon(failed)
         else:
             lease.release()
 
-    def _there(self) -> Iterator[_Told]:
-        """Yield the runs that came to a record, references after what was asked for."""
-        told = [told for told in self._told if (told.folder / "plan.json").is_file()]
-        yield from sorted(told, key=lambda told: told.reference)
-
-    def _planned(self, given: Given, chosen: Sequence[str], engine_name: str | None) -> _Told:
-        """Read it, have its images, wait for its turn, run its reference; it does not run yet."""
+    def _start(
+        self,
+        wait: Callable[[Running], T],
+        given: ScenarioLike,
+        sets: Sets,
+        seed: int | None,
+        engine: str | None,
+    ) -> tuple[TestRun, T]:
+        """Start a run and wait for it."""
         __tracebackhide__ = True
-        wanted = self._read(given, chosen)
-        reference = reference_variant(wanted)
-        variants = [wanted] if reference is None else [wanted, reference]
-        with self.untimed(), self._skipping(*variants):
-            lease, engine = self._lease(variants, engine_name or self.engine)
-        self._leases.append(lease)
-        came = None
-        if reference is not None:
-            told = self._prepared(reference, lease, engine, None, reference=True)
-            with self._skipping(reference):
-                came = told.running.result()
-        held = reference_rate(wanted, came, engine, storing=self.settings.update_baseline)
-        return self._prepared(wanted, lease, engine, held)
+        try:
+            chosen = assigned(sets) + ([] if seed is None else [f"seed={seed}"])
+            test_run = self._planned(given, chosen, engine or self.engine)
+            with self._skipping(test_run.requested):
+                return test_run, wait(test_run.running)
+        except EmulatorError as error:
+            raise error.with_traceback(None) from None  # the sentence says more than our lines
 
-    def _skipping(self, *variants: Wanted) -> AbstractContextManager[None]:
-        return skipping([one.scenario for one in variants], self.settings.require)
-
-    def _read(self, given: Given, chosen: Sequence[str]) -> Wanted:
+    def _planned(self, given: ScenarioLike, chosen: Sequence[str], engine_name: str) -> TestRun:
+        """Parse the scenario, build its images, acquire a lease, run its reference."""
+        __tracebackhide__ = True
         image = () if self.image is None else to_overrides({"image": self.image})
         folders = [self.item.path.parent, self.settings.root, *self.settings.folders]
-        return read(given, folders, chosen, self.settings.sets, image=tuple(image))
+        requested = read(given, folders, chosen, self.settings.sets, image=image)
+        reference = reference_variant(requested)
+        variants = [requested] if reference is None else [requested, reference]
+        with self.untimed(), self._skipping(*variants):
+            lease, engine = self._lease([one.scenario for one in variants], engine_name)
+        self._leases.append(lease)
+        result = None
+        if reference is not None:
+            test_run = self._prepared(reference, lease, engine, None, is_reference=True)
+            with self._skipping(reference):
+                result = test_run.running.result()
+        storing = self.settings.update_baseline
+        expected = reference_rate(requested, result, engine, storing=storing)
+        return self._prepared(requested, lease, engine, expected)
 
-    def _lease(self, variants: Sequence[Wanted], name: str) -> tuple[Lease, str]:
-        """Return a share of the machine that is enough for each, and the engine.
+    def _skipping(self, *variants: RequestedScenario) -> AbstractContextManager[None]:
+        return skipping([one.scenario for one in variants], self.settings.require)
 
-        Their images are built before.
-        """
+    def _lease(self, scenarios: Sequence[Scenario], name: str) -> tuple[Lease, str]:
+        """Build the images; return a lease that is enough for each scenario, and the engine."""
         if name == AUTO:  # one that is required must answer
             name = next((one for one in names() if one in self.settings.require), AUTO)
-        scenarios = [variant.scenario for variant in variants]
         with contextlib.closing(choose(name, self.say)) as engine:
-            for scenario in scenarios:  # what can't run is told before anything is built for it
+            for scenario in scenarios:  # refuse what can't run before anything is built
                 make_ready(scenario, engine, out=self.out)
             for scenario in scenarios:
                 engine.ensure_images(scenario, self.say)
-            capacity = self._capacity(engine.capacity())
-        each = [need_of(scenario) for scenario in scenarios]
-        need = Need(*(max(getattr(one, what.name) for one in each) for what in fields(Need)))
+            capacity = engine.capacity()
+        if self.settings.cpus is not None:
+            capacity = replace(capacity, cpus=self.settings.cpus)
+        if self.settings.memory is not None:
+            capacity = replace(capacity, memory=self.settings.memory)
+        needs = [need_of(scenario) for scenario in scenarios]
+        need = Need(*(max(getattr(one, key.name) for one in needs) for key in fields(Need)))
         lease = self.broker.acquire(
             self.item.nodeid, need, capacity, recover=recover, waiting=self._waits
         )
         return lease, engine.name
-
-    def _capacity(self, found: Capacity) -> Capacity:
-        cpus, memory = self.settings.cpus, self.settings.memory
-        found = found if cpus is None else replace(found, cpus=cpus)
-        return found if memory is None else replace(found, memory=memory)
 
     def _waits(self, others: Sequence[Claim]) -> None:
         names = ", ".join(f"{claim.name} (process {claim.pid})" for claim in others)
@@ -241,67 +240,67 @@ class Emulator:
 
     def _prepared(
         self,
-        wanted: Wanted,
+        requested: RequestedScenario,
         lease: Lease,
         engine_name: str,
-        held_against: ThroughputReference | None,
+        expected: ThroughputReference | None,
         *,
-        reference: bool = False,
-    ) -> _Told:
-        """Make ready what runs it; after a reference its lease is needed for the run itself."""
-        run_id = new_run_id(wanted.scenario.name)
+        is_reference: bool = False,
+    ) -> TestRun:
+        """Return a run that has not started; a reference keeps the lease for the run itself."""
+        run_id = new_run_id(requested.scenario.name)
+        keep = self.settings.keep
 
         def perform(callbacks: RunCallbacks) -> Result:
             try:
                 engine = choose(engine_name)
-            except EngineMissing as error:  # it was there just before: no reason to skip anything
+            except EngineMissing as error:  # it answered just before: not a reason to skip
                 raise EngineLost(error.message, error.hint) from None
             with contextlib.closing(engine):
                 lease.began_run(run_id, engine.name, self.out / run_id)
                 result = up(
-                    wanted.scenario,
+                    requested.scenario,
                     engine,
-                    text=wanted.text,
+                    text=requested.text,
                     out=self.out,
                     run_id=run_id,
-                    variant=wanted.variant,
-                    keep=self.settings.keep,
-                    gpus=lease.gpus if need_of(wanted.scenario).gpus else None,
-                    reference=held_against,
+                    variant=requested.label,
+                    keep=keep,
+                    gpus=lease.gpus if need_of(requested.scenario).gpus else None,
+                    reference=expected,
                     callbacks=callbacks,
                 )
-            if held_against is not None:
-                store(result, wanted, held_against)
-            if not (reference or self.settings.keep):
+            if expected is not None:
+                store(result, requested, expected)
+            if not (is_reference or keep):
                 lease.release()
             return result
 
-        running = Running(perform, self._listener())
-        told = _Told(wanted, self.out / run_id, engine_name, running, lease, reference)
-        self._told.append(told)
-        return told
-
-    def _listener(self) -> RunCallbacks:
-        def entry(happened: Entry) -> None:
-            if words := describe(happened):
-                log.info("%.2fs: %s", happened.t, words)
-
-        def lines(lines: Sequence[tuple[str, str]]) -> None:
-            for task, text in lines:
-                log.debug("%s | %s", task, text)
-
-        return RunCallbacks(say=log.info, entry=entry, lines=lines)
+        folder, running = self.out / run_id, Running(perform, _LOGGING)
+        self._runs.append(
+            TestRun(requested, folder, engine_name, running, lease, is_reference, keep)
+        )
+        return self._runs[-1]
 
 
-def _seeded(seed: int | None) -> list[str]:
-    return [] if seed is None else [f"seed={seed}"]
+def _log_entry(entry: Entry) -> None:
+    if words := describe(entry):
+        log.info("%.2fs: %s", entry.t, words)
+
+
+def _log_lines(lines: Sequence[tuple[str, str]]) -> None:
+    for task, text in lines:
+        log.debug("%s | %s", task, text)
+
+
+_LOGGING = RunCallbacks(say=log.info, entry=_log_entry, lines=_log_lines)
 
 
 @contextlib.contextmanager
 def skipping(scenarios: Iterable[Scenario], required: frozenset[str]) -> Iterator[None]:
-    """Skip the test where the engine, or something else that its scenarios take, is not there.
+    """Skip the test if the engine, or something else that the scenarios need, is missing.
 
-    It fails where any of that is `required`.
+    The test fails if that is `required`.
     """
     __tracebackhide__ = True
     try:
@@ -309,35 +308,35 @@ def skipping(scenarios: Iterable[Scenario], required: frozenset[str]) -> Iterato
     except EngineMissing as error:
         asked = {capability for scenario in scenarios for _, capability in needs(scenario)}
         lacks = machine_needs(engine_class(error.engine), asked)
-        raise _lacking(str(error), lacks & required) from None
+        raise _missing(str(error), lacks & required) from None
     except Unsupported as error:
-        raise _lacking(str(error), error.lacks & required) from None
+        raise _missing(str(error), error.lacks & required) from None
 
 
-def _lacking(said: str, required: frozenset[str]) -> BaseException:
+def _missing(reason: str, required: frozenset[str]) -> BaseException:
     if required:
-        what = ",".join(sorted(required))
-        return pytest.fail.Exception(f"--emulator-require {what}, but: {said}", pytrace=False)
-    return pytest.skip.Exception(said)
+        names = ",".join(sorted(required))
+        return pytest.fail.Exception(f"--emulator-require {names}, but: {reason}", pytrace=False)
+    return pytest.skip.Exception(reason)
 
 
-# --- What killed tests have left ----------------------------------------------------------------
+# --- Resources of killed tests -------------------------------------------------------------------
 
 
 def sweep() -> None:
-    """Remove what every test has left whose process was killed."""
+    """Remove what all killed tests have left."""
     try:
         Broker().recover_dead(recover)
     except EmulatorError as error:
-        log.warning("what killed tests have left is not removed: %s", error)
+        log.warning("the resources of killed tests are not removed: %s", error)
 
 
 def recover(claim: Claim) -> None:
-    """Remove what is left of the runs of a claim, unless somebody took them over."""
+    """Remove what is left of the runs of a claim, unless another emulator has taken them over."""
     for run in claim.runs:
         try:
             remove(run.run_id, run.engine, run.folder)
         except InUse:
-            log.info("%s is left alone: an emulator is at work on it", run.run_id)
-        except EmulatorError as error:  # to be found by `emulate clean`, once its engine is well
-            log.warning("what %s has left is not removed: %s", run.run_id, error)
+            log.info("%s is not removed: another emulator uses it", run.run_id)
+        except EmulatorError as error:  # `emulate clean` finds it once its engine answers
+            log.warning("the resources of %s are not removed: %s", run.run_id, error)

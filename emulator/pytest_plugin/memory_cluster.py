@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.memory import MemoryEngine, Scripts
-from emulator.pytest_plugin.scenario_source import Given, Sets, assigned, read
+from emulator.pytest_plugin.scenario_source import ScenarioLike, Sets, assigned, read
 from emulator.pytest_plugin.settings import Settings
 from emulator.results import Result
 from emulator.run import up
@@ -30,24 +30,24 @@ class MemoryCluster:
 
     def __call__(
         self,
-        scenario: Given,
+        scenario: ScenarioLike,
         scripts: Scripts,
         *,
         set: Sets = (),
         gpus: Sequence[str] = (),
     ) -> Result:
-        """Run a scenario to its end at once; each task does what the first script that fits says.
+        """Run a scenario to its end at once; each task follows the first script that matches it.
 
-        Raises EmulatorError; RuntimeError where nothing would ever happen any more.
+        Raises EmulatorError; RuntimeError if nothing would ever happen any more.
         """
-        wanted = read(scenario, self._folders, assigned(set), self._sets)
+        requested = read(scenario, self._folders, assigned(set), self._sets)
         clock = ManualClock()
         return up(
-            wanted.scenario,
+            requested.scenario,
             MemoryEngine(clock, scripts, gpus=gpus),
-            text=wanted.text,
+            text=requested.text,
             out=self._out,
-            variant=wanted.variant,
+            variant=requested.label,
             clock=clock,
             reports=False,
         )

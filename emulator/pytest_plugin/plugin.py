@@ -1,22 +1,21 @@
-"""What pytest loads at its start, which takes no time: options, markers, hooks.
+"""The plugin as pytest loads it at its start: options, markers, hooks.
 
-Whatever needs an engine, a scenario or a record is imported when the first test asks for it.
+Modules for engines, scenarios and records are imported when the first test needs them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from emulator.engines import HELP
 from emulator.pytest_plugin.fixtures import (
-    CHECKED,
+    EMULATOR,
     FAILED,
     RUN,
-    TESTED,
     emulator,
     emulator_engine,
     emulator_image,
@@ -49,61 +48,34 @@ MARKER = (
     "expectations must hold. At a class or module one run is for all its tests."
 )
 REPLACED = (
-    "A fixture `run` of your own has taken the place of the emulator's, and the scenario was not "
-    "run; it has to build on it: `def run(run): ...`."
+    "A fixture `run` of your own has replaced the emulator's, and the scenario was not run; let it "
+    "use the emulator's: `def run(run): ...`."
 )
 MISPLACED = (
-    "Nothing has run the scenario of this test: its marker is for test functions, and is seen when "
-    "they are collected."
+    "The scenario of this test was not run: the marker works for test functions only, and must be "
+    "there when they are collected."
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options; `emulator_scenarios` and `emulator_engine` also stand in the ini file."""
-    group = parser.getgroup("emulator", "training clusters")
-    group.addoption("--emulator-engine", metavar="NAME", help=HELP)
-    group.addoption(
-        "--emulator-image",
-        metavar="IMAGE",
-        help="instead of the scenarios' own; a role's own `image:` stays",
-    )
-    group.addoption("--emulator-out", metavar="DIR", help="where run folders go [the basetemp]")
-    group.addoption(
-        "--emulator-keep",
-        action="store_true",
-        help="leave the clusters of failed tests, and say how to look at them",
-    )
-    group.addoption(
-        "--emulator-require",
-        action="append",
-        default=[],
-        metavar="WHAT,WHAT",
-        help="an engine, gpu, network: fail where the machine lacks it, instead of skipping",
-    )
-    group.addoption(
-        "--emulator-set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a value in every scenario",
-    )
-    group.addoption(
-        "--emulator-vary",
-        "--vary",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE,VALUE",
-        help="collect every scenario file once for each value",
-    )
-    group.addoption(
-        "--emulator-cpus", type=float, metavar="N", help="cores that scenarios share [all]"
-    )
-    group.addoption("--emulator-memory", metavar="SIZE", help="memory that they share [all]")
-    group.addoption(
-        "--emulator-update-baseline",
-        action="store_true",
-        help="store this session's throughput as what later ones are held against",
-    )
+    add = parser.getgroup("emulator", "training clusters").addoption
+    several: dict[str, Any] = {"action": "append", "default": []}
+    image = "instead of the scenarios' own; a role's own `image:` stays"
+    keep = "leave the clusters of failed tests, and print how to inspect them"
+    require = "an engine, gpu, network: fail where the machine lacks it, instead of skipping"
+    vary = "collect every scenario file once for each value"
+    baseline = "store this session's throughput as the baseline of later ones"
+    add("--emulator-engine", metavar="NAME", help=HELP)
+    add("--emulator-image", metavar="IMAGE", help=image)
+    add("--emulator-out", metavar="DIR", help="where run folders go [the basetemp]")
+    add("--emulator-keep", action="store_true", help=keep)
+    add("--emulator-require", **several, metavar="WHAT,WHAT", help=require)
+    add("--emulator-set", **several, metavar="KEY=VALUE", help="override a value in every scenario")
+    add("--emulator-vary", "--vary", **several, metavar="KEY=VALUE,VALUE", help=vary)
+    add("--emulator-cpus", type=float, metavar="N", help="cores that scenarios share [all]")
+    add("--emulator-memory", metavar="SIZE", help="memory that they share [all]")
+    add("--emulator-update-baseline", action="store_true", help=baseline)
     parser.addini(
         "emulator_scenarios", "folders whose *.yaml are scenarios", type="paths", default=[]
     )
@@ -111,7 +83,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and refuse what makes no sense."""
+    """Register the marker, and check the settings."""
     config.addinivalue_line("markers", MARKER)
     for folder in settings_of(config).folders:
         if not folder.is_dir():
@@ -119,7 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFile | None:
-    """Take a YAML file that was named, or that lies in a folder of scenarios."""
+    """Collect a YAML file that was named, or that is in a folder of scenarios."""
     if file_path.suffix not in SUFFIXES:
         return None
     folders = settings_of(parent.config).folders
@@ -131,7 +103,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Have a test with the marker run its scenario, also where it does not ask for the result."""
+    """Make a test with the marker run its scenario, even if it does not request the result."""
     if not isinstance(item, pytest.Function) or "run" in item.fixturenames:
         return
     if item.get_closest_marker("scenario") is not None:
@@ -139,7 +111,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def _has_scenario(item: pytest.Item) -> bool:
-    """Say whether a test has the marker; that of a module is not for the doctests in it."""
+    """Return whether a test has the marker; a module's does not apply to its doctests."""
     if isinstance(item, pytest.Function):
         return item.get_closest_marker("scenario") is not None
     return any(mark.name == "scenario" for mark in item.own_markers)
@@ -147,12 +119,12 @@ def _has_scenario(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Judge the run that a test was given, as the first of its assertions."""
+    """Check the expectations of the test's run before the test's own assertions."""
     if _has_scenario(item) and RUN not in item.stash:
-        asked = "run" in getattr(item, "fixturenames", ())
-        pytest.fail(REPLACED if asked else MISPLACED, pytrace=False)
-    result = item.stash.get(CHECKED, None)
-    if result is not None:
+        requested = "run" in getattr(item, "fixturenames", ())
+        pytest.fail(REPLACED if requested else MISPLACED, pytrace=False)
+    result, check = item.stash.get(RUN, (None, False))
+    if result is not None and check:
         try:
             result.check()
         except AssertionError as error:  # a traceback would show our own lines
@@ -164,39 +136,38 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the story of each run to the report of a test that failed."""
+    """Add a summary of each run to the report of a failed test."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         for node in item.listchain():  # a class may share a run
             node.stash[FAILED] = True
-        for made in (node.stash.get(TESTED, None) for node in item.listchain()):
-            if made is None:
+        for emulator in (node.stash.get(EMULATOR, None) for node in item.listchain()):
+            if emulator is None:
                 continue
             from emulator.pytest_plugin.reporting import sections
 
             try:
-                report.sections += sections(made)
-            except Exception as error:  # whatever it is, the test's own failure is told
-                report.sections.append(("emulator", f"Its runs can't be told of: {error!r}"))
+                report.sections += sections(emulator)
+            except Exception as error:  # the test's own failure must be reported in any case
+                report.sections.append(("emulator", f"Its runs can't be reported: {error!r}"))
     return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List the runs with their numbers and reports."""
-    reports = [
-        report
+    properties = {
+        report.nodeid: report.user_properties
         for group in terminalreporter.stats.values()
         for report in group
-        if isinstance(report, pytest.TestReport) and report.user_properties
-    ]
-    told = {
-        report.nodeid: report.user_properties for report in reports if report.when == "teardown"
+        if isinstance(report, pytest.TestReport)
+        and report.user_properties
+        and report.when == "teardown"
     }
-    if not told:
+    if not properties:
         return
     from emulator.pytest_plugin.reporting import lines
 
-    if shown := list(lines(told)):
+    if shown := list(lines(properties)):
         terminalreporter.section("emulated runs")
         for line in shown:
             terminalreporter.write_line(line)
@@ -204,15 +175,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove what tests have left whose run went wrong, or whose xdist worker was killed."""
-    if not hasattr(session.config, "workerinput") and _is_any_claim():
+    """Remove what failed runs and killed xdist workers have left."""
+    from emulator.files import cache_dir
+
+    # Whether there is any claim, without the imports that reading one takes.
+    if not hasattr(session.config, "workerinput") and any(cache_dir("broker").glob("*/*.json")):
         from emulator.pytest_plugin.harness import sweep
 
         sweep()
-
-
-def _is_any_claim() -> bool:
-    """Say whether the broker has any claim, without the imports that reading one takes."""
-    from emulator.files import cache_dir
-
-    return any(cache_dir("broker").glob("*/*.json"))

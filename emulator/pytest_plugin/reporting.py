@@ -1,4 +1,4 @@
-"""What a session says of its runs: below a failed test, at its end, and in junit.xml."""
+"""Reports about runs: below a failed test, at the end of the session, and in junit.xml."""
 
 from __future__ import annotations
 
@@ -18,31 +18,29 @@ if TYPE_CHECKING:
 
 __all__ = ["lines", "progress", "properties", "sections"]
 
-OURS = ("run", "verdict", "report")
-"""What is always told of a run; a test may have properties of its own by some of these names."""
+OF_EVERY_RUN = ("run", "verdict", "report")
+"""Properties of every run; a test may have properties of its own by some of these names."""
 
 FIGURES_OF_A_TEST = ("steps_per_second", "goodput", "lost_steps", "worst_recovery")
 """Figures of each run of a test."""
 
-Properties = Iterable[tuple[str, object]]
 
-
-def sections(made: Emulator) -> Iterator[tuple[str, str]]:
-    """Yield the story of each run of a test, with its title."""
+def sections(emulator: Emulator) -> Iterator[tuple[str, str]]:
+    """Yield the summary of each run of a test, with its title."""
     from emulator.report.failure_summary import story
 
-    for ran in made.results():
-        folder = shlex.quote(str(ran.result.folder))
-        more = [f"again   {ran.command}"] if ran.command else []
-        if ran.kept:
-            looks = _looks(ran.result)
-            more += [f"{'' if n else 'look':<8}{command}" for n, command in enumerate(looks)]
-            more += [f"kept    `emulate down {folder}` removes it"]
-        yield f"emulator: {ran.result.run_id}", "\n".join([story(ran.result), *more])
+    for run in emulator.runs():
+        result = run.result
+        more = [f"again   {run.command}"] if run.command else []
+        if run.kept:
+            commands = enumerate(_inspect_commands(result))
+            more += [f"{'' if n else 'look':<8}{command}" for n, command in commands]
+            more += [f"kept    `emulate down {shlex.quote(str(result.folder))}` removes it"]
+        yield f"emulator: {result.run_id}", "\n".join([story(result), *more])
 
 
-def _looks(result: Result) -> Iterator[str]:
-    """Yield the commands that show what is left of a run, as far as its engine knows some."""
+def _inspect_commands(result: Result) -> Iterator[str]:
+    """Yield the commands that show the resources of a kept run, if its engine has such."""
     from emulator.engines import choose
     from emulator.engines.base import Explaining
     from emulator.errors import EmulatorError
@@ -56,47 +54,45 @@ def _looks(result: Result) -> Iterator[str]:
 
 
 def properties(results: Iterable[Result]) -> Iterator[tuple[str, object]]:
-    """Yield what junit.xml has of a test's runs; of the second and later ones with a number."""
+    """Yield a test's runs as properties for junit.xml; those of later runs have a number."""
     for number, result in enumerate(results, start=1):
         figures = {key: in_summary(result.summary, key) for key in FIGURES_OF_A_TEST}
         report = (result.folder / "report.html").as_uri()
-        known = {"run": result.run_id, "verdict": result.verdict, **figures, "report": report}
-        for name, value in known.items():
+        named = {"run": result.run_id, "verdict": result.verdict, **figures, "report": report}
+        for name, value in named.items():
             if value is not None and value != math.inf:
                 yield (name if number == 1 else f"{name}.{number}"), value
 
 
-def lines(told: Mapping[str, Properties]) -> Iterator[str]:
-    """Yield a line for each run of a session: verdict, numbers, test, and the report below it.
+def lines(properties_of: Mapping[str, Iterable[tuple[str, object]]]) -> Iterator[str]:
+    """Yield two lines for each run of a session: verdict, test and numbers; and the report.
 
-    One that several tests share is told of once.
+    A run that several tests share is listed once.
     """
     tests: dict[object, list[str]] = {}
-    about: dict[object, tuple[Mapping[str, object], str]] = {}
-    for test, found in told.items():
-        known = dict(found)
-        for number in ("", *(f".{number}" for number in range(2, len(known)))):
-            if {f"{name}{number}" for name in OURS} <= known.keys():
-                run = known[f"run{number}"]
-                tests.setdefault(run, []).append(test)
-                about[run] = known, number
-    for run, (first, *others) in tests.items():
-        yield from _about(first + (f" and {len(others)} more" if others else ""), *about[run])
-
-
-def _about(test: str, known: Mapping[str, object], number: str) -> Iterator[str]:
-    figures = {key: known.get(key + number) for key in FIGURES_OF_A_TEST}
-    said = [
-        FIGURES[key].said(value)
-        for key, value in figures.items()
-        if isinstance(value, int | float) and (value or key != "lost_steps")
-    ]
-    yield f"{known['verdict' + number]:<8}{test}  {', '.join(said)}".rstrip()
-    yield f"{'':8}{known['report' + number]}"
+    runs: dict[object, dict[str, object]] = {}
+    for test, pairs in properties_of.items():
+        named = dict(pairs)
+        for suffix in ("", *(f".{number}" for number in range(2, len(named)))):
+            if {f"{name}{suffix}" for name in OF_EVERY_RUN} <= named.keys():
+                keys = (*OF_EVERY_RUN, *FIGURES_OF_A_TEST)
+                run = {key: named.get(f"{key}{suffix}") for key in keys}
+                tests.setdefault(run["run"], []).append(test)
+                runs[run["run"]] = run
+    for run_id, (first, *others) in tests.items():
+        run = runs[run_id]
+        figures = [
+            FIGURES[key].said(value)
+            for key in FIGURES_OF_A_TEST
+            if isinstance(value := run[key], int | float) and (value or key != "lost_steps")
+        ]
+        test = first + (f" and {len(others)} more" if others else "")
+        yield f"{run['verdict']:<8}{test}  {', '.join(figures)}".rstrip()
+        yield f"{'':8}{run['report']}"
 
 
 def progress(config: pytest.Config) -> Callable[[str], None]:
-    """Return what shows the building of an image, where somebody looks on; else it is logged."""
+    """Return a function that logs a message, and shows it if the output is a terminal."""
     import logging
 
     log = logging.getLogger("emulator")

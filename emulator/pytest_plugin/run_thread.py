@@ -1,6 +1,6 @@
-"""A run on a thread of its own, so that a test can look at it, strike it, and be interrupted.
+"""A run on a thread of its own, so that a test can observe it, inject faults, and be interrupted.
 
-What waits for it waits for events that it sets, never for its thread: see `waiting.py`.
+The test waits for events that the run sets, never for the thread: see `waiting.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import NoReturn
 
 from emulator.api.client import Cluster
 from emulator.errors import EmulatorError, UsageError
@@ -24,12 +22,12 @@ __all__ = ["Running", "RunningCluster"]
 
 
 class Running:
-    """One run; whoever waits for it may be interrupted, and then ends it."""
+    """One run; an interrupted wait for it ends it."""
 
     def __init__(self, perform: Callable[[RunCallbacks], Result], callbacks: RunCallbacks) -> None:
-        """`perform` runs a scenario to its end, telling the callbacks."""
+        """`perform` runs a scenario to its end and calls the callbacks."""
         self.error: BaseException | None = None
-        """What went wrong, once it is over."""
+        """What went wrong, once it has ended."""
         self._result: Result | None = None
         self._raised = False
         self._stop: Callable[[], None] | None = None
@@ -38,50 +36,49 @@ class Running:
         self._lock = threading.Lock()
         self._up, self._over = Event(), Event()
         self._perform = perform
-        self._listener = replace(callbacks, reachable=self._up.set, stoppable=self._stoppable)
+        self._callbacks = replace(callbacks, reachable=self._up.set, stoppable=self._stoppable)
         self._started = False
 
     @property
     def finished(self) -> Result | None:
-        """What came of it; None while it runs, and where it could not be run to its end."""
+        """Its result; None while it runs, and if it could not be run to its end."""
         return self._result
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, and all that it made is removed."""
+        """Whether it has ended and its resources are removed."""
         return self._over.is_set()
 
     def begin(self) -> None:
-        """Return once all tasks run, or all is over. Raises what kept it from running."""
+        """Return once all tasks run, or the run has ended. Raises its error."""
         __tracebackhide__ = True
         self._wait_for(self._up)
-        if self.error is not None:
-            self._raise(self.error)
+        self._raise_error()
 
     def result(self) -> Result:
-        """Wait for the run's end; raises what went wrong with the emulator or the engine."""
+        """Wait for the run's end. Raises its error."""
         __tracebackhide__ = True
         self._wait_for(self._over)
-        if self.error is not None:
-            self._raise(self.error)
-        assert self._result is not None, "it is over and nothing went wrong"
+        self._raise_error()
+        assert self._result is not None, "it has ended without an error"
         return self._result
 
     def settle(self) -> None:
-        """Raise what went wrong, if nobody was told of it."""
+        """Raise its error, unless it was raised before."""
         __tracebackhide__ = True
-        if self.error is not None and not self._raised:
-            self._raise(self.error)
+        if not self._raised:
+            self._raise_error()
 
-    def _raise(self, error: BaseException) -> NoReturn:
+    def _raise_error(self) -> None:
         __tracebackhide__ = True
-        self._raised = True
-        if isinstance(error, EmulatorError):
-            raise error.with_traceback(None)  # a sentence; where it arose says nothing
-        raise error
+        self._raised = self.error is not None
+        if isinstance(self.error, EmulatorError):
+            raise self.error.with_traceback(None)  # the sentence says enough
+        if self.error is not None:
+            raise self.error
 
     def ask_to_stop(self) -> None:
-        """End the job as Ctrl-C does, and a second time at once; don't wait for it."""
+        """End the job as Ctrl-C does, a second time at once; don't wait for its end."""
         with self._lock:
             self._asked_to_stop = True
             stop = self._stop
@@ -91,13 +88,13 @@ class Running:
     def stop(self) -> None:
         """End the job as Ctrl-C does, unless it was asked to; return when all is removed.
 
-        What interrupts this has the job end at once, and is raised when all is removed.
+        An interrupt makes the job end at once, and is raised when all is removed.
         """
         if not self._asked_to_stop:
             self.ask_to_stop()
         with self._lock:
             if not self._begun:
-                self._called_off = True  # it was interrupted before its thread came that far
+                self._called_off = True  # interrupted before its thread has started
                 return
         interrupt: BaseException | None = None
         while not self.over:
@@ -110,11 +107,11 @@ class Running:
             raise interrupt
 
     def _wait_for(self, event: Event) -> None:
-        """Begin, unless it has begun, and wait."""
+        """Start the thread, unless it has started, and wait."""
         try:
             if not self._started:
                 self._started = True
-                start(self._run)  # where a test is ended by force, nothing waits for its cluster
+                start(self._run)  # a daemon: a killed test does not wait for its cluster
             for_event(event)
         except BaseException:  # Ctrl-C, or a timeout's exception
             self.stop()
@@ -126,7 +123,7 @@ class Running:
                 return
             self._begun = True
         try:
-            self._result = self._perform(self._listener)
+            self._result = self._perform(self._callbacks)
         except BaseException as error:
             self.error = error
         finally:
@@ -142,24 +139,24 @@ class Running:
 
 
 class RunningCluster(Cluster):
-    """A cluster that a test has started; it is stopped and removed where its `with` block ends."""
+    """A cluster that a test has started; the end of its `with` block stops and removes it."""
 
     def __init__(self, folder: Path, running: Running) -> None:
         self._running = running
-        super().__init__(Record(folder), over=True)  # of it all may be over by now
+        super().__init__(Record(folder), over=True)  # the run may have ended already
 
     def wait(self) -> Result:
-        """Wait until the run is over and judged; return what came of it.
+        """Wait until the run has ended and was judged; return the result.
 
-        Raises EngineError, RecordError and their kin where it could not be run.
+        Raises EmulatorError if it could not be run.
         """
         __tracebackhide__ = True
         return self._running.result()
 
     def history(self, after: int = -1) -> Iterator[Entry]:
-        """Yield events as they happen, from number `after` + 1 on, until the run is over.
+        """Yield events as they happen, from number `after` + 1 on, until the run ends.
 
-        Those of a run that is over already are read from its folder.
+        The events of a run that has ended are read from its folder.
         """
         last = after
         with contextlib.suppress(UsageError):
@@ -169,14 +166,9 @@ class RunningCluster(Cluster):
         self._running.result()
         yield from (entry for entry in Record(self.folder).history if entry.n > last)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             if not self._running.over:
                 self._running.stop()
         finally:
-            super().__exit__(kind, error, trace)
+            self.close()

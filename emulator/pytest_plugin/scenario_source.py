@@ -1,12 +1,13 @@
-"""Which scenario a test wants: found, read, and remembered as it was asked for."""
+"""The scenario that a test asks for: found, parsed, and remembered with its origin."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,60 +18,67 @@ from emulator.scenario.loader import parse, scenario_text
 from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
 
-__all__ = ["Given", "Sets", "Wanted", "assigned", "read"]
+__all__ = ["RequestedScenario", "ScenarioLike", "Sets", "assigned", "read"]
 
-Given = str | Path | Mapping[str, Any]
-"""A scenario: a file, the name of a bundled one, or what such a file would hold."""
+ScenarioLike = str | Path | Mapping[str, Any]
+"""A scenario: a file, the name of a bundled one, or the content of such a file."""
 
 Sets = Mapping[str, Any] | Sequence[str]
-"""Keys and values, or to_overrides as `--set` takes them."""
+"""Keys and values, or assignments as `--set` takes them."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A scenario that was read, and what a record keeps of where it came from."""
+class RequestedScenario:
+    """A scenario with its overrides, as `--set` takes them, in the order in which they apply."""
 
-    given: Given
-    folders: tuple[Path, ...]
-    """Where it was looked for."""
-    scenario: Scenario
     text: str
-    chosen: tuple[str, ...]
-    """What sets this variant apart, as `--set` takes it."""
+    folder: Path
+    """The folder to which its paths are relative."""
     path: Path | None
-    """None where it stands in the test itself."""
-    sets: tuple[str, ...] = ()
-    """What was overridden before, for all tests alike."""
-    last: tuple[str, ...] = ()
-    """What was overridden after all else."""
+    """None if it is written in the test itself."""
     image: tuple[str, ...] = ()
-    """The image instead of its own, as it would be set; how it is called says nothing of a rate."""
+    """The session's image; not part of the key of a baseline."""
+    sets: tuple[str, ...] = ()
+    """Overrides of all tests of the session."""
+    chosen: tuple[str, ...] = ()
+    """Overrides of this variant."""
+    last: tuple[str, ...] = ()
 
-    def again(self, chosen: Sequence[str], last: Sequence[str] = ()) -> Wanted:
-        """Read another variant of it. Raises UsageError."""
-        return read(self.given, self.folders, chosen, self.sets, last, image=self.image)
+    @functools.cached_property
+    def scenario(self) -> Scenario:
+        """The parsed scenario. Raises UsageError."""
+        file = "the test" if self.path is None else str(self.path)
+        return parse(self.text, file=file, folder=self.folder, sets=self._overrides)
 
     @property
-    def variant(self) -> str:
+    def _overrides(self) -> tuple[str, ...]:
+        return (*self.image, *self.sets, *self.chosen, *self.last)
+
+    def variant(self, chosen: Sequence[str], last: Sequence[str] = ()) -> RequestedScenario:
+        """Return another variant of it."""
+        return replace(self, chosen=tuple(chosen), last=tuple(last))
+
+    @property
+    def label(self) -> str:
         """Its name in tables."""
         return " ".join(self.chosen)
 
     def baseline(self, engine: str) -> Baseline | None:
-        """Return what is stored of it, if anything is. Raises UsageError."""
+        """Return its stored baseline, if there is one. Raises UsageError."""
         if self.path is None:
             return None
         return BaselineFile.beside(self.path).get(self._key(self.path, engine))
 
-    def store(self, came: Baseline) -> None:
-        """Store what it came to, beside its file. Raises UsageError."""
+    def store(self, baseline: Baseline) -> None:
+        """Store a baseline beside its file. Raises UsageError."""
         path = self.file()
-        BaselineFile.beside(path).put(self._key(path, came.engine), came)
+        BaselineFile.beside(path).put(self._key(path, baseline.engine), baseline)
 
     def file(self) -> Path:
-        """Return where it stands; raises UsageError where that is a test."""
+        """Return its file; raises UsageError if it is written in a test."""
         if self.path is None:
             raise UsageError(
-                "A scenario that stands in a test has no file to store its baseline beside.",
+                "A scenario that is written in a test has no file to store its baseline beside.",
                 "Write it to a file, or name a `reference:` and `of: reference`.",
             )
         return self.path
@@ -79,10 +87,10 @@ class Wanted:
         return baseline_key(path, " ".join([*self.sets, *self.chosen]), engine)
 
     def command(self, engine: str) -> str:
-        """Return what runs it again without pytest."""
+        """Return the command that runs it again without pytest; empty if it has no file."""
         if self.path is None:
             return ""
-        sets = [f"--set={one}" for one in (*self.image, *self.sets, *self.chosen, *self.last)]
+        sets = [f"--set={assignment}" for assignment in self._overrides]
         return shlex.join(["emulate", "up", str(self.path), f"--engine={engine}", *sets])
 
 
@@ -90,58 +98,44 @@ def assigned(sets: Sets) -> list[str]:
     """Return keys and values as `--set` takes them. Raises UsageError."""
     if isinstance(sets, str):
         return [sets]
-    return list(to_overrides(_written(sets))) if isinstance(sets, Mapping) else list(sets)
+    return list(to_overrides(_plain(sets))) if isinstance(sets, Mapping) else list(sets)
 
 
 def read(
-    given: Given,
+    given: ScenarioLike,
     folders: Sequence[Path],
     chosen: Sequence[str] = (),
     sets: Sequence[str] = (),
-    last: Sequence[str] = (),
     *,
     image: Sequence[str] = (),
-) -> Wanted:
-    """Read a scenario with `image`, `sets`, `chosen`, `last` overridden. Raises UsageError.
-
-    `chosen` is what sets this variant of it apart.
-    """
-    overrides = [*image, *sets, *chosen, *last]
-    path = None
+) -> RequestedScenario:
+    """Find and parse a scenario with `image`, `sets`, `chosen` overridden. Raises UsageError."""
     if isinstance(given, Mapping):
-        text = json.dumps(_written(given), indent=2)
-        scenario = parse(text, file="the test", folder=folders[0], sets=overrides)
+        path, folder = None, folders[0]
+        text = json.dumps(_plain(given), indent=2)
     else:
         path = _find(given, folders)
+        folder = path.resolve().parent
         text = scenario_text(path)
-        scenario = parse(text, file=str(path), folder=path.resolve().parent, sets=overrides)
-    return Wanted(
-        given,
-        tuple(folders),
-        scenario,
-        text,
-        tuple(chosen),
-        path,
-        tuple(sets),
-        tuple(last),
-        tuple(image),
-    )
+    requested = RequestedScenario(text, folder, path, tuple(image), tuple(sets), tuple(chosen))
+    _ = requested.scenario  # raises here, not later
+    return requested
 
 
-def _written(value: Any) -> Any:  # noqa: ANN401  whatever a test gives
-    """Return what YAML can say of a value: a path is its text. Raises UsageError."""
+def _plain(value: Any) -> Any:  # noqa: ANN401  whatever a test gives
+    """Return a value as YAML represents it, a path as text. Raises UsageError."""
     match value:
         case None | bool() | int() | float() | str():
             return value
         case os.PathLike():
             return os.fspath(value)
         case Mapping():
-            return {str(key): _written(inner) for key, inner in value.items()}
+            return {str(key): _plain(inner) for key, inner in value.items()}
         case list() | tuple():
-            return [_written(inner) for inner in value]
+            return [_plain(inner) for inner in value]
     raise UsageError(
-        f"{value!r} is nothing that a scenario can say: a {type(value).__name__}.",
-        "Numbers, texts, paths, lists and dicts are.",
+        f"A scenario can't contain {value!r}, a {type(value).__name__}.",
+        "It may contain numbers, texts, paths, lists and dicts.",
     )
 
 
@@ -157,6 +151,4 @@ def _find(given: str | Path, folders: Sequence[Path]) -> Path:
     except OSError as error:  # a name too long
         raise UsageError(f"Can't look for the scenario {given}: {error.strerror}.") from None
     places = ", ".join(dict.fromkeys(map(str, folders)))
-    raise UsageError(
-        f"There is no scenario {given} in {places}, and none that is bundled has that name."
-    )
+    raise UsageError(f"There is no scenario {given} in {places}, nor a bundled one of that name.")

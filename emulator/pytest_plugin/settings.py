@@ -1,10 +1,9 @@
-"""What a session was told: options first, then the ini file, then the environment."""
+"""The settings of a session: options first, then the ini file, then the environment."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +16,12 @@ from emulator.validation.units import parse_size
 __all__ = ["Settings"]
 
 PARTS = ("gpu", "network")
-"""What a test may lack on a machine beside an engine: a device, netem in the kernel."""
+"""What a machine may lack besides an engine: a device, netem in the kernel."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all tests of a session share."""
+    """The settings that all tests of a session share."""
 
     engine: str
     image: str | None
@@ -32,10 +31,10 @@ class Settings:
     sets: tuple[str, ...]
     varied: tuple[str, ...]
     folders: tuple[Path, ...]
-    """Where scenarios lie that are collected, and where a test's are looked for."""
+    """Folders whose scenarios are collected, and where a test's scenario is looked up."""
     cpus: float | None
     memory: int | None
-    """What scenarios share, in cores and bytes; None: what the engine has."""
+    """The cores and bytes that scenarios share; None: those of the engine."""
     update_baseline: bool
     root: Path
 
@@ -44,23 +43,31 @@ class Settings:
         """Read them; raises UsageError."""
         option = config.getoption
         required = [name for text in option("emulator_require") for name in text.split(",") if name]
-        if required and (unknown := sorted(set(required) - {*names(), *PARTS})):
+        if unknown := sorted({*required} - {*names(), *PARTS}):
             raise UsageError(
                 f"--emulator-require {unknown[0]}: there is no such thing.",
                 f"It takes {', '.join((*names(), *PARTS))}.",
             )
+        memory = option("emulator_memory")
         try:
-            memory = option("emulator_memory")
             size = None if memory is None else parse_size(memory)
         except ValueError as error:
             raise UsageError(f"--emulator-memory: {error}.") from None
+        if size == 0:
+            raise UsageError(f"--emulator-memory {memory}: that is nothing to share.")
         cpus = option("emulator_cpus")
         if cpus is not None and not 0 < cpus < math.inf:
             raise UsageError(f"--emulator-cpus {cpus:g}: that is nothing to share.")
-        if size == 0:
-            raise UsageError("--emulator-memory 0: that is nothing to share.")
         sets, varied = tuple(option("emulator_set")), tuple(option("emulator_vary"))
-        _check(sets, varied)
+        for text in sets:
+            key, equals, _ = text.partition("=")
+            if not (key and equals):
+                example = "For example: --emulator-set cluster.worker=4"
+                raise UsageError(f"--emulator-set {text} is not KEY=VALUE.", example)
+        if varied:
+            from emulator.scenario.matrix import variants  # imports YAML
+
+            variants(varied, sets)
         out = option("emulator_out")
         return cls(
             engine=_engine(config),
@@ -70,7 +77,7 @@ class Settings:
             require=frozenset(required),
             sets=sets,
             varied=varied,
-            # pytest gives files without `..`; a folder with it would be none of theirs.
+            # pytest gives files without `..`; a folder with it would never be their parent.
             folders=tuple(Path(os.path.abspath(f)) for f in config.getini("emulator_scenarios")),
             cpus=cpus,
             memory=size,
@@ -80,30 +87,16 @@ class Settings:
 
 
 def _engine(config: pytest.Config) -> str:
-    """Return the engine's name from the first that says one; raises UsageError."""
-    told = {
+    """Return the engine's name: option, ini file, environment; raises UsageError."""
+    sources = {
         "--emulator-engine": config.getoption("emulator_engine"),
         "emulator_engine": config.getini("emulator_engine"),
         "EMULATOR_ENGINE": os.environ.get("EMULATOR_ENGINE"),
     }
-    where, name = next(((where, name) for where, name in told.items() if name), ("", AUTO))
-    if name not in (AUTO, *names()):
+    source, name = next(((source, name) for source, name in sources.items() if name), ("", AUTO))
+    known = (AUTO, *names())
+    if name not in known:
         raise UsageError(
-            f"{where} {name}: there is no such engine.", f"One of {', '.join((AUTO, *names()))}."
+            f"{source} {name}: there is no such engine.", f"One of {', '.join(known)}."
         )
     return str(name)
-
-
-def _check(sets: Sequence[str], varied: Sequence[str]) -> None:
-    """Refuse what is wrong whatever the scenario; raises UsageError."""
-    for text in sets:
-        key, equals, _ = text.partition("=")
-        if not (key and equals):
-            raise UsageError(
-                f"--emulator-set {text} is not KEY=VALUE.",
-                "For example: --emulator-set cluster.worker=4",
-            )
-    if varied:
-        from emulator.scenario.matrix import variants  # YAML; only where it is asked for
-
-        variants(varied, sets)

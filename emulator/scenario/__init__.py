@@ -1,1 +1,1 @@
-"""What users write: models, the reading of them, and the timeline of its faults (pure)."""
+"""Scenarios as users write them: schema, loader, and what is derived from them (pure)."""

@@ -1,7 +1,4 @@
-"""Checks across sections of a scenario: values valid alone, but not together (pure).
-
-The models have checked single values before.
-"""
+"""Checks across sections of a scenario: values that are valid alone, but not together (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from emulator.faults.spec import is_glob, matches
 from emulator.scenario import rendezvous
 from emulator.scenario.document import KeyPath
 from emulator.scenario.messages import closest
-from emulator.scenario.schema import ROLES, Scenario
+from emulator.scenario.schema import ROLES, Role, Scenario
 from emulator.validation.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
 from emulator.validation.units import format_size
 
@@ -30,13 +27,6 @@ class CrossError:
     path: KeyPath
     message: str
     hint: str = ""
-    key: KeyPath = ()
-    """The key to name, if it is not `path`, whose line is reported."""
-
-    @property
-    def named(self) -> KeyPath:
-        """The key to name."""
-        return self.key or self.path
 
 
 def cross_section_errors(
@@ -53,8 +43,8 @@ def cross_section_errors(
     elif not broken & {"cluster", "faults", "network"}:
         tasks = [f"{r}-{i}" for r, spec in scenario.cluster.items() for i in range(spec.replicas)]
         yield from _of_faults(scenario, tasks)
-    if not broken & {"program", "cluster"} and (given := _given(scenario)) > GIVEN_BYTES:
-        message = f"gives its tasks {format_size(given)} of commands and variables"
+    if not broken & {"program", "cluster"} and (size := _text_size(scenario)) > GIVEN_BYTES:
+        message = f"gives its tasks {format_size(size)} of commands and variables"
         yield CrossError(("cluster",), message, f"{format_size(GIVEN_BYTES)} are the most")
     if not broken & {"expect", "reference"}:
         throughput = scenario.expect.throughput
@@ -65,30 +55,25 @@ def cross_section_errors(
         yield from _of_success(scenario)
 
 
-def _given(scenario: Scenario) -> int:
+def _text_size(scenario: Scenario) -> int:
     """Return the number of characters of all tasks' commands and variables."""
-    program = scenario.program
-    return sum(
-        spec.replicas
-        * sum(
-            len(text)
-            for text in (
-                *(spec.command or program.command),
-                *(part for env in (program.env, spec.env) for pair in env.items() for part in pair),
-            )
-        )
-        for spec in scenario.cluster.values()
-    )
+
+    def of_task(role: Role) -> int:
+        variables = [*scenario.program.env.items(), *role.env.items()]
+        words = [*(role.command or scenario.program.command), *map("".join, variables)]
+        return sum(map(len, words))
+
+    return sum(role.replicas * of_task(role) for role in scenario.cluster.values())
 
 
 def _of_success(scenario: Scenario) -> Iterator[CrossError]:
-    roles = scenario.cluster.keys()
-    if scenario.success == "chief" and not roles & {"chief", "master"}:
-        hint = "add `chief: 1` to cluster, or write `success: auto`"
-        yield CrossError(("success",), "'chief' is set, but the cluster has none", hint)
-    if scenario.success == "all-workers" and "worker" not in roles:
-        hint = "add `worker: 2` to cluster, or write `success: auto`"
-        yield CrossError(("success",), "'all-workers' is set, but the cluster has none", hint)
+    needed = {"chief": ({"chief", "master"}, "chief: 1"), "all-workers": ({"worker"}, "worker: 2")}
+    roles, example = needed.get(scenario.success, (set(), ""))
+    if roles and not roles & scenario.cluster.keys():
+        hint = f"add `{example}` to cluster, or write `success: auto`"
+        yield CrossError(
+            ("success",), f"'{scenario.success}' is set, but the cluster has none", hint
+        )
 
 
 def _of_roles(scenario: Scenario) -> Iterator[CrossError]:
@@ -107,14 +92,14 @@ def _of_roles(scenario: Scenario) -> Iterator[CrossError]:
             yield CrossError(path, "unknown role", closest(role, known) or hint)
         elif role in ("chief", "master") and spec.replicas > 1:
             message = f"{spec.replicas} of them; there can be only one {role}"
-            yield CrossError((*path, "replicas"), message, key=path)
+            yield CrossError((*path, "replicas"), message)
 
 
 def _of_variables(scenario: Scenario) -> Iterator[CrossError]:
     """Yield variables that are reserved for the emulator."""
-    given: list[tuple[KeyPath, dict[str, str]]] = [(("program", "env"), scenario.program.env)]
-    given += [(("cluster", role, "env"), spec.env) for role, spec in scenario.cluster.items()]
-    for path, variables in given:
+    sections: list[tuple[KeyPath, dict[str, str]]] = [(("program", "env"), scenario.program.env)]
+    sections += [(("cluster", role, "env"), spec.env) for role, spec in scenario.cluster.items()]
+    for path, variables in sections:
         for name in variables:
             if hint := rendezvous.reserved(name, scenario.framework):
                 yield CrossError((*path, name), "is set by the emulator itself", hint)
@@ -133,17 +118,17 @@ def _of_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]
                 yield CrossError(("faults", number, *keys), f"no task is called {pattern!r}", hint)
     for number, key, message, hint in cross_errors(scenario.faults, tasks):
         yield CrossError(("faults", number, key), message, hint)
-    strikes, links = 0, 0
+    count, links = 0, 0
     if scenario.network.delay or scenario.network.bandwidth is not None:
         links = len(tasks) * (len(tasks) - 1)
         if links > LINKS:
             yield _too_many_links(("network",))
             return
     for number, fault in enumerate(scenario.faults):
-        strikes += fault.count(tasks)
+        count += fault.count(tasks)
         links += fault.link_count(tasks)
-        if strikes > STRIKES:
-            message = f"these are more than {STRIKES:,} strikes, counted by task"
+        if count > STRIKES:
+            message = f"these are more than {STRIKES:,} single faults, counted by task"
             yield CrossError(("faults", number), message, "fewer rows, a smaller `max` or glob")
             return
         if links > LINKS:

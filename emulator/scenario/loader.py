@@ -323,7 +323,7 @@ def _cross_problems(
 ) -> Iterator[Problem]:
     """Yield the errors across sections, without those that depend on a broken one."""
     for error in islice(cross_section_errors(scenario, broken), PROBLEMS + 1):
-        yield Problem(source.place(error.path), _dotted(error.named), error.message, error.hint)
+        yield Problem(source.place(error.path), _dotted(error.path), error.message, error.hint)
 
 
 def _dotted(path: Iterable[str | int]) -> str:

@@ -28,9 +28,8 @@ def document_path(loc: Iterable[str | int], data: object) -> KeyPath:
     steps = [step for step in loc if step != "[key]"]
     path: list[str | int] = []
     for number, step in enumerate(steps):
-        inside = isinstance(data, dict) and step in data
-        inside = inside or (isinstance(data, list) and step in range(len(data)))
-        if inside:
+        is_key = isinstance(data, dict) and step in data
+        if is_key or (isinstance(data, list) and step in range(len(data))):
             data = data[step]  # type: ignore[index]
         elif number < len(steps) - 1 or not isinstance(data, dict):
             continue

@@ -1,63 +1,42 @@
-"""Validators of paths in a scenario: make them absolute, and check the files there.
-
-A scenario that is read from a record (`stored`) is not checked again.
-"""
+"""Types of paths in a scenario: they are made absolute, and the files are checked."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from emulator.scenario.program import parts
 from emulator.validation.fields import is_stored, once
 from emulator.validation.files import is_unreal, readable, reason
 from emulator.validation.limits import DOCKERFILE_BYTES
 
-__all__ = ["Named", "build_context", "dockerfile", "program"]
+__all__ = ["ContextPath", "DockerfilePath", "ProgramPath"]
 
 
 def _not_empty(path: object) -> object:
-    """Refuse empty text, which Python takes for the current folder."""
+    """Refuse empty text, which `Path` takes for the current folder."""
     if path == "":
         raise ValueError("a path is empty; write `.` for the scenario's own folder")
     return path
 
 
-Named = Annotated[Path, BeforeValidator(_not_empty)]
-"""A path as written, before it is made absolute."""
+_Named = Annotated[Path, BeforeValidator(_not_empty)]
 
 
-def program(path: Path | None, info: ValidationInfo) -> Path | None:
-    """Validate the path of a program: a file or folder that can be copied."""
-    if path is None or is_stored(info):
-        return path
-    resolved = _existing(path, info)
-    once(info, ("program", resolved), lambda: parts(resolved))
-    return resolved
+def _checked(check: Callable[[Path, ValidationInfo], object]) -> AfterValidator:
+    """Return a validator that makes a path absolute and checks it, unless it is from a record."""
 
+    def validate(path: Path, info: ValidationInfo) -> Path:
+        if is_stored(info):
+            return path
+        resolved = _existing(path, info)
+        check(resolved, info)
+        return resolved
 
-def dockerfile(path: Path, info: ValidationInfo) -> Path:
-    """Validate the path of a Dockerfile."""
-    if is_stored(info):
-        return path
-    resolved = _existing(path, info)
-    try:
-        readable(resolved, DOCKERFILE_BYTES)
-    except ValueError as error:
-        raise ValueError(f"{resolved} is not a Dockerfile: {error}") from None
-    return resolved
-
-
-def build_context(path: Path | None, info: ValidationInfo) -> Path | None:
-    """Validate the path of a build context: a folder."""
-    if path is None or is_stored(info):
-        return path
-    resolved = _existing(path, info)
-    if not resolved.is_dir() or is_unreal(resolved):
-        raise ValueError(f"{resolved} is not a folder of files; a build context must be one")
-    return resolved
+    return AfterValidator(validate)
 
 
 def _existing(path: Path, info: ValidationInfo) -> Path:
@@ -65,12 +44,33 @@ def _existing(path: Path, info: ValidationInfo) -> Path:
     try:
         folder = Path((info.context or {}).get("folder", "."))
         resolved = (folder / path.expanduser()).resolve()
-        there = resolved.exists()
+        exists = resolved.exists()
         str(resolved).encode()
     except UnicodeEncodeError:
         raise ValueError(f"{path} is not valid UTF-8; rename it") from None
     except (OSError, RuntimeError) as error:  # a name too long, an unknown `~user`
         raise ValueError(f"{path} can't be resolved: {reason(error)}") from None
-    if not there:
+    if not exists:
         raise ValueError(f"there is no {resolved}; paths are relative to the scenario's folder")
     return resolved
+
+
+def _check_dockerfile(path: Path, info: ValidationInfo) -> None:
+    try:
+        readable(path, DOCKERFILE_BYTES)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a Dockerfile: {error}") from None
+
+
+def _check_context(path: Path, info: ValidationInfo) -> None:
+    if not path.is_dir() or is_unreal(path):
+        raise ValueError(f"{path} is not a folder of files; a build context must be one")
+
+
+ProgramPath = Annotated[
+    _Named, _checked(lambda path, info: once(info, ("program", path), lambda: parts(path)))
+]
+"""A file or folder that can be copied."""
+DockerfilePath = Annotated[_Named, _checked(_check_dockerfile)]
+ContextPath = Annotated[_Named, _checked(_check_context)]
+"""The folder of a build context."""

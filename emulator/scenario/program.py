@@ -1,4 +1,4 @@
-"""The program that tasks run: which files of `program.source` are copied.
+"""The program that tasks run: the files of `program.source` that are copied.
 
 All engines copy regular files and folders. A link to a file inside the folder is copied as that
 file, so that the copy works anywhere; other links and special files are refused.
@@ -18,13 +18,10 @@ from emulator.validation.files import is_unreal, kind_of, readable, reason
 from emulator.validation.limits import PROGRAM_BYTES, PROGRAM_FILES
 from emulator.validation.units import format_size
 
-__all__ = ["LEFT_OUT", "Part", "copy", "parts", "ready"]
+__all__ = ["EXCLUDED", "Part", "copy", "parts", "ready"]
 
-LEFT_OUT = ("__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules")
+EXCLUDED = ("__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules")
 """Folders that are not copied. Neither are run folders and virtual environments."""
-_OF_A_RUN = ("plan.json", "history.jsonl")
-_OF_AN_ENVIRONMENT = "pyvenv.cfg"
-"""The file that marks a virtual environment (PEP 405)."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +52,16 @@ def parts(source: Path) -> tuple[Part, ...]:
         if is_unreal(root):
             raise ValueError(f"{root} is a kernel folder, without ordinary files")
         found: list[Part] = []
-        size = 0
-        for part, part_size in _inside(root, root, "", ()):
+        total = 0
+        for part, size in _inside(root, root, "", ()):
             found.append(part)
-            size += part_size
+            total += size
+            advice = "put the program into a folder of its own, without data"
             if len(found) > PROGRAM_FILES:
-                raise ValueError(
-                    f"{source} contains more than {PROGRAM_FILES:,} files; "
-                    "put the program into a folder of its own"
-                )
-            if size > PROGRAM_BYTES:
-                raise ValueError(
-                    f"{source} contains more than {format_size(PROGRAM_BYTES)}; "
-                    "put the program into a folder of its own, without data"
-                )
+                raise ValueError(f"{source} contains more than {PROGRAM_FILES:,} files; {advice}")
+            if total > PROGRAM_BYTES:
+                limit = format_size(PROGRAM_BYTES)
+                raise ValueError(f"{source} contains more than {limit}; {advice}")
     except (OSError, RuntimeError) as error:
         raise ValueError(f"{source} can't be read: {reason(error)}") from None
     return tuple(found)
@@ -88,14 +81,14 @@ def _inside(
             here = _target(root, here, inner)
             if here in above:
                 raise ValueError(f"{inner} is a link to a folder that it is in")
-        found = here.stat()
-        if not (kind := kind_of(found.st_mode)):
+        status = here.stat()
+        if not (kind := kind_of(status.st_mode)):
             if not os.access(here, os.R_OK):
                 raise ValueError(f"{inner} can't be read: Permission denied")
-            yield Part(here, inner), found.st_size
+            yield Part(here, inner), status.st_size
         elif kind != "a folder":
             raise ValueError(f"{inner} is {kind}; only files and folders can be copied")
-        elif each not in LEFT_OUT and not _is_run(here) and not _is_environment(here):
+        elif each not in EXCLUDED and not _is_generated(here):
             yield Part(here, inner, is_folder=True), 0
             yield from _inside(root, here, f"{inner}/", above)
 
@@ -110,14 +103,10 @@ def _target(root: Path, link: Path, name: str) -> Path:
     return target
 
 
-def _is_run(folder: Path) -> bool:
-    """Return whether a folder is a run folder, which would grow while it is copied."""
-    return all((folder / name).is_file() for name in _OF_A_RUN)
-
-
-def _is_environment(folder: Path) -> bool:
-    """Return whether a folder is a virtual environment, which works on this machine only."""
-    return (folder / _OF_AN_ENVIRONMENT).is_file()
+def _is_generated(folder: Path) -> bool:
+    """Return whether a folder is a run folder, which grows, or a virtual environment (PEP 405)."""
+    is_run = all((folder / name).is_file() for name in ("plan.json", "history.jsonl"))
+    return is_run or (folder / "pyvenv.cfg").is_file()
 
 
 def copy(source: Path | None, home: Path) -> None:
@@ -135,7 +124,7 @@ def copy(source: Path | None, home: Path) -> None:
 
 
 def ready(source: Path) -> tuple[Part, ...]:
-    """Return `parts` for an engine, after the scenario was checked. Raises EngineError."""
+    """Return `parts` for an engine, after the scenario was validated. Raises EngineError."""
     try:
         return parts(source)
     except ValueError as error:

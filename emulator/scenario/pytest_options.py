@@ -6,60 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from emulator.errors import shown
-from emulator.validation.fields import Model
 from emulator.validation.limits import VARIANTS
 
-__all__ = ["Mark", "Marks", "Parametrize", "Reference"]
+__all__ = ["Marks", "Parametrize", "Reference", "mark_arguments"]
 
 
-class Mark(Model):
-    """A pytest mark: `pytest.mark.<name>(*args, **kwargs)`."""
-
-    name: str
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = {}
-
-
-def _mark(value: object) -> object:
-    """Parse `slow`, `{timeout: 300}`, `{usefixtures: [a, b]}` or `{flaky: {reruns: 2}}`."""
-    if isinstance(value, Mark):
-        return value
-    match value:
-        case str(name):
-            given: object = None
-        case Mapping() if len(value) == 1:
-            ((name, given),) = value.items()
-        case _:
-            raise ValueError("a mark is its name, or {name: value}, such as {timeout: 300}")
-    if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"{name!r} is not a mark's name; use letters, digits and underscores")
-    _plain(given)
-    if name == "xfail" and isinstance(given, str):
-        given = {"reason": given}  # else pytest takes it for a condition
-    if isinstance(given, Mapping):
-        return Mark(name=name, kwargs=dict(given))
-    if isinstance(given, list | tuple):
-        return Mark(name=name, args=tuple(given))
-    return Mark(name=name, args=() if given is None else (given,))
-
-
-def _unmark(mark: Mark) -> object:
-    """Return a mark as `_mark` parses it."""
-    if mark.kwargs:
-        return {mark.name: mark.kwargs}
-    return {mark.name: list(mark.args)} if mark.args else mark.name
-
-
-def _plain(value: object) -> object:
+def _json(value: object) -> object:
     """Refuse values that JSON, and so a plan, can't represent."""
     match value:
         case None | bool() | int() | str():
@@ -67,16 +22,33 @@ def _plain(value: object) -> object:
         case float() if math.isfinite(value):
             return value
         case list() | tuple():
-            for inner in value:
-                _plain(inner)
-            return value
+            return [_json(inner) for inner in value]
         case Mapping():
-            for key, inner in value.items():
+            for key in value:
                 if not isinstance(key, str):
                     raise ValueError(f"the key {shown(str(key))} is not text; write it in quotes")
-                _plain(inner)
-            return value
+            return {key: _json(inner) for key, inner in value.items()}
     raise ValueError(f"{shown(str(value))} is neither text nor a number; write it in quotes")
+
+
+def _mark(value: object) -> object:
+    """Check `slow`, `{timeout: 300}`, `{usefixtures: [a, b]}` or `{flaky: {reruns: 2}}`."""
+    names = [value] if isinstance(value, str) else [*value] if isinstance(value, Mapping) else []
+    if len(names) != 1:
+        raise ValueError("a mark is its name, or {name: value}, such as {timeout: 300}")
+    if not isinstance(names[0], str) or not names[0].isidentifier():
+        raise ValueError(f"{names[0]!r} is not a mark's name; use letters, digits and underscores")
+    return _json(value)
+
+
+def mark_arguments(mark: str | Mapping[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
+    """Return the name and the arguments of `pytest.mark.<name>(*args, **kwargs)`."""
+    ((name, value),) = {mark: None}.items() if isinstance(mark, str) else mark.items()
+    if name == "xfail" and isinstance(value, str):
+        value = {"reason": value}  # pytest would take it for a condition
+    if isinstance(value, Mapping):
+        return name, [], dict(value)
+    return name, value if isinstance(value, list) else [] if value is None else [value], {}
 
 
 def _key(key: str) -> str:
@@ -88,12 +60,10 @@ def _key(key: str) -> str:
 
 
 def _each_once(values: list[Any]) -> list[Any]:
-    seen: set[str] = set()
-    for value in values:
-        written = repr(value)  # 1 and true are equal to Python, 1 and 1.0 too
-        if written in seen:
-            raise ValueError(f"{shown(str(value))} is listed twice; each value runs once")
-        seen.add(written)
+    texts = [repr(value) for value in values]  # 1, 1.0 and true are equal in Python
+    if len({*texts}) < len(texts):
+        twice = next(value for n, value in enumerate(values) if texts[n] in texts[:n])
+        raise ValueError(f"{shown(str(twice))} is listed twice; each value runs once")
     return values
 
 
@@ -103,36 +73,23 @@ def _not_too_many(varied: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return varied
 
 
-Marks = list[
-    Annotated[
-        Mark,
-        BeforeValidator(_mark),
-        PlainSerializer(_unmark),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "string", "pattern": r"^[^\W\d]\w*$", "examples": ["slow"]},
-                    {
-                        "type": "object",
-                        "propertyNames": {"pattern": r"^[^\W\d]\w*$"},
-                        "minProperties": 1,
-                        "maxProperties": 1,
-                        "examples": [{"timeout": 300}],
-                    },
-                ]
-            }
-        ),
+_NAME = {"pattern": r"^[^\W\d]\w*$"}
+_NAMED = {"propertyNames": _NAME, "minProperties": 1, "maxProperties": 1}
+_MARK_SCHEMA = {
+    "anyOf": [
+        {"type": "string", **_NAME, "examples": ["slow"]},
+        {"type": "object", **_NAMED, "examples": [{"timeout": 300}]},
     ]
-]
+}
+Marks = list[Annotated[Any, BeforeValidator(_mark), WithJsonSchema(_MARK_SCHEMA)]]
+"""Marks as they are written; see `mark_arguments`."""
 _Key = Annotated[str, AfterValidator(_key)]
-_Value = Annotated[Any, BeforeValidator(_plain)]
+_Value = Annotated[Any, BeforeValidator(_json)]
+_Values = Annotated[
+    list[_Value], Field(min_length=1, max_length=VARIANTS), AfterValidator(_each_once)
+]
 Parametrize = Annotated[
-    dict[
-        _Key,
-        Annotated[
-            list[_Value], Field(min_length=1, max_length=VARIANTS), AfterValidator(_each_once)
-        ],
-    ],
+    dict[_Key, _Values],
     AfterValidator(_not_too_many),
     Field(examples=[{"cluster.worker": [2, 4]}]),
 ]

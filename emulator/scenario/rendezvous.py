@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,22 +12,8 @@ __all__ = ["Member", "environment", "reserved", "tf_config"]
 PREFIX = "EMULATOR_"
 """Prefix of the variables that identify a task and its run."""
 INSTEAD: Mapping[str, str] = {"EMULATOR_SEED": "write `seed: 1` in the scenario, or --seed 1"}
-RENDEZVOUS: Mapping[str, frozenset[str]] = {
-    "tensorflow": frozenset({"TF_CONFIG"}),
-    "pytorch": frozenset(
-        {
-            "MASTER_ADDR",
-            "MASTER_PORT",
-            "WORLD_SIZE",
-            "RANK",
-            "PET_MASTER_ADDR",
-            "PET_MASTER_PORT",
-            "PET_NNODES",
-            "PET_NODE_RANK",
-        }
-    ),
-}
-"""Variables set by the emulator. PET_NPROC_PER_NODE may be set by the user."""
+OVERRIDABLE = frozenset({"PET_NPROC_PER_NODE"})
+"""Variables of `environment` that the user may set."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +35,16 @@ def reserved(name: str, framework: str) -> str:
     """Return what to write instead of a variable that is reserved; empty if it is not."""
     if name.startswith(PREFIX):
         return INSTEAD.get(name, f"give it another name, which does not begin with {PREFIX}")
-    if name in RENDEZVOUS.get(framework, ()):
+    if name in _reserved(framework):
         return "it is made from `cluster:`; a program that makes its own has `framework: none`"
     return ""
+
+
+@functools.cache
+def _reserved(framework: str) -> frozenset[str]:
+    """Return the variables of a framework that only the emulator sets."""
+    members = [Member("worker", index, "host", 1) for index in range(2)]
+    return frozenset(environment(framework, members[0], members)) - OVERRIDABLE
 
 
 def environment(framework: str, member: Member, members: Sequence[Member]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The schema of a scenario. `reading.py` loads one from a file."""
+"""The schema of a scenario; `loader.py` loads one from a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -20,7 +19,7 @@ from pydantic import (
 from emulator.faults.netem import Link
 from emulator.faults.table import AnyEntry
 from emulator.metrics.steps import PATTERNS
-from emulator.scenario import paths
+from emulator.scenario.paths import ContextPath, DockerfilePath, ProgramPath
 from emulator.scenario.pytest_options import Marks, Parametrize, Reference
 from emulator.validation.fields import (
     Command,
@@ -69,7 +68,7 @@ ROLES: Mapping[Framework, tuple[str, ...]] = {
 class Program(Model):
     """The program of every task, unless its role sets another."""
 
-    source: Annotated[paths.Named | None, AfterValidator(paths.program)] = None
+    source: ProgramPath | None = None
     """A file or folder, copied into each task's working directory."""
     command: Command
     env: Env = {}
@@ -78,8 +77,8 @@ class Program(Model):
 class Dockerfile(Model):
     """An image built from the user's Dockerfile."""
 
-    dockerfile: Annotated[paths.Named, AfterValidator(paths.dockerfile)]
-    context: Annotated[paths.Named | None, AfterValidator(paths.build_context)] = None
+    dockerfile: DockerfilePath
+    context: ContextPath | None = None
     """The build context; default: the Dockerfile's folder."""
     args: dict[Variable, str] = {}
 
@@ -285,7 +284,7 @@ class Scenario(Model):
 
     @property
     def network_parts(self) -> frozenset[str]:
-        """What of `netem.PROBES` the engine's kernel needs for its network and its faults."""
+        """The keys of `netem.PROBES` that the kernel must support for its network and faults."""
         network = self.network
         parts = Link("", "", delay=network.delay, bandwidth=network.bandwidth).parts
         return parts.union(*(fault.parts for fault in self.faults))

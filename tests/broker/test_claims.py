@@ -93,10 +93,10 @@ def deeds(draw: st.DrawFn) -> list[tuple[str, Any]]:
 
 
 def inside(claims: list[Claim], capacity: Capacity) -> bool:
-    held = [claim for claim in claims if claim.granted]
+    granted = [claim for claim in claims if claim.granted]
     return (
-        sum(min(c.need.cpus, capacity.cpus) for c in held) <= capacity.cpus + 1e-3
-        and sum(min(c.need.memory, capacity.memory) for c in held) <= capacity.memory
+        sum(min(c.need.cpus, capacity.cpus) for c in granted) <= capacity.cpus + 1e-3
+        and sum(min(c.need.memory, capacity.memory) for c in granted) <= capacity.memory
     )
 
 
@@ -108,8 +108,8 @@ def test_never_over_capacity_no_device_twice_first_come_first_served_no_deadlock
     for number, (deed, value) in enumerate(what):
         if deed == "come":
             claims.append(Claim(number, f"test-{number}", 1, value, capacity))
-        elif held := [claim for claim in claims if claim.granted]:
-            claims.remove(held[value % len(held)])
+        elif granted := [claim for claim in claims if claim.granted]:
+            claims.remove(granted[value % len(granted)])
         before = {claim.number: claim for claim in claims if claim.granted}
         claims = grant(claims)
         assert inside(claims, capacity)

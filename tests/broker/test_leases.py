@@ -126,7 +126,6 @@ def test_what_is_free_is_granted_at_once_and_given_back(folder: Path) -> None:
     broker = Broker(folder)
     with broker.acquire("me", Need(cpus=4, gpus=1), ALL, recover=unexpected) as lease:
         assert lease.gpus == ("a",)
-        assert 0 <= lease.waited < 60
         assert len(claims(folder)) == 2
     assert claims(folder) == []
     lease.release()  # a second time does nothing
@@ -200,13 +199,13 @@ def test_a_killed_holder_is_recovered_once_and_the_others_continue(
     for waiter in waiters:
         assert waiter.says().startswith("waiting holder")
     holder.kill()
-    said = [[waiter.says()] for waiter in waiters]
-    for waiter, lines in zip(waiters, said, strict=True):
+    answers = [[waiter.says()] for waiter in waiters]
+    for waiter, lines in zip(waiters, answers, strict=True):
         if lines[-1] != "granted":
             lines.append(waiter.says())
-    recovered = [lines[0] for lines in said if lines[0] != "granted"]
+    recovered = [lines[0] for lines in answers if lines[0] != "granted"]
     assert recovered == [f"recovering holder {holder.process.pid} run-1 run-2"]
-    assert [lines[-1] for lines in said] == ["granted"] * 3
+    assert [lines[-1] for lines in answers] == ["granted"] * 3
     for waiter in waiters:
         assert waiter.tell("release") == "released"
     take_all(folder)
@@ -222,7 +221,7 @@ def test_a_holder_that_died_before_is_recovered_by_the_next_process(
     assert party("next", 1).says() == f"recovering holder {holder.process.pid} run-1"
 
 
-def test_what_is_held_is_not_free_before_it_is_recovered(party: Start) -> None:
+def test_what_is_granted_is_not_free_before_it_is_recovered(party: Start) -> None:
     holder = party("holder", 4)
     assert holder.says() == "granted"
     finder = party("finder", 4, 0, "stuck")
@@ -249,10 +248,10 @@ def test_one_that_dies_while_it_recovers_is_found_in_turn(party: Start, folder: 
     assert other.says() == "waiting holder finder"
     finder.kill()
     assert other.says() == f"recovering holder {finder.process.pid} run-1"
-    said = other.says()
-    if said.startswith("recovering finder"):  # granted what was free just before it was gone
-        said = other.says()
-    assert said == "granted"
+    answers = other.says()
+    if answers.startswith("recovering finder"):  # granted what was free just before it was gone
+        answers = other.says()
+    assert answers == "granted"
     other.tell("release")
     take_all(folder)
 
@@ -388,7 +387,7 @@ def test_a_claim_of_nothing_overtakes_waiting_ones(party: Start) -> None:
     assert waiter.says() == "granted"
 
 
-def test_one_that_waits_also_waits_for_a_second_lease_that_came_later(party: Start) -> None:
+def test_one_that_waits_also_waits_for_a_second_lease_granted_later(party: Start) -> None:
     holder = party("holder", 4)
     assert holder.says() == "granted"
     waiter = party("waiter", 1)
@@ -403,9 +402,9 @@ def test_one_that_waits_also_waits_for_a_second_lease_that_came_later(party: Sta
 def test_devices_that_a_process_can_not_wait_for_are_refused(party: Start, folder: Path) -> None:
     other, holder = party("other", 0, 1), party("holder", 1)
     assert {other.says(), holder.says()} == {"granted a", "granted"}
-    said = holder.tell("again 0 2")
-    assert said.startswith("not UsageError holder asks for 2 GPU(s), but 1 are free.")
-    assert "It can't wait for those of other, because" in said
+    answers = holder.tell("again 0 2")
+    assert answers.startswith("not UsageError holder asks for 2 GPU(s), but 1 are free.")
+    assert "It can't wait for those of other, because" in answers
     assert holder.tell("again 0 1") == "granted b"
     assert len(claims(folder)) == 6
 
@@ -604,20 +603,20 @@ def contend(members: list[Party]) -> list[int]:
 
 def read(log: Path, *, exact: bool = True) -> tuple[Counter[str], Counter[str]]:
     """Check that grants never exceed the capacity; return counts of events and of grants."""
-    held: dict[str, dict[str, object]] = {}
+    granted: dict[str, dict[str, object]] = {}
     events: Counter[str] = Counter()
     turns: Counter[str] = Counter()
     for what, name, used in map(json.loads, log.read_text().splitlines()):
         events[what] += 1
         if what == "+":
-            held[name] = used
+            granted[name] = used
             turns[name.split("-")[0]] += 1
         elif what in "-x":
-            assert not exact or name in held  # and nobody twice
-            held.pop(name, None)
-        assert sum(float(str(u["cpus"])) for u in held.values()) <= 4
-        assert sum(int(str(u["memory"])) for u in held.values()) <= 1000
-        gpus = [gpu for u in held.values() for gpu in u["gpus"]]  # type: ignore[attr-defined]
+            assert not exact or name in granted  # and none twice
+            granted.pop(name, None)
+        assert sum(float(str(u["cpus"])) for u in granted.values()) <= 4
+        assert sum(int(str(u["memory"])) for u in granted.values()) <= 1000
+        gpus = [gpu for u in granted.values() for gpu in u["gpus"]]  # type: ignore[attr-defined]
         assert len(gpus) == len(set(gpus))
     return events, turns
 
@@ -677,17 +676,17 @@ def test_threads_of_a_process_wait_for_others_as_processes_do(folder: Path) -> N
     take_all(folder)
 
 
-@pytest.mark.parametrize("held", ["3", "0"])
+@pytest.mark.parametrize("granted", ["3", "0"])
 def test_an_interrupt_at_any_point_leaves_nothing_that_lives(
-    start: Start, party: Start, folder: Path, held: str
+    start: Start, party: Start, folder: Path, granted: str
 ) -> None:
-    holder = party("holder", float(held))
+    holder = party("holder", float(granted))
     assert holder.says() == "granted"
     victim = start("interrupted.py", folder, 1000, 2)
     interrupted, taken = map(int, victim.says().split())
-    assert interrupted + taken == 1000 or held == "0"
+    assert interrupted + taken == 1000 or granted == "0"
     assert interrupted > 10
-    assert (taken == 0) == (held == "3")
+    assert (taken == 0) == (granted == "3")
     assert holder.tell("release") == "released"
     # Claims that it may have left have no owner, although the process lives.
     with Broker(folder).acquire("all", Need(4), Capacity(4, 0), recover=lambda claim: None):

@@ -41,7 +41,7 @@ def test_links_that_differ_get_a_class_each() -> None:
     ]
 
 
-def test_who_has_no_address_is_left_out() -> None:
+def test_a_task_without_an_address_is_left_out() -> None:
     assert rules("a", Link("a", "gone", bandwidth=1000), Link("gone", "a", loss=1.0)) == []
 
 

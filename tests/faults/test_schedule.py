@@ -72,7 +72,7 @@ def test_what_a_preemption_leaves_out_is_what_clouds_do() -> None:
     assert (fault.trigger.time, spec(fault).grace, spec(fault).down) == (60, 30, 10)
 
 
-def test_a_glob_strikes_all_it_matches() -> None:
+def test_a_glob_faults_all_it_matches() -> None:
     assert [(f.id, f.target) for f in planned("pause: 'worker-*', at: 5s, for: 1s")] == [
         ("0:worker-0", "worker-0"),
         ("0:worker-1", "worker-1"),
@@ -90,7 +90,7 @@ def test_faults_ask_the_engine_for_what_they_take() -> None:
     assert needs(asked) == ["replace", "pause", "throttle"]
 
 
-def test_random_strikes_keep_their_distance_and_spare_who_is_away() -> None:
+def test_random_faults_keep_their_distance_and_spare_tasks_that_are_down() -> None:
     faults = planned(
         "random: {preempt: 'worker-*', grace: 2s, down: 8s}, every: 6s, jitter: 1s, max: 9, seed: 3"
     )
@@ -101,7 +101,7 @@ def test_random_strikes_keep_their_distance_and_spare_who_is_away() -> None:
     assert {fault.target for fault in faults} == {"worker-0", "worker-1", "worker-2"}
 
 
-def test_random_strikes_end_when_nobody_is_left() -> None:
+def test_random_faults_end_when_no_target_is_left() -> None:
     faults = planned("random: {preempt: 'worker-*', down: forever}, every: 1s, max: 50")
     assert sorted(fault.target for fault in faults) == ["worker-0", "worker-1", "worker-2"]
 
@@ -121,7 +121,7 @@ def test_a_plan_with_faults_is_read_back_as_it_was() -> None:
     assert again == plan
 
 
-def test_a_target_that_is_nobody_is_refused_here_too() -> None:
+def test_a_target_that_does_not_exist_is_refused_here_too() -> None:
     with pytest.raises(UsageError, match="no task is called 'worker-1'"):
         schedule(scenario("kill: worker-1, at: 1s"), ["worker-0"])
 
@@ -240,14 +240,14 @@ def test_what_a_line_triggers(
         ),
     ],
 )
-def test_a_wrong_fault_is_told_with_its_line(fault: str, problem: str) -> None:
+def test_a_wrong_fault_is_reported_with_its_line(fault: str, problem: str) -> None:
     with pytest.raises(ScenarioError) as refused:
         scenario(fault)
     (found,) = map(str, refused.value.problems)
     assert found.startswith(f"scenario.yaml:6: {problem}"), found
 
 
-def test_faults_that_wait_for_each_other_are_told_with_their_lines() -> None:
+def test_faults_that_wait_for_each_other_are_reported_with_their_lines() -> None:
     with pytest.raises(ScenarioError) as refused:
         scenario("kill: ps-0, name: a, at: {after: b}", "kill: ps-0, name: b, at: {recovery: a}")
     assert [str(problem) for problem in refused.value.problems] == [
@@ -296,7 +296,7 @@ def links(fault: str) -> set[tuple[str, str]]:
     return {(link.source, link.target) for link in found.links}
 
 
-def test_a_partition_cuts_both_ways_unless_told_otherwise() -> None:
+def test_a_partition_cuts_both_ways_by_default() -> None:
     cut = "partition: [[worker-0], [worker-1, ps-0]], at: 1s, for: 1s"
     there = {("worker-0", "worker-1"), ("worker-0", "ps-0")}
     assert links(cut) == there | {(b, a) for a, b in there}
@@ -313,7 +313,7 @@ def test_each_of_three_groups_is_cut_off_from_the_others() -> None:
     assert links(f"{cut}, oneway: true") == {("worker-0", "worker-1"), ("worker-0", "ps-0")}
 
 
-def test_shape_is_towards_all_or_some_and_both_ways_unless_told_otherwise() -> None:
+def test_shape_is_towards_all_or_some_and_both_ways_by_default() -> None:
     shape = "shape: worker-0, delay: 20ms, at: 1s, for: 1s"
     out = {("worker-0", other) for other in TASKS if other != "worker-0"}
     assert links(shape) == out | {(b, a) for a, b in out}
@@ -339,7 +339,7 @@ def test_a_rolling_restart_is_a_chain() -> None:
     assert {spec(fault).grace for fault in (first, second, third)} == {3}
 
 
-def test_who_is_still_away_in_a_trace_is_struck_once_it_is_back(tmp_path: Path) -> None:
+def test_a_task_that_is_still_down_in_a_trace_is_preempted_once_it_is_back(tmp_path: Path) -> None:
     (tmp_path / "spot.csv").write_text("# two in a row\ntime,target,down\n10,ps-0,6\n12,ps-0,6\n")
     (tmp_path / "s.yaml").write_text(BASE + "  - {trace: spot.csv, grace: 1s, down: 2s}\n")
     first, second = schedule(load(tmp_path / "s.yaml"))
@@ -384,7 +384,7 @@ def test_a_trace_is_a_file_beside_the_scenario(tmp_path: Path) -> None:
         ("time,target,down\n1,\xff,1\n", "faults.0.trace: the trace "),
     ],
 )
-def test_a_wrong_trace_is_told_with_the_line_that_names_it(
+def test_a_wrong_trace_is_reported_with_the_line_that_names_it(
     tmp_path: Path, rows: str, problem: str
 ) -> None:
     (tmp_path / "spot.csv").write_bytes(rows.encode("latin-1"))
@@ -392,8 +392,8 @@ def test_a_wrong_trace_is_told_with_the_line_that_names_it(
     with pytest.raises(ScenarioError) as refused:
         load(tmp_path / "s.yaml")
     (found,) = map(str, refused.value.problems)
-    told = problem.replace("{csv}", f"the trace {tmp_path / 'spot.csv'}")
-    assert found.startswith(f"{tmp_path}/s.yaml:6: {told}"), found
+    expected_start = problem.replace("{csv}", f"the trace {tmp_path / 'spot.csv'}")
+    assert found.startswith(f"{tmp_path}/s.yaml:6: {expected_start}"), found
 
 
 @pytest.mark.parametrize("fault", KINDS)

@@ -135,17 +135,17 @@ def test_an_engine_without_its_capability_refuses_it() -> None:
         require(parse(TEXT), MemoryEngine(ManualClock()))
 
 
-def test_it_is_injected_healed_told_and_drawn(tmp_path: Path) -> None:
+def test_it_is_injected_healed_reported_and_drawn(tmp_path: Path) -> None:
     result, engine = run(tmp_path)
     assert engine.filled == [("worker-1", 1024), ("worker-1", None)]
     record = Record(result.folder)
-    told = [entry for entry in record.history if isinstance(entry, FaultEvent)]
-    assert [(entry.stage, entry.t) for entry in told] == [
+    events = [entry for entry in record.history if isinstance(entry, FaultEvent)]
+    assert [(entry.stage, entry.t) for entry in events] == [
         ("triggered", 5),
         ("applied", 5),
         ("healed", 15),
     ]
-    assert [describe(entry) for entry in told] == [
+    assert [describe(entry) for entry in events] == [
         "fault 0: fill_disk worker-1",
         "fault 0: the disk of worker-1 is full",
         "fault 0: the disk of worker-1 has room",

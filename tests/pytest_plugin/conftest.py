@@ -40,7 +40,7 @@ def run_without_docker(pytester: pytest.Pytester, *arguments: str) -> pytest.Run
 
 @pytest.fixture(autouse=True)
 def _a_suite_of_its_own(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What our own suite is told says nothing to those that it runs."""
+    """Settings of our own suite do not apply to those that it runs."""
     monkeypatch.setenv("EMULATOR_ENGINE", "process")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)  # leases lie below the suite's own HOME
     (pytester.path / "scenarios").mkdir()
@@ -49,7 +49,7 @@ def _a_suite_of_its_own(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def scenario(pytester: pytest.Pytester) -> Write:
-    """Write a scenario: of one worker, a shell, where nothing else is said."""
+    """Write a scenario: of one worker, a shell, unless the keys differ."""
 
     def write(name: str = "quick", shell: str = STEPS, **keys: Any) -> Path:
         whole: Mapping[str, Any] = {

@@ -48,7 +48,7 @@ def test_marks_of_a_scenario_choose_and_excuse_it(
     done.stdout.fnmatch_lines(["*not now", "XFAIL*five steps are all"])
 
 
-def test_every_mistake_of_a_file_is_told_at_collection(
+def test_every_mistake_of_a_file_is_reported_at_collection(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
     scenario("bad", cluster={"worker": 0}, expect={"final": 3}, parametrize={"sed": [1]})
@@ -60,7 +60,7 @@ def test_every_mistake_of_a_file_is_told_at_collection(
     assert "Traceback" not in text
 
 
-def test_a_mark_that_nobody_knows_is_an_error(pytester: pytest.Pytester, scenario: Write) -> None:
+def test_a_mark_that_is_unknown_is_an_error(pytester: pytest.Pytester, scenario: Write) -> None:
     scenario("one", marks=["slwo"])
     done = pytester.runpytest_subprocess("--strict-markers", "scenarios")
     done.assert_outcomes(errors=1)

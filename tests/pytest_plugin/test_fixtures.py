@@ -144,9 +144,9 @@ def test_tests_of_a_class_share_the_run_of_its_marker(
     (run,) = (plan.parent.name for plan in pytester.path.glob("runs/*/plan.json"))
     done.stdout.fnmatch_lines(["*emulator: quick-*", "what happened:"])
     for case in ET.parse(pytester.path / "out.xml").iter("testcase"):
-        told = {p.attrib["name"]: p.attrib["value"] for p in case.iter("property")}
-        assert (told["run"], told["verdict"]) == (run, "ok")
-        assert "run.2" not in told
+        properties = {p.attrib["name"]: p.attrib["value"] for p in case.iter("property")}
+        assert (properties["run"], properties["verdict"]) == (run, "ok")
+        assert "run.2" not in properties
     done.stdout.fnmatch_lines(
         ["*emulated runs*", "ok  *::TestOne::test_steps and 1 more*", f"*runs/{run}/report.html"]
     )
@@ -212,7 +212,7 @@ def test_a_scenario_may_stand_in_the_test(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess(tests).assert_outcomes(passed=1)
 
 
-def test_a_scenario_that_is_nowhere_is_said_to_be(pytester: pytest.Pytester) -> None:
+def test_a_scenario_that_does_not_exist_is_reported(pytester: pytest.Pytester) -> None:
     tests = pytester.makepyfile("def test_it(emulator):\n    emulator.run('nowhere.yaml')\n")
     done = pytester.runpytest_subprocess(tests)
     done.assert_outcomes(failed=1)
@@ -289,14 +289,14 @@ def test_a_failed_cluster_is_kept_where_that_is_asked_for(
     (kept,) = pytester.path.glob("runs/fails-*")
     look = f"look    ls {kept}/work {kept}/shared {kept}/logs"
     done.stdout.fnmatch_lines([look, f"kept    `emulate down {kept}` removes it"])
-    assert {"found", "worker-0", "worker-0.log"} <= set(_said(*look.split()[1:]).split())
+    assert {"found", "worker-0", "worker-0.log"} <= set(_output_of(*look.split()[1:]).split())
     assert (kept / "shared" / "found").read_text() == "here\n"
     assert not list(pytester.path.glob("runs/passes-*/shared"))
 
 
 @pytest.mark.docker
 @pytest.mark.usefixtures("leaves_something")
-def test_containers_that_are_kept_can_be_looked_at_with_what_is_told(
+def test_containers_that_are_kept_can_be_looked_at_with_what_is_reported(
     pytester: pytest.Pytester, scenario: Write, docker_engine: DockerEngine, tiny_image: str
 ) -> None:
     keys = {"image": tiny_image, "cluster": {"worker": 2}, "success": "all-workers"}
@@ -322,15 +322,15 @@ def test_containers_that_are_kept_can_be_looked_at_with_what_is_told(
             ]
         )
         if shutil.which("docker"):  # the command is not needed for anything else
-            shown = _said("docker", "ps", "-a", "--filter", f"label=emulator.run={kept.name}")
+            shown = _output_of("docker", "ps", "-a", "--filter", f"label=emulator.run={kept.name}")
             assert all(name in shown for name in containers)
-            assert '"step": 5' in _said("docker", "logs", containers[0])
+            assert '"step": 5' in _output_of("docker", "logs", containers[0])
     finally:
-        _said(sys.executable, "-m", "emulator", "down", str(kept))
+        _output_of(sys.executable, "-m", "emulator", "down", str(kept))
     assert docker_engine.find(kept.name) == []
 
 
-def _said(*command: str) -> str:
+def _output_of(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -371,7 +371,7 @@ def test_a_session_of_xdist_without_a_claim_imports_nothing_heavy_at_its_end(
 
         def test_it():
             share = Need(cpus=1), Capacity(cpus=1, memory=0)
-            lease = Broker().acquire("x", *share, recover=print)  # held until its end
+            lease = Broker().acquire("x", *share, recover=print)  # kept until its end
             os._exit(1)
         """
     done = pytester.runpytest_subprocess(

@@ -60,9 +60,9 @@ def pattern(line: str) -> re.Pattern[str]:
     return re.compile(r"\s+".join(words).replace(r"\s+.*", ".*").replace(r".*\s+", ".*"))
 
 
-def missing(shown: list[str], said: list[str]) -> list[str]:
-    """Return what the guide shows and pytest has not said, in that order."""
-    rest = iter(said)
+def missing(shown: list[str], printed: list[str]) -> list[str]:
+    """Return what the guide shows and pytest has not printed, in that order."""
+    rest = iter(printed)
     return [line for line in shown if line.strip() and not any(map(pattern(line).search, rest))][:1]
 
 
@@ -109,8 +109,8 @@ def test_the_guide_names_no_option_and_no_key_that_there_is_not(
 def test_junit_has_the_properties_that_the_guide_lists(pytester: pytest.Pytester) -> None:
     follow(pytester, sessions()[0].files)
     pytester.runpytest_subprocess("scenarios", "--junitxml=junit.xml").assert_outcomes(passed=1)
-    told = ET.parse(pytester.path / "junit.xml").getroot().iter("property")
-    assert {one.attrib["name"] for one in told} == _first_column("| property | is |", "")
+    properties = ET.parse(pytester.path / "junit.xml").getroot().iter("property")
+    assert {one.attrib["name"] for one in properties} == _first_column("| property | is |", "")
 
 
 def test_the_workflow_of_the_guide_is_that_of_the_suite_that_init_writes() -> None:

@@ -18,7 +18,7 @@ ALONE = 'mkdir {0} || exit 9; echo \'{{"emulate": "step", "step": 1}}\'; sleep 0
     ("reserve", "shares"),
     [({"cpus": 2}, ["--emulator-cpus", "3"]), ({"memory": "2g"}, ["--emulator-memory", "3g"])],
 )
-def test_scenarios_are_held_back_until_their_share_is_free(
+def test_scenarios_wait_until_their_share_is_free(
     pytester: pytest.Pytester,
     scenario: Write,
     tmp_path: Path,
@@ -32,7 +32,7 @@ def test_scenarios_are_held_back_until_their_share_is_free(
     done.assert_outcomes(passed=6)
 
 
-def test_a_run_that_goes_wrong_holds_nobody_up(pytester: pytest.Pytester, scenario: Write) -> None:
+def test_a_run_that_goes_wrong_blocks_no_other(pytester: pytest.Pytester, scenario: Write) -> None:
     """Not those on other workers, nor those that come after it on its own."""
     scenario("broken", program={"command": ["no-such-program"]}, reserve={"cpus": 1})
     shell = ALONE.format(pytester.path / "mine")

@@ -128,9 +128,9 @@ def test_a_group_stays_on_one_worker(pytester: pytest.Pytester, scenario: Write)
     done = pytester.runpytest_subprocess("-n", "2", "--dist", "loadgroup", "-v", "scenarios")
     done.assert_outcomes(passed=6)
     for name in ("one", "two"):
-        said = re.findall(rf"\[(gw\d)\].* PASSED scenarios/{name}.yaml", done.stdout.str())
-        assert len(said) == 3
-        assert len(set(said)) == 1
+        workers = re.findall(rf"\[(gw\d)\].* PASSED scenarios/{name}.yaml", done.stdout.str())
+        assert len(workers) == 3
+        assert len(set(workers)) == 1
 
 
 @pytest.mark.docker

@@ -31,7 +31,7 @@ def rewrite(path: Path, **changed: object) -> dict[str, Any]:
     return stored
 
 
-def test_a_baseline_is_stored_and_later_runs_are_held_against_it(
+def test_a_baseline_is_stored_and_later_runs_are_compared_with_it(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
     paced(scenario)
@@ -46,20 +46,20 @@ def test_a_baseline_is_stored_and_later_runs_are_held_against_it(
     stored = json.loads(path.read_text())
     assert stored["paced process"]["machine"] == machine()
     (summary,) = pytester.path.glob("measured/*/summary.json")
-    told = json.loads(summary.read_text())["throughput"]["steps_per_second"]
-    assert told > 0
-    assert stored["paced process"]["steps_per_second"] == pytest.approx(told, rel=1e-3)
+    rate = json.loads(summary.read_text())["throughput"]["steps_per_second"]
+    assert rate > 0
+    assert stored["paced process"]["steps_per_second"] == pytest.approx(rate, rel=1e-3)
 
     # Held against other numbers, not against other times: whatever the machine is busy with.
     rewrite(path, steps_per_second=stored["paced process"]["steps_per_second"] / 1000)
     pytester.runpytest_subprocess("scenarios").assert_outcomes(passed=1)
-    held = rewrite(path, steps_per_second=1e6)
+    stored_before = rewrite(path, steps_per_second=1e6)
     slower = pytester.runpytest_subprocess("scenarios")
     slower.assert_outcomes(failed=1)
     slower.stdout.fnmatch_lines(
         ["*throughput.at_least failed: expected *, got 0.*of the baseline*"]
     )
-    assert json.loads(path.read_text()) == held
+    assert json.loads(path.read_text()) == stored_before
 
 
 def test_workers_store_their_baselines_in_one_file(
@@ -99,7 +99,9 @@ def test_the_gate_itself_can_be_set(pytester: pytest.Pytester, scenario: Write) 
     pytester.runpytest_subprocess("scenarios").assert_outcomes(passed=1, failed=1)
 
 
-def test_of_a_reference_that_fails_it_is_said(pytester: pytest.Pytester, scenario: Write) -> None:
+def test_of_a_reference_that_fails_it_is_reported(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
     paced(
         scenario,
         reference={"program.command": ["sh", "-c", "exit 7"]},
@@ -187,4 +189,4 @@ def test_a_scenario_in_a_test_has_no_baseline(pytester: pytest.Pytester, scenari
     done.stdout.fnmatch_lines(["*no baseline is stored*"])
     done = pytester.runpytest_subprocess(tests, "--emulator-update-baseline")
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["E *stands in a test has no file to store its baseline beside*"])
+    done.stdout.fnmatch_lines(["E *written in a test has no file to store its baseline beside*"])

@@ -1,4 +1,4 @@
-"""What a session is told: folders, engines and values, and what is said of mistakes in them."""
+"""Settings of a session: folders, engines and values, and the errors in them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_folder_of_scenarios_may_lie_beside_that_of_the_ini_file(
     ],
 )
 @pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
-def test_what_the_whole_session_is_told_wrongly_is_said_once(
+def test_what_the_whole_session_is_reported_wrongly_is_reported_once(
     pytester: pytest.Pytester,
     scenario: Write,
     monkeypatch: pytest.MonkeyPatch,
@@ -73,6 +73,6 @@ def test_what_the_whole_session_is_told_wrongly_is_said_once(
     for chosen in ("scenarios", tests):
         done = pytester.runpytest_subprocess(chosen, *options, *workers)
         assert done.ret == pytest.ExitCode.USAGE_ERROR
-        said = [line for line in done.stderr.lines if line.strip()]
-        assert len(said) == 1, said
+        errors = [line for line in done.stderr.lines if line.strip()]
+        assert len(errors) == 1, errors
         done.stderr.fnmatch_lines([f"ERROR: {why}"])

@@ -181,9 +181,9 @@ def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(
 def test_a_real_ctrl_c_ends_workers_and_clusters(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
-    told = pytester.path / "up"
-    os.mkfifo(told)
-    shell = f"echo up > {told}; {FOREVER}"
+    fifo = pytester.path / "up"
+    os.mkfifo(fifo)
+    shell = f"echo up > {fifo}; {FOREVER}"
     scenario("long", shell=shell, parametrize={"seed": [1, 2]}, timeout="5m")
     runs = pytester.path / "runs"
     silent = subprocess.DEVNULL
@@ -195,9 +195,9 @@ def test_a_real_ctrl_c_ends_workers_and_clusters(
         process_group=0,
     )
     # For writing too, so that it does not end between the two; and a session that ends says so.
-    with os.fdopen(os.open(told, os.O_RDWR), "r") as pipe, ThreadPoolExecutor(1) as waiting:
+    with os.fdopen(os.open(fifo, os.O_RDWR), "r") as pipe, ThreadPoolExecutor(1) as waiting:
         ended = waiting.submit(session.wait)
-        ended.add_done_callback(lambda _: told.write_text("ended\n"))
+        ended.add_done_callback(lambda _: fifo.write_text("ended\n"))
         try:
             assert [pipe.readline(), pipe.readline()] == ["up\n", "up\n"]
         finally:
@@ -313,7 +313,7 @@ def test_a_shared_run_is_kept_where_one_of_its_tests_fails(
     done.stdout.fnmatch_lines([f"kept *emulate down {kept.parent.parent}*"])
 
 
-def test_a_shared_run_that_is_tried_again_is_that_of_who_tries_it(
+def test_a_shared_run_that_is_tried_again_is_that_of_the_test_that_tries_it(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:
     """The second test's timer stands while it waits; the claim is that of the class."""
@@ -418,7 +418,7 @@ def test_values_are_taken_as_people_write_them_or_refused_in_a_sentence(
     done = pytester.runpytest_subprocess(tests)
     done.assert_outcomes(passed=1, failed=2)
     done.stdout.fnmatch_lines(
-        ["E *Can't read the scenario *latin.yaml*", "E *is nothing that a scenario can say*"]
+        ["E *Can't read the scenario *latin.yaml*", "E *A scenario can't contain*"]
     )
     assert "wanted.py" not in done.stdout.str()
 

@@ -1,7 +1,7 @@
 """A process that reads scenarios, of which it is known how long and how much memory each takes.
 
 Run as a program it answers requests on stdin: each is a line of JSON with the bytes of a scenario
-and its overrides, each answer one with what came of it. Nothing is started: a scenario is read,
+and its overrides, each answer one with the outcome. Nothing is started: a scenario is read,
 planned, and the plan is written and read again as its record is.
 """
 
@@ -36,11 +36,11 @@ GIVE_UP = 60.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a scenario."""
+    """The outcome of a scenario."""
 
     kind: str
     """`plan`, `refused`, or `defect` with a traceback."""
-    said: str
+    output: str
     seconds: float
     """Of CPU time."""
     megabytes: float
@@ -48,11 +48,11 @@ class Outcome:
 
     @property
     def sound(self) -> bool:
-        """Whether a user would have been told, in time."""
+        """Whether a user would have got an answer in time."""
         return (
             self.kind in ("plan", "refused")
-            and bool(self.said)
-            and all(line.isprintable() for line in self.said.splitlines())
+            and bool(self.output)
+            and all(line.isprintable() for line in self.output.splitlines())
             and self.seconds <= SECONDS
             and self.megabytes <= MEGABYTES
         )
@@ -156,16 +156,16 @@ def answer(folder: Path, request: dict[str, Any]) -> Outcome:
     begin = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, 1.5 * SECONDS)
     try:
-        kind, said = "plan", plan(path, request["sets"])
+        kind, output = "plan", plan(path, request["sets"])
     except EmulatorError as error:
-        kind, said = "refused", str(error)
+        kind, output = "refused", str(error)
     except TooSlow as error:
-        kind, said = "defect", f"too slow: {error}"
+        kind, output = "defect", f"too slow: {error}"
     except BaseException:
-        kind, said = "defect", traceback.format_exc()
+        kind, output = "defect", traceback.format_exc()
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    return Outcome(kind, said, time.process_time() - begin, most_memory())
+    return Outcome(kind, output, time.process_time() - begin, most_memory())
 
 
 def most_memory() -> float:

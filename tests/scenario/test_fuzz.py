@@ -43,11 +43,11 @@ fuzz = settings(
 
 
 def sound(process: Loader, content: bytes | str, *sets: str) -> None:
-    came = process.load(content, *sets)
-    assert came.sound, came
+    outcome = process.load(content, *sets)
+    assert outcome.sound, outcome
 
 
-# --- Values that nobody means -------------------------------------------------------------------
+# --- Values without a meaning -------------------------------------------------------------------
 
 NUMBERS = [0, -1, 1, 2, 7, 500, 501, 2**31, 2**63 - 1, 2**63, -(2**63), 10**30, 0.5, 1e308, -0.0]
 NOT_NUMBERS = [float("nan"), float("inf"), float("-inf"), True, False, None]
@@ -233,8 +233,8 @@ def replaced(data: Any, path: tuple[Any, ...], value: object) -> Any:
 def test_the_full_scenario_is_planned(process: Loader) -> None:
     """What is changed below is sound before."""
     (process.folder.parent / "Dockerfile").write_text("FROM scratch\n")
-    came = process.load(written(FULL))
-    assert (came.kind, came.sound) == ("plan", True), came
+    outcome = process.load(written(FULL))
+    assert (outcome.kind, outcome.sound) == ("plan", True), outcome
     assert process.load(written(PLAIN)).kind == "plan"
 
 
@@ -299,9 +299,7 @@ def test_faults_that_the_schema_allows_or_nearly(process: Loader, faults: list[A
 
 @fuzz
 @given(st.sampled_from(EVERYWHERE), st.sampled_from(INSTEAD))
-def test_what_nobody_means_at_any_place(
-    process: Loader, path: tuple[Any, ...], value: object
-) -> None:
+def test_nonsense_at_any_place(process: Loader, path: tuple[Any, ...], value: object) -> None:
     whole = FULL if path[0] in APART else PLAIN
     sound(process, written(replaced(whole, path, value)))
 
@@ -574,7 +572,7 @@ def test_no_override_takes_long_or_much(process: Loader, assignment: str) -> Non
 def test_a_process_that_takes_too_long_or_too_much_would_be_seen(process: Loader) -> None:
     """The bounds are real: a scenario that needs more of either is not taken for sound."""
     assert ROOT.is_dir()
-    came = process.load(LITTLE)
-    assert came.sound
-    for worse in ({"seconds": 2.1}, {"megabytes": 201.0}, {"kind": "defect"}, {"said": "\x1b"}):
-        assert not type(came)(**{**came.__dict__, **worse}).sound
+    outcome = process.load(LITTLE)
+    assert outcome.sound
+    for worse in ({"seconds": 2.1}, {"megabytes": 201.0}, {"kind": "defect"}, {"output": "\x1b"}):
+        assert not type(outcome)(**{**outcome.__dict__, **worse}).sound

@@ -1,4 +1,4 @@
-"""What nobody means, and what is meant ill: refused by its line, before anything is made of it."""
+"""Nonsense and malice: refused by its line, before anything is made of it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ cluster:
 def problems(text: str, *sets: str, folder: Path = Path()) -> list[str]:
     with pytest.raises(ScenarioError) as refused:
         parse(dedent(text), file="s.yaml", sets=sets, folder=folder)
-    said = str(refused.value).splitlines()
-    assert said == [str(problem) for problem in refused.value.problems]
-    assert all(line.isprintable() for line in said)
-    return said
+    lines = str(refused.value).splitlines()
+    assert lines == [str(problem) for problem in refused.value.problems]
+    assert all(line.isprintable() for line in lines)
+    return lines
 
 
 # --- Variables that are ours --------------------------------------------------------------------
@@ -62,15 +62,15 @@ def problems(text: str, *sets: str, folder: Path = Path()) -> list[str]:
 def test_a_variable_that_the_emulator_sets_is_a_mistake(name: str, instead: str) -> None:
     of_all = GOOD.replace('STEPS: "100"', f"{name}: /somewhere/shared")
     (found,) = problems(of_all)
-    said = f"{name}: is set by the emulator itself ({instead}"
-    assert found.startswith(f"s.yaml:4: program.env.{said}")
+    expected = f"{name}: is set by the emulator itself ({instead}"
+    assert found.startswith(f"s.yaml:4: program.env.{expected}")
     of_role = GOOD.replace("cpus: 1", f"cpus: 1, env: {{A: b, {name}: 1}}")
     (found,) = problems(of_role)
-    assert found.startswith(f"s.yaml:7: cluster.worker.env.{said}")
+    assert found.startswith(f"s.yaml:7: cluster.worker.env.{expected}")
     (found,) = problems(GOOD, f"program.env.{name}=x")
-    assert found.startswith(f"--set program.env.{name}=x: program.env.{said}")
+    assert found.startswith(f"--set program.env.{name}=x: program.env.{expected}")
     (found,) = problems(GOOD + f"parametrize:\n  program.env.{name}:\n    - a\n")
-    assert found.startswith(f"s.yaml:10: program.env.{said}")
+    assert found.startswith(f"s.yaml:10: program.env.{expected}")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_every_variable_that_a_task_is_given_is_taken(framework: str) -> None:
     ],
     ids=lambda value: value[:40].encode("unicode_escape").decode(),
 )
-def test_what_nobody_means_is_told_by_its_line(given: str, written: str, problem: str) -> None:
+def test_nonsense_is_reported_by_its_line(given: str, written: str, problem: str) -> None:
     assert given in GOOD
     found = problems(GOOD.replace(given, written, 1))
     assert found[0].startswith(f"s.yaml:{problem}"), found
@@ -265,7 +265,7 @@ def test_what_nobody_means_is_told_by_its_line(given: str, written: str, problem
         ("a: 2026-02-30 10:00:00", "day is out of range for month"),
     ],
 )
-def test_what_is_no_yaml_of_ours_is_told_by_its_line(text: str, problem: str) -> None:
+def test_what_is_no_yaml_of_ours_is_reported_by_its_line(text: str, problem: str) -> None:
     (found,) = problems(GOOD + text + "\n")
     assert found.startswith(f"s.yaml:8: not valid YAML: {problem}")
 
@@ -278,8 +278,8 @@ def test_a_text_as_json_writes_it_is_put_together() -> None:
     """JSON writes what is beyond 16 bits as two halves."""
     assert parse(GOOD + r'description: "\ud83d\ude00"').description == "😀"
     given: dict[str, object] = {"name": "x", "cluster": {"worker": 1}, "description": "😀"}
-    wanted = read({**given, "program": {"command": ["a"]}}, [Path()])
-    assert wanted.scenario.description == "😀"
+    requested = read({**given, "program": {"command": ["a"]}}, [Path()])
+    assert requested.scenario.description == "😀"
 
 
 def test_the_nearer_of_two_merged_mappings_counts() -> None:
@@ -293,14 +293,14 @@ def test_the_nearer_of_two_merged_mappings_counts() -> None:
     assert (role.replicas, role.cpus, role.memory) == (3, 2, 2**30)
 
 
-def test_of_very_many_mistakes_the_first_are_told() -> None:
+def test_of_very_many_mistakes_the_first_are_reported() -> None:
     found = problems(GOOD + "".join(f"k{number}: 1\n" for number in range(1000)))
     assert len(found) == 101
     assert found[0].startswith("s.yaml:8: k0: unknown key")
     assert found[-1] == "s.yaml:108: and more; fix these first"
 
 
-def test_a_long_value_is_told_in_short() -> None:
+def test_a_long_value_is_reported_in_short() -> None:
     (found,) = problems(GOOD + f"timeout: {'soon ' * 10_000}\n")
     assert found.startswith("s.yaml:8: timeout: 'soon soon")
     assert len(found) < 1100
@@ -505,7 +505,7 @@ def test_variants_of_a_large_scenario_are_fewer() -> None:
         ),
         (
             "cluster: {worker: 500}\nfaults:\n" + "  - {kill: '*', at: 1s}\n" * 21,
-            "25: faults.20: these are more than 10,000 strikes, counted by task (fewer rows, a",
+            "25: faults.20: these are more than 10,000 single faults, counted by task (fewer",
         ),
         ("cluster: {worker: 500}\nfaults:\n" + "  - {kill: '*', at: 1s}\n" * 20, ""),
         (

@@ -118,12 +118,12 @@ def outcome(text: str, *sets: str) -> str:
         ("5: 2", "5: the key 5 is not text (write it in quotes)"),
     ],
 )
-def test_a_wrong_section_is_told_by_line_with_a_hint(added: str, problem: str) -> None:
+def test_a_wrong_section_is_reported_by_line_with_a_hint(added: str, problem: str) -> None:
     (found,) = problems(GOOD + "\n# a comment\n" + added)
     assert found.startswith("s.yaml:10: " + problem)
 
 
-def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images() -> None:
+def test_mistakes_in_a_dockerfile_image_are_reported_without_those_of_other_images() -> None:
     assert problems(GOOD + "image: {dockerfil: x}\n") == [
         "s.yaml:8: image.dockerfil: unknown key (did you mean 'dockerfile'?)",
         "s.yaml:8: image.dockerfile: is missing",
@@ -178,11 +178,15 @@ def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images()
             "master: 1",
             "6: cluster.master: unknown role (TF2 rejects 'master'; write 'chief')",
         ),
-        ("chief: 1", "chief: 2", "6: cluster.chief: 2 of them; there can be only one chief"),
+        (
+            "chief: 1",
+            "chief: 2",
+            "6: cluster.chief.replicas: 2 of them; there can be only one chief",
+        ),
         (
             "chief: 1",
             "chief:\n    replicas: 2",
-            "7: cluster.chief: 2 of them; there can be only one chief",
+            "7: cluster.chief.replicas: 2 of them; there can be only one chief",
         ),
         (
             "chief: 1",
@@ -199,14 +203,16 @@ def test_mistakes_in_a_dockerfile_image_are_told_without_those_of_other_images()
         ("cluster:\n", "cluster:\nc:\n", "5: cluster: null should be a mapping of keys"),
     ],
 )
-def test_a_wrong_value_is_told_by_line_with_a_hint(given: str, written: str, problem: str) -> None:
+def test_a_wrong_value_is_reported_by_line_with_a_hint(
+    given: str, written: str, problem: str
+) -> None:
     assert given in GOOD
     found = problems(GOOD.replace(given, written, 1))
     place = "s.yaml:" if problem[0].isdigit() else "s.yaml: "
     assert [p for p in found if p.startswith(place + problem)], found
 
 
-def test_a_path_that_leads_nowhere_is_told_in_full(tmp_path: Path) -> None:
+def test_a_path_that_leads_nowhere_is_reported_in_full(tmp_path: Path) -> None:
     text = "name: x\nprogram: {command: [a], source: gone.py}\ncluster: {worker: 1}\n"
     with pytest.raises(ScenarioError) as refused:
         parse(text, folder=tmp_path)
@@ -224,7 +230,7 @@ def test_a_path_that_leads_nowhere_is_told_in_full(tmp_path: Path) -> None:
         ("all-workers", "{chief: 1}", "add `worker: 2` to cluster, or write `success: auto`"),
     ],
 )
-def test_a_success_rule_needs_those_who_decide(success: str, cluster: str, hint: str) -> None:
+def test_a_success_rule_needs_the_tasks_that_decide(success: str, cluster: str, hint: str) -> None:
     (problem,) = problems(
         f"name: x\nprogram: {{command: [a]}}\ncluster: {cluster}\nsuccess: {success}\n"
     )
@@ -276,8 +282,8 @@ def test_five_mistakes_give_five_lines_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_nothing_is_said_that_rests_on_a_broken_section() -> None:
-    """Whether a chief is there can't be told where the cluster itself is broken."""
+def test_nothing_is_reported_that_rests_on_a_broken_section() -> None:
+    """Whether a chief is there is unknown where the cluster itself is broken."""
     found = problems("""\
         name: x
         program: {command: [a]}
@@ -288,7 +294,7 @@ def test_nothing_is_said_that_rests_on_a_broken_section() -> None:
     assert found[0].startswith("s.yaml:3: cluster: ")
 
 
-def test_a_key_given_twice_is_told_where_it_stands_again() -> None:
+def test_a_key_given_twice_is_reported_where_it_stands_again() -> None:
     found = problems(GOOD + "  worker: 3\nname: again\n")
     assert found == [
         "s.yaml:8: cluster.worker: is given twice; only the last one would count",
@@ -361,7 +367,7 @@ def test_what_one_variant_sets_is_not_set_in_the_next() -> None:
         ),
     ],
 )
-def test_a_mistake_in_a_variant_is_told_once_and_by_its_line(
+def test_a_mistake_in_a_variant_is_reported_once_and_by_its_line(
     given: str, written: str, problem: str
 ) -> None:
     assert VARIED.count(given) == 1 or "worker: 2" in given
@@ -371,7 +377,7 @@ def test_a_mistake_in_a_variant_is_told_once_and_by_its_line(
     assert len({line.split(": ", 1)[1] for line in found}) == 1
 
 
-def test_what_is_wrong_without_a_variant_is_not_told_of_each() -> None:
+def test_what_is_wrong_without_a_variant_is_not_reported_of_each() -> None:
     found = problems(VARIED + "timeuot: 5s\nsuccess: all-worker\n")
     assert [line.split(": ")[:2] for line in found] == [
         ["s.yaml:19", "timeuot"],
@@ -379,7 +385,7 @@ def test_what_is_wrong_without_a_variant_is_not_told_of_each() -> None:
     ]
 
 
-def test_mistakes_of_variants_are_told_with_all_others() -> None:
+def test_mistakes_of_variants_are_reported_with_all_others() -> None:
     found = problems(VARIED.replace("- 4", "- many") + "timeuot: 5s\n")
     assert [line.split(": ")[:2] for line in found] == [
         ["s.yaml:13", "cluster.worker"],
@@ -425,8 +431,8 @@ _ANY = st.recursive(
 @given(st.dictionaries(_KEYS, st.lists(_ANY, max_size=3) | _ANY, max_size=3) | _ANY, _ANY)
 def test_whatever_is_parametrized_it_is_read_or_refused(varied: object, reference: object) -> None:
     whole = yaml.safe_load(VARIED) | {"parametrize": varied, "reference": reference}
-    said = outcome(yaml.safe_dump(whole, sort_keys=False))
-    assert said == "read" or all(line.startswith("s.yaml:") for line in said.splitlines())
+    message = outcome(yaml.safe_dump(whole, sort_keys=False))
+    assert message == "read" or all(line.startswith("s.yaml:") for line in message.splitlines())
 
 
 # --- What is no scenario at all -----------------------------------------------------------------
@@ -452,7 +458,7 @@ def test_whatever_is_parametrized_it_is_read_or_refused(varied: object, referenc
     ],
     ids=lambda value: value[:40].encode("unicode_escape").decode(),
 )
-def test_what_is_no_scenario_is_told_in_one_line(text: str, problem: str) -> None:
+def test_what_is_no_scenario_is_reported_in_one_line(text: str, problem: str) -> None:
     with pytest.raises(ScenarioError) as refused:
         parse(text, file="s.yaml")
     (line,) = str(refused.value).splitlines()
@@ -494,8 +500,8 @@ def test_a_file_is_read_from_its_own_folder(tmp_path: Path) -> None:
     ).map("\n".join)
 )
 def test_whatever_the_file_holds_it_is_read_or_refused(text: str) -> None:
-    said = outcome(text)
-    assert said == "read" or said.startswith("s.yaml:")
+    message = outcome(text)
+    assert message == "read" or message.startswith("s.yaml:")
 
 
 # --- Overrides ----------------------------------------------------------------------------------

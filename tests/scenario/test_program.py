@@ -75,12 +75,12 @@ def packed(archive: bytes) -> dict[str, tuple[bytes | None, bool]]:
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for entry in tar:
             content = tar.extractfile(entry)
-            held = None if content is None else content.read()
+            content_of_file = None if content is None else content.read()
             runs = entry.isfile() and bool(entry.mode & 0o100)
-            found[entry.name] = (held, runs)
+            found[entry.name] = (content_of_file, runs)
     return {
-        name.removeprefix("job/"): held
-        for name, held in found.items()
+        name.removeprefix("job/"): content_of_file
+        for name, content_of_file in found.items()
         if name not in ("job", "shared")
     }
 

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from emulator.bundled import ROOT, scenarios
+from emulator.scenario.pytest_options import mark_arguments
 from emulator.scenario.schema import Dockerfile, Gpus, Program, Restart, Role, Scenario, json_schema
 
 SCHEMA = Draft202012Validator(json_schema())
@@ -215,7 +216,7 @@ def test_models_refuse_what_a_schema_can_not_see(keys: dict[str, Any], why: str)
     assert refused.value.error_count() == 1
 
 
-def test_what_is_not_said_has_its_default() -> None:
+def test_what_is_omitted_has_its_default() -> None:
     made = make()
     assert made.framework == "tensorflow"
     assert made.image == "auto"
@@ -257,8 +258,8 @@ def test_a_mark_has_arguments(
     written: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     (mark,) = make(marks=[written]).marks
-    assert (mark.args, mark.kwargs) == (args, kwargs)
-    assert mark.name == (written if isinstance(written, str) else next(iter(written)))  # type: ignore[call-overload]
+    name = written if isinstance(written, str) else next(iter(written))  # type: ignore[call-overload]
+    assert mark_arguments(mark) == (name, [*args], kwargs)
 
 
 def test_values_of_one_key_may_be_equal_to_python_but_not_to_yaml() -> None:

@@ -70,14 +70,14 @@ def test_numbers_have_names(result: Result) -> None:
 def test_the_check_names_every_expectation_that_does_not_hold(result: Result) -> None:
     with pytest.raises(ExpectationFailed) as caught:
         result.check()
-    said = str(caught.value).split("; ")
-    assert [line.partition(":")[0] for line in said] == [
+    reported = str(caught.value).split("; ")
+    assert [line.partition(":")[0] for line in reported] == [
         "outcome failed",
         "final_step failed",
         "accuracy unknown",
         "max_restarts failed",
     ]
-    assert "final_step failed: expected at least 30, got 18" in said
+    assert "final_step failed: expected at least 30, got 18" in reported
 
 
 def test_a_run_that_is_over_is_read_from_its_folder(result: Result) -> None:

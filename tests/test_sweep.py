@@ -29,9 +29,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def planned(path: Path, *varied: str, run_id: str | None = "x") -> list[PlannedVariant]:
-    found = variants(varied)
+    actual = variants(varied)
     engine = MemoryEngine(ManualClock(), {})
-    return plan_all(found, read_all(path, found), engine, out=path.parent / "runs", run_id=run_id)
+    return plan_all(actual, read_all(path, actual), engine, out=path.parent / "runs", run_id=run_id)
 
 
 def ended(tmp_path: Path, exit_code: int = 0) -> Callable[[PlannedVariant], Result]:
@@ -66,9 +66,9 @@ def test_variants_without_a_run_id_share_a_new_one(path: Path) -> None:
 
 
 def test_every_problem_is_told_with_the_label_that_has_it(path: Path) -> None:
-    found = variants(["restart.policy=nevr,always", "timeout=5,3s"])
+    actual = variants(["restart.policy=nevr,always", "timeout=5,3s"])
     with pytest.raises(UsageError) as refused:
-        read_all(path, found, ["seed=x"])
+        read_all(path, actual, ["seed=x"])
     assert str(refused.value).splitlines() == [
         "restart.policy=nevr timeout=5 (and 1 more): --vary restart.policy=nevr: "
         "restart.policy: 'nevr' is not allowed (did you mean 'never'?)",

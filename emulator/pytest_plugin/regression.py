@@ -56,7 +56,7 @@ def _with_reference(held: ThroughputReference, reference: Result) -> ThroughputR
     elif not rate:  # of no step nothing is a share
         rate, came = None, "its output tells of no step"
     return held.model_copy(
-        update={"reference": rate, "reference_run": reference.run_id, "reference_came": came}
+        update={"reference": rate, "reference_run": reference.run_id, "reference_failure": came}
     )
 
 

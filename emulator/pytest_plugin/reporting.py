@@ -87,7 +87,7 @@ def lines(told: Mapping[str, Properties]) -> Iterator[str]:
 def _about(test: str, known: Mapping[str, object], number: str) -> Iterator[str]:
     figures = {key: known.get(key + number) for key in FIGURES_OF_A_TEST}
     said = [
-        FIGURES[key].said(value)
+        FIGURES[key].in_words(value)
         for key, value in figures.items()
         if isinstance(value, int | float) and (value or key != "lost_steps")
     ]

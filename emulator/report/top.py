@@ -87,7 +87,7 @@ def watch(record: Record, console: Console) -> bool:
         cluster = stack.enter_context(Cluster(record))
         stack.callback(left.set)
         # An exception during a paint would leave it incomplete.
-        stack.enter_context(signals.held()).hand_to(queue.put)
+        stack.enter_context(signals.deferred()).hand_to(queue.put)
         _in_background(_pump, cluster.history, queue, left)
         _in_background(_pump, lambda: cluster.samples(last=2), queue, left)
         _in_background(_pump, lambda: cluster.lines(last=LINES), queue, left)

@@ -14,7 +14,8 @@ from emulator.faults.spec import is_glob, matches
 from emulator.scenario import rendezvous
 from emulator.scenario.document import KeyPath
 from emulator.scenario.messages import closest
-from emulator.scenario.schema import ROLES, Scenario
+from emulator.scenario.roles import CHIEFS, ROLES
+from emulator.scenario.schema import Scenario
 from emulator.validation.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
 from emulator.validation.units import format_size
 
@@ -83,7 +84,7 @@ def _given(scenario: Scenario) -> int:
 
 def _of_success(scenario: Scenario) -> Iterator[CrossError]:
     roles = scenario.cluster.keys()
-    if scenario.success == "chief" and not roles & {"chief", "master"}:
+    if scenario.success == "chief" and roles.isdisjoint(CHIEFS):
         hint = "add `chief: 1` to cluster, or write `success: auto`"
         yield CrossError(("success",), "'chief' is set, but the cluster has none", hint)
     if scenario.success == "all-workers" and "worker" not in roles:
@@ -105,7 +106,7 @@ def _of_roles(scenario: Scenario) -> Iterator[CrossError]:
             if role == "master" and framework == "tensorflow":
                 hint = "TF2 rejects 'master'; write 'chief'"
             yield CrossError(path, "unknown role", closest(role, known) or hint)
-        elif role in ("chief", "master") and spec.replicas > 1:
+        elif role in CHIEFS and spec.replicas > 1:
             message = f"{spec.replicas} of them; there can be only one {role}"
             yield CrossError((*path, "replicas"), message, key=path)
 

@@ -7,9 +7,9 @@ import pytest
 from emulator.analysis.rate_estimator import FINE, STALL, WINDOW, RateEstimator
 
 
-def paced(*told: tuple[float, int]) -> RateEstimator:
+def paced(*events: tuple[float, int]) -> RateEstimator:
     pace = RateEstimator()
-    for t, step in told:
+    for t, step in events:
         pace.advance(t, step)
     return pace
 
@@ -84,8 +84,8 @@ def test_a_restart_from_an_older_step_counts_nothing_backwards() -> None:
 
 def test_a_break_is_no_training() -> None:
     pace = steady(10, 10)
-    pace.break_off()
-    assert not pace.going
+    pace.interrupt()
+    assert not pace.is_continuous
     assert (pace.step, pace.rate(11.0)) == (100, None)
     pace.advance(30.0, 200)
     pace.advance(31.0, 210)
@@ -101,5 +101,5 @@ def test_several_at_the_same_moment_divide_by_nothing() -> None:
 
 def test_a_long_run_takes_no_more_room_than_a_minute() -> None:
     pace = steady(600, 100)
-    assert len(pace._told) <= 2 * WINDOW / FINE
+    assert len(pace._steps) <= 2 * WINDOW / FINE
     assert len(pace._stretches) <= 62

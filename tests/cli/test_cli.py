@@ -344,7 +344,7 @@ def test_a_file_without_baselines_is_refused_before_anything_starts(
     (tmp_path / "baselines.json").write_text("{")
     done = emulate(command, path, "--engine", "process", cwd=tmp_path)
     assert done.returncode == 2
-    assert "baselines.json holds no baselines: Invalid JSON" in done.stderr
+    assert "baselines.json is not a file of baselines: Invalid JSON" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

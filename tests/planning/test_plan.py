@@ -25,7 +25,7 @@ def nowhere() -> Sequence[str]:
 SITE = PlanContext(
     engine="fake",
     address=lambda name: (name, 2222),
-    image=lambda wanted: "custom" if isinstance(wanted, Dockerfile) else f"ref-{wanted}",
+    image=lambda expected: "custom" if isinstance(expected, Dockerfile) else f"ref-{expected}",
     gpus=nowhere,
     shared="/shared",
 )
@@ -107,9 +107,9 @@ def test_an_image_is_looked_for_once_however_many_tasks_have_it(tmp_path: Path) 
     """The tag of a user's own is made of all its files."""
     asked: list[object] = []
 
-    def image(wanted: str | Dockerfile) -> str:
-        asked.append(wanted)
-        return "custom" if isinstance(wanted, Dockerfile) else wanted
+    def image(expected: str | Dockerfile) -> str:
+        asked.append(expected)
+        return "custom" if isinstance(expected, Dockerfile) else expected
 
     (tmp_path / "Dockerfile").touch()
     text = f"image: {{dockerfile: {tmp_path}/Dockerfile}}\ncluster: {{worker: 400, ps: 50}}\n"
@@ -221,9 +221,9 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
     ],
 )
 def test_what_is_rarely_meant_is_warned_of(text: str, warnings: list[str]) -> None:
-    found = plan(text).warnings
-    assert len(found) == len(warnings)
-    assert all(told.startswith(warning) for told, warning in zip(found, warnings, strict=True))
+    result = plan(text).warnings
+    assert len(result) == len(warnings)
+    assert all(events.startswith(warning) for events, warning in zip(result, warnings, strict=True))
 
 
 # --- The plan as a value ------------------------------------------------------------------------

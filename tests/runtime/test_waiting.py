@@ -94,9 +94,9 @@ def waits(tmp_path: Path, closing: contextlib.ExitStack) -> dict[str, Callable[[
     taken = lock_of(tmp_path)
     acquire(taken)
     closing.callback(taken.release)
-    held = closing.enter_context((tmp_path / "held").open("w"))
-    fcntl.flock(held, fcntl.LOCK_EX)
-    other = closing.enter_context((tmp_path / "held").open("w"))
+    locked = closing.enter_context((tmp_path / "locked").open("w"))
+    fcntl.flock(locked, fcntl.LOCK_EX)
+    other = closing.enter_context((tmp_path / "locked").open("w"))
     (tmp_path / "claims").mkdir()
     mutex = closing.enter_context((tmp_path / "claims" / "mutex").open("w"))
     fcntl.flock(mutex, fcntl.LOCK_EX)
@@ -245,10 +245,10 @@ def test_what_a_source_yields_and_raises_comes_through() -> None:
         yield from range(3 * AHEAD)
         raise KeyError("its end")
 
-    found: list[int] = []
+    actual: list[int] = []
     with pytest.raises(KeyError, match="its end"):
-        found.extend(each(source()))
-    assert found == list(range(3 * AHEAD))
+        actual.extend(each(source()))
+    assert actual == list(range(3 * AHEAD))
 
 
 def test_a_source_that_is_left_is_cancelled_and_ends() -> None:
@@ -259,8 +259,8 @@ def test_a_source_that_is_left_is_cancelled_and_ends() -> None:
         left.wait()
         ended.set()
 
-    with contextlib.closing(each(source(), cancel=left.set)) as found:
-        assert next(found) == 1
+    with contextlib.closing(each(source(), cancel=left.set)) as actual:
+        assert next(actual) == 1
     assert ended.is_set()
 
 
@@ -284,8 +284,8 @@ def test_what_is_checked_ends_the_wait_for_a_source_that_yields_without_end() ->
 
 def test_a_lock_that_somebody_stopped_waiting_for_is_not_taken_later(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with path.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with path.open("w") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
 
         def stop() -> None:
             raise Told

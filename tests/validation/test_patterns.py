@@ -91,9 +91,9 @@ def re2_size(pattern: str) -> int:
 
 def test_an_ordinary_pattern_looks_at_a_whole_mebibyte() -> None:
     assert compiled(r"saved checkpoint \d+ to \S+").found("x" * MIB + "saved checkpoint 7 to /a")
-    found = Pattern(r"it (?P<step>\d+) loss (?P<loss>\S+)").search("x" * MIB + "it 12 loss 0.5")
-    assert found
-    assert (found[1], found[2]) == ("12", "0.5")
+    result = Pattern(r"it (?P<step>\d+) loss (?P<loss>\S+)").search("x" * MIB + "it 12 loss 0.5")
+    assert result
+    assert (result[1], result[2]) == ("12", "0.5")
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_an_ordinary_pattern_looks_at_a_whole_mebibyte() -> None:
 def test_groups_hold_what_python_would_say(
     pattern: str, line: str, groups: list[str | None]
 ) -> None:
-    found = Pattern(pattern).search(line)
-    assert found
-    assert [found[number + 1] for number in range(len(groups))] == groups
+    result = Pattern(pattern).search(line)
+    assert result
+    assert [result[number + 1] for number in range(len(groups))] == groups
     if line.isprintable():
         match = re.search(pattern, line)
         assert match

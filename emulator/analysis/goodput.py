@@ -1,23 +1,9 @@
 """Where the time of a run went (pure): each microsecond has exactly one cause.
 
-The causes are those of Google's ml-goodput-measurement (github.com/AI-Hypercomputer, `BadputType`)
-that a history can show:
-
-| cause | time | name there |
-|---|---|---|
-| productive | between two advances of the job's furthest step without a failure | goodput |
-| startup | until the first step | TPU_INITIALIZATION, TRAINING_PREP, PROGRAM_STARTUP |
-| data, compile | of these phases | DATA_LOADING_SYNC, PROGRAM_STARTUP |
-| checkpoint | of this phase | UNPRODUCTIVE_CHECKPOINT_SAVE_TIME |
-| restore | of this phase | UNPRODUCTIVE_CHECKPOINT_RESTORE_TIME |
-| eval | of this phase | CUSTOM_BADPUT_EVENTS |
-| wasted | of steps interrupted by a failure, or repeated | WASTED_PROGRESS_FROM_DISRUPTION |
-| recovery | from a failure to a step after it | INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION |
-| stall | of a gap far longer than usual; until the watchdog killed | OTHER |
-| other | after the last advance; without any steps, after all tasks ran | OTHER |
-
-Two differences: there, wasted is the original time of lost steps, here the time of their
-repetition; and a startup after a failure is a startup there, recovery here.
+docs/results.md has the causes, which are those of Google's ml-goodput-measurement
+(github.com/AI-Hypercomputer, `BadputType`) that a history can show. Two differences: there, wasted
+is the original time of lost steps, here the time of their repetition; and a startup after a failure
+is a startup there, recovery here.
 
 Where causes overlap, the first of these counts:
 

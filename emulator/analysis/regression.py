@@ -63,7 +63,7 @@ def _against_baseline(
     if source.storing:
         text = f"{format_number(rate, 2)} steps/s"
         if not passed:
-            return None, f"{text}, not stored: another expectation does not hold"
+            return None, f"{text}, not stored: another expectation is not met"
         if by_reference and not source.reference:
             return None, f"{text}, not stored: {_why_no_reference(source)}"
         text = _share_of_reference(rate, source) if by_reference else text

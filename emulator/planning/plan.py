@@ -25,6 +25,7 @@ from emulator.files import Disk, shortages
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.task_limits import Limits
 from emulator.scenario import rendezvous
+from emulator.scenario.roles import EVALUATOR
 from emulator.scenario.schema import Dockerfile, Role, Scenario
 
 __all__ = [
@@ -293,7 +294,7 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
             yield "parameter servers without a chief: ParameterServerStrategy needs one"
         if "ps" in roles and "worker" not in roles:
             yield "parameter servers without workers: no task would compute gradients"
-        if roles.keys() == {"evaluator"}:
+        if roles.keys() == {EVALUATOR}:
             yield "an evaluator alone has nothing to evaluate"
     restart = scenario.restart
     if restart.policy == "always" and restart.scope == "task" and scenario.success == "auto":

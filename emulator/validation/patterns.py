@@ -91,7 +91,7 @@ class Pattern:
         groups: Sequence[bytes | None] = (match[0], *match.groups())
         return [None if one is None else one.decode("utf-8", "replace") for one in groups]
 
-    def found(self, line: str) -> bool:
+    def matches(self, line: str) -> bool:
         """Return whether it matches anywhere in the line."""
         return self._search(line.encode("utf-8", "replace")[: self._most]) is not None
 

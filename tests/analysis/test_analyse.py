@@ -120,7 +120,7 @@ def test_a_restart_of_the_job() -> None:
     assert result.goodput == 3 / 16  # 5 to 7 s and 14 to 15 s; step 25 was done before
 
 
-def test_restarts_of_a_task_while_the_others_go_on() -> None:
+def test_restarts_of_a_task_while_the_others_continue() -> None:
     result = analysed(
         [
             happened(0, "run"),
@@ -143,7 +143,9 @@ def test_restarts_of_a_task_while_the_others_go_on() -> None:
         cluster="{chief: 1, ps: 1, worker: 1}",
     )
     assert (result.outcome, result.duration) == ("timeout", 20)
-    assert result.recoveries == [4]  # at 8 s; the step at 5 s came while the worker was away
+    assert result.recoveries == [
+        4
+    ]  # at 8 s; the step at 5 s was reported while the worker was down
     assert result.unrecovered == 1
     assert result.restarts == result.tasks["worker-0"].restarts == 2
     assert result.tasks["chief-0"] == TaskResult("failed", 1, first_step=2, last_step=8)
@@ -208,7 +210,7 @@ def test_the_job_loses_what_its_hardest_hit_task_loses() -> None:
 
 
 def test_steps_and_exits_are_timed_by_the_engine() -> None:
-    """Their lines came in a bunch; when they were printed counts."""
+    """Their lines were read late; the time of printing counts."""
     result = analysed(
         [
             happened(0, "run"),
@@ -278,7 +280,7 @@ def test_a_job_without_steps_has_no_goodput() -> None:
     assert (result.goodput, result.final_step, result.first_step) == (None, None, None)
 
 
-def test_a_job_whose_only_step_is_the_first_has_a_goodput_of_nothing() -> None:
+def test_a_job_whose_only_step_is_the_first_has_a_goodput_of_zero() -> None:
     assert analysed([happened(0, "run"), step(1, "worker-0", 0), job(5)]).goodput == 0
 
 
@@ -309,11 +311,11 @@ def test_only_what_brings_the_job_further_counts_for_its_rate() -> None:
     assert analysed([happened(0, "run"), *entries]).steps_per_second == 5  # 10 in 2 s
 
 
-def test_steps_that_all_come_at_once_have_no_rate() -> None:
+def test_steps_reported_at_the_same_time_have_no_rate() -> None:
     assert analysed([step(1, "worker-0", 1), step(1, "worker-0", 9)]).steps_per_second is None
 
 
-def test_examples_are_counted_where_the_program_tells_them() -> None:
+def test_examples_are_counted_if_the_program_reports_them() -> None:
     entries = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
     assert analysed(entries).examples_per_second == 64
     without = [step(1, "worker-0", 1), step(3, "worker-0", 2)]
@@ -340,7 +342,7 @@ def test_values_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
         ("preempt", phase(21, 23, "worker-1", "checkpoint"), 3),
         ("terminate", phase(21, 23, "worker-1", "checkpoint"), 3),
         ("kill", phase(21, 23, "worker-1", "checkpoint"), None),  # it had no notice
-        ("preempt", phase(19, 21, "worker-1", "checkpoint"), 1),  # was at it when told
+        ("preempt", phase(19, 21, "worker-1", "checkpoint"), 1),  # it had begun before the notice
         ("preempt", phase(18, 19, "worker-1", "checkpoint"), None),
         ("preempt", phase(24, 26, "worker-1", "checkpoint"), None),  # killed while at it
         ("preempt", phase(21, 22, "worker-1", "eval"), None),
@@ -431,7 +433,7 @@ def test_the_rate_after_a_fault_begins_with_the_first_step_after_it() -> None:
 
 
 def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
-    """The last step is told again with an accuracy, after an evaluation of five seconds."""
+    """The last step is reported again with an accuracy, after an evaluation of five seconds."""
     entries = [step(t, "chief-0", t, examples=100 * t) for t in range(11)]
     entries += [step(15, "chief-0", 10, examples=1000, accuracy=0.9)]
     speed = analysed(entries, "{chief: 1}").throughput
@@ -497,7 +499,7 @@ def test_the_target_has_its_own_rates_around_a_fault(
     assert (result.rate_before, result.rate_during, result.rate_after) == (1, 1, 1)
 
 
-def test_a_target_that_tells_of_no_step_has_no_rates() -> None:
+def test_a_target_that_reports_no_step_has_no_rates() -> None:
     entries = [step(t, "worker-0", t) for t in range(40)]
     entries += [
         fault(20, "worker-1", stage, "pause") for stage in ("triggered", "applied", "healed")

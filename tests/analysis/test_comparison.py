@@ -59,7 +59,7 @@ def differing(*sets: Sequence[str]) -> dict[str, list[Any]]:
     ("sets", "result"),
     [
         ([[], []], {}),
-        ([["restart.policy=never"], []], {}),  # said or left out, it is the same
+        ([["restart.policy=never"], []], {}),  # the default, written or not
         ([["description=other words"], []], {}),
         (
             [["restart.policy=never"], ["restart.policy=on-failure"]],
@@ -129,7 +129,7 @@ def test_what_is_not_known_is_not_nought() -> None:
     assert silent.figures["worst_recovery"] is None
 
 
-def test_a_recovery_that_never_came_is_the_worst() -> None:
+def test_a_failure_without_recovery_is_the_worst() -> None:
     (row,) = rows([(plan(), replace(RAN, unrecovered=1), OK)])
     assert row.figures["worst_recovery"] == math.inf
     assert as_data(row)["worst_recovery"] is None  # JSON has no infinity
@@ -171,7 +171,7 @@ def test_no_ratio_to_nothing() -> None:
     assert lines[-1] == "run-2 succeeded failed 50 10 2 7.50s x1.00 40% 20.0 10.0s x1.00"
 
 
-def test_a_run_that_never_came_back_says_so() -> None:
+def test_a_run_that_never_recovered_is_shown_as_such() -> None:
     assert "never" in table(*two(unrecovered=1))[-1].split()
 
 
@@ -227,7 +227,7 @@ def test_the_header_of_the_efficiency_stays_whole_where_it_is_narrow() -> None:
         assert any(line.rstrip().endswith("efficiency") for line in table(row, width=width))
 
 
-def test_an_efficiency_by_steps_says_when_it_holds() -> None:
+def test_an_efficiency_by_steps_has_a_note_on_its_validity() -> None:
     (row,) = scaled(Rate(18, None))
     assert (row.efficiency, row.efficiency_by) == (0.9, "steps")
     lines = table(row)

@@ -192,7 +192,7 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         (11.0, "succeeded", ("ok", "0.909 of the reference, 10.00 of 11.00 steps/s")),
         (20.0, "succeeded", ("failed", "0.500 of the reference, 10.00 of 20.00 steps/s")),
         (20.0, "failed", ("failed", "0.500 of the reference, 10.00 of 20.00 steps/s")),
-        # A job that was cut off might have come to more; what it has reached, it has.
+        # A job that was cut off might have reached more.
         (
             20.0,
             "interrupted",
@@ -244,7 +244,7 @@ def test_a_grace_period_is_there_to_save(
     assert result == Verdict("saved_within_grace", status, expected_text, got)
 
 
-def test_a_promise_is_judged_from_the_history() -> None:
+def test_an_invariant_is_judged_from_the_history() -> None:
     broken = [*began_again(0, "worker-0"), *(step(n, "worker-0", 9 - n) for n in range(2, 8))]
     expect = Expectations(steps_exactly_once=True)
     statuses = []
@@ -264,7 +264,7 @@ def test_a_promise_is_judged_from_the_history() -> None:
     ("broken", "end"),
     [(2, "after step 7"), (3, "after step 7"), (4, "; and 1 more"), (9, "; and 6 more")],
 )
-def test_of_many_broken_promises_three_are_named(broken: int, end: str) -> None:
+def test_of_many_violations_three_are_named(broken: int, end: str) -> None:
     events = [*began_again(0, "worker-0"), step(2, "worker-0", 7)]
     events += [step(3 + n, "worker-0", 6 - n) for n in range(broken)]
     *_, result = judge(Expectations(steps_exactly_once=True), SILENT, timeline(events))
@@ -272,7 +272,7 @@ def test_of_many_broken_promises_three_are_named(broken: int, end: str) -> None:
     assert result.actual.count("reported step") == min(broken, 3)
 
 
-def test_a_promise_whose_check_crashes_is_unknown() -> None:
+def test_an_invariant_whose_check_crashes_is_unknown() -> None:
     nonsense: Any = [*began_again(0, "worker-0"), None]  # nothing that a record has
     *_, result = judge(Expectations(single_chief=True), SILENT, nonsense)
     assert result.status == "unknown"
@@ -292,7 +292,7 @@ def test_a_check_that_crashes_is_unknown_and_the_others_are_judged() -> None:
     assert (result["outcome"].status, result["final_step"].status) == ("ok", "ok")
 
 
-def test_a_check_that_crashes_midway_is_unknown_whatever_it_said_before(
+def test_a_check_that_crashes_midway_is_unknown_despite_its_first_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(expect: Expectations, result: Analysis) -> Iterator[Verdict]:
@@ -323,7 +323,7 @@ def test_the_worst_verdict_decides(
     assert EXIT_CODES[together] == exit_code
 
 
-def test_the_summary_holds_the_numbers_and_is_json() -> None:
+def test_the_summary_has_the_numbers_and_is_json() -> None:
     result = verdicts({"final_step": 51}, RAN)
     events = summary(
         run_id="r-1",
@@ -420,7 +420,7 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
 
 
 @pytest.mark.parametrize("status", ["skipped", "failed", "pending"])
-def test_what_is_said_about_faults_is_unknown_unless_all_happened(status: str) -> None:
+def test_expectations_about_faults_are_unknown_unless_all_happened(status: str) -> None:
     missed = FaultResult("1", "kill", "worker-1", status, reason="it was not running")
     result = replace(RAN, faults=[*RAN.faults, missed])
     expect = {"final_step": 50, "max_lost_steps": 20, "max_restarts": 1, "recovers_within": "9s"}

@@ -38,7 +38,7 @@ def test_a_plain_run() -> None:
     assert spent(*events, job(20)) == {"startup": 5, "productive": 10, "other": 5}
 
 
-def test_what_is_told_as_a_phase_has_that_cause_wherever_it_is() -> None:
+def test_a_reported_phase_is_the_cause_of_its_time() -> None:
     events = [
         *RUN,
         *phase(1, 3, "worker-0", "startup"),  # is startup anyway
@@ -101,8 +101,8 @@ def test_a_save_beside_training_takes_nothing_from_it() -> None:
     }
 
 
-def test_who_takes_the_next_step_says_what_came_before_it() -> None:
-    """Both save at 400; the time is that of the one who brings the job on."""
+def test_the_task_with_the_next_step_decides_which_phases_count() -> None:
+    """Both save at 400; the save of the task that advances the job counts."""
     events = [*RUN, step(5, "worker-0", 390), happened(7, "start", "ps-0")]
     events += [*phase(6, 9, "worker-0", "checkpoint"), *phase(6, 11, "worker-1", "checkpoint")]
     events += [step(12, "worker-1", 400), step(13, "worker-0", 400), job(20)]
@@ -154,7 +154,7 @@ def test_a_restart_of_the_job_from_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 143])
-def test_those_who_are_stopped_with_a_failed_one_fail_too(code: int) -> None:
+def test_tasks_that_are_stopped_with_a_failed_one_fail_too(code: int) -> None:
     """The chief makes one more step before it is stopped; that brings the job nowhere."""
     events = [*RUN, step(4, "chief-0", 10), ended(5, "ps-0", 137), restart(5, "ps-0", "job")]
     events += [step(6, "chief-0", 20), ended(7, "chief-0", code, told=True)]
@@ -258,7 +258,7 @@ def test_a_job_that_ends_before_it_has_caught_up() -> None:
 @pytest.mark.parametrize(
     ("survivor", "after"),
     [
-        # It only says what worker 1 had said, and will hang in the next step until it fails.
+        # It repeats the step of worker 1, then hangs in the next step until it fails.
         (20, {"recovery": 8}),
         # It was a step further, and trains on.
         (30, {"recovery": 1, "productive": 7}),
@@ -273,7 +273,7 @@ def test_which_step_of_a_survivor_ends_a_recovery(survivor: int, after: dict[str
     assert spent(*events, until=11) == expected
 
 
-def test_a_stall_is_the_time_in_which_nobody_stepped() -> None:
+def test_a_stall_is_the_time_in_which_no_task_stepped() -> None:
     events = [*RUN, step(3, "worker-0", 10), step(4, "worker-0", 20)]
     events += [*phase(4, 5, "worker-0", "checkpoint"), happened(12, "stall", "worker-0", seconds=8)]
     events += [ended(12.5, "worker-0", 137), *began_again(13, "worker-0"), step(16, "worker-0", 30)]
@@ -300,7 +300,7 @@ def test_a_gap_of_less_than_ten_usual_ones_or_a_second_is_none() -> None:
 
 
 def test_a_stall_after_a_start_counts_from_there() -> None:
-    """A ps came back at 8 s, and its chief did not notice."""
+    """A ps was restored at 8 s, and its chief did not notice."""
     events = [*RUN, step(4, "chief-0", 1), ended(5, "ps-0", 137), *began_again(7, "ps-0")]
     events += [happened(14, "stall", "chief-0", seconds=6), ended(14, "chief-0", 137), job(20)]
     assert spent(*events) == {"startup": 4, "wasted": 1, "recovery": 3 + 6, "stall": 6}
@@ -309,7 +309,7 @@ def test_a_stall_after_a_start_counts_from_there() -> None:
 # --- What may be missing, or off ----------------------------------------------------------------
 
 
-def test_without_steps_nobody_can_tell() -> None:
+def test_without_steps_the_time_is_startup_and_other() -> None:
     events = [*RUN, happened(3, "all-running"), *phase(4, 5, "worker-0", "data")]
     assert spent(*events, ended(9, "worker-0", 1), job(20)) == {"startup": 3, "other": 17}
     assert spent(*RUN, job(20)) == {"startup": 20}

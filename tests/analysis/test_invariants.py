@@ -1,4 +1,4 @@
-"""What must hold at every moment of a run: kept, broken, and nothing to look at."""
+"""Invariants: kept, violated, and nothing to look at."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ def test_saved_steps(events: Sequence[Told], count: int, broken: Sequence[str]) 
     assert (result.count, result.violations) == (count, broken)
 
 
-def test_a_save_that_was_begun_may_have_been_done_untold() -> None:
+def test_a_save_that_was_begun_may_have_completed_without_a_report() -> None:
     events = [*save(1, "a-0", 10), *restore(5, "a-0", 20)]
     begun = happened(3, "phase", "a-0", phase="checkpoint", state="begin", step=20)
     assert monotone_checkpoints(timeline(events)).violations
     assert not monotone_checkpoints(timeline([*events[:2], begun, *events[2:]])).violations
 
 
-def test_who_saved_first_is_told_by_the_engines_stamps() -> None:
-    """The restore of one task was heard of before the save of another that it came from."""
+def test_the_engines_stamps_decide_which_save_was_first() -> None:
+    """The restore of one task was read before the save of another task that it restored."""
     saved = {"phase": "checkpoint", "state": "end", "step": 10}
     events = [*restore(1, "b-0", 10), happened(2, "phase", "a-0", **saved, late=-1.5)]
     assert not monotone_checkpoints(timeline(events)).violations
@@ -146,7 +146,7 @@ def test_two_chiefs_at_once(events: Sequence[Told], broken: Sequence[str]) -> No
         (("ps-0", "boss-0"), "a chief"),
     ],
 )
-def test_who_is_the_chief(tasks: Sequence[str], chief: str) -> None:
+def test_the_chief(tasks: Sequence[str], chief: str) -> None:
     result = single_chief(timeline(began_again(0, *tasks)))
     assert (result.of, result.count) == (f"incarnations of {chief}", int(chief != "a chief"))
 
@@ -169,7 +169,7 @@ def incarnations(*steps: Sequence[int]) -> Timeline:
     ("entries", "count", "broken"),
     [
         (incarnations([10, 20, 30]), 3, []),
-        (incarnations([0, 100, 200, 250]), 4, []),  # the last may come sooner
+        (incarnations([0, 100, 200, 250]), 4, []),  # the last gap may be shorter
         (incarnations([1, 101, 201]), 3, []),
         (incarnations([10, 20, 30, 30]), 3, []),  # again, with the accuracy
         (incarnations([10, 20], [30, 40]), 4, []),

@@ -44,7 +44,7 @@ def test_rows_are_chosen_and_the_latest_is_last(expected: dict[str, object], res
     assert [one.run_id for one in chosen(ROWS, **expected)] == list(result)  # type: ignore[arg-type]
 
 
-def test_who_does_not_say_when_it_began_is_not_since_anything() -> None:
+def test_a_run_with_unknown_begin_is_not_listed_with_since() -> None:
     assert chosen([row("x", began=None)], since=0.0) == []
     assert len(chosen([row("x", began=None)])) == 1
 
@@ -63,7 +63,7 @@ def test_a_finished_run_has_the_numbers_of_its_summary(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_that_goes_on_has_no_verdict_and_one_that_crashed_cant_be_judged(
+def test_a_running_run_has_no_verdict_and_a_crashed_one_is_unknown(
     tmp_path: Path,
 ) -> None:
     folder = RunWriter(tmp_path / "run-1", a_plan(), TEXT, ManualClock(wall=50.0))

@@ -1,4 +1,4 @@
-"""How fast steps come: every number here was worked out by hand."""
+"""Rates of steps; every number here was worked out by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def steady(seconds: float, per_second: int) -> RateEstimator:
     return paced(*((n / per_second, n) for n in range(int(seconds * per_second) + 1)))
 
 
-def test_of_one_step_nobody_can_tell_a_rate() -> None:
+def test_one_step_has_no_rate() -> None:
     pace = paced((1.0, 5))
     assert (pace.step, pace.rate(1.0), pace.rate(99.0), pace.undisturbed) == (5, None, None, None)
     assert not pace.stalled(99.0)

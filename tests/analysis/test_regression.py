@@ -1,4 +1,4 @@
-"""A rate as a share of another: every way it holds, fails, or can't be told."""
+"""A rate as a share of another: met, failed, and unknown for every reason."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ GAVE_NONE = changed(BY_SHARE, reference=None, reference_failure="failed: worker-
         (None, changed(BY_RATE, storing=True), (None, "the tasks did not report it")),
     ],
 )
-def test_a_rate_is_held_against_a_baseline(
+def test_a_rate_is_compared_with_a_baseline(
     rate: float | None, comparison: Comparison, outcome: Outcome
 ) -> None:
     result = evaluate(0.9, "baseline", rate, comparison, passed=True)
@@ -119,7 +119,7 @@ def test_a_rate_is_held_against_a_baseline(
         (35.0, changed(TO_REFERENCE, storing=True), (False, "0.875 of the reference")),
     ],
 )
-def test_a_rate_is_held_against_a_reference(
+def test_a_rate_is_compared_with_a_reference(
     rate: float | None, comparison: Comparison, outcome: Outcome
 ) -> None:
     result = evaluate(0.9, "reference", rate, comparison, passed=True)
@@ -130,7 +130,7 @@ def test_a_rate_is_held_against_a_reference(
 def test_of_a_run_that_fails_otherwise_the_rate_is_judged_but_not_stored() -> None:
     assert evaluate(0.9, "baseline", 18.0, BY_RATE, passed=False)[0] is True
     result = evaluate(0.9, "baseline", 18.0, changed(BY_RATE, storing=True), passed=False)
-    assert result == (None, "18.00 steps/s, not stored: another expectation does not hold")
+    assert result == (None, "18.00 steps/s, not stored: another expectation is not met")
 
 
 _RATES = st.floats(0.01, 1e5)
@@ -148,7 +148,7 @@ def test_a_faster_machine_changes_no_share_of_a_reference(
     assert near or slow[0] is fast[0] is not None
 
 
-def test_a_plan_says_what_its_run_is_held_against() -> None:
+def test_a_plan_has_what_its_run_is_compared_with() -> None:
     plan = a_plan("{worker: 2}", "reference: {cluster.worker: 1}")
     assert comparison_of(plan) == Comparison(None, "fake", True)
     plan = a_plan("{worker: 2}").model_copy(update={"reference": ON_A})

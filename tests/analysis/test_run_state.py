@@ -1,4 +1,4 @@
-"""What a run looks like now, told event by event; numbers were worked out by hand."""
+"""The current state of a run, event by event; numbers were worked out by hand."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_faults_go_through_their_stages() -> None:
     assert next(iter(run.faults.values())).reason == "it had ended"
 
 
-def test_a_fault_by_hand_comes_in_with_its_plan() -> None:
+def test_a_manual_fault_is_added_by_its_event() -> None:
     pause = Pause.model_validate({"pause": "worker-0", "for": "forever"})
     trigger = Trigger.model_construct(time=0.0)
     (planned,) = expand_targets("manual-1", pause, ["worker-0", "worker-1"], trigger)
@@ -173,7 +173,7 @@ def test_steps_of_tasks_and_of_the_job() -> None:
     assert run.tasks["worker-0"].examples == 50 * 64
 
 
-def test_examples_that_a_task_tells_of_are_taken_at_its_word() -> None:
+def test_examples_that_a_task_reports_are_used() -> None:
     entries = [step(3 + n, "worker-0", n, examples=100 * n) for n in range(5)]
     again = [ended(8, "worker-0", 1), restart(8, "worker-0"), *began_again(9, "worker-0")]
     more = [step(11, "worker-0", 2, examples=200), step(12, "worker-0", 3, examples=300)]
@@ -182,7 +182,7 @@ def test_examples_that_a_task_tells_of_are_taken_at_its_word() -> None:
     assert run.tasks["worker-0"].steps == 5
 
 
-def test_steps_that_are_told_of_together_count_each() -> None:
+def test_merged_steps_count_each() -> None:
     merged = {"first": 11, "count": 4}
     entries = [step(3, "worker-0", 1), step(4, "worker-0", 41, coalesced=merged)]
     run = live([*UP, *entries])
@@ -223,19 +223,19 @@ def test_while_it_recovers_there_is_no_estimate_and_no_nonsense_after() -> None:
     assert run.eta().seconds == pytest.approx((100 - 55) / 5)
 
 
-def test_others_that_go_on_do_not_recover() -> None:
+def test_steps_of_other_tasks_do_not_recover() -> None:
     run = live(
         [*UP, *steps(3, 13, 0, each=5), ended(14, "worker-1", 1), step(15, "worker-0", 60)], TARGET
     )
     assert not run.recovering
 
 
-def test_a_task_that_was_told_to_stop_is_no_failure() -> None:
+def test_a_task_that_the_supervisor_stopped_is_no_failure() -> None:
     run = live([*UP, *steps(3, 13, 0, each=5), ended(14, "worker-1", 143, told=True)], TARGET)
     assert not run.recovering
 
 
-def test_where_it_hangs_that_is_said() -> None:
+def test_a_hanging_job_has_no_estimate() -> None:
     run = live([*UP, *steps(3, 13, 0, each=5)], TARGET)
     run.tick(30)
     assert run.eta().why_not == "no step for 17s"
@@ -244,7 +244,7 @@ def test_where_it_hangs_that_is_said() -> None:
     assert run.t == 30
 
 
-def test_a_partition_holds_the_job_up_until_the_next_step() -> None:
+def test_a_partition_blocks_the_job_until_the_next_step() -> None:
     text = "faults: [{partition: [[worker-0], [worker-1]], at: {step: 10}, for: 9s}]\n" + TARGET
     struck = happened(13.5, "fault", id="0", kind="partition", stage="applied", target="w | w")
     run = live([*UP, *steps(3, 13, 0, each=5), struck], text)
@@ -262,8 +262,8 @@ def test_when_the_final_step_is_reached_nothing_is_left() -> None:
     assert run.steps_per_second is None
 
 
-def test_what_went_on_while_nobody_was_there_is_put_in_its_time() -> None:
-    """Steps of 10 s without an emulator are told in one moment, with the engine's stamps."""
+def test_steps_without_an_emulator_have_their_own_times() -> None:
+    """Steps of 10 s without an emulator are read at once, with the engine's stamps."""
     gap = [step(28 + 0.001 * n, "worker-0", 50 + 5 * n, late=-10.0 + n) for n in range(11)]
     entries = [*UP, *steps(3, 13, 0, each=5), happened(28, "attached", gap=15.0, pid=1), *gap]
     run = live(entries)

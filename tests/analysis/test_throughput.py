@@ -72,18 +72,18 @@ def test_a_plain_run() -> None:
     assert result.tasks["worker-1"] == Rate(4, None, StepTimes(20, 0.25, 0.2, 0.3, 0.3, 0.3))
 
 
-def test_nobody_who_told_of_one_step_at_most_has_a_rate() -> None:
+def test_a_task_with_at_most_one_step_has_no_rate() -> None:
     assert measured([]) == Throughput(NOTHING, {"worker-0": NOTHING, "worker-1": NOTHING})
     assert measured(PLAIN[:5]).job == NOTHING
 
 
-def test_a_task_with_one_step_in_each_of_two_lives_has_no_rate() -> None:
+def test_a_task_with_one_step_in_each_of_two_incarnations_has_no_rate() -> None:
     incarnations = [*began_again(0, "worker-0"), step(2, "worker-0", 5), ended(3, "worker-0", 1)]
     result = measured([*incarnations, *began_again(4, "worker-0"), step(6, "worker-0", 5)])
     assert result.tasks["worker-0"] == NOTHING
 
 
-def test_steps_that_come_at_once_have_no_rate() -> None:
+def test_steps_at_the_same_time_have_no_rate() -> None:
     result = measured([step(1, "worker-0", 1), step(1, "worker-0", 9)]).job
     assert result == Rate(None, None, StepTimes(8, 0, 0, 0, 0, 0))
 
@@ -119,15 +119,15 @@ def test_a_task_that_goes_back_by_itself_begins_anew() -> None:
     assert result == Rate(2 / 4, None, StepTimes(2, 1, 1, 1, 1, 1))
 
 
-def test_a_step_that_is_told_again_took_no_time_of_its_own() -> None:
+def test_a_step_that_is_reported_again_took_no_time() -> None:
     entries = [step(1, "worker-0", 1), step(2, "worker-0", 2), step(5, "worker-0", 2)]
     times = measured([*entries, step(6, "worker-0", 3)]).tasks["worker-0"].step_times
     assert times == StepTimes(2, 2.5, 1, 4, 4, 4)
     assert measured(entries).tasks["worker-0"].steps_per_second == 1
 
 
-def test_the_job_steps_at_the_pace_of_who_brings_it_on() -> None:
-    """Two who print at different moments: no step of the job took the milliseconds between."""
+def test_the_job_steps_at_the_rate_of_the_task_that_advances_it() -> None:
+    """Two tasks print at different times: no step of the job took the milliseconds between."""
     entries = [step(1, "worker-0", 10), step(1.99, "worker-1", 19), step(2, "worker-0", 20)]
     entries = [
         happened(0, "run"),
@@ -152,7 +152,7 @@ def test_percentiles_are_of_steps_and_not_of_lines(share: str, seconds: float) -
 # --- Examples -----------------------------------------------------------------------------------
 
 
-def test_examples_are_told_or_follow_from_the_steps() -> None:
+def test_examples_are_reported_or_follow_from_the_steps() -> None:
     entries = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
     assert measured(entries).job.examples_per_second == 64
     assert measured(entries).tasks["worker-0"].examples_per_second == 64
@@ -161,7 +161,7 @@ def test_examples_are_told_or_follow_from_the_steps() -> None:
     assert result.tasks["worker-1"].examples_per_second == 12
 
 
-def test_examples_that_are_told_count_and_not_what_the_scenario_says() -> None:
+def test_reported_examples_take_precedence_over_the_scenario() -> None:
     entries = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
     result = measured(
         [*entries, step(4, "worker-1", 2), step(5, "worker-1", 3)],
@@ -266,6 +266,6 @@ def test_a_baseline_that_never_trained_says_nothing() -> None:
     assert scaling_efficiency(Rate(8, 512), 2, Rate(1, 1), 0) is None
 
 
-def test_workers_are_who_trains() -> None:
+def test_workers_are_the_tasks_that_train() -> None:
     plan: Plan = a_plan("{chief: 1, worker: 3, ps: 2, evaluator: 1}")
     assert workers(plan) == 4

@@ -81,7 +81,7 @@ def test_a_file_that_is_a_link_stays_one(tmp_path: Path) -> None:
         (b'{"a docker": {"steps_per_second": 1}}', "a docker: engine: Field required"),
     ],
 )
-def test_a_file_that_holds_no_baselines_is_told_and_left_alone(
+def test_a_file_without_baselines_is_refused_and_not_changed(
     tmp_path: Path, content: bytes, why: str
 ) -> None:
     path = tmp_path / "baselines.json"
@@ -94,7 +94,7 @@ def test_a_file_that_holds_no_baselines_is_told_and_left_alone(
     assert path.read_bytes() == content
 
 
-def test_a_place_that_can_not_be_written_or_read_is_told(tmp_path: Path) -> None:
+def test_a_place_that_can_not_be_written_or_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Can't write the baselines to .*: No such file"):
         BaselineFile(tmp_path / "nowhere" / "baselines.json").put("a docker", STORED)
     (tmp_path / "baselines.json").mkdir()
@@ -156,7 +156,7 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def puts(path: Path, name: str, count: int) -> subprocess.Popen[str]:
-    """Start a process that puts so many, once it is told to."""
+    """Start a process that stores so many, after a signal."""
     return subprocess.Popen(
         [sys.executable, "-c", PUTS, str(path), name, str(count)],
         stdin=subprocess.PIPE,
@@ -286,7 +286,7 @@ def test_only_what_passes_otherwise_is_stored(tmp_path: Path) -> None:
     status, got = reported["throughput.at_least"]
     assert (status, got.partition(", ")[2]) == (
         "unknown",
-        "not stored: another expectation does not hold",
+        "not stored: another expectation is not met",
     )
 
 

@@ -19,7 +19,7 @@ BASE = "name: test\nprogram: {command: [python, t.py]}\n"
 
 
 def nowhere() -> Sequence[str]:
-    raise AssertionError("nobody asked for a GPU")
+    raise AssertionError("no task asked for a GPU")
 
 
 SITE = PlanContext(
@@ -69,12 +69,12 @@ def test_a_task_has_all_that_the_scenario_says() -> None:
     assert (made.run_id, made.engine) == ("test-1", "fake")
 
 
-def test_nobody_else_has_a_place_in_the_plan() -> None:
+def test_an_unknown_task_is_not_in_the_plan() -> None:
     with pytest.raises(KeyError, match="worker-2"):
         plan("cluster: {worker: 2}").task("worker-2")
 
 
-def test_everybody_is_told_the_addresses_of_the_engine() -> None:
+def test_every_task_gets_the_addresses_of_the_engine() -> None:
     site = replace(SITE, address=lambda name: ("127.0.0.1", 5000 + int(name[-1])))
     made = plan("cluster: {worker: 2}", site)
     assert [(task.host, task.port) for task in made.tasks] == [

@@ -1,4 +1,4 @@
-"""Where Ctrl-C and SIGTERM go in the life of a command, and in a program that is not ours."""
+"""Where Ctrl-C and SIGTERM go during a command, and in another program."""
 
 from __future__ import annotations
 
@@ -86,18 +86,18 @@ except signals.Interruption:
     assert reported(program, signal.SIGINT) == (0, "all of the block\nonce more\n", "")
 
 
-def test_somebody_is_told_what_has_come_before_and_what_comes_then() -> None:
+def test_pending_and_later_signals_are_handed_over() -> None:
     program = """
 from queue import SimpleQueue
-told = SimpleQueue()
+received = SimpleQueue()
 with signals.deferred() as deferral:
     print("now")
     while not signals._owner.pending:
         time.sleep(0.001)
-    deferral.hand_to(told.put)
-    first = told.get().name
+    deferral.hand_to(received.put)
+    first = received.get().name
     print("now")
-    print(first, told.get().name)
+    print(first, received.get().name)
 print("its own end")
 """
     ended = reported(program, signal.SIGINT, signal.SIGTERM)
@@ -107,14 +107,14 @@ print("its own end")
 def test_once_all_is_settled_a_signal_changes_nothing_until_the_end() -> None:
     program = """
 import atexit
-said = threading.Event()
+printed = threading.Event()
 def say(text):
     print(text)
-    said.set()
+    printed.set()
 with signals.deferred() as deferral:
     deferral.settle(say, "settled")
 print("now")
-said.wait()
+printed.wait()
 signals.ignore()
 atexit.register(os.kill, os.getpid(), signal.SIGINT)
 atexit.register(os.kill, os.getpid(), signal.SIGTERM)
@@ -123,8 +123,8 @@ sys.exit(7)
     assert reported(program, signal.SIGINT) == (7, "settled\n", "")
 
 
-def test_one_who_reads_nothing_is_not_waited_for() -> None:
-    """The pipe is full, and so is the terminal of somebody who pressed Ctrl-S."""
+def test_a_full_pipe_is_not_waited_for() -> None:
+    """The pipe is full, like a terminal after Ctrl-S."""
     program = """
 os.set_blocking(2, False)
 try:
@@ -153,7 +153,7 @@ threading.Event().wait()
 
 @pytest.fixture
 def handled() -> Iterator[list[int]]:
-    """What a handler of somebody else's is given."""
+    """What the handler of another program receives."""
     result: list[int] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -167,7 +167,7 @@ def handled() -> Iterator[list[int]]:
 
 def test_signals_of_others_are_taken_only_between_hand_to_and_the_end(handled: list[int]) -> None:
     taken: list[int] = []
-    with deferred("nobody says this") as one:
+    with deferred("never printed") as one:
         os.kill(os.getpid(), signal.SIGINT)
         check()
         assert handled == [signal.SIGINT]
@@ -178,7 +178,7 @@ def test_signals_of_others_are_taken_only_between_hand_to_and_the_end(handled: l
     assert handled == [signal.SIGINT, signal.SIGTERM]
 
 
-def test_a_signal_that_comes_too_late_for_us_is_not_lost_for_others(handled: list[int]) -> None:
+def test_a_late_signal_is_raised_again_for_the_program(handled: list[int]) -> None:
     texts: list[str] = []
     taken: list[int] = []
     with deferred() as one:
@@ -189,7 +189,7 @@ def test_a_signal_that_comes_too_late_for_us_is_not_lost_for_others(handled: lis
     assert handled == [signal.SIGINT]
 
 
-def test_who_was_told_before_is_not_told_again(handled: list[int]) -> None:
+def test_a_signal_that_was_handed_over_is_not_raised_again(handled: list[int]) -> None:
     taken: list[int] = []
     with deferred() as one:
         one.hand_to(taken.append)

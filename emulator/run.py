@@ -85,7 +85,7 @@ class _Session:
     engine: Engine
     clock: Clock
     callbacks: RunCallbacks
-    signals: Deferral
+    deferral: Deferral
     keep: bool
     endpoint: TcpEndpoint | None
 
@@ -130,18 +130,18 @@ class _Session:
             received.append(number)
             supervisor.inbox.put(Interrupted(number))
 
-        self.signals.hand_to(interrupt)
+        self.deferral.hand_to(interrupt)
         try:
             yield supervisor
             if received and supervisor.end and supervisor.end.outcome != "interrupted":
-                self.signals.pass_on(received[0])  # this outcome stands; a sweep ends here
+                self.deferral.pass_on(received[0])  # this outcome stands; a sweep ends here
         except EmulatorError as error:
             with contextlib.suppress(EmulatorError):  # the disk may be what failed
                 record.write(EmulatorFailed(message=error.message))
                 record.write_result("summary.json", judge(Record(record.path)).summary)
             raise
         finally:
-            self.signals.settle(self.callbacks.say, KEPT if self.keep else REMOVED)
+            self.deferral.settle(self.callbacks.say, KEPT if self.keep else REMOVED)
             removed = False
             try:
                 workers.close()  # a pending start must end before anything is removed

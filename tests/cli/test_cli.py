@@ -539,5 +539,5 @@ def test_a_run_folder_whose_path_is_no_text_is_refused(emulate: Emulate, tmp_pat
     out = os.fsdecode(os.fsencode(tmp_path / "runs") + b"\xff")
     done = emulate("up", path, "--engine", "process", "--out", out)
     assert done.returncode == 2
-    assert "has bytes in its path that are no text" in done.stderr
+    assert "has bytes that are not text" in done.stderr
     assert not Path(out).exists()

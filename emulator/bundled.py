@@ -1,5 +1,5 @@
-"""Where Dockerfiles, `images/` and `scenarios/` lie: beside the package in a checkout, inside it
-in an installed wheel."""
+"""The Dockerfiles, `images/` and `scenarios/`: next to the package in a checkout, inside it in an
+installed wheel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ROOT", "scenario_path", "scenarios"]
 
 _CHECKOUT = Path(__file__).resolve().parent.parent
 ROOT = _CHECKOUT if (_CHECKOUT / "Dockerfile.cpu").is_file() else _CHECKOUT / "emulator" / "bundled"
-"""The folder that holds the Dockerfiles, `images/` and `scenarios/`."""
+"""The folder with the Dockerfiles, `images/` and `scenarios/`."""
 
 
 def scenarios() -> list[Path]:
@@ -18,7 +18,7 @@ def scenarios() -> list[Path]:
 
 
 def scenario_path(given: Path) -> Path:
-    """Return `given`, or where no such file exists the bundled scenario of that name.
+    """Return `given`, or if no such file exists the bundled scenario of that name.
 
     `quickstart`, `quickstart.yaml` and `scenarios/quickstart.yaml` all find the bundled one.
     """

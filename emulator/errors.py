@@ -12,9 +12,8 @@
     ├── ImageError               exit 4   an image is missing or does not build
     └── RecordError              exit 4   the run folder can't be written or read
 
-Foreign errors (Docker's, the operating system's) are turned into one of these where they enter:
-in `engines/`, `record/` and `broker/`. Whatever else reaches the top is a defect of
-ours, except signals.Interruption (exit 130), which is no error: a signal asked the command to end.
+Errors of Docker and of the operating system are translated where they enter: in `engines/`,
+`record/` and `broker/`. Any other exception is a bug, except signals.Interruption (exit 130).
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ __all__ = [
 ]
 
 
-def printable(text: str) -> str:
-    """Return `text` with control characters escaped as in Python, except newline and tab.
+def printable(text: str, keep: str = "\n\t") -> str:
+    """Return `text` with control characters escaped as in Python, except those in `keep`.
 
     Names of files, processes and containers could contain commands to the terminal.
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
+    return "".join(one if one.isprintable() or one in keep else repr(one)[1:-1] for one in text)
 
 
 class EmulatorError(Exception):
@@ -75,7 +74,7 @@ class InUse(UsageError):
 
 
 class Misfit(UsageError):
-    """A value in a scenario exceeds the engine's machine; `reading.placed` adds its line."""
+    """A value in a scenario exceeds the engine's machine; the loader adds its line."""
 
     def __init__(self, path: tuple[str, ...], message: str, hint: str = "") -> None:
         super().__init__(f"{'.'.join(path)}: {message}.", f"{hint[:1].upper()}{hint[1:]}.")
@@ -83,13 +82,10 @@ class Misfit(UsageError):
 
 
 def shown(text: str, most: int = 200) -> str:
-    """Return a text of at most `most` characters on one line, in characters that can be printed.
-
-    Of a longer one the middle is left out.
-    """
+    """Return `text` printable on one line; the middle of more than `most` characters is cut out."""
     if len(text) > most:
         text = f"{text[: most // 2]}…{text[-most // 2 :]}"
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return printable(text, keep="")
 
 
 @dataclass(frozen=True)
@@ -119,8 +115,7 @@ class ScenarioError(UsageError):
 class Unsupported(UsageError):
     """The engine can't do something that the scenario asks for.
 
-    `lacks` says what another machine might have: an engine by its name, `gpu`, `network` (its
-    kernel).
+    `lacks` names what another machine may have: an engine, `gpu`, or `network` (its kernel).
     """
 
     def __init__(self, message: str, hint: str = "", *, lacks: Collection[str] = ()) -> None:
@@ -135,7 +130,7 @@ class EngineError(EmulatorError):
 class EngineMissing(EngineError):
     """An engine does not answer; `engine` is its name, set by `engines.choose`.
 
-    `configured`: the user has named it, or something listens in its place.
+    `configured`: the user chose it, or something listens at its address.
     """
 
     engine = ""

@@ -1,4 +1,4 @@
-"""Files on this machine: written whole or not at all, errors as sentences, room on disks."""
+"""Files on this machine: atomic writes, readable errors, free space of disks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ __all__ = [
 MAKE_ROOM = "Make room, or choose another place."
 
 FOR_RUNS = 2 * 2**30
-"""Bytes that should be free for a run: logs, samples, checkpoints, what containers write."""
+"""Bytes that should be free for a run: logs, samples, checkpoints, disks of containers."""
 FOR_IMAGES = 10 * 2**30
-"""Bytes for the CPU image, its base and the builder's stages, with some to spare."""
+"""Bytes that should be free for the CPU image, its base and the builder's stages."""
 
 
 def cache_dir(*parts: str) -> Path:
@@ -41,10 +41,10 @@ def cache_dir(*parts: str) -> Path:
 
 
 def atomic_write(path: Path, content: str | bytes, *, many_writers: bool = False) -> None:
-    """Write a file whole or not at all; text in UTF-8. Raises OSError.
+    """Write a file completely or not at all; text in UTF-8. Raises OSError.
 
-    The new file is beside it, as `<stem>.partial`, until it is complete. With `many_writers` it has
-    a unique name: several processes may write at the same time, and the last one replaces the file.
+    It is `<stem>.partial` until it is complete. With `many_writers` that has a unique name: several
+    processes may write at the same time, and the last one replaces the file.
     """
     unique = path.with_name(f"{path.name}.{uuid4().hex[:8]}.partial")
     partial = unique if many_writers else path.with_suffix(".partial")
@@ -68,33 +68,33 @@ def os_errors(kind: type[EmulatorError], what: str, hint: str = "") -> Iterator[
 
 @dataclass(frozen=True)
 class Disk:
-    """A folder that a run writes to, and what its disk has left."""
+    """A folder that a run writes to, and the free space on its disk."""
 
     what: str
     folder: Path
     free: int
     """Bytes."""
-    wanted: int = FOR_RUNS
-    """Bytes."""
+    needed: int = FOR_RUNS
+    """Bytes that should be free."""
     device: int = -1
-    """Two folders with the same one share a disk; negative: not known."""
+    """The same for two folders on one disk; negative: unknown."""
 
 
-def disk(what: str, folder: Path, wanted: int = FOR_RUNS) -> Iterator[Disk]:
-    """Yield the disk below a folder, or below its nearest parent that exists; none if unknown."""
+def disk(what: str, folder: Path, needed: int = FOR_RUNS) -> Iterator[Disk]:
+    """Yield the disk of a folder, or of its nearest parent that exists; none if unknown."""
     with contextlib.suppress(OSError, ValueError):
-        there = next(path for path in (folder, *folder.parents) if path.exists())
-        yield Disk(what, folder, shutil.disk_usage(there).free, wanted, os.stat(there).st_dev)
+        path = next(path for path in (folder, *folder.parents) if path.exists())
+        yield Disk(what, folder, shutil.disk_usage(path).free, needed, os.stat(path).st_dev)
 
 
 def shortages(disks: Iterable[Disk]) -> Iterator[str]:
-    """Yield a sentence for each disk that has less left than is wanted of it (pure)."""
+    """Yield a warning for each disk with too little free space (pure)."""
     reported: set[int] = set()
-    for one in sorted(disks, key=lambda one: -one.wanted):
-        if one.free >= one.wanted or one.device in reported:
+    for one in sorted(disks, key=lambda one: -one.needed):
+        if one.free >= one.needed or one.device in reported:
             continue
         reported |= {one.device} if one.device >= 0 else set()
         yield (
             f"the disk of {one.what} ({one.folder}) has {format_size(one.free)} left; "
-            f"{format_size(one.wanted)} or more should be free"
+            f"{format_size(one.needed)} or more should be free"
         )

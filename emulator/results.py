@@ -1,4 +1,4 @@
-"""What a run gives its caller: callbacks while it is under way, a result when it has finished."""
+"""What a run gives its caller: callbacks while it runs, a result when it has finished."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from emulator.analysis import expectations as checks
+from emulator.analysis import expectations
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.analysis.expectations import Status, Verdict
 from emulator.analysis.regression import comparison_of
@@ -30,10 +30,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RunCallbacks:
-    """Functions that are called while a run is under way."""
+    """Functions that are called during a run."""
 
     say: Callable[[str], None] = lambda text: None
-    """Progress of our own work, such as building an image."""
+    """Progress of the emulator, such as building an image."""
     planned: Callable[[Plan, Path], None] = lambda plan, folder: None
     entry: Callable[[Entry], None] = lambda entry: None
     lines: Callable[[Sequence[tuple[str, str]]], None] = lambda lines: None
@@ -42,19 +42,16 @@ class RunCallbacks:
     reachable: Callable[[], None] = lambda: None
     """The API answers; called on a thread of its own."""
     stoppable: Callable[[Callable[[], None]], None] = lambda stop: None
-    """Gets a function that ends the job as Ctrl-C does; its second call ends it at once."""
+    """Gets a function that ends the job like Ctrl-C; its second call ends it at once."""
 
 
 class ExpectationFailed(AssertionError):
-    """What a scenario expects did not hold, or could not be judged; the text names every such."""
+    """Expectations of a scenario failed or could not be judged; the text has all of them."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its numbers, as its record has them, and what they were judged to be.
-
-    Times are seconds; None: the record does not say.
-    """
+    """A finished run: its numbers and verdicts. Times are seconds; None: unknown."""
 
     folder: Path
     end: JobEnd
@@ -64,7 +61,7 @@ class Result:
 
     @property
     def run_id(self) -> str:
-        """The folder's name is the run's."""
+        """The name of the folder."""
         return self.folder.name
 
     @property
@@ -79,8 +76,8 @@ class Result:
 
     @property
     def verdict(self) -> Status:
-        """The worst of all verdicts: ok, failed or unknown."""
-        return checks.overall(self.verdicts)
+        """The worst verdict: ok, failed or unknown."""
+        return expectations.overall(self.verdicts)
 
     @property
     def final_step(self) -> int | None:
@@ -89,12 +86,12 @@ class Result:
 
     @property
     def lost_steps(self) -> int | None:
-        """Steps that were done again after restarts."""
+        """Steps that were repeated after restarts."""
         return self.analysis.lost_steps
 
     @property
     def restarts(self) -> int:
-        """Restarts by the policy; a preempted task's return is none."""
+        """Restarts by the policy, without those after preemptions."""
         return self.analysis.restarts
 
     @property
@@ -114,57 +111,48 @@ class Result:
 
     @property
     def recovery(self) -> float | None:
-        """The longest time from a failure to the next step; infinite where none came."""
+        """The longest time from a failure to the next step; infinite if there was none."""
         return self.analysis.worst_recovery
 
     @property
     def accuracy(self) -> float | None:
-        """The last that a step told of."""
+        """The last one that was reported."""
         return self.analysis.accuracy
 
     def check(self) -> None:
         """Raise ExpectationFailed unless every verdict is ok."""
         wrong = [verdict for verdict in self.verdicts if verdict.status != "ok"]
         if wrong:
-            said = (
+            texts = (
                 f"{v.expectation} {v.status}: expected {v.expected}, got {v.actual}" for v in wrong
             )
-            raise ExpectationFailed("; ".join(said))
+            raise ExpectationFailed("; ".join(texts))
 
 
 def exit_code(outcome: str, verdicts: Sequence[Verdict]) -> int:
-    """Return the exit code that a run's outcome and verdicts stand for."""
-    return 130 if outcome == "interrupted" else checks.EXIT_CODES[checks.overall(verdicts)]
+    """Return the exit code for a run's outcome and verdicts."""
+    return (
+        130 if outcome == "interrupted" else expectations.EXIT_CODES[expectations.overall(verdicts)]
+    )
 
 
 class Judged(NamedTuple):
-    """What a run came to: made once by `judge`, and handed to whatever reports it."""
+    """The results of `judge`, which runs once; reports get them."""
 
     analysis: Analysis
     verdicts: Sequence[Verdict]
     summary: dict[str, Any]
 
 
+@gc_paused()
 def judge(record: Record) -> Judged:
     """Judge a run from its folder alone."""
-    with gc_paused():
-        return _judge(record)
-
-
-def load_result(record: Record) -> Result:
-    """Return a run that is over, judged from its folder alone. Raises RecordError."""
-    judged = judge(record)
-    task = record.timeline.ended_by
-    words = tuple(line for line in record.last_words(task, LAST_WORDS) if line.strip())
-    outcome = cast("Outcome", judged.analysis.outcome)
-    return Result(record.path, JobEnd(outcome, judged.analysis.reason, task, words), *judged)
-
-
-def _judge(record: Record) -> Judged:
     plan = record.plan
     analysis = analyse(record.timeline)
-    verdicts = checks.judge(plan.scenario.expect, analysis, record.timeline, comparison_of(plan))
-    summary = checks.summary(
+    verdicts = expectations.judge(
+        plan.scenario.expect, analysis, record.timeline, comparison_of(plan)
+    )
+    summary = expectations.summary(
         run_id=plan.run_id,
         scenario=plan.scenario.name,
         variant=plan.variant,
@@ -174,3 +162,12 @@ def _judge(record: Record) -> Judged:
         samples=record.samples,
     )
     return Judged(analysis, verdicts, summary)
+
+
+def load_result(record: Record) -> Result:
+    """Return the result of a finished run, judged from its folder alone. Raises RecordError."""
+    judged = judge(record)
+    task = record.timeline.ended_by
+    lines = tuple(line for line in record.last_words(task, LAST_WORDS) if line.strip())
+    outcome = cast("Outcome", judged.analysis.outcome)
+    return Result(record.path, JobEnd(outcome, judged.analysis.reason, task, lines), *judged)

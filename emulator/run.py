@@ -24,18 +24,17 @@ from emulator.record.writer import RunWriter
 from emulator.results import Judged, Result, RunCallbacks, exit_code, judge
 from emulator.runtime import signals
 from emulator.runtime.clock import Clock, RealClock
-from emulator.runtime.signals import Held
+from emulator.runtime.signals import Deferral
 from emulator.scenario.schema import Scenario
 from emulator.supervisor.cleanup import let_settle
 from emulator.supervisor.control import Interrupted
 from emulator.supervisor.history import HistoryWriter
-from emulator.supervisor.job import JobEnd
 from emulator.supervisor.supervisor import Supervisor
 from emulator.supervisor.takeover import RecoveredState, recover, recover_run
 
-REMOVED = "the run is over: what it made is removed and its report is written, whatever comes"
-KEPT = "the run is over: its report is written, whatever comes"
-"""What is said of a signal that comes after the job's end."""
+REMOVED = "the job has already ended; emulate still removes its tasks and writes its report"
+KEPT = "the job has already ended; emulate still writes its report"
+"""Printed for a signal after the job's end."""
 
 __all__ = ["Result", "RunCallbacks", "attach", "exit_code", "judge", "make_ready", "up"]
 
@@ -50,12 +49,10 @@ def make_ready(
     gpus: Sequence[str] | None = None,
     reference: ThroughputReference | None = None,
 ) -> tuple[Plan, Path]:
-    """Check that the engine can do it, and plan it; return the plan and its run folder.
+    """Check that the engine can run the scenario; return the plan and the run folder.
 
-    Of the engine's devices it gets only `gpus`, where these are given.
-
-    Raises Unsupported; UsageError where `run_id` can't be one, or where the folder has a name that
-    no record can hold.
+    `gpus` are the only devices that it gets; None: all of the engine's. Raises Unsupported, and
+    UsageError if `run_id` is not valid or the folder's path is not text.
     """
     require(scenario, engine)
     run_id = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
@@ -69,12 +66,12 @@ def make_ready(
 
 
 def _as_text(folder: Path) -> Path:
-    """Return a folder whose path is text; a name may be any bytes, but a record is JSON."""
+    """Return the folder. Raises UsageError if its path is not text, which JSON requires."""
     try:
         str(folder).encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"The run folder {folder} has bytes in its path that are no text.",
+            f"The path of the run folder {folder} has bytes that are not text.",
             "Choose another one with --out.",
         ) from None
     return folder
@@ -82,33 +79,38 @@ def _as_text(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class _Session:
-    """What opens and closes with a run, whether it begins or is taken over."""
+    """What a run needs while it is supervised, whether new or taken over."""
 
     plan: Plan
     engine: Engine
     clock: Clock
     callbacks: RunCallbacks
-    held: Held
-    """The signals; the supervisor gets them."""
+    deferral: Deferral
     keep: bool
     endpoint: TcpEndpoint | None
 
-    @contextlib.contextmanager
-    def recording(self, record: RunWriter, *, reports: bool) -> Iterator[_Judging]:
-        """Yield what judges the run; write the reports and close the folder, whatever happens."""
-        judging = _Judging(record, Record(record.path))
+    def run(
+        self, record: RunWriter, recovered: RecoveredState | None = None, *, reports: bool = True
+    ) -> Result:
+        """Supervise the run, judge it, write its results and reports, and close the record."""
+        reader, judged = Record(record.path), None
         try:
-            yield judging
+            with self._supervisor(record, recovered) as supervisor:
+                end = supervisor.run()
+            judged = judge(reader)
+            record.write_result("summary.json", judged.summary)
+            record.write_result("verdicts.json", [asdict(one) for one in judged.verdicts])
+            return Result(reader.path, end, *judged)
         finally:
             try:
                 if reports:
-                    _write_reports(judging.reader, judging.judged, self.callbacks)
+                    _write_reports(reader, judged, self.callbacks)
             finally:
                 record.close()
 
     @contextlib.contextmanager
-    def supervising(
-        self, record: RunWriter, recovered: RecoveredState | None = None
+    def _supervisor(
+        self, record: RunWriter, recovered: RecoveredState | None
     ) -> Iterator[Supervisor]:
         """Yield a supervisor with its API and the signals; then remove what the run made."""
         history, workers = HistoryWriter(record, self.callbacks), self.clock.workers()
@@ -122,28 +124,27 @@ class _Session:
         )
         server = self._serve(supervisor, history) if self.clock.is_real else None
         self.callbacks.stoppable(supervisor.control.stop)
-        came: list[signal.Signals] = []
+        received: list[signal.Signals] = []
 
         def interrupt(number: signal.Signals) -> None:
-            came.append(number)
+            received.append(number)
             supervisor.inbox.put(Interrupted(number))
 
-        self.held.hand_to(interrupt)
+        self.deferral.hand_to(interrupt)
         try:
             yield supervisor
-            if came and supervisor.end and supervisor.end.outcome != "interrupted":
-                self.held.pass_over(came[0])  # the outcome stands; a sweep ends here
+            if received and supervisor.end and supervisor.end.outcome != "interrupted":
+                self.deferral.pass_on(received[0])  # this outcome stands; a sweep ends here
         except EmulatorError as error:
             with contextlib.suppress(EmulatorError):  # the disk may be what failed
                 record.write(EmulatorFailed(message=error.message))
                 record.write_result("summary.json", judge(Record(record.path)).summary)
             raise
         finally:
-            self.held.settle(self.callbacks.say, KEPT if self.keep else REMOVED)
+            self.deferral.settle(self.callbacks.say, KEPT if self.keep else REMOVED)
             removed = False
             try:
-                # A start that is still under way must be over before anything is removed.
-                workers.close()
+                workers.close()  # a pending start must end before anything is removed
                 if server is not None:
                     server.refuse()
                 removed = not self.keep and self._tear_down(record)
@@ -151,8 +152,7 @@ class _Session:
                 if server is not None:
                     server.close()
                 if removed:
-                    with contextlib.suppress(EmulatorError):
-                        # of an emulator that was killed
+                    with contextlib.suppress(EmulatorError):  # of an emulator that was killed
                         remove_remains(record.path, self.plan.run_id)
 
     def _serve(self, supervisor: Supervisor, history: HistoryWriter) -> ApiServer:
@@ -164,15 +164,15 @@ class _Session:
         return server
 
     def _tear_down(self, record: RunWriter) -> bool:
-        """Remove what the run made; say whether that is done.
+        """Remove what the run made; return whether it was removed.
 
-        An error on the way here is not hidden by one of removing.
+        An earlier error is not replaced by one of the removal.
         """
-        under_way = sys.exc_info()[1]
+        earlier = sys.exc_info()[1]
         try:
             removed = self.engine.tear_down(self.plan.run_id)
         except EmulatorError:
-            if under_way is None:
+            if earlier is None:
                 raise
             return False
         with contextlib.suppress(EmulatorError):
@@ -196,28 +196,23 @@ def up(
     callbacks: RunCallbacks = RunCallbacks(),
     clock: Clock | None = None,
 ) -> Result:
-    """Run a scenario to its end, remove what it made unless told to `keep` it, and judge it.
+    """Run a scenario to its end, remove what it made unless `keep` is set, and judge it.
 
-    `text` is the scenario as it was written and `variant` what makes this run differ from others
-    of it, for the record; `gpus` are the only devices that it gets (None: all that the engine
-    has), `reference` is what its rate is compared with, `reports` are the pages for people,
-    `endpoint` is a port that the API answers on as well. The caller closes the engine. Raises
-    EmulatorError; what the run made is removed then as well.
+    `text` is the scenario as it was written and `variant` the name of this variant, for the record;
+    `gpus` are the only devices that it gets (None: all of the engine's), `reference` is what its
+    rate is compared with, `reports` are the pages for people, `endpoint` is a port for the API. The
+    caller closes the engine. Raises EmulatorError, after removing what the run made.
     """
     clock = clock or RealClock()
     plan, folder = make_ready(
         scenario, engine, out=out, run_id=run_id, variant=variant, gpus=gpus, reference=reference
     )
-    with signals.held() as held:
+    with signals.deferred() as deferral:
         engine.ensure_images(scenario, callbacks.say)
         signals.check()  # from here on the supervisor gets the signals, and the run has a record
         callbacks.planned(plan, folder)
-        session = _Session(plan, engine, clock, callbacks, held, keep, endpoint)
-        record = RunWriter(folder, plan, text, clock)
-        with session.recording(record, reports=reports) as judging:
-            with session.supervising(record) as supervisor:
-                end = supervisor.run()
-            return judging.judge(end)
+        session = _Session(plan, engine, clock, callbacks, deferral, keep, endpoint)
+        return session.run(RunWriter(folder, plan, text, clock), reports=reports)
 
 
 def attach(
@@ -229,30 +224,27 @@ def attach(
     callbacks: RunCallbacks = RunCallbacks(),
     clock: Clock | None = None,
 ) -> Result:
-    """Take over a run whose emulator was killed; run it to its end, remove it and judge it.
+    """Take over a run whose emulator was killed: run it to its end, remove it and judge it.
 
-    The caller closes the engine. Raises EmulatorError: UsageError where another emulator runs it,
-    where it is over, or where it was removed.
+    The caller closes the engine. Raises EmulatorError: UsageError if another emulator runs it, if
+    it has ended or if it was removed.
     """
     clock = clock or RealClock()
-    record = Record(record.path.resolve())  # it stands on what is made, for `emulate clean`
+    record = Record(record.path.resolve())  # `emulate clean` finds what it makes by this path
     plan = _plan_to_continue(record, engine)
-    with signals.held() as held:
+    with signals.deferred() as deferral:
         if clock.is_real and not record.live:
             let_settle([record], callbacks.say)
-        folder = RunWriter.reopen(record, clock)
+        writer = RunWriter.reopen(record, clock)
         try:
             _refuse_removed(engine, Record(record.path))
+            callbacks.planned(plan, record.path)
+            recovered = recover_run(plan, writer, clock.now() - writer.t)
         except BaseException:
-            folder.close()
+            writer.close()
             raise
-        callbacks.planned(plan, record.path)
-        session = _Session(plan, engine, clock, callbacks, held, keep, endpoint)
-        with session.recording(folder, reports=True) as judging:
-            recovered = recover_run(plan, folder, clock.now() - folder.t)
-            with session.supervising(folder, recovered) as supervisor:
-                end = supervisor.run()
-            return judging.judge(end)
+        session = _Session(plan, engine, clock, callbacks, deferral, keep, endpoint)
+        return session.run(writer, recovered)
 
 
 def _plan_to_continue(record: Record, engine: Engine) -> Plan:
@@ -263,7 +255,7 @@ def _plan_to_continue(record: Record, engine: Engine) -> Plan:
         raise UsageError(f"{record.run_id} is over.", "`emulate check` judges it again.")
     if "reattach" not in engine.capabilities:
         raise Unsupported(
-            f"The {engine.name} engine can't take over a run whose emulator is gone: the exits of "
+            f"The {engine.name} engine can't take over a run whose emulator was killed: exits of "
             "its tasks are reported to their parent process alone.",
             f"`emulate down {record.run_id}` removes it.",
         )
@@ -271,7 +263,7 @@ def _plan_to_continue(record: Record, engine: Engine) -> Plan:
 
 
 def _refuse_removed(engine: Engine, record: Record) -> None:
-    """Raise UsageError where `emulate clean` or `down` has removed a run that was not over."""
+    """Raise UsageError if `emulate clean` or `down` has removed the run before its end."""
     found = recover(record.plan, record.history)
     if found.end is None and found.timeline.prepared is not None and not engine.find(record.run_id):
         raise UsageError(
@@ -280,29 +272,10 @@ def _refuse_removed(engine: Engine, record: Record) -> None:
         )
 
 
-@dataclass
-class _Judging:
-    """Judges a run once: for its result, its files and its reports."""
-
-    writer: RunWriter
-    reader: Record
-    judged: Judged | None = None
-    """None until it is judged."""
-
-    def judge(self, end: JobEnd) -> Result:
-        """Judge the run from its record, and write the results."""
-        self.judged = judge(self.reader)
-        self.writer.write_result("summary.json", self.judged.summary)
-        self.writer.write_result(
-            "verdicts.json", [asdict(verdict) for verdict in self.judged.verdicts]
-        )
-        return Result(self.reader.path, end, *self.judged)
-
-
 def _write_reports(record: Record, judged: Judged | None, callbacks: RunCallbacks) -> None:
-    """Write the pages for people; if that fails, say so: verdict and exit code stand without."""
+    """Write the pages for people; a failure is printed and changes no verdict or exit code."""
     try:
-        from emulator.report.files import write  # only now: a run need not wait for it to load
+        from emulator.report.files import write  # imported late: it is slow to load
 
         write(record, judged)
     except Exception as error:

@@ -63,16 +63,16 @@ def judge_all(records: Sequence[Record]) -> list[tuple[Record, Judged]]:
     return [(record, judge(record)) for record in records]
 
 
-def read_all(path: Path, found: Sequence[Variant], sets: Sequence[str] = ()) -> list[Scenario]:
+def read_all(path: Path, variants: Sequence[Variant], sets: Sequence[str] = ()) -> list[Scenario]:
     """Load the scenario at `path` in every variant.
 
     Raises UsageError with every problem at once, each with the label of its variant.
     """
-    return _for_all(found, lambda _, variant: load(path, [*sets, *variant.overrides]))
+    return _for_all(variants, lambda _, variant: load(path, [*sets, *variant.overrides]))
 
 
 def plan_all(
-    found: Sequence[Variant],
+    variants: Sequence[Variant],
     scenarios: Sequence[Scenario],
     engine: Engine,
     *,
@@ -92,24 +92,24 @@ def plan_all(
             raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
         return PlannedVariant(number, variant.label, scenario, name)
 
-    return _for_all(found, plan)
+    return _for_all(variants, plan)
 
 
 _T = TypeVar("_T")
 
 
-def _for_all(found: Sequence[Variant], do: Callable[[int, Variant], _T]) -> list[_T]:
+def _for_all(variants: Sequence[Variant], do: Callable[[int, Variant], _T]) -> list[_T]:
     """Call `do` for every variant, also after one was refused; raise all problems together."""
     problems: dict[str, list[str]] = {}
     done: list[_T] = []
-    for number, variant in enumerate(found, start=1):
+    for number, variant in enumerate(variants, start=1):
         try:
             done.append(do(number, variant))
         except UsageError as error:
             for text in _as_varied(error, variant):
                 problems.setdefault(text, []).append(variant.label)
     if problems:
-        raise UsageError("\n".join(_labelled(problems, len(found))))
+        raise UsageError("\n".join(_labelled(problems, len(variants))))
     return done
 
 

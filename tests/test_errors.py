@@ -19,14 +19,14 @@ CLASSES = {
 
 def drawn() -> dict[str, tuple[str, int]]:
     """Read the docstring's tree: name -> (parent's name, exit code)."""
-    found: dict[str, tuple[str, int]] = {}
+    result: dict[str, tuple[str, int]] = {}
     path: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
         if match := re.match(r"    ([│├└─ ]*)(\w+) +exit (\d)   ", line):
             depth = len(match[1]) // 4
             path[depth:] = [match[2]]
-            found[match[2]] = (path[depth - 1] if depth else "Exception", int(match[3]))
-    return found
+            result[match[2]] = (path[depth - 1] if depth else "Exception", int(match[3]))
+    return result
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:

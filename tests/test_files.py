@@ -15,7 +15,7 @@ def test_enough_is_no_word() -> None:
     assert list(shortages(enough)) == []
 
 
-def test_each_disk_that_has_too_little_is_said_with_what_it_has() -> None:
+def test_each_nearly_full_disk_has_a_warning() -> None:
     assert list(
         shortages(
             [
@@ -29,10 +29,10 @@ def test_each_disk_that_has_too_little_is_said_with_what_it_has() -> None:
     ]
 
 
-def test_one_disk_is_said_once_with_the_most_that_is_wanted() -> None:
+def test_one_disk_has_one_warning_with_the_largest_need() -> None:
     both = Disk("the run folder", RUNS, GIB, device=1), Disk("Docker", DOCKER, GIB, FOR_IMAGES, 1)
-    (said,) = shortages(both)
-    assert "Docker" in said
+    (reported,) = shortages(both)
+    assert "Docker" in reported
     unknown = Disk("the run folder", RUNS, GIB), Disk("Docker", DOCKER, GIB, FOR_IMAGES)
     assert len(list(shortages(unknown))) == 2
 

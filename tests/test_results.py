@@ -31,7 +31,7 @@ def step(number: int) -> str:
 
 def worker(start: int) -> Script:
     lines = [(number, step(number + 10 * (start - 1) - 2 * (start - 1))) for number in range(1, 11)]
-    return Script(lines=[*lines, (10.5, f"life {start}")], exits_at=11, exit_code=start)
+    return Script(lines=[*lines, (10.5, f"start {start}")], exits_at=11, exit_code=start)
 
 
 @pytest.fixture
@@ -67,23 +67,23 @@ def test_numbers_have_names(result: Result) -> None:
     assert result.accuracy is None
 
 
-def test_the_check_names_every_expectation_that_does_not_hold(result: Result) -> None:
+def test_the_check_names_every_expectation_that_is_not_met(result: Result) -> None:
     with pytest.raises(ExpectationFailed) as caught:
         result.check()
-    said = str(caught.value).split("; ")
-    assert [line.partition(":")[0] for line in said] == [
+    reported = str(caught.value).split("; ")
+    assert [line.partition(":")[0] for line in reported] == [
         "outcome failed",
         "final_step failed",
         "accuracy unknown",
         "max_restarts failed",
     ]
-    assert "final_step failed: expected at least 30, got 18" in said
+    assert "final_step failed: expected at least 30, got 18" in reported
 
 
 def test_a_run_that_is_over_is_read_from_its_folder(result: Result) -> None:
     again = load_result(Record(result.folder))
     assert again == result
-    assert again.end.last_words[-1] == "life 2"
+    assert again.end.last_words[-1] == "start 2"
     assert (again.end.task, again.exit_code) == ("worker-0", 1)
 
 

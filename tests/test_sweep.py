@@ -29,9 +29,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def planned(path: Path, *varied: str, run_id: str | None = "x") -> list[PlannedVariant]:
-    found = variants(varied)
+    actual = variants(varied)
     engine = MemoryEngine(ManualClock(), {})
-    return plan_all(found, read_all(path, found), engine, out=path.parent / "runs", run_id=run_id)
+    return plan_all(actual, read_all(path, actual), engine, out=path.parent / "runs", run_id=run_id)
 
 
 def ended(tmp_path: Path, exit_code: int = 0) -> Callable[[PlannedVariant], Result]:
@@ -65,10 +65,10 @@ def test_variants_without_a_run_id_share_a_new_one(path: Path) -> None:
     assert first.run_id.removesuffix("-1") == second.run_id.removesuffix("-2")
 
 
-def test_every_problem_is_told_with_the_label_that_has_it(path: Path) -> None:
-    found = variants(["restart.policy=nevr,always", "timeout=5,3s"])
+def test_every_problem_has_the_label_of_its_variant(path: Path) -> None:
+    actual = variants(["restart.policy=nevr,always", "timeout=5,3s"])
     with pytest.raises(UsageError) as refused:
-        read_all(path, found, ["seed=x"])
+        read_all(path, actual, ["seed=x"])
     assert str(refused.value).splitlines() == [
         "restart.policy=nevr timeout=5 (and 1 more): --vary restart.policy=nevr: "
         "restart.policy: 'nevr' is not allowed (did you mean 'never'?)",
@@ -78,7 +78,7 @@ def test_every_problem_is_told_with_the_label_that_has_it(path: Path) -> None:
     ]
 
 
-def test_an_override_that_can_not_be_applied_is_told_with_its_label(path: Path) -> None:
+def test_an_override_that_can_not_be_applied_has_its_label(path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         read_all(path, variants(["program.command.0=b,c", "faults.0.grace=1s,2s"]))
     assert str(refused.value).splitlines() == [
@@ -88,19 +88,19 @@ def test_an_override_that_can_not_be_applied_is_told_with_its_label(path: Path) 
     ]
 
 
-def test_what_is_wrong_in_all_variants_is_told_without_a_label(path: Path) -> None:
+def test_a_problem_of_all_variants_has_no_label(path: Path) -> None:
     path.write_text(TEXT + "timeout: 5\n")
     with pytest.raises(UsageError) as refused:
         read_all(path, variants(["seed=1,2"]))
     assert str(refused.value) == f"{path}:5: timeout: '5' is not a duration; write '5s'"
 
 
-def test_what_the_engine_can_not_do_is_told_with_its_label(path: Path) -> None:
+def test_an_unsupported_variant_is_named_by_its_label(path: Path) -> None:
     with pytest.raises(UsageError, match=r"^cluster\.worker\.gpus=1: .* GPU"):
         planned(path, "cluster.worker.gpus=0,1")
 
 
-def test_a_taken_folder_is_told_before_anything_runs(path: Path, tmp_path: Path) -> None:
+def test_a_taken_folder_is_refused_before_anything_runs(path: Path, tmp_path: Path) -> None:
     (_, second) = planned(path, "seed=1,2")
     ended(tmp_path)(second)
     with pytest.raises(UsageError, match=r"^seed=2: There is a run in .*/x-2 already"):

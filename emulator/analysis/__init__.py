@@ -1,1 +1,1 @@
-"""What a record says: numbers, verdicts, and what it looks like now (pure)."""
+"""Numbers, verdicts and the current state of a run, from its record (pure)."""

@@ -1,9 +1,9 @@
-"""The numbers of a run (pure): made from its timeline alone."""
+"""The numbers of a run, computed from its timeline alone (pure)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from emulator.analysis import goodput
@@ -12,17 +12,17 @@ from emulator.analysis.throughput import Throughput, Work, follow, rates
 from emulator.faults.schedule import PlannedFault
 from emulator.faults.table import FAULTS
 from emulator.record.events import Entry, Phase, Stall, Step, TaskExit
-from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
+from emulator.record.timeline import FaultTimeline, Incarnation, TaskTimeline, Timeline
 
 __all__ = ["Analysis", "FaultResult", "TaskResult", "analyse"]
 
 WINDOW = 10.0
-"""Seconds before and after a fault in which the job's rate is taken."""
+"""Seconds before and after a fault over which rates are measured."""
 
 
 @dataclass
 class TaskResult:
-    """What became of one task."""
+    """The result of one task."""
 
     state: str = "pending"
     """pending, starting, running, backoff, down (preempted), succeeded, failed, stopped."""
@@ -32,27 +32,27 @@ class TaskResult:
     first_step: int | None = None
     last_step: int | None = None
     lost_steps: int = 0
-    """Steps that it did again after restarts."""
+    """Steps that it repeated after restarts."""
 
 
 @dataclass(frozen=True)
 class FaultResult:
-    """What became of one fault. Times are seconds after its trigger; None: it did not happen."""
+    """The result of one fault. Times are seconds after its trigger; None: it did not happen."""
 
     id: str
     kind: str
     target: str
     status: str
-    """applied, skipped, failed; `pending` where the record does not say."""
+    """applied, skipped, failed; `pending` if the record has none of these stages."""
     reason: str = ""
     triggered: float | None = None
     """Seconds since the run began."""
     saved_after: float | None = None
-    """Until the first checkpoint was saved, where that was before the fault took effect."""
+    """Until the first checkpoint was saved, if that was before the fault took effect."""
     applied_after: float | None = None
     """Until the fault took effect: the task had ended, was frozen, throttled or cut off."""
     detected_after: float | None = None
-    """Until the first other task failed, or the job was found to be stalled."""
+    """Until the first other task failed, or the watchdog detected a stall."""
     restored_after: float | None = None
     """Until the task ran again, or was healed."""
     first_step_after: float | None = None
@@ -60,16 +60,16 @@ class FaultResult:
     caught_up_after: float | None = None
     """Until the job was further than ever before."""
     killed: bool = False
-    """It had to be killed: it was still there when the grace period was over."""
+    """It was killed: it still ran when the grace period was over."""
     exit_code: int | None = None
     rate_before: float | None = None
     """The job's steps per second in the WINDOW before the trigger."""
     rate_during: float | None = None
-    """From the moment it was applied until the task was back."""
+    """From when it was applied until the task was restored."""
     rate_after: float | None = None
-    """In the WINDOW after the job's first step with the task back."""
+    """In the WINDOW after the job's first step with the task restored."""
     target_rate_before: float | None = None
-    """The same of the target alone, where that is a task that tells of steps."""
+    """The same of the target alone, if it is a task that reports steps."""
     target_rate_during: float | None = None
     target_rate_after: float | None = None
 
@@ -79,7 +79,7 @@ class Analysis:
     """The numbers of one run. Times are seconds from the run's start; None: it never happened."""
 
     outcome: str
-    """succeeded, failed, timeout, interrupted, error; `running` where the record just ends."""
+    """succeeded, failed, timeout, interrupted, error; `running` if the record has no outcome."""
     reason: str
     duration: float
     tasks: Mapping[str, TaskResult]
@@ -93,26 +93,26 @@ class Analysis:
     accuracy: float | None = None
     restarts: int = 0
     lost_steps: int | None = None
-    """Of the task that lost most; None where no task reported a step."""
+    """Of the task that lost most; None if no task reported a step."""
     recoveries: Sequence[float] = field(default_factory=tuple)
-    """Seconds from each unasked exit that was followed by a restart to the next step of the job."""
+    """Seconds from each failure that was followed by a restart to the job's next step."""
     unrecovered: int = 0
-    """Such exits that no step followed."""
+    """Such failures that no step followed."""
     faults: Sequence[FaultResult] = ()
     time: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by cause, see `emulator/analysis/goodput.py`; together they are the duration."""
+    """Seconds by cause (goodput.py); their sum is the duration."""
     goodput: float | None = None
     """The productive share of the duration."""
 
     @property
     def worst_recovery(self) -> float | None:
-        """The longest of all recoveries; infinite where one of them never came."""
+        """The longest recovery; infinite if a failure was never recovered from."""
         return math.inf if self.unrecovered else max(self.recoveries, default=None)
 
 
 def analyse(timeline: Timeline) -> Analysis:
     """Return the numbers of a run."""
-    end = timeline.duration
+    duration = timeline.duration
     progress = ProgressIndex(timeline)
     tasks = {task.name: _task(timeline.tasks[task.name]) for task in timeline.plan.tasks}
     work = follow(timeline)
@@ -122,35 +122,35 @@ def analyse(timeline: Timeline) -> Analysis:
         for fault in faults
         if FAULTS[fault.kind].restarts_target and fault.status == "applied"
     ]
-    speed = rates(timeline.plan, work)
-    time = goodput.split(timeline, end)
+    throughput = rates(timeline.plan, work)
+    time = goodput.split(timeline, duration)
     steps = progress.steps
-    accuracies = [a for e in steps if isinstance(a := e.values.get("accuracy"), int | float)]
+    accuracies = (step.values.get("accuracy") for step in reversed(steps))
+    accuracy = next((value for value in accuracies if isinstance(value, int | float)), None)
     return Analysis(
         outcome=timeline.outcome or "running",
         reason=timeline.reason if timeline.outcome else "the record ends before the job does",
-        duration=end,
+        duration=duration,
         tasks=tasks,
         final_step=progress.furthest[-1] if steps else None,
         network=timeline.prepared,
         all_running=timeline.all_running,
         first_step=steps[0].t if steps else None,
-        steps_per_second=speed.job.steps_per_second,
-        examples_per_second=speed.job.examples_per_second,
-        throughput=speed,
-        accuracy=float(accuracies[-1]) if accuracies else None,
+        steps_per_second=throughput.job.steps_per_second,
+        examples_per_second=throughput.job.examples_per_second,
+        throughput=throughput,
+        accuracy=None if accuracy is None else float(accuracy),
         restarts=len(timeline.restarts),
         lost_steps=max(task.lost_steps for task in tasks.values()) if steps else None,
         recoveries=[seconds for seconds in recoveries if seconds is not None],
-        unrecovered=sum(seconds is None for seconds in recoveries),
+        unrecovered=recoveries.count(None),
         faults=faults,
         time=time,
-        goodput=time["productive"] / end if steps and end > 0 else None,
+        goodput=time["productive"] / duration if steps and duration > 0 else None,
     )
 
 
 def _task(task: TaskTimeline) -> TaskResult:
-    """Return what became of a task."""
     exits, steps = task.exits, task.steps
     return TaskResult(
         state=task.state,
@@ -164,47 +164,50 @@ def _task(task: TaskTimeline) -> TaskResult:
 
 
 def _lost_steps(task: TaskTimeline) -> int:
-    """Return the steps that a task did again: those after what each incarnation restored.
-
-    Where it reports no restore, its first step says so: it was itself done again.
-    """
     lost = 0
     reached: int | None = None
-    for one in task.incarnations:
-        for report in one.reports:
-            if reached is None:
-                break
-            if isinstance(report, Step):
-                lost += max(0, reached - report.first + 1)
-                break
-            if report.phase == "restore" and report.step is not None:
-                lost += max(0, reached - report.step)
-                break
-        steps = one.steps
-        reached = steps[-1].step if steps else reached
+    for incarnation in task.incarnations:
+        if reached is not None:
+            lost += _repeated(incarnation, reached)
+        if steps := incarnation.steps:
+            reached = steps[-1].step
     return lost
+
+
+def _repeated(incarnation: Incarnation, reached: int) -> int:
+    """Return how many steps up to `reached` it repeated: those after what it restored.
+
+    If it reports no restore, it repeated its first step and all after it.
+    """
+    for report in incarnation.reports:
+        if isinstance(report, Step):
+            return max(0, reached - report.first + 1)
+        if report.phase == "restore" and report.step is not None:
+            return max(0, reached - report.step)
+    return 0
 
 
 def _recoveries(timeline: Timeline, progress: ProgressIndex) -> list[float | None]:
     """Return, for each restart after a failure, the seconds from its exit to the job's next step.
 
-    `always` also restarts what ended well: that is no failure.
+    The policy `always` also restarts tasks that succeeded; these are no failures.
     """
-    failed = [
+    failures = [
         (one.restart, one.exit)
         for task in timeline.tasks.values()
         for one in task.incarnations
         if one.restart is not None and one.exit is not None and one.exit.exit_code
     ]
-    found: list[float | None] = []
-    for restart, exit_ in sorted(failed, key=lambda pair: progress.place(pair[0])):
-        back = progress.step_after(progress.running(restart.task, restart))
-        found.append(None if back is None else round(back.t - exit_.t, 6))
-    return found
+    failures.sort(key=lambda failure: progress.place(failure[0]))
+    steps = [progress.step_after(progress.running(start.task, start)) for start, _ in failures]
+    return [
+        None if step is None else round(step.t - exit_.t, 6)
+        for step, (_, exit_) in zip(steps, failures, strict=True)
+    ]
 
 
 def _fault(fault: FaultTimeline, progress: ProgressIndex, work: Mapping[str, Work]) -> FaultResult:
-    """Return what became of a fault, and of the job after it."""
+    """Return the result of a fault, and the job's numbers around it."""
     outcome, planned = fault.outcome, fault.planned
     result = FaultResult(
         id=planned.id,
@@ -216,39 +219,41 @@ def _fault(fault: FaultTimeline, progress: ProgressIndex, work: Mapping[str, Wor
     trigger, applied = fault.stages.get("triggered"), fault.stages.get("applied")
     if trigger is None or applied is None:
         return result
-    # Where the target was back: healed, or restarted by the policy.
-    back = fault.stages.get("healed") or progress.running(planned.target, applied)
-    before = progress.furthest_before(trigger)
+    # Healed, or restarted by the policy.
+    restored = fault.stages.get("healed") or progress.running(planned.target, applied)
+    first_step = progress.step_after(restored)
+    caught_up = progress.step_after(restored, progress.furthest_before(trigger))
+    job, target = (
+        _rates(source, trigger, applied, restored, first_step)
+        for source in (progress, work.get(planned.target))
+    )
 
     def since(entry: Entry | None) -> float | None:
         return None if entry is None else round(entry.t - trigger.t, 6)
 
-    stepped = progress.step_after(back)
-    rate_before, rate_during, rate_after = _rates(progress, trigger, applied, back, stepped)
-    target = _rates_of(work.get(planned.target), trigger, applied, back, stepped)
     return replace(
         result,
         triggered=trigger.t,
         applied_after=since(applied),
-        detected_after=since(_noticed(planned, progress.ends(trigger, back))),
+        detected_after=since(_detected(planned, progress.ends(trigger, restored))),
         saved_after=since(_saved(planned, progress.between(trigger, applied))),
         killed=bool(applied.killed),
         exit_code=applied.exit_code,
-        restored_after=since(back),
-        first_step_after=since(stepped),
-        caught_up_after=since(progress.step_after(back, before)),
-        rate_before=rate_before,
-        rate_during=rate_during,
-        rate_after=rate_after,
+        restored_after=since(restored),
+        first_step_after=since(first_step),
+        caught_up_after=since(caught_up),
+        rate_before=job[0],
+        rate_during=job[1],
+        rate_after=job[2],
         target_rate_before=target[0],
         target_rate_during=target[1],
         target_rate_after=target[2],
     )
 
 
-def _noticed(fault: PlannedFault, until_back: Iterable[TaskExit | Stall]) -> Entry | None:
+def _detected(fault: PlannedFault, ends: Sequence[TaskExit | Stall]) -> Entry | None:
     """Return the first sign of a fault beyond its target: a failed task, or a stall."""
-    for entry in until_back:
+    for entry in ends:
         if isinstance(entry, Stall):
             return entry
         if entry.task != fault.target and entry.exit_code and not entry.told_to_stop:
@@ -257,54 +262,32 @@ def _noticed(fault: PlannedFault, until_back: Iterable[TaskExit | Stall]) -> Ent
 
 
 def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
-    """Return what ended the first checkpoint after a notice: the target's, else anybody's."""
+    """Return the end of the first checkpoint after a notice: the target's, else any task's."""
     if not fault.spec.gives_notice:
         return None
-    saves = [e for e in notice if isinstance(e, Phase) and e.phase == "checkpoint"]
-    ends = [e for e in saves if e.state == "end"]
-    return next((e for e in ends if e.task == fault.target), next(iter(ends), None))
+    saves = [
+        entry
+        for entry in notice
+        if isinstance(entry, Phase) and entry.phase == "checkpoint" and entry.state == "end"
+    ]
+    return next((e for e in saves if e.task == fault.target), next(iter(saves), None))
 
 
 def _rates(
-    progress: ProgressIndex,
+    source: ProgressIndex | Work | None,
     trigger: Entry,
     applied: Entry,
-    back: Entry | None,
-    stepped: Entry | None,
+    restored: Entry | None,
+    first_step: Entry | None,
 ) -> tuple[float | None, float | None, float | None]:
-    """Return the job's steps per second before, during and after a fault."""
-    front = progress.front
-
-    def rate(begin: float, end: float) -> float | None:
-        """Count the steps that the furthest task made in a time, by linear interpolation."""
-        if end <= begin or not front or not front[0].t <= begin or front[-1].t < end:
-            return None
-        return (progress.reached(end) - progress.reached(begin)) / (end - begin)
-
-    before = rate(max(trigger.t - WINDOW, front[0].t if front else 0.0), trigger.t)
-    if back is None or not front:
-        return before, None, None
-    during = rate(applied.t, back.t)
-    if stepped is None:
-        return before, during, None
-    return before, during, rate(stepped.t, min(stepped.t + WINDOW, front[-1].t))
-
-
-def _rates_of(
-    target: Work | None,
-    trigger: Entry,
-    applied: Entry,
-    back: Entry | None,
-    stepped: Entry | None,
-) -> tuple[float | None, float | None, float | None]:
-    """Return the target's own steps per second before, during and after a fault."""
-    if target is None or target.first is None or target.last is None:
+    """Return steps per second before, during and after a fault, of the job or of one task."""
+    if source is None or source.first is None or source.last is None:
         return None, None, None
-    before = target.rate_within(max(target.first, trigger.t - WINDOW), trigger.t)
-    if back is None:
+    before = source.rate_within(max(trigger.t - WINDOW, source.first), trigger.t)
+    if restored is None:
         return before, None, None
-    during = target.rate_within(applied.t, back.t)
-    if stepped is None:
+    during = source.rate_within(applied.t, restored.t)
+    if first_step is None:
         return before, during, None
-    end = min(stepped.t + WINDOW, target.last)
-    return before, during, target.rate_within(stepped.t, end)
+    end = min(first_step.t + WINDOW, source.last)
+    return before, during, source.rate_within(first_step.t, end)

@@ -1,21 +1,22 @@
 """Expectations against numbers -> verdicts (pure).
 
-A verdict is `ok`, `failed`, or `unknown` where the record does not say. A check that crashes is
-`unknown`, never ok.
+A verdict is `ok`, `failed`, or `unknown` if the record does not show it or the check crashes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 from emulator.analysis import regression
-from emulator.analysis.analyse import Analysis
+from emulator.analysis.analyse import Analysis, TaskResult
 from emulator.analysis.figures import FIGURES, put_in_summary, rounded
 from emulator.analysis.invariants import INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
+from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
 from emulator.record.timeline import Timeline
@@ -37,10 +38,10 @@ ABOUT_FAULTS = (
     "throughput.during",
     "throughput.after",
 )
-"""Expectations that say how faults are survived, by the beginning of their names."""
+"""Expectations about the effect of faults, by the beginning of their names."""
 
 CUT_OFF = ("running", "error", "interrupted")
-"""Outcomes that say nothing of the job: it was not let come to its end."""
+"""Outcomes of runs in which the job could not finish."""
 REACHED = (
     "final_step",
     "accuracy",
@@ -49,12 +50,12 @@ REACHED = (
     regression.EXPECTATION,
     "recovers_within",
 )
-"""Expectations that a job meets in the course of time, by the beginning of their names."""
+"""Expectations that a job may still meet later, by the beginning of their names."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One expectation, judged."""
+    """The result of one expectation."""
 
     expectation: str
     status: Status
@@ -68,48 +69,45 @@ def judge(
     timeline: Timeline,
     comparison: regression.Comparison = regression.NOTHING,
 ) -> list[Verdict]:
-    """Judge every expectation that was written down, and the outcome always.
+    """Judge every expectation that is set, and the outcome always.
 
-    `comparison` is what the rate is compared with, where a share of another rate is expected.
+    `comparison` is what the rate is compared with if a share of another rate is expected.
     """
-    promises = {name: partial(_promise, name, timeline) for name in INVARIANTS}
-    verdicts = _judged({**_CHECKS, **promises}, expect, analysis)
-    passed = overall(verdicts) == "ok"
-    check = partial(_regression, comparison, passed)
-    return verdicts + _judged({regression.EXPECTATION: check}, expect, analysis)
+    invariants = {name: partial(_invariant, name, timeline) for name in INVARIANTS}
+    verdicts = _run_checks({**_CHECKS, **invariants}, expect, analysis)
+    check = partial(_regression, comparison, overall(verdicts) == "ok")
+    return verdicts + _run_checks({regression.EXPECTATION: check}, expect, analysis)
 
 
-def _judged(checks: Mapping[str, Check], expect: Expectations, analysis: Analysis) -> list[Verdict]:
-    """Make some checks, and take back what can't be said of a run that was cut short."""
+def _run_checks(
+    checks: Mapping[str, Check], expect: Expectations, analysis: Analysis
+) -> list[Verdict]:
+    """Return the verdicts of some checks; `unknown` if an incomplete run proves nothing."""
     verdicts: list[Verdict] = []
     for name, check in checks.items():
         try:
             verdicts += check(expect, analysis)
-        except Exception as error:  # a check of ours that crashes must not pass for ok
+        except Exception as error:  # a check that crashes must not pass
             verdicts.append(Verdict(name, "unknown", "", f"the check crashed: {error!r}"))
     if analysis.outcome in CUT_OFF:
-        verdicts = [_cut_off(verdict) for verdict in verdicts]
+        # The job might have met them if it had not been cut off.
+        verdicts = _unknown(verdicts, "failed", REACHED, "when the run was cut off")
     if any(fault.status != "applied" for fault in analysis.faults):
-        return [_without_faults(verdict) for verdict in verdicts]
+        # Faults that did not happen were not survived.
+        verdicts = _unknown(verdicts, "ok", ABOUT_FAULTS, "but not all faults happened")
     return verdicts
 
 
-def _cut_off(verdict: Verdict) -> Verdict:
-    """Take back a failure to reach what the job might have reached, had it been let."""
-    might_have = verdict.expectation.startswith(REACHED)
-    if not might_have or verdict.status != "failed":
-        return verdict
-    return replace(verdict, status="unknown", actual=f"{verdict.actual}, when the run was cut off")
-
-
-def _without_faults(verdict: Verdict) -> Verdict:
-    """Take back an ok about faults that did not all happen: they were not survived."""
-    about_faults = verdict.expectation.startswith(ABOUT_FAULTS)
-    if not about_faults or verdict.status != "ok":
-        return verdict
-    return replace(
-        verdict, status="unknown", actual=f"{verdict.actual}, but not all faults happened"
-    )
+def _unknown(
+    verdicts: Sequence[Verdict], status: Status, names: tuple[str, ...], reason: str
+) -> list[Verdict]:
+    """Return verdicts; those with this status and one of these names become unknown."""
+    return [
+        replace(verdict, status="unknown", actual=f"{verdict.actual}, {reason}")
+        if verdict.status == status and verdict.expectation.startswith(names)
+        else verdict
+        for verdict in verdicts
+    ]
 
 
 def overall(verdicts: Sequence[Verdict]) -> Status:
@@ -128,13 +126,8 @@ def summary(
     variant: str = "",
     samples: Sequence[Sample] = (),
 ) -> dict[str, Any]:
-    """Return what `summary.json` holds; docs/results.md explains every key."""
-    tasks = {}
-    for name, task in analysis.tasks.items():
-        shown = asdict(task)
-        del shown["first_step"], shown["lost_steps"]
-        tasks[name] = shown
-    found = {
+    """Return the content of `summary.json`; docs/results.md explains every key."""
+    result: dict[str, Any] = {
         **header(),
         "run_id": run_id,
         "scenario": scenario,
@@ -144,13 +137,15 @@ def summary(
         "reason": analysis.reason,
         "verdict": overall(verdicts),
         "verdicts": [asdict(verdict) for verdict in verdicts],
-        "tasks": tasks,
+        "tasks": {name: _task(task) for name, task in analysis.tasks.items()},
         "throughput": {
             "step_time": _step_time(analysis.throughput.job),
             "tasks": {name: _rate(rate) for name, rate in analysis.throughput.tasks.items()},
         },
         "usage": {
-            name: asdict(used) for name in tasks if (used := totals(samples, name)) is not None
+            name: asdict(used)
+            for name in analysis.tasks
+            if (used := totals(samples, name)) is not None
         },
         "gpus": {uuid: asdict(gpu) for uuid, gpu in gpu_totals(samples).items()},
         "faults": [asdict(fault) for fault in analysis.faults],
@@ -159,8 +154,14 @@ def summary(
         "time": dict(analysis.time),
     }
     for key, figure in FIGURES.items():
-        put_in_summary(found, key, figure.of(analysis))
-    return found
+        put_in_summary(result, key, figure.of(analysis))
+    return result
+
+
+def _task(task: TaskResult) -> dict[str, Any]:
+    values = asdict(task)
+    del values["first_step"], values["lost_steps"]
+    return values
 
 
 def _rate(rate: Rate) -> dict[str, Any]:
@@ -172,7 +173,7 @@ def _rate(rate: Rate) -> dict[str, Any]:
 
 
 def _step_time(rate: Rate) -> dict[str, float] | None:
-    """Return the step times; to the microsecond, as fast steps are."""
+    """Return the step times, to the microsecond: steps may be that fast."""
     if rate.step_times is None:
         return None
     return {name: round(value, 6) for name, value in asdict(rate.step_times).items()}
@@ -181,131 +182,115 @@ def _step_time(rate: Rate) -> dict[str, float] | None:
 # --- The checks ---------------------------------------------------------------------------------
 
 Check = Callable[[Expectations, Analysis], Iterator[Verdict]]
-Form = Callable[[float], str]
+Format = Callable[[float], str]
 
 
-def _form(digits: int, unit: str = "") -> Form:
-    """Return what writes a number with so many decimals and its unit."""
+def _number(digits: int, unit: str = "") -> Format:
+    """Return a formatter for numbers with this many decimals and a unit."""
     return lambda number: format_number(number, digits) + unit
 
 
-COUNT, SHARE, RATE = _form(0), _form(3), _form(2, " steps/s")
-OF_BEFORE = _form(2, " of before")
+COUNT, SHARE, RATE = _number(0), _number(3), _number(2, " steps/s")
+OF_BEFORE = _number(2, " of before")
 
 
-def _outcome(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
-    got = f"{found.outcome}: {found.reason}"
-    status: Status = "ok" if found.outcome == expect.outcome else "failed"
-    if found.outcome in CUT_OFF:
-        status = "unknown"
-    yield Verdict("outcome", status, expect.outcome, got)
+def _status(holds: bool | None) -> Status:
+    return "unknown" if holds is None else "ok" if holds else "failed"
 
 
-def _faults(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
-    """A scenario's faults are part of the question: unless all happened, nothing was shown."""
-    if found.faults:
-        missed = [fault for fault in found.faults if fault.status != "applied"]
-        got = f"{len(found.faults) - len(missed)} applied"
-        got += "".join(f"; {f.kind} {f.target} {f.status}: {f.reason}" for f in missed[:3])
-        yield Verdict("faults", "unknown" if missed else "ok", f"{len(found.faults)} applied", got)
+def _outcome(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
+    actual = f"{analysis.outcome}: {analysis.reason}"
+    holds = None if analysis.outcome in CUT_OFF else analysis.outcome == expect.outcome
+    yield Verdict("outcome", _status(holds), expect.outcome, actual)
 
 
-def _final_step(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
-    if expect.final_step is not None:
-        yield _at_least("final_step", expect.final_step, found.final_step, COUNT)
-
-
-def _accuracy(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
-    if expect.accuracy is not None:
-        yield _at_least("accuracy", expect.accuracy, found.accuracy, SHARE)
-
-
-def _throughput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
-    if expect.throughput and expect.throughput.min is not None:
-        least, rate = expect.throughput.min, found.steps_per_second
-        yield _at_least("throughput.min", least, rate, RATE)
-    if expect.throughput and expect.throughput.max is not None:
-        most, rate = expect.throughput.max, found.steps_per_second
-        yield _at_most("throughput.max", most, rate, RATE)
-    if expect.throughput:
-        yield from _shares("during", expect.throughput.during, found)
-        yield from _shares("after", expect.throughput.after, found)
+def _faults(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
+    """Check that all faults happened; otherwise the run proves nothing about them."""
+    if faults := analysis.faults:
+        missed = [fault for fault in faults if fault.status != "applied"]
+        actual = f"{len(faults) - len(missed)} applied"
+        actual += "".join(f"; {f.kind} {f.target} {f.status}: {f.reason}" for f in missed[:3])
+        yield Verdict("faults", "unknown" if missed else "ok", f"{len(faults)} applied", actual)
 
 
 def _regression(
-    comparison: regression.Comparison, passed: bool, expect: Expectations, found: Analysis
+    comparison: regression.Comparison, passed: bool, expect: Expectations, analysis: Analysis
 ) -> Iterator[Verdict]:
-    """Judge the rate as a share of another; `passed`: all other expectations hold."""
-    wanted = expect.throughput
-    if wanted is None or wanted.at_least is None or wanted.of is None:
+    """Judge the rate as a share of another; `passed`: all other expectations are met."""
+    throughput = expect.throughput
+    if throughput is None or throughput.at_least is None or throughput.of is None:
         return
-    rate = found.steps_per_second
-    holds, got = regression.evaluate(wanted.at_least, wanted.of, rate, comparison, passed=passed)
-    status: Status = "unknown" if holds is None else "ok" if holds else "failed"
-    least = f"at least {wanted.at_least:g} of the {wanted.of}"
-    yield Verdict(regression.EXPECTATION, status, least, got)
+    least, of, rate = throughput.at_least, throughput.of, analysis.steps_per_second
+    holds, actual = regression.evaluate(least, of, rate, comparison, passed=passed)
+    expected = f"at least {least:g} of the {of}"
+    yield Verdict(regression.EXPECTATION, _status(holds), expected, actual)
 
 
-def _shares(when: str, share: Share, found: Analysis) -> Iterator[Verdict]:
-    """Judge the worst fault: the job's rate around it, as a share of the rate before."""
+def _bound(
+    name: str, figure: str, form: Format, expect: Expectations, analysis: Analysis
+) -> Iterator[Verdict]:
+    """Compare a figure of the run with the bound that the dotted key `name` sets."""
+    section, _, key = name.rpartition(".")
+    settings = getattr(expect, section) if section else expect
+    bound: float | None = getattr(settings, key) if settings else None
+    if bound is not None:
+        yield _compare(name, bound, getattr(analysis, figure), form)
+
+
+def _shares(name: str, expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
+    """Judge the worst fault: the job's rate `during` or `after` it, as a share of that before."""
+    share: Share | None = getattr(expect.throughput, name) if expect.throughput else None
+    if share is None:
+        return
     shares = [
-        None if rate is None or not fault.rate_before else rate / fault.rate_before
-        for fault in found.faults
+        rate / fault.rate_before if rate is not None and fault.rate_before else None
+        for fault in analysis.faults
         if fault.status == "applied"
-        for rate in [getattr(fault, f"rate_{when}")]
+        for rate in [getattr(fault, f"rate_{name}")]
     ]
     known = [one for one in shares if one is not None]
-    whole = bool(shares) and len(known) == len(shares)
-    if share.min is not None:
-        worst = min(known) if whole else None
-        yield _at_least(f"throughput.{when}.min", share.min, worst, OF_BEFORE)
-    if share.max is not None:
-        worst = max(known) if whole else None
-        yield _at_most(f"throughput.{when}.max", share.max, worst, OF_BEFORE)
+    complete = bool(shares) and len(known) == len(shares)
+    for key, bound, worst in (("min", share.min, min), ("max", share.max, max)):
+        if bound is not None:
+            value = worst(known) if complete else None
+            yield _compare(f"throughput.{name}.{key}", bound, value, OF_BEFORE)
 
 
-def _restarts(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
-    if expect.max_restarts is not None:
-        yield _at_most("max_restarts", expect.max_restarts, found.restarts, COUNT)
-
-
-def _lost_steps(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
-    if expect.max_lost_steps is not None:
-        yield _at_most("max_lost_steps", expect.max_lost_steps, found.lost_steps, COUNT)
-
-
-def _recovers_within(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+def _recovers_within(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
     if expect.recovers_within is None:
         return
-    wanted = f"at most {format_duration(expect.recovers_within)}"
-    if found.unrecovered:
-        yield Verdict("recovers_within", "failed", wanted, "no step came after the last failure")
-    elif not found.recoveries:
-        yield Verdict("recovers_within", "unknown", wanted, "there was nothing to recover from")
+    worst = analysis.worst_recovery
+    if worst is None:
+        actual = "there was nothing to recover from"
     else:
-        worst = max(found.recoveries)
-        status: Status = "ok" if worst <= expect.recovers_within else "failed"
-        yield Verdict("recovers_within", status, wanted, format_duration(worst))
+        actual = (
+            "no step followed the last failure" if math.isinf(worst) else format_duration(worst)
+        )
+    holds = None if worst is None else worst <= expect.recovers_within
+    expected = f"at most {format_duration(expect.recovers_within)}"
+    yield Verdict("recovers_within", _status(holds), expected, actual)
 
 
-def _goodput(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
-    if expect.min_goodput is not None:
-        yield _at_least("min_goodput", expect.min_goodput, found.goodput, SHARE)
-
-
-def _saved_within_grace(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
-    faults = [fault for fault in found.faults if fault.kind == "preempt"]
-    struck = [fault for fault in faults if fault.status == "applied"]
-    unsaved = [
-        f"{f.target} had saved nothing when it was gone" for f in struck if f.saved_after is None
+def _saved_within_grace(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
+    if not expect.saved_within_grace:
+        return
+    preemptions = [
+        fault
+        for fault in analysis.faults
+        for kind in [FAULTS[fault.kind]]
+        if fault.status == "applied" and kind.gives_notice and kind.replaces_target
     ]
-    seen = Observed("a checkpoint before each end", len(struck), "preemptions", unsaved)
-    if expect.saved_within_grace:
-        yield _observed("saved_within_grace", seen)
+    unsaved = [
+        f"{fault.target} saved no checkpoint before its end"
+        for fault in preemptions
+        if fault.saved_after is None
+    ]
+    observed = Observed("a checkpoint before each end", len(preemptions), "preemptions", unsaved)
+    yield _observed("saved_within_grace", observed)
 
 
-def _promise(
-    name: str, timeline: Timeline, expect: Expectations, found: Analysis
+def _invariant(
+    name: str, timeline: Timeline, expect: Expectations, analysis: Analysis
 ) -> Iterator[Verdict]:
     if getattr(expect, name):
         yield _observed(name, INVARIANTS[name](timeline))
@@ -314,38 +299,38 @@ def _promise(
 _CHECKS: Mapping[str, Check] = {
     "outcome": _outcome,
     "faults": _faults,
-    "final_step": _final_step,
-    "accuracy": _accuracy,
-    "throughput": _throughput,
-    "max_restarts": _restarts,
-    "max_lost_steps": _lost_steps,
+    "final_step": partial(_bound, "final_step", "final_step", COUNT),
+    "accuracy": partial(_bound, "accuracy", "accuracy", SHARE),
+    "throughput.min": partial(_bound, "throughput.min", "steps_per_second", RATE),
+    "throughput.max": partial(_bound, "throughput.max", "steps_per_second", RATE),
+    "throughput.during": partial(_shares, "during"),
+    "throughput.after": partial(_shares, "after"),
+    "max_restarts": partial(_bound, "max_restarts", "restarts", COUNT),
+    "max_lost_steps": partial(_bound, "max_lost_steps", "lost_steps", COUNT),
     "recovers_within": _recovers_within,
-    "min_goodput": _goodput,
+    "min_goodput": partial(_bound, "min_goodput", "goodput", SHARE),
     "saved_within_grace": _saved_within_grace,
 }
 
 
-def _observed(name: str, seen: Observed) -> Verdict:
-    if not seen.seen:
-        return Verdict(name, "unknown", seen.wanted, f"the record has no {seen.of}")
-    if not seen.broken:
-        return Verdict(name, "ok", seen.wanted, f"{seen.seen} of {seen.seen} {seen.of}")
-    more = len(seen.broken) - 3
-    got = "; ".join(seen.broken[:3]) + (f"; and {more} more" if more > 0 else "")
-    return Verdict(name, "failed", seen.wanted, got)
+def _observed(name: str, observed: Observed) -> Verdict:
+    count, violations = observed.count, observed.violations
+    if not count:
+        actual = f"the record has no {observed.of}"
+    elif not violations:
+        actual = f"{count} of {count} {observed.of}"
+    else:
+        more = len(violations) - 3
+        actual = "; ".join(violations[:3]) + (f"; and {more} more" if more > 0 else "")
+    return Verdict(name, _status(not violations if count else None), observed.expected, actual)
 
 
-def _at_least(name: str, wanted: float, got: float | None, form: Form) -> Verdict:
-    return _bound(name, f"at least {form(wanted)}", got, form, lambda x: x >= wanted)
-
-
-def _at_most(name: str, wanted: float, got: float | None, form: Form) -> Verdict:
-    return _bound(name, f"at most {form(wanted)}", got, form, lambda x: x <= wanted)
-
-
-def _bound(
-    name: str, wanted: str, got: float | None, form: Form, holds: Callable[[float], bool]
-) -> Verdict:
-    if got is None:
-        return Verdict(name, "unknown", wanted, "the tasks' output does not say")
-    return Verdict(name, "ok" if holds(got) else "failed", wanted, form(got))
+def _compare(name: str, bound: float, value: float | None, form: Format) -> Verdict:
+    """Compare a value with its bound: an upper one if its name has `max`, else a lower one."""
+    upper = name.startswith("max_") or name.endswith(".max")
+    expected = f"at {'most' if upper else 'least'} {form(bound)}"
+    if value is None:
+        return Verdict(name, "unknown", expected, "the tasks did not report it")
+    return Verdict(
+        name, _status(value <= bound if upper else value >= bound), expected, form(value)
+    )

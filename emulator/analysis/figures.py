@@ -1,8 +1,7 @@
-"""The figures of a job: what each is called, how it is written, where it comes from (pure).
+"""The figures of a job: name, unit, format and source (pure).
 
-FIGURES is the one table of them. summary.json, the terminal, the page, Markdown, JUnit, comparisons
-and listings take their numbers from here and choose by key; a new figure is one entry, and a key
-where it is to be shown.
+summary.json, the terminal, the page, Markdown, JUnit, comparisons and listings choose from FIGURES
+by key; a new figure is one entry, and its key where it is shown.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = [
 ]
 
 UNKNOWN = "—"
-"""Shown where the record does not say."""
+"""Shown for an unknown value."""
 
 
 @dataclass(frozen=True)
@@ -40,36 +39,35 @@ class Figure:
     key: str
     """Its name as data, and the attribute of `Analysis`."""
     path: str
-    """Where summary.json has it, dotted."""
+    """Its dotted key in summary.json."""
     title: str
     """As a heading."""
     column: str
-    """At the head of a column."""
+    """As the head of a column."""
     phrase: str
-    """In a line of text, around `{}`; where that would say nothing (of what was expected
-    anyway), empty."""
+    """In a line of text, around `{}`; empty if it is not shown there."""
     note: str
-    """What it is, in a few words."""
+    """A short definition."""
     form: Callable[[float], str]
 
     def of(self, analysis: Analysis) -> float | None:
-        """Return its value in a run; None where the record does not say."""
+        """Return its value in a run; None: unknown."""
         value: float | None = getattr(analysis, self.key)
         return value
 
     def text(self, value: float | None, unknown: str = UNKNOWN) -> str:
-        """Return a value as it is shown; an infinite time never comes."""
+        """Return a value as text; `never` for an infinite time."""
         if value is None:
             return unknown
         return "never" if math.isinf(value) else self.form(value)
 
-    def said(self, value: float) -> str:
-        """Return a value in words."""
+    def in_words(self, value: float) -> str:
+        """Return a value in a phrase."""
         return self.phrase.format(self.text(value))
 
 
 def _rate(rate: float) -> str:
-    """Return three digits of a rate; all of those before the point."""
+    """Return a rate with three digits, or all before the point."""
     if rate >= 100:
         return format_number(rate)
     return f"{rate:#.3g}" if rate else "0"
@@ -124,7 +122,7 @@ column and a description."""
 
 
 def fault_stages(fault: Mapping[str, Any], unknown: str = "") -> dict[str, str]:
-    """Return the times of a fault's stages as they are shown, by key."""
+    """Return the times of a fault's stages as text, by key."""
     times = {key: fault[key] for key in FAULT_STAGES}
     return {key: unknown if t is None else format_duration(t) for key, t in times.items()}
 
@@ -136,15 +134,15 @@ def fault_rates(fault: Mapping[str, Any]) -> str:
 
 
 def put_in_summary(summary: dict[str, Any], key: str, value: float | None) -> None:
-    """Write a figure to its place in a summary; JSON has no word for an infinite one."""
-    *above, last = FIGURES[key].path.split(".")
-    for name in above:
+    """Write a figure to its place in a summary; an infinite one as null, as JSON requires."""
+    *sections, last = FIGURES[key].path.split(".")
+    for name in sections:
         summary = summary.setdefault(name, {})
     summary[last] = None if value is None or math.isinf(value) else rounded(value)
 
 
 def in_summary(summary: Mapping[str, Any], key: str) -> float | None:
-    """Return a figure as summary.json has it, be it the summary of an older version."""
+    """Return a figure from a summary.json, also of an older version."""
     if key == "worst_recovery" and summary.get("unrecovered"):
         return math.inf
     value: Any = summary
@@ -154,15 +152,12 @@ def in_summary(summary: Mapping[str, Any], key: str) -> float | None:
 
 
 def as_data(row: Any) -> dict[str, Any]:  # noqa: ANN401  of a comparison or a listing
-    """Return a dataclass with `figures` as JSON has it: its figures by key beside its other fields.
-
-    JSON has no infinite number: a recovery that never came is None.
-    """
+    """Return a dataclass with `figures` as flat data for JSON, which has no infinity (None)."""
     data = dict(vars(row))
     figures = data.pop("figures")
     return data | {key: None if value == math.inf else value for key, value in figures.items()}
 
 
 def rounded(value: float | None) -> float | None:
-    """Return a number as results hold it: more digits than four would say nothing."""
+    """Return a number with at most four decimals, as results have it."""
     return round(value, 4) if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""Runs in a folder, one row each: what `emulate runs` lists, from their summaries."""
+"""The list of runs in a folder, from their summaries: `emulate runs`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["LISTED", "Listed", "chosen", "listed"]
 
 
 OTHER_FORMAT = "other format"
-"""The outcome of a record that another version of the emulator has to read."""
+"""The outcome of a record that only another version of the emulator can read."""
 
 LISTED = ("steps_per_second", "goodput", "lost_steps", "duration")
 """Figures of a listing."""
@@ -26,7 +26,7 @@ LISTED = ("steps_per_second", "goodput", "lost_steps", "duration")
 
 @dataclass(frozen=True)
 class Listed:
-    """One run; None: its record does not say."""
+    """One run; None: unknown."""
 
     run_id: str
     scenario: str
@@ -35,34 +35,33 @@ class Listed:
     began: float | None
     """Seconds since 1970."""
     outcome: str
-    """Also `running`, `crashed` where the record just ends, and OTHER_FORMAT."""
+    """Also `running`, `crashed` if the record has no outcome, and OTHER_FORMAT."""
     verdict: Status | None
-    """A run that goes on has none yet; what crashed can't be judged."""
+    """None while it runs; `unknown` if it crashed."""
     figures: Mapping[str, float | None] = field(default_factory=dict)
     """LISTED, by key."""
 
 
 def listed(record: Record) -> Listed:
-    """Return the row of a run. A record that can't be read is listed by what can be."""
-    live, done, what = record.live, dict[str, Any](), ("?", "", "?")
-    outcome = "crashed"
+    """Return the row of a run. Of a record that can't be read, as much as possible."""
+    live, summary, outcome = record.live, dict[str, Any](), "crashed"
+    scenario, variant, engine = "?", "", "?"
     try:
-        done = record.summary or {}
-        what = _what(record, done)
+        summary = record.summary or {}
+        scenario, variant, engine = _identity(record, summary)
     except OtherFormat:
         outcome = OTHER_FORMAT
     except RecordError:
         pass  # its plan is damaged
-    scenario, variant, engine = what
     return Listed(
         run_id=record.run_id,
         scenario=scenario,
         variant=variant,
         engine=engine,
         began=_began(record),
-        outcome="running" if live else str(done.get("outcome", outcome)),
-        verdict=None if live else done.get("verdict", "unknown"),
-        figures={key: in_summary(done, key) for key in LISTED},
+        outcome="running" if live else str(summary.get("outcome", outcome)),
+        verdict=None if live else summary.get("verdict", "unknown"),
+        figures={key: in_summary(summary, key) for key in LISTED},
     )
 
 
@@ -74,31 +73,31 @@ def chosen(
     since: float | None = None,
     limit: int | None = None,
 ) -> list[Listed]:
-    """Return the rows that are asked for, oldest first; of more than `limit` the latest.
+    """Return the matching rows, oldest first, at most the latest `limit`.
 
     `scenario` is a glob, `since` seconds since 1970.
     """
-    kept = [
+    matching = [
         row
         for row in rows
         if fnmatch.fnmatchcase(row.scenario, scenario)
         and verdict in (None, row.verdict)
         and (since is None or (row.began is not None and row.began >= since))
     ]
-    kept.sort(key=lambda row: row.began or 0.0)
-    return kept if limit is None else kept[max(0, len(kept) - limit) :]
+    matching.sort(key=lambda row: row.began or 0.0)
+    return matching if limit is None else matching[max(0, len(matching) - limit) :]
 
 
-def _what(record: Record, done: dict[str, Any]) -> tuple[str, str, str]:
+def _identity(record: Record, summary: dict[str, Any]) -> tuple[str, str, str]:
     """Return scenario, variant and engine, from the summary or else the plan."""
-    if done:
-        return str(done["scenario"]), str(done.get("variant", "")), str(done["engine"])
+    if summary:
+        return str(summary["scenario"]), str(summary.get("variant", "")), str(summary["engine"])
     plan = record.plan
     return plan.scenario.name, plan.variant, plan.engine
 
 
 def _began(record: Record) -> float | None:
-    """Return when a run began; of a long history only the first line is read."""
+    """Return when a run began, from the first line of its history."""
     try:
         with (record.path / "history.jsonl").open("rb") as lines:
             first = json.loads(lines.readline())

@@ -1,10 +1,10 @@
-"""How far a job was at any moment of a run, each question a binary search (pure)."""
+"""How far a job was at any moment of a run; each query is a binary search (pure)."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from emulator.record.events import Entry, Stall, Step, TaskExit, TaskRunning
 from emulator.record.timeline import Timeline
@@ -13,76 +13,85 @@ __all__ = ["ProgressIndex"]
 
 
 class ProgressIndex:
-    """The steps, starts and ends of a run. A place is the number of an event in the history."""
+    """The steps, starts and exits of a run. A place is an index of `timeline.history`."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self.steps: list[Step] = []
         self.furthest: list[int] = []
-        """How far the job was after each of these."""
-        self.front: list[Step] = []
-        """Those that brought the job further than it ever was."""
-        self._step_at: list[int] = []
-        self._ends: list[int] = []
+        """The job's furthest step after each of `steps`."""
+        self._advances: list[Step] = []
+        """The steps that were further than all before them."""
+        self._step_places: list[int] = []
+        self._ends: list[TaskExit | Stall] = []
+        self._end_places: list[int] = []
         self._places: dict[int, int] = {}
-        """By the number of an event's line; of steps none."""
+        """By the event's `n`; without steps."""
         furthest = -1
         for place, entry in enumerate(timeline.history):
             if isinstance(entry, Step):
                 if entry.step > furthest:
                     furthest = entry.step
-                    self.front.append(entry)
+                    self._advances.append(entry)
                 self.steps.append(entry)
                 self.furthest.append(furthest)
-                self._step_at.append(place)
+                self._step_places.append(place)
                 continue
             self._places[entry.n] = place
             if isinstance(entry, TaskExit | Stall):
-                self._ends.append(place)
-        self._front_t = [entry.t for entry in self.front]
+                self._ends.append(entry)
+                self._end_places.append(place)
+        self._advance_times = [entry.t for entry in self._advances]
+        self.first = self._advance_times[0] if self._advances else None
+        self.last = self._advance_times[-1] if self._advances else None
+        """When the job advanced first and last."""
 
     def place(self, entry: Entry) -> int:
         """Return the place of an event that is no step."""
         return self._places[entry.n]
 
     def between(self, since: Entry, until: Entry) -> Sequence[Entry]:
-        """Return what happened from one event until before another."""
+        """Return the events from `since` until before `until`."""
         return self._timeline.history[self.place(since) : self.place(until)]
 
-    def running(self, task: str, since: Entry) -> TaskRunning | None:
-        """Return the event with which a task next runs, after another event."""
+    def running(self, task: str, after: Entry) -> TaskRunning | None:
+        """Return the first event after `after` with which a task runs."""
         if task not in self._timeline.tasks:
             return None
-        after = self.place(since)
+        place = self.place(after)
         starts = (one.running for one in self._timeline.tasks[task].incarnations)
-        return next((one for one in starts if one and self.place(one) > after), None)
+        return next((start for start in starts if start and self.place(start) > place), None)
 
     def furthest_before(self, event: Entry) -> int:
-        """Return how far the job was before an event; -1 before its first step."""
-        steps = bisect_left(self._step_at, self.place(event))
-        return self.furthest[steps - 1] if steps else -1
+        """Return the job's furthest step before an event; -1 before its first step."""
+        count = bisect_left(self._step_places, self.place(event))
+        return self.furthest[count - 1] if count else -1
 
     def step_after(self, event: Entry | None, than: float = -math.inf) -> Step | None:
-        """Return the first step event after another event that is further than that."""
+        """Return the first step event after an event that is further than `than`."""
         if event is None:
             return None
-        first = bisect_left(self._step_at, self.place(event))
+        first = bisect_left(self._step_places, self.place(event))
         numbers = range(max(first, bisect_right(self.furthest, than)), len(self.steps))
         return next((self.steps[n] for n in numbers if self.steps[n].step > than), None)
 
-    def ends(self, since: Entry, until: Entry | None) -> Iterator[TaskExit | Stall]:
-        """Yield the exits and stalls from an event until before another, None: the end."""
-        last = len(self._ends) if until is None else bisect_left(self._ends, self.place(until))
-        for number in range(bisect_left(self._ends, self.place(since)), last):
-            entry = self._timeline.history[self._ends[number]]
-            if isinstance(entry, TaskExit | Stall):
-                yield entry
+    def ends(self, since: Entry, until: Entry | None) -> Sequence[TaskExit | Stall]:
+        """Return the exits and stalls from `since` until before `until` (None: the end)."""
+        first = bisect_left(self._end_places, self.place(since))
+        last = None if until is None else bisect_left(self._end_places, self.place(until))
+        return self._ends[first:last]
 
-    def reached(self, when: float) -> float:
+    def rate_within(self, begin: float, end: float) -> float | None:
+        """Return the job's steps per second, interpolated; None unless it advanced around both."""
+        if self.first is None or self.last is None or not self.first <= begin < end <= self.last:
+            return None
+        return (self._reached(end) - self._reached(begin)) / (end - begin)
+
+    def _reached(self, when: float) -> float:
         """Return how far the job was at a time between its first and its last advance."""
-        two = max(1, bisect_left(self._front_t, when))
-        if two >= len(self.front):
-            return float(self.front[-1].step)
-        before, after = self.front[two - 1], self.front[two]
+        number = max(1, bisect_left(self._advance_times, when))
+        if number >= len(self._advances):
+            return float(self._advances[-1].step)
+        before, after = self._advances[number - 1], self._advances[number]
         share = (when - before.t) / (after.t - before.t) if after.t > before.t else 1.0
         return before.step + share * (after.step - before.step)

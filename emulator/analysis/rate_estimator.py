@@ -1,7 +1,6 @@
-"""How fast steps come, at the moment and without what disturbed them (pure).
+"""The current rate of steps, and the rate of undisturbed training (pure).
 
-Times are seconds since the run began. Nothing here grows with the run: a day of steps takes the
-room of a minute.
+Times are seconds since the run began. Memory use does not grow with the run.
 """
 
 from __future__ import annotations
@@ -11,102 +10,98 @@ from collections import deque
 __all__ = ["STALL", "WINDOW", "RateEstimator"]
 
 WINDOW = 10.0
-"""Seconds that the rate of the moment is taken over."""
+"""Seconds over which the current rate is measured."""
 RECENT = 60.0
-"""Seconds of undisturbed time that the rate for an estimate is taken over."""
+"""Seconds of undisturbed training over which the rate for an estimate is measured."""
 ENOUGH = 3.0
-"""Seconds of undisturbed time without which there is no such rate."""
+"""The least seconds of undisturbed training for such a rate."""
 STALL = 10.0
-"""Seconds without a step, and as many usual gaps between two, that are a stall (goodput.py has
-the same factor; one second is its bound, because it knows what came after)."""
+"""Seconds without a step, and as many usual gaps, that are a stall. The same factor as in
+goodput.py, where the least is one second, because later steps are known there."""
 FINE = 0.1
-"""Seconds; of steps that come faster only the last of each such time is kept."""
+"""Seconds; of steps that are closer together only the last is kept."""
 STRETCH = 1.0
-"""Seconds at least of an undisturbed stretch that is counted as one."""
+"""The least seconds of a stretch of undisturbed training."""
 
 
 class RateEstimator:
-    """The steps of one task, or of the job's furthest task, as they are told."""
+    """The steps of one task, or of the job's furthest task, as they are reported."""
 
     def __init__(self) -> None:
         self.step: int | None = None
         self.at = 0.0
-        """When the last step was told."""
-        self._told: deque[tuple[float, int]] = deque()
+        """When the last step was reported."""
+        self._steps: deque[tuple[float, int]] = deque()
+        """(time, step) over the WINDOW before the last."""
         self._stretches: deque[tuple[float, int]] = deque()
-        self._from: tuple[float, int] | None = None
+        """(seconds, steps) of undisturbed training."""
+        self._begin: tuple[float, int] | None = None
+        """Where the current stretch began; None after an interruption."""
 
     @property
-    def going(self) -> bool:
-        """Whether the next step goes on from the last one."""
-        return self._from is not None
+    def is_continuous(self) -> bool:
+        """Whether the next step continues the training of the last one."""
+        return self._begin is not None
 
-    def break_off(self) -> None:
-        """Say that what lies between the last step and the next is no training."""
-        self._told.clear()
-        self._from = None
+    def interrupt(self) -> None:
+        """Exclude the time between the last step and the next: it is no training."""
+        self._steps.clear()
+        self._begin = None
 
     def advance(self, t: float, step: int) -> None:
-        """Take a step."""
-        if self._from is None or self.step is None or step < self.step or self.stalled(t):
-            self._told.clear()
-            self._from = (t, step)
-        else:
-            self._count(self._from, t, step)
-        if len(self._told) > 1 and t - self._told[-2][0] < FINE:
-            self._told.pop()
-        self._told.append((t, step))
-        # Two are kept however old they are: some steps take minutes.
-        while len(self._told) > 2 and self._told[1][0] < t - WINDOW:
-            self._told.popleft()
+        """Add a step."""
+        if self._begin is None or self.step is None or step < self.step or self.stalled(t):
+            self._steps.clear()
+            self._begin = (t, step)
+        elif t - self._begin[0] >= STRETCH:
+            self._stretches.append((t - self._begin[0], step - self._begin[1]))
+            self._begin = (t, step)
+            while len(self._stretches) > 2 and self._seconds() - self._stretches[0][0] >= RECENT:
+                self._stretches.popleft()
+        if len(self._steps) > 1 and t - self._steps[-2][0] < FINE:
+            self._steps.pop()
+        self._steps.append((t, step))
+        # At least two are kept: a step may take minutes.
+        while len(self._steps) > 2 and self._steps[1][0] < t - WINDOW:
+            self._steps.popleft()
         self.step, self.at = step, t
-
-    def _count(self, since: tuple[float, int], t: float, step: int) -> None:
-        begin, reached = since
-        if t - begin < STRETCH:
-            return
-        self._stretches.append((t - begin, step - reached))
-        self._from = (t, step)
-        while len(self._stretches) > 2 and self._seconds() - self._stretches[0][0] >= RECENT:
-            self._stretches.popleft()
 
     def _seconds(self) -> float:
         return sum(seconds for seconds, _ in self._stretches)
 
     @property
     def usual_gap(self) -> float | None:
-        """Seconds between two that were told, over the WINDOW before the last."""
-        if len(self._told) < 2:
+        """The mean seconds between two reported steps, over the WINDOW before the last."""
+        if len(self._steps) < 2:
             return None
-        return (self._told[-1][0] - self._told[0][0]) / (len(self._told) - 1)
+        return (self._steps[-1][0] - self._steps[0][0]) / (len(self._steps) - 1)
 
     def stalled(self, t: float) -> bool:
-        """Say whether nothing has come for much longer than usual."""
-        if (gap := self.usual_gap) is None:
-            return False
-        return t - self.at > max(STALL, STALL * gap)
+        """Return whether the next step is much later than usual at time `t`."""
+        gap = self.usual_gap
+        return gap is not None and t - self.at > max(STALL, STALL * gap)
 
     def rate(self, t: float) -> float | None:
         """Return steps per second over the WINDOW before `t`; None before the second step.
 
-        What has passed since the last step counts as soon as it is more than usual: so the rate of
-        a task that hangs falls, and is 0 once it is stalled.
+        The time since the last step counts once it exceeds the usual gap. So the rate of a task
+        that hangs falls, and is 0 once it has stalled.
         """
         if (gap := self.usual_gap) is None:
             return None
         if self.stalled(t):
             return 0.0
-        (begin, first), (end, last) = self._told[0], self._told[-1]
+        (begin, first), (end, last) = self._steps[0], self._steps[-1]
         seconds = end - begin + max(0.0, t - end - gap)
         return (last - first) / seconds if seconds > 0 else None
 
     @property
     def undisturbed(self) -> float | None:
-        """Steps per second of the last minute of training; None where there was too little.
+        """Steps per second of the last minute of training; None: too little training yet.
 
-        It is the plain mean over stretches of a second or more, newest first, until they make a
-        minute; so a checkpoint now and then is in it with its share. What lies around a failure or
-        a stall is in no stretch: it does not say how fast the training goes on.
+        The mean over stretches of a second or more, newest first, until they add up to a minute. It
+        includes the time of checkpoints, but not that of failures and stalls, which does not show
+        how fast the training will continue.
         """
         seconds = self._seconds()
         if seconds < ENOUGH:

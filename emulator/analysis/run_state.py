@@ -1,14 +1,13 @@
-"""The state of a run now, from the events so far (pure).
+"""The current state of a run, from the events so far (pure).
 
 `emulate up` feeds it in its own process, `emulate top` over the run's API, and `/metrics` from the
-record. One thread feeds it and reads it: there is no lock. It keeps nothing that grows with the
-steps of the run.
+record. It is not thread-safe. Its memory use does not grow with the steps of the run.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emulator.analysis.rate_estimator import RateEstimator
@@ -22,29 +21,29 @@ from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
 __all__ = ["Estimate", "LiveTask", "RunState"]
 
 LINES = 200
-"""Of what tasks print, so many of the last lines are kept."""
+"""How many of the last lines that tasks printed are kept."""
 
 
 @dataclass
 class LiveTask:
-    """One task now."""
+    """The current state of one task."""
 
     task: Task
     run: RunState
     timeline: TaskTimeline
     steps: int = 0
-    """Steps that it reported, those done again counted again; what it did before the first that it
-    reports after a start is not known and not counted."""
+    """Steps that it made, including repeated ones; without those before its first report after a
+    start, which are unknown."""
     examples: float = 0.0
-    """The same of examples, where it reports them or the scenario says how many a step has."""
+    """The same in examples, if it reports them or the scenario sets `examples_per_step`."""
     usage: Usage | None = None
-    """As last sampled; None where it does not run or nothing is sampled."""
+    """The last sample; None if it does not run or nothing is sampled."""
     rates: Rates | None = None
     """Between the last two samples."""
     gpus: Mapping[str, GpuShare] = field(default_factory=dict)
-    """By the device's uuid: instances of a divided device have the same index."""
+    """By the device's uuid; instances of a divided device have the same index."""
     pace: RateEstimator = field(default_factory=RateEstimator)
-    examples_told: float | None = None
+    examples_reported: float | None = None
     """The last count of examples that it reported itself."""
 
     @property
@@ -64,18 +63,18 @@ class LiveTask:
 
     @property
     def exit_code(self) -> int | None:
-        """That of its last exit."""
+        """The code of its last exit."""
         exits = self.timeline.exits
         return exits[-1].exit_code if exits else None
 
     @property
     def restarts(self) -> int:
-        """By the restart policy, with those of the whole job."""
+        """Restarts by the policy, including those of the whole job."""
         return self.timeline.restarts
 
     @property
     def starts(self) -> int:
-        """All of them: the first, restarts, replacements after a preemption."""
+        """All starts: the first, restarts, replacements after a preemption."""
         return sum(one.start is not None for one in self.timeline.incarnations)
 
     @property
@@ -85,54 +84,54 @@ class LiveTask:
 
     @property
     def step(self) -> int | None:
-        """The last that it reported."""
+        """The last step that it reported."""
         return self.pace.step
 
     @property
     def steps_per_second(self) -> float | None:
-        """Over the last 10 s; None where it does not run, or has reported less than two steps."""
+        """Over the last 10 s; None if it does not run, or has reported less than two steps."""
         return self.pace.rate(self.run.t) if self.state == "running" else None
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """When the job will have reached its final step."""
+    """When the job will reach its final step."""
 
     target: int | None
-    """The step that the scenario expects; None where it names none."""
+    """The step that the scenario expects, if any."""
     seconds: float | None = None
-    """From now; None where nobody can say."""
+    """From now; None: unknown."""
     why_not: str = ""
-    """Why there is none, in a word or two."""
+    """Why it is unknown, in a word or two."""
 
 
 class RunState:
-    """A run, event by event; `tick` says that time has passed without any."""
+    """A run, event by event; `tick` advances the time without an event."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.timeline = Timeline(plan)
         """Without steps and phases, which would grow with the run."""
         self.t = 0.0
-        """Seconds since the run began, as far as is known."""
+        """The latest known time, in seconds since the run began."""
         self.tasks: dict[str, LiveTask] = {
             task.name: LiveTask(task, self, self.timeline.tasks[task.name]) for task in plan.tasks
         }
         self.front = RateEstimator()
-        """The job's furthest step."""
+        """The job's furthest step and its rate."""
         self.job_waits = False
-        """All tasks have ended and wait to be started again together."""
+        """All tasks have ended and wait for a restart of the whole job."""
         self.lines: deque[tuple[str, str]] = deque(maxlen=LINES)
-        """(task, what it printed)."""
+        """(task, line)."""
         self.gpus: Sequence[GpuUsage] = ()
         self.sampled: float | None = None
-        """When usage was sampled last."""
+        """When usage was last sampled."""
         self._happened_at = HappenedAt()
         self._failed_at: float | None = None
 
     @property
     def faults(self) -> Mapping[str, FaultTimeline]:
-        """By id, in the order of the plan; manual ones after them."""
+        """By id, in the order of the plan; then manual ones."""
         return self.timeline.faults
 
     @property
@@ -144,77 +143,77 @@ class RunState:
 
     @property
     def outcome(self) -> str | None:
-        """Once it is settled: succeeded, failed, timeout, interrupted, error."""
+        """succeeded, failed, timeout, interrupted, error; None before the job ends."""
         return self.timeline.outcome
 
     @property
     def reason(self) -> str:
-        """Why it is this outcome."""
+        """The reason for the outcome."""
         return self.timeline.reason
 
     @property
     def restarts(self) -> int:
-        """By the restart policy."""
+        """Restarts by the policy."""
         return len(self.timeline.restarts)
 
     @property
     def began(self) -> float | None:
-        """Seconds since 1970 of the time 0; None before the first event."""
+        """The time 0 in seconds since 1970; None before the first event."""
         return self._happened_at.began
 
     @property
     def step(self) -> int | None:
-        """The furthest step that any task has told of."""
+        """The furthest step of any task."""
         return self.front.step
 
     @property
     def steps_per_second(self) -> float | None:
-        """Steps that the job got further, over the last 10 s."""
+        """The job's rate over the last 10 s."""
         return None if self.outcome else self.front.rate(self.t)
 
     @property
     def examples_per_second(self) -> float | None:
-        """The same in examples, where the scenario says how many a step has."""
+        """The same in examples, if the scenario sets `examples_per_step`."""
         each, rate = self.plan.scenario.metrics.examples_per_step, self.steps_per_second
         return each * rate if each and rate is not None else None
 
     def tick(self, t: float) -> None:
-        """Say how late it is, in seconds since the run began; it never goes back."""
+        """Set the time, in seconds since the run began; it never goes back."""
         self.t = max(self.t, t)
 
-    # --- What is told ---------------------------------------------------------------------------
+    # --- Input ----------------------------------------------------------------------------------
 
     def line(self, task: str, text: str) -> None:
-        """Take a line that a task printed."""
+        """Add a line that a task printed."""
         self.lines.append((task, text))
 
     def sample(self, sample: Sample) -> None:
-        """Take a sample of usage."""
+        """Add a sample of usage."""
         self.tick(sample.t)
         seconds = 0.0 if self.sampled is None else sample.t - self.sampled
         self.gpus, self.sampled = sample.gpus, sample.t
         for name, task in self.tasks.items():
-            # Of one that has just ended the engine may still tell something: nothing of use.
+            # The engine may still report usage of a task that has just ended.
             usage = sample.tasks.get(name) if task.state == "running" else None
             task.rates = None if usage is None else rates(task.usage, usage, seconds)
             task.usage = usage
             task.gpus = {g.uuid: g.tasks[name] for g in sample.gpus if name in g.tasks}
 
     def entry(self, entry: Entry) -> None:
-        """Take an event of the history."""
+        """Add an event of the history."""
         self.tick(entry.t)
         entry = entry.at(self._happened_at(entry))
         task = self.tasks.get(entry.task)
         if not isinstance(entry, Step | Phase):
             self.timeline.add(entry)
-            self.job_waits = self.timeline.restarting and not (
-                self.outcome or any(t.state in ("starting", "running") for t in self._timelines)
-            )
+            states = {timeline.state for timeline in self.timeline.tasks.values()}
+            active = self.outcome or states & {"starting", "running"}
+            self.job_waits = self.timeline.restarting and not active
         match entry:
             case Step() if task is not None:
                 self._step(task, entry)
             case TaskStart() if task is not None:
-                task.pace.break_off()
+                task.pace.interrupt()
             case TaskExit() if task is not None:
                 task.usage, task.rates, task.gpus = None, None, {}
                 if entry.fault or (entry.exit_code and not entry.told_to_stop):
@@ -224,53 +223,47 @@ class RunState:
             case _:
                 pass
 
-    @property
-    def _timelines(self) -> Iterable[TaskTimeline]:
-        return self.timeline.tasks.values()
-
     def _step(self, task: LiveTask, entry: Step) -> None:
-        t = entry.t
-        each = self.plan.scenario.metrics.examples_per_step
-        # The first after a start says where it goes on, not what was done.
-        going = task.pace.going and task.step is not None
+        # The first step after a start shows where the task continues, not what it did.
+        continues = task.pace.is_continuous and task.step is not None
         done = entry.step - entry.first
-        done += max(0, entry.first - (task.step or 0)) if going else 0
+        done += max(0, entry.first - (task.step or 0)) if continues else 0
         task.steps += done
-        told = entry.values.get("examples")
-        if isinstance(told, int | float):
-            task.examples += max(0.0, told - (task.examples_told or 0.0)) if going else 0.0
-            task.examples_told = float(told)
+        examples = entry.values.get("examples")
+        if isinstance(examples, int | float):
+            more = max(0.0, examples - (task.examples_reported or 0.0))
+            task.examples += more if continues else 0.0
+            task.examples_reported = float(examples)
         else:
-            task.examples += done * (each or 0)
-        task.pace.advance(t, entry.step)
+            task.examples += done * (self.plan.scenario.metrics.examples_per_step or 0)
+        task.pace.advance(entry.t, entry.step)
         if self.step is None or entry.step > self.step:
             if self._disturbed:
-                self.front.break_off()
-            self.front.advance(t, entry.step)
+                self.front.interrupt()
+            self.front.advance(entry.t, entry.step)
 
-    # --- What follows from it -------------------------------------------------------------------
+    # --- Queries --------------------------------------------------------------------------------
 
     @property
     def _disturbed(self) -> bool:
-        """Whether there was a failure since the job last came further."""
+        """Whether there was a failure since the job's last advance."""
         return self._failed_at is not None and self._failed_at >= self.front.at
 
     @property
     def recovering(self) -> bool:
-        """Whether the job has not come further since a failure."""
+        """Whether the job has not advanced since a failure."""
         return self.step is not None and self.outcome is None and self._disturbed
 
     def impairments(self, task: str) -> list[FaultTimeline]:
-        """Return the faults that a task is under now."""
+        """Return the faults in force on a task."""
         return [f for f in self.faults.values() if f.in_force and task in f.planned.tasks]
 
     def eta(self) -> Estimate:
         """Estimate when the job reaches the final step that the scenario expects.
 
-        The steps that are left, over the rate of the last minute of training without what lies
-        around failures and stalls (`RateEstimator.undisturbed`); the time since the last step is
-        taken off. Faults that are still to come are not in it: nobody knows what they will cost.
-        So there is no estimate while the job recovers or stands, and none from too little.
+        It is the remaining steps divided by the rate of undisturbed training
+        (`RateEstimator.undisturbed`), less the time since the last step. The cost of future faults
+        is unknown and not included. There is no estimate while the job recovers or has stalled.
         """
         target = self.plan.scenario.expect.final_step
         if target is None:
@@ -287,5 +280,5 @@ class RunState:
             return Estimate(target, why_not=f"no step for {self.t - self.front.at:.0f}s")
         if not (rate := self.front.undisturbed):
             return Estimate(target, why_not="too early to say")
-        left = (target - self.step) / rate - (self.t - self.front.at)
-        return Estimate(target, max(0.0, left))
+        remaining = (target - self.step) / rate - (self.t - self.front.at)
+        return Estimate(target, max(0.0, remaining))

@@ -44,7 +44,7 @@ def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) ->
     """
     passed_on: list[signal.Signals] = []
     up = False
-    with signals.held() as held:
+    with signals.deferred() as deferral:
         process, reading = _start(arguments, folder)
 
         def pass_on(number: signal.Signals) -> None:
@@ -52,18 +52,18 @@ def start(arguments: Sequence[str], folder: Path, say: Callable[[str], None]) ->
             process.send_signal(signal.SIGTERM)
             say("stopping the run in the background")
 
-        held.hand_to(pass_on)
+        deferral.hand_to(pass_on)
         with os.fdopen(reading, encoding="utf-8", errors="replace") as progress:
             for line in each(progress):
                 if line.rstrip("\n") == READY:
-                    held.settle(say, "the run is up and continues in the background")
+                    deferral.settle(say, "the run is up and continues in the background")
                     up = True
                 else:
                     say(line.rstrip("\n"))
         if up and not passed_on:
             return None
         code = result_of(process.wait)
-        held.settle(say, "the run in the background has ended")
+        deferral.settle(say, "the run in the background has ended")
     if passed_on:
         raise Interruption(passed_on[0], "the run in the background was stopped")
     return code

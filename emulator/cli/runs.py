@@ -125,7 +125,7 @@ def down(run: RunArgument, out: Out = Path("runs")) -> None:
     from emulator.supervisor.cleanup import stop_or_remove
 
     record = find_run(run, out)
-    with signals.held(REMOVES):
+    with signals.deferred(REMOVES):
         # Before its API answers, and after, it is told by a signal.
         with contextlib.suppress(UsageError), Cluster(record) as cluster:
             cluster.stop()
@@ -151,7 +151,7 @@ def clean(
         signals.check()  # between two runs
         note(text)
 
-    with signals.held(REMOVES):
+    with signals.deferred(REMOVES):
         count = clean_up(out, engine_name=engine, dry_run=dry_run, say=say)
     done = "found" if dry_run else "removed"
     note(f"{count} things {done}" if count else "nothing to clean")

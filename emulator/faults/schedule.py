@@ -154,7 +154,7 @@ def trigger_matches(
     if trigger.task is not None and not fnmatch.fnmatchcase(task, trigger.task):
         return False
     if trigger.log is not None:
-        return compiled(trigger.log).found(line)
+        return compiled(trigger.log).matches(line)
     if trigger.step is not None:
         step = data.get("step")
         return event == "step" and isinstance(step, int) and step >= trigger.step

@@ -168,7 +168,7 @@ class StepReader:
         return last
 
     def _match(self, part: str) -> Observation | None:
-        if len(self._readers) > 1 and not _ANY.found(part):
+        if len(self._readers) > 1 and not _ANY.matches(part):
             return None
         for reader in self._readers:
             try:

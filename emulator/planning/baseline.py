@@ -1,7 +1,7 @@
-"""What the rate of a run is compared with: a reference run, or a baseline stored beside a scenario.
+"""What the rate of a run is compared with: a reference run, or a stored baseline.
 
-A rate depends on the machine too. So a baseline keeps the machine it was measured on, and where the
-scenario has a reference, the share of its rate, which can be compared on any other machine.
+Rates are comparable on the same machine only. So a baseline has the machine it was measured on, and
+if the scenario has a reference, its rate as a share of that, which is comparable on any machine.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ __all__ = [
 ]
 
 FILE = "baselines.json"
-"""Its name, beside the scenarios that it is of."""
+"""Its name, in the folder of the scenarios."""
 
 
 class Baseline(BaseModel):
-    """The stored rate of a scenario, which later runs are compared with."""
+    """The stored rate of a scenario."""
 
     model_config = ConfigDict(frozen=True)
 
     steps_per_second: float = Field(gt=0, allow_inf_nan=False)
     of_reference: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Its rate as a share of that of its reference, run in the same session."""
+    """The rate as a share of that of the reference, which ran in the same session."""
     engine: str
     machine: str
-    """Rates are compared on such a machine only; shares of a reference on any."""
+    """Where it was measured, see `machine`."""
     measured: str
-    """The day, as 2026-11-20."""
+    """The day, such as 2026-11-20."""
 
 
 class ThroughputReference(BaseModel):
-    """What the rate of one run is compared with; in its plan, so that a verdict needs no more."""
+    """What the rate of one run is compared with; part of its plan."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -67,42 +67,35 @@ class ThroughputReference(BaseModel):
     """Steps per second of the reference variant, run in the same session."""
     reference_run: str = ""
     """Its run id."""
-    reference_came: str = ""
-    """Why it gave no rate."""
+    reference_failure: str = ""
+    """Why it has no rate."""
     machine: str
-    """Where this run is."""
+    """The machine of this run."""
     storing: bool = False
-    """The run's own rate becomes the baseline."""
+    """The run's own rate is stored as the baseline."""
 
 
 class BaselineFile:
-    """A file of baselines by their keys; it need not be there."""
+    """A file of baselines by key; it may not exist yet."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path.resolve()  # what a link leads to is replaced, not the link
+        self.path = path.resolve()  # a link stays, its target is replaced
 
     @classmethod
     def beside(cls, scenario: Path) -> BaselineFile:
-        """Return those of the scenarios in a scenario's folder."""
+        """Return the baselines of the scenarios in a scenario's folder."""
         return cls(scenario.resolve().parent / FILE)
 
     def get(self, key: str) -> Baseline | None:
-        """Return what is stored under a key. Raises UsageError where the file can't be read."""
+        """Return the baseline of a key. Raises UsageError if the file can't be read."""
         return self._read().get(key)
 
     def put(self, key: str, stored: Baseline) -> None:
-        """Store something under a key, in the order of keys; other processes may do so too.
-
-        The file is written whole or not at all. Raises UsageError.
-        """
-        with self._alone():
-            data = {**self._read(), key: stored}
-            text = json.dumps(
-                {name: data[name].model_dump(mode="json") for name in sorted(data)},
-                indent=2,
-                ensure_ascii=False,
-            )
-            atomic_write(self.path, text + "\n")
+        """Store a baseline, atomically; safe with other processes. Raises UsageError."""
+        with self._locked():
+            baselines = sorted({**self._read(), key: stored}.items())
+            data = {name: baseline.model_dump(mode="json") for name, baseline in baselines}
+            atomic_write(self.path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
     def _read(self) -> Mapping[str, Baseline]:
         if not self.path.exists():
@@ -117,13 +110,13 @@ class BaselineFile:
             first = error.errors(include_url=False)[0]
             where = "".join(f"{step}: " for step in first["loc"])
             raise UsageError(
-                f"{self.path} holds no baselines: {where}{first['msg']}.",
-                "Mend it, or remove it: `pytest --emulator-update-baseline` stores them anew.",
+                f"{self.path} is not a file of baselines: {where}{first['msg']}.",
+                "Correct it, or remove it: `pytest --emulator-update-baseline` stores them anew.",
             ) from None
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep other processes from writing meanwhile, without a lock beside people's files."""
+    def _locked(self) -> Iterator[None]:
+        """Exclude other processes, with a lock file in the cache rather than beside the file."""
         with os_errors(UsageError, f"Can't write the baselines to {self.path}"):
             folder = cache_dir("locks")
             folder.mkdir(parents=True, exist_ok=True)
@@ -136,20 +129,14 @@ _FILE = TypeAdapter(dict[str, Baseline])
 
 
 def baseline_key(path: Path, variant: str, engine: str) -> str:
-    """Return under which key a run is stored: `quickstart[cluster.worker=4] docker` (pure).
-
-    By its file, since several may have scenarios of one name.
-    """
+    """Return the key of a run, such as `quickstart[cluster.worker=4] docker` (pure)."""
     return f"{path.stem}[{variant}] {engine}" if variant else f"{path.stem} {engine}"
 
 
 def measured(
     rate: float, reference: ThroughputReference, engine: str, *, on: date | None = None
 ) -> Baseline:
-    """Return the baseline to store of a run with this rate, in steps per second.
-
-    `reference` has the run's machine and the rate of its reference; `on` is today by default.
-    """
+    """Return the baseline for a run's rate in steps per second, measured `on` a day (today)."""
     return Baseline(
         steps_per_second=_digits(rate),
         of_reference=_digits(rate / reference.reference) if reference.reference else None,
@@ -160,25 +147,22 @@ def measured(
 
 
 def _digits(number: float) -> float:
-    """Return a number as people compare it in a diff: more digits would say nothing."""
+    """Return a number with six digits, which is readable in a diff."""
     return float(f"{number:.6g}")
 
 
 def machine(*, gpus: bool = False) -> str:
-    """Return what makes rates comparable: `8 x Intel(R) Xeon(R) Platinum`; no host name does.
-
-    With its `gpus`, `, 2 x NVIDIA H200` comes after that.
-    """
-    known = f"{os.cpu_count()} x {_cpu()}"
+    """Return the hardware, such as `8 x Intel(R) Xeon(R) Platinum, 2 x NVIDIA H200`."""
+    hardware = f"{os.cpu_count()} x {_cpu()}"
     if gpus:
-        found = [device for device in gpu.devices().gpus if not device.divided]
-        names = Counter(device.name or "GPU" for device in found)
-        known += "".join(f", {count} x {name}" for name, count in sorted(names.items()))
-    return known
+        devices = [device for device in gpu.devices().gpus if not device.divided]
+        names = Counter(device.name or "GPU" for device in devices)
+        hardware += "".join(f", {count} x {name}" for name, count in sorted(names.items()))
+    return hardware
 
 
 def machine_of(scenario: Scenario) -> str:
-    """Return what makes rates of a scenario comparable; GPUs where it asks for any."""
+    """Return the hardware that a scenario uses: with the GPUs if it asks for any."""
     return machine(gpus=any(role.gpus.count for role in scenario.cluster.values()))
 
 
@@ -194,12 +178,9 @@ def _cpu() -> str:
 def reference_beside(
     path: Path, scenario: Scenario, engine: str, variant: str = ""
 ) -> ThroughputReference | None:
-    """Return the baseline that is stored beside a scenario's file, where it expects one.
-
-    Raises UsageError where it can't be read.
-    """
+    """Return the stored baseline of a scenario that expects one. Raises UsageError."""
     throughput = scenario.expect.throughput
     if throughput is None or throughput.of != "baseline":
         return None
-    stored = BaselineFile.beside(path).get(baseline_key(path, variant, engine))
-    return ThroughputReference(baseline=stored, machine=machine_of(scenario))
+    baseline = BaselineFile.beside(path).get(baseline_key(path, variant, engine))
+    return ThroughputReference(baseline=baseline, machine=machine_of(scenario))

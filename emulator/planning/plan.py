@@ -25,6 +25,7 @@ from emulator.files import Disk, shortages
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.task_limits import Limits
 from emulator.scenario import rendezvous
+from emulator.scenario.roles import EVALUATOR
 from emulator.scenario.schema import Dockerfile, Role, Scenario
 
 __all__ = [
@@ -45,11 +46,7 @@ _RUN_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def is_run_id(text: str) -> bool:
-    """Return whether a text is a valid run id (pure).
-
-    It names a folder, containers, a network and a volume, and is part of host names, which have at
-    most 63 characters.
-    """
+    """Return whether a text is a valid run id, which is also part of host names."""
     return _RUN_ID.fullmatch(text) is not None
 
 
@@ -98,7 +95,7 @@ class Task(BaseModel):
     processes: int | None = None
     """Limit of processes and threads, set by the scenario."""
     defaults: Limits = Limits()
-    """The engine's limits where the scenario sets none."""
+    """The engine's limits, for those that the scenario does not set."""
     gpus: tuple[str, ...] = ()
     """Device ids."""
 
@@ -134,10 +131,7 @@ class Plan(BaseModel):
 
     def task(self, name: str) -> Task:
         """Return the task of that name; raises KeyError."""
-        for task in self.tasks:
-            if task.name == name:
-                return task
-        raise KeyError(name)
+        return {task.name: task for task in self.tasks}[name]
 
 
 @dataclass(frozen=True)
@@ -181,22 +175,45 @@ def make_plan(
     """
     check_run_id(run_id)
     replicas = [
-        (role, index, spec)
+        (f"{role}-{index}", role, index, spec)
         for role, spec in scenario.cluster.items()
         for index in range(spec.replicas)
     ]
+    names = [name for name, *_ in replicas]
     members = [
-        rendezvous.Member(role, index, *context.address(f"{role}-{index}"))
-        for role, index, _ in replicas
+        rendezvous.Member(role, index, *context.address(name)) for name, role, index, _ in replicas
     ]
     images = _references(scenario, context)
-    devices = _assign_gpus([(f"{r}-{i}", spec) for r, i, spec in replicas], context)
+    devices = _assign_gpus([(name, spec) for name, *_, spec in replicas], context)
     limits = context.limits()
     tasks = tuple(
-        _task(scenario, spec, member, members, run_id, context, images[role], limits, gpus)
-        for (role, _, spec), member, gpus in zip(replicas, members, devices, strict=True)
+        Task(
+            name=name,
+            role=role,
+            index=index,
+            host=member.host,
+            port=member.port,
+            image=images[role],
+            command=tuple(spec.command or scenario.program.command),
+            env={
+                "PYTHONUNBUFFERED": "1",  # steps are timed when their line arrives
+                "EMULATOR_RUN": run_id,
+                "EMULATOR_TASK": name,
+                "EMULATOR_SHARED": context.shared,
+                "EMULATOR_SEED": str(scenario.seed),
+                **rendezvous.environment(scenario.framework, member, members),
+                **scenario.program.env,
+                **spec.env,
+            },
+            source=scenario.program.source,
+            cpus=spec.cpus,
+            memory=spec.memory,
+            processes=spec.processes,
+            defaults=limits,
+            gpus=gpus,
+        )
+        for (name, role, index, spec), member, gpus in zip(replicas, members, devices, strict=True)
     )
-    names = [task.name for task in tasks]
     return Plan(
         run_id=run_id,
         engine=context.engine,
@@ -211,49 +228,11 @@ def make_plan(
 
 
 def _references(scenario: Scenario, context: PlanContext) -> dict[str, str]:
-    """Return each role's image reference; different images are resolved once, which is slow."""
+    """Return each role's image reference. Each image is resolved once, which is slow."""
     named = {role: spec.image or scenario.image for role, spec in scenario.cluster.items()}
     different = {id(image): image for image in named.values()}
     references = {key: context.image(image) for key, image in different.items()}
     return {role: references[id(image)] for role, image in named.items()}
-
-
-def _task(
-    scenario: Scenario,
-    spec: Role,
-    member: rendezvous.Member,
-    members: Sequence[rendezvous.Member],
-    run_id: str,
-    context: PlanContext,
-    image: str,
-    limits: Limits,
-    gpus: tuple[str, ...],
-) -> Task:
-    name = f"{member.role}-{member.index}"
-    identity = {
-        "PYTHONUNBUFFERED": "1",  # steps are timed when their line arrives
-        "EMULATOR_RUN": run_id,
-        "EMULATOR_TASK": name,
-        "EMULATOR_SHARED": context.shared,
-        "EMULATOR_SEED": str(scenario.seed),
-    }
-    rendezvous_env = rendezvous.environment(scenario.framework, member, members)
-    return Task(
-        name=name,
-        role=member.role,
-        index=member.index,
-        host=member.host,
-        port=member.port,
-        image=image,
-        command=tuple(spec.command or scenario.program.command),
-        env={**identity, **rendezvous_env, **scenario.program.env, **spec.env},
-        source=scenario.program.source,
-        cpus=spec.cpus,
-        memory=spec.memory,
-        processes=spec.processes,
-        defaults=limits,
-        gpus=gpus,
-    )
 
 
 def _assign_gpus(specs: Sequence[tuple[str, Role]], context: PlanContext) -> list[tuple[str, ...]]:
@@ -315,7 +294,7 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
             yield "parameter servers without a chief: ParameterServerStrategy needs one"
         if "ps" in roles and "worker" not in roles:
             yield "parameter servers without workers: no task would compute gradients"
-        if roles.keys() == {"evaluator"}:
+        if roles.keys() == {EVALUATOR}:
             yield "an evaluator alone has nothing to evaluate"
     restart = scenario.restart
     if restart.policy == "always" and restart.scope == "task" and scenario.success == "auto":

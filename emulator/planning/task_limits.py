@@ -1,4 +1,4 @@
-"""Default limits of a task, where its scenario sets none (pure).
+"""Default limits of a task, if its scenario sets none (pure).
 
 They protect the machine from a runaway task. Ordinary training does not reach them, and they
 reserve nothing.

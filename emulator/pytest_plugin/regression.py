@@ -51,9 +51,9 @@ def _with_reference(expected: ThroughputReference, reference: Result) -> Through
     if outcome.status != "ok":
         rate, reason = None, outcome.actual
     elif not rate:  # no rate is a share of 0
-        rate, reason = None, "its output tells of no step"
+        rate, reason = None, "its output reports no step"
     return expected.model_copy(
-        update={"reference": rate, "reference_run": reference.run_id, "reference_came": reason}
+        update={"reference": rate, "reference_run": reference.run_id, "reference_failure": reason}
     )
 
 

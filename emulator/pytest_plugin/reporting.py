@@ -82,7 +82,7 @@ def lines(properties_of: Mapping[str, Iterable[tuple[str, object]]]) -> Iterator
     for run_id, (first, *others) in tests.items():
         run = runs[run_id]
         figures = [
-            FIGURES[key].said(value)
+            FIGURES[key].in_words(value)
             for key in FIGURES_OF_A_TEST
             if isinstance(value := run[key], int | float) and (value or key != "lost_steps")
         ]

@@ -259,7 +259,7 @@ def print_figures(summary: Mapping[str, Any], console: Console) -> None:
 def _figures(summary: Mapping[str, Any]) -> Iterator[str]:
     for key in IN_A_LINE:
         if (value := in_summary(summary, key)) is not None:
-            yield FIGURES[key].said(value)
+            yield FIGURES[key].in_words(value)
         if key == "examples_per_second" and (times := summary["throughput"]["step_time"]):
             p50, p99 = (_millis(times[share]) for share in ("p50", "p99"))
             yield f"a step took {p50} (p50), {p99} (p99)"

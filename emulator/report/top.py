@@ -78,7 +78,7 @@ def watch(record: Record, console: Console) -> bool:
         cluster = stack.enter_context(Cluster(record))
         stack.callback(closing.set)
         # An exception during a paint would leave it incomplete.
-        stack.enter_context(signals.held()).hand_to(queue.put)
+        stack.enter_context(signals.deferred()).hand_to(queue.put)
         _in_background(_pump, cluster.history, queue, closing)
         _in_background(_pump, lambda: cluster.samples(last=2), queue, closing)
         _in_background(_pump, lambda: cluster.lines(last=LINES), queue, closing)

@@ -1,11 +1,11 @@
-"""Ctrl-C and SIGTERM: one owner for the whole life of a command.
+"""Ctrl-C and SIGTERM: a command handles them from its start to its end.
 
 A command calls `own` first. A signal raises no exception at the point where it arrives: Python's C
-handler writes its number into a pipe, whatever the main thread waits for (`signal.set_wakeup_fd`),
-and a thread reads it from there:
+handler writes its number into a pipe (`signal.set_wakeup_fd`), and a thread reads it from there,
+independently of the main thread:
 
     initially             prints one line and exits with 130: there is nothing to clean up yet
-    in a `held()` block   records it; `check` raises Interruption where the work may stop
+    in a `deferred()` block   records it; `check` raises Interruption at a safe point
     after `hand_to`       passes it on, e.g. to the supervisor's inbox
     after `settle`        prints that it no longer has an effect, until the process ends
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    Take = Callable[[signal.Signals], object]
+    Receiver = Callable[[signal.Signals], object]
 
-__all__ = ["Held", "Interruption", "check", "held", "ignore", "own"]
+__all__ = ["Deferral", "Interruption", "check", "deferred", "ignore", "own"]
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 WRITABLE_WITHIN = 1.0
@@ -38,7 +38,7 @@ WRITABLE_WITHIN = 1.0
 
 
 class Interruption(BaseException):
-    """A signal has asked the command to end; raised where the work may stop.
+    """A signal has asked the command to end; raised at a safe point of the work.
 
     A BaseException like KeyboardInterrupt, so that code which catches errors does not catch it.
     """
@@ -69,7 +69,7 @@ def ignore() -> None:
 
 
 @contextlib.contextmanager
-def held(text: str = "") -> Iterator[Held]:
+def deferred(text: str = "") -> Iterator[Deferral]:
     """Defer signals within this block; `text` is printed for each.
 
     Raises Interruption on entry if a signal is pending, and at the end of the block if one has
@@ -77,15 +77,15 @@ def held(text: str = "") -> Iterator[Held]:
     """
     if _owner is None:
         with contextlib.ExitStack() as restoring:
-            yield Held(restoring)
+            yield Deferral(restoring)
         return
     check()
-    one = _Owned(_owner, text)
+    deferral = _OwnedDeferral(_owner, text)
     try:
-        yield one
+        yield deferral
     finally:
-        one.end()
-    if not one.settled:
+        deferral.end()
+    if not deferral.settled:
         check()
 
 
@@ -95,8 +95,8 @@ def check() -> None:
         raise Interruption(_owner.pending[0])
 
 
-class Held:
-    """How a `held()` block handles signals, in a program that is not ours."""
+class Deferral:
+    """How a `deferred()` block handles signals, in another program."""
 
     def __init__(self, restoring: contextlib.ExitStack) -> None:
         """`restoring` puts back the previous handlers when it closes."""
@@ -104,33 +104,33 @@ class Held:
         self._handed = False
         self._late: signal.Signals | None = None
 
-    def hand_to(self, take: Take) -> None:
-        """Pass each signal to `take` from now on, pending ones first; it may run on any thread."""
+    def hand_to(self, receive: Receiver) -> None:
+        """Pass each signal to `receive`, pending ones first; it may be called on any thread."""
         if threading.current_thread() is not threading.main_thread():
             return  # only the main thread may set a handler
 
         def handler(number: int, frame: FrameType | None) -> None:
             self._handed = True
-            take(signal.Signals(number))
+            receive(signal.Signals(number))
 
         self._restoring.callback(self._raise_late)
         for one in NUMBERS:
             self._restoring.callback(signal.signal, one, signal.signal(one, handler))
 
-    def settle(self, say: Callable[[str], None], text: str) -> None:
-        """Ignore signals from now on; call `say(text)` for each."""
+    def settle(self, write: Callable[[str], None], text: str) -> None:
+        """Ignore signals from now on; call `write(text)` for each."""
         if threading.current_thread() is not threading.main_thread():
             return
 
         def handler(number: int, frame: FrameType | None) -> None:
             self._late = signal.Signals(number)
             with contextlib.suppress(OSError, RuntimeError, ValueError):  # in the middle of a print
-                say(text)
+                write(text)
 
         for one in NUMBERS:
             signal.signal(one, handler)
 
-    def pass_over(self, number: signal.Signals) -> None:
+    def pass_on(self, number: signal.Signals) -> None:
         """Leave a signal that arrived too late for this block to the code after it."""
         self._handed, self._late = False, number
 
@@ -140,8 +140,8 @@ class Held:
             signal.raise_signal(self._late)
 
 
-class _Owned(Held):
-    """The same in a command, which owns its signals."""
+class _OwnedDeferral(Deferral):
+    """How it does so in a command, which owns its signals."""
 
     def __init__(self, owner: _Owner, text: str) -> None:
         self._owner, self._text = owner, text
@@ -152,13 +152,13 @@ class _Owned(Held):
         if not self.settled:
             self._owner.switch(self._before)
 
-    def hand_to(self, take: Take) -> None:
+    def hand_to(self, receive: Receiver) -> None:
         pending = self._owner.pending
 
         def drain() -> None:
             with contextlib.suppress(IndexError):  # both this thread and the owner's remove items
                 while True:
-                    take(pending.popleft())
+                    receive(pending.popleft())
 
         def hand(number: signal.Signals) -> None:
             pending.append(number)
@@ -167,16 +167,16 @@ class _Owned(Held):
         self._owner.switch(hand)
         drain()
 
-    def settle(self, say: Callable[[str], None], text: str) -> None:
+    def settle(self, write: Callable[[str], None], text: str) -> None:
         self.settled = True
 
         def note(number: signal.Signals) -> None:
             self._owner.pending.append(number)
-            say(text)
+            write(text)
 
         self._owner.switch(note)
 
-    def pass_over(self, number: signal.Signals) -> None:
+    def pass_on(self, number: signal.Signals) -> None:
         self._owner.pending.append(number)
 
     def _note(self, number: signal.Signals) -> None:
@@ -190,7 +190,7 @@ class _Owner:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._take: Take = _leave
+        self._receive: Receiver = _leave
         self.pending = deque[signal.Signals]()
         """Signals that were not handed on."""
         reading, writing = os.pipe()
@@ -198,10 +198,10 @@ class _Owner:
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         threading.Thread(target=self._follow, args=[reading], name="signals", daemon=True).start()
 
-    def switch(self, take: Take) -> Take:
-        """Call `take` for each signal from now on; return the previous callable."""
+    def switch(self, receive: Receiver) -> Receiver:
+        """Call `receive` for each signal from now on; return the previous callable."""
         with self._lock:  # not while a signal is processed
-            before, self._take = self._take, take
+            before, self._receive = self._receive, receive
         return before
 
     def _follow(self, reading: int) -> None:
@@ -209,7 +209,7 @@ class _Owner:
             for number in numbers:
                 if number in NUMBERS:
                     with self._lock, contextlib.suppress(Exception):  # printing may fail
-                        self._take(signal.Signals(number))
+                        self._receive(signal.Signals(number))
 
 
 _owner: _Owner | None = None

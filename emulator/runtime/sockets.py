@@ -12,7 +12,8 @@ def close_unconnected(error: BaseException | None) -> None:
     """Close the sockets in an error's frames that were never connected.
 
     httpcore (1.0.9) and the Docker SDK (7.1) leave such a socket to the garbage collector, which
-    warns of it: in a test session where warnings are errors, an unrelated test would fail.
+    issues a ResourceWarning. In a user's pytest session with `-W error` an unrelated test would
+    fail because no Docker answers.
     """
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__):

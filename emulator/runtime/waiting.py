@@ -147,19 +147,20 @@ def each(
     """Yield the items of `source`, which may block.
 
     On the main thread another thread reads the source, and `check` is called before each item and
-    while waiting; its exceptions propagate. If this generator ends before the source, it calls
-    `cancel`, which should end the source, and waits at most `leaves_within` seconds for that.
+    while waiting; its exceptions propagate. If this generator ends before the source, or
+    with an exception, it calls `cancel`, which should end the source, and waits at most
+    `leaves_within` seconds for that.
     """
-    if not _handles_signals():
-        reader: _Direct[T] | _Reader[T] = _Direct(source)
-    else:
-        reader = _Reader(source)
+    reader = _Reader(source) if _handles_signals() else None
+    finished = False
     try:
-        yield from reader.items(check)
+        yield from source if reader is None else reader.items(check)
+        finished = True
     finally:
-        if not reader.finished:
+        if not finished:
             cancel()
-            reader.stop(leaves_within)
+            if reader is not None:
+                reader.stop(leaves_within)
 
 
 def _handles_signals() -> bool:
@@ -173,22 +174,6 @@ class _End:
     error: BaseException | None
 
 
-class _Direct(Generic[T]):
-    """Reads a source on the calling thread."""
-
-    def __init__(self, source: Iterable[T]) -> None:
-        self._source = source
-        self.finished = False
-
-    def items(self, check: Callable[[], None]) -> Iterator[T]:
-        """Yield the source's items."""
-        yield from self._source
-        self.finished = True
-
-    def stop(self, within: float) -> None:
-        """Do nothing: there is no thread to wait for."""
-
-
 class _Reader(Generic[T]):
     """Reads a source on a separate thread."""
 
@@ -197,8 +182,6 @@ class _Reader(Generic[T]):
         self._items: queue.Queue[T | _End] = queue.Queue(AHEAD)
         self._stopped = False
         self._ended = threading.Event()
-        self.finished = False
-        """Whether the source has ended and all items were yielded."""
 
     def items(self, check: Callable[[], None]) -> Iterator[T]:
         """Yield the source's items; raise its exception."""
@@ -212,7 +195,6 @@ class _Reader(Generic[T]):
             if isinstance(item, _End):
                 break
             yield item
-        self.finished = True
         if item.error is not None:
             raise item.error
 

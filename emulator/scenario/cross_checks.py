@@ -11,7 +11,8 @@ from emulator.faults.spec import is_glob, matches
 from emulator.scenario import rendezvous
 from emulator.scenario.document import KeyPath
 from emulator.scenario.messages import closest
-from emulator.scenario.schema import ROLES, Role, Scenario
+from emulator.scenario.roles import CHIEFS, ROLES
+from emulator.scenario.schema import Role, Scenario
 from emulator.validation.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
 from emulator.validation.units import format_size
 
@@ -67,7 +68,7 @@ def _text_size(scenario: Scenario) -> int:
 
 
 def _of_success(scenario: Scenario) -> Iterator[CrossError]:
-    needed = {"chief": ({"chief", "master"}, "chief: 1"), "all-workers": ({"worker"}, "worker: 2")}
+    needed = {"chief": (CHIEFS, "chief: 1"), "all-workers": ({"worker"}, "worker: 2")}
     roles, example = needed.get(scenario.success, (set(), ""))
     if roles and not roles & scenario.cluster.keys():
         hint = f"add `{example}` to cluster, or write `success: auto`"
@@ -90,7 +91,7 @@ def _of_roles(scenario: Scenario) -> Iterator[CrossError]:
             if role == "master" and framework == "tensorflow":
                 hint = "TF2 rejects 'master'; write 'chief'"
             yield CrossError(path, "unknown role", closest(role, known) or hint)
-        elif role in ("chief", "master") and spec.replicas > 1:
+        elif role in CHIEFS and spec.replicas > 1:
             message = f"{spec.replicas} of them; there can be only one {role}"
             yield CrossError((*path, "replicas"), message)
 

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from emulator.scenario.roles import EVALUATOR
+
 __all__ = ["Member", "environment", "reserved", "tf_config"]
 
 PREFIX = "EMULATOR_"
@@ -60,7 +62,7 @@ def tf_config(member: Member, members: Sequence[Member]) -> dict[str, object]:
     """
     cluster: dict[str, list[str]] = {}
     for other in sorted(members, key=lambda m: (m.role, m.index)):
-        if other.role != "evaluator":
+        if other.role != EVALUATOR:
             cluster.setdefault(other.role, []).append(other.address)
     return {
         "cluster": cluster,

@@ -58,12 +58,6 @@ RestartScope = Literal["task", "job"]
 SuccessRule = Literal["auto", "chief", "all-workers"]
 JobOutcome = Literal["succeeded", "failed", "timeout"]
 
-ROLES: Mapping[Framework, tuple[str, ...]] = {
-    "tensorflow": ("chief", "worker", "ps", "evaluator"),
-    "pytorch": ("master", "worker"),
-}
-"""Roles by framework; with `none` a role is any valid part of a host name."""
-
 
 class Program(Model):
     """The program of every task, unless its role sets another."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from emulator.scenario.roles import CHIEFS, chief, role_of
 from emulator.scenario.schema import Restart, SuccessRule
 
 __all__ = ["Decision", "Fail", "RestartJob", "RestartTask", "Succeed", "Wait", "decide"]
@@ -102,12 +103,12 @@ def _retryable(restart: Restart, exit_code: int) -> bool:
 
 def _success(rule: SuccessRule, exits: Mapping[str, int | None]) -> str:
     """Return why the job has succeeded, or nothing."""
-    deciding = [task for task in exits if task.rpartition("-")[0] in ("chief", "master")]
+    deciding = [task for task in exits if role_of(task) in CHIEFS]
     if rule == "all-workers":
-        deciding = [task for task in exits if task.rpartition("-")[0] == "worker"]
+        deciding = [task for task in exits if role_of(task) == "worker"]
     elif not deciding:
-        # No chief: worker 0 is the chief (TF2); in a cluster without workers, all tasks count.
-        deciding = ["worker-0"] if "worker-0" in exits else list(exits)
+        # Without a chief, worker 0 leads; in a cluster without workers, all tasks count.
+        deciding = [leader] if (leader := chief(exits)) else list(exits)
     if all(exits[task] == 0 for task in deciding):
         return f"{deciding[0]} finished" if len(deciding) == 1 else "all tasks that count finished"
     return ""

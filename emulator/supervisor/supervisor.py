@@ -38,6 +38,7 @@ from emulator.record.events import (
     observed,
 )
 from emulator.runtime.clock import Clock, Workers
+from emulator.scenario.roles import TRAINING
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
@@ -55,8 +56,6 @@ STOP_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL when the job is over (as `docker stop`)."""
 DRAIN = 10.0
 """Seconds that the other workers get to finish by themselves once the job has succeeded."""
-TRAINING_ROLES = ("chief", "master", "worker")
-"""Roles whose tasks end by themselves when the training is finished."""
 
 
 class Supervisor:
@@ -303,7 +302,7 @@ class Supervisor:
         for state in self._job.tasks.values():
             if state.state in ("backoff", "down"):
                 state.state = "ended"
-            if drain and state.task.role not in TRAINING_ROLES:
+            if drain and state.task.role not in TRAINING:
                 self._stop(state)
         if drain:
             self._timers.after(DRAIN, self._stop_all)

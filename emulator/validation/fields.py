@@ -53,7 +53,7 @@ LATEST = 60.0
 """Seconds of a packet's delay; netem's maximum is 274."""
 
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 class Model(BaseModel):
@@ -65,25 +65,25 @@ class Model(BaseModel):
 
 
 def is_stored(info: ValidationInfo) -> bool:
-    """Say whether a scenario is read back from a record, on whatever machine it was made."""
+    """Return whether the scenario is read from a record, perhaps of another machine."""
     return bool((info.context or {}).get("stored"))
 
 
-def once(info: ValidationInfo, key: object, make: Callable[[], Made]) -> Made:
-    """Return what `make` returns, or raise the ValueError that it raises; asked once a scenario.
+def once(info: ValidationInfo, key: object, read: Callable[[], Result]) -> Result:
+    """Return the result of `read`, or raise its ValueError; it is called once for all variants.
 
-    A scenario is validated for each of its variants; what lies on the disk is looked at once.
+    A scenario is validated for each of its variants, but files are read once.
     """
-    known = (info.context or {}).get("known", {})
-    if key not in known:
+    results = (info.context or {}).get("known", {})
+    if key not in results:
         try:
-            known[key] = make()
+            results[key] = read()
         except ValueError as error:
-            known[key] = error
-    if isinstance(known[key], ValueError):
-        raise ValueError(str(known[key]))
-    found: Made = known[key]
-    return found
+            results[key] = error
+    if isinstance(results[key], ValueError):
+        raise ValueError(str(results[key]))
+    result: Result = results[key]
+    return result
 
 
 def _written(

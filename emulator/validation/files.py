@@ -47,17 +47,17 @@ def readable(path: Path, most: int) -> None:
     """
     try:
         real = path.resolve()
-        found = real.stat()
-        may = os.access(real, os.R_OK)
+        status = real.stat()
+        is_allowed = os.access(real, os.R_OK)
     except (OSError, RuntimeError) as error:
         raise ValueError(reason(error)) from None
-    if kind := kind_of(found.st_mode):
+    if kind := kind_of(status.st_mode):
         raise ValueError(f"it is {kind}, not a file")
     if is_unreal(real):
         raise ValueError(f"{real} is a kernel file")
-    if found.st_size > most:
-        raise ValueError(f"it has {format_size(found.st_size)}; {format_size(most)} is the most")
-    if not may:
+    if status.st_size > most:
+        raise ValueError(f"it has {format_size(status.st_size)}; {format_size(most)} is the most")
+    if not is_allowed:
         raise ValueError("Permission denied")
 
 

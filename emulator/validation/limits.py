@@ -6,30 +6,6 @@ read within two seconds and 200 MB. Described for users in docs/reliability.md.
 
 from __future__ import annotations
 
-__all__ = [
-    "BASELINES_BYTES",
-    "CONTEXT_BYTES",
-    "CONTEXT_FILES",
-    "DEPTH",
-    "DOCKERFILE_BYTES",
-    "FAULTS",
-    "GIVEN_BYTES",
-    "GLOB",
-    "GLOBS",
-    "LINKS",
-    "PROGRAM_BYTES",
-    "PROGRAM_FILES",
-    "SCENARIO_BYTES",
-    "STRIKES",
-    "TASKS",
-    "TRACE_BYTES",
-    "TRACE_ROWS",
-    "VALUES",
-    "VARIANTS",
-    "VARIED_VALUES",
-    "WORD",
-]
-
 MIB = 2**20
 
 SCENARIO_BYTES = 256 * 2**10

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import re2
 
@@ -65,40 +65,35 @@ class Pattern:
         if counted := _AT_MOST.search(text):
             raise ValueError(f"write {{0,...}} for {counted[0]} in {text!r}")
         try:
-            made = re2.compile(text.encode(), _GROUPS if groups else _NO_GROUPS)
+            compiled_text = re2.compile(text.encode(), _GROUPS if groups else _NO_GROUPS)
         except UnicodeEncodeError:
             raise ValueError(f"{text!r} contains half of a character") from None
         except re2.error as error:
             raise ValueError(_refusal(text, error)) from None
-        if made.programsize > PROGRAM:
+        if compiled_text.programsize > PROGRAM:
             raise ValueError(_too_large(text))
-        self._search = made.search
-        self._most = WORK // made.programsize
+        self._search = compiled_text.search
+        self._most = WORK // compiled_text.programsize
         self.names: Mapping[str, int] = {
-            name.decode("utf-8", "replace"): number for name, number in made.groupindex.items()
+            name.decode("utf-8", "replace"): number
+            for name, number in compiled_text.groupindex.items()
         }
         """Named groups with their numbers."""
 
-    def search(self, line: str) -> _Groups | None:
-        """Return the groups of the first match, or None."""
-        found = self._search(line.encode("utf-8", "replace")[: self._most])
-        return None if found is None else _Groups(found)
+    def search(self, line: str) -> Sequence[str | None] | None:
+        """Return the groups of the first match by number, or None if there is no match.
 
-    def found(self, line: str) -> bool:
+        A group that did not participate in the match is None.
+        """
+        match = self._search(line.encode("utf-8", "replace")[: self._most])
+        if match is None:
+            return None
+        groups: Sequence[bytes | None] = (match[0], *match.groups())
+        return [None if one is None else one.decode("utf-8", "replace") for one in groups]
+
+    def matches(self, line: str) -> bool:
         """Return whether it matches anywhere in the line."""
         return self._search(line.encode("utf-8", "replace")[: self._most]) is not None
-
-
-class _Groups:
-    """The groups of a match."""
-
-    def __init__(self, match: re2._Match) -> None:
-        self._match = match
-
-    def __getitem__(self, group: int) -> str | None:
-        """Return a group by its number; None if it did not participate in the match."""
-        value: bytes | None = self._match[group]
-        return None if value is None else value.decode("utf-8", "replace")
 
 
 @functools.lru_cache(maxsize=256)

@@ -38,8 +38,8 @@ from tests.histories import (
 NO_TIME = dict.fromkeys(CAUSES, 0.0)
 
 
-def analysed(told: Sequence[Told], cluster: str = "{worker: 2}", extra: str = "") -> Analysis:
-    return analyse(timeline(told, cluster, extra))
+def analysed(entries: Sequence[Told], cluster: str = "{worker: 2}", extra: str = "") -> Analysis:
+    return analyse(timeline(entries, cluster, extra))
 
 
 PLAIN = [
@@ -60,8 +60,8 @@ PLAIN = [
 
 
 def test_a_plain_run() -> None:
-    found = analysed(PLAIN, extra="metrics: {examples_per_step: 32}")
-    assert found == Analysis(
+    result = analysed(PLAIN, extra="metrics: {examples_per_step: 32}")
+    assert result == Analysis(
         outcome="succeeded",
         reason="worker-0 finished",
         duration=10,
@@ -92,7 +92,7 @@ def test_a_plain_run() -> None:
 
 def test_a_restart_of_the_job() -> None:
     """Worker 1 is killed at 8 s, all start again from a checkpoint of step 20."""
-    found = analysed(
+    result = analysed(
         [
             happened(0, "run"),
             *began_again(1, "worker-0", "worker-1"),
@@ -109,19 +109,19 @@ def test_a_restart_of_the_job() -> None:
             job(16),
         ]
     )
-    assert found.restarts == 1
-    assert [task.restarts for task in found.tasks.values()] == [1, 1]
-    assert found.recoveries == [5]  # from the exit at 8 s to the step at 13 s
-    assert found.unrecovered == 0
-    assert found.tasks["worker-0"].lost_steps == 10  # 21 to 30
-    assert found.tasks["worker-1"].lost_steps == 0
-    assert found.lost_steps == 10
-    assert found.steps_per_second == 3.5  # 10 to 45 between 5 s and 15 s
-    assert found.goodput == 3 / 16  # 5 to 7 s and 14 to 15 s; step 25 was done before
+    assert result.restarts == 1
+    assert [task.restarts for task in result.tasks.values()] == [1, 1]
+    assert result.recoveries == [5]  # from the exit at 8 s to the step at 13 s
+    assert result.unrecovered == 0
+    assert result.tasks["worker-0"].lost_steps == 10  # 21 to 30
+    assert result.tasks["worker-1"].lost_steps == 0
+    assert result.lost_steps == 10
+    assert result.steps_per_second == 3.5  # 10 to 45 between 5 s and 15 s
+    assert result.goodput == 3 / 16  # 5 to 7 s and 14 to 15 s; step 25 was done before
 
 
-def test_restarts_of_a_task_while_the_others_go_on() -> None:
-    found = analysed(
+def test_restarts_of_a_task_while_the_others_continue() -> None:
+    result = analysed(
         [
             happened(0, "run"),
             *began_again(0, "chief-0", "ps-0", "worker-0"),
@@ -142,19 +142,21 @@ def test_restarts_of_a_task_while_the_others_go_on() -> None:
         ],
         cluster="{chief: 1, ps: 1, worker: 1}",
     )
-    assert (found.outcome, found.duration) == ("timeout", 20)
-    assert found.recoveries == [4]  # at 8 s; the step at 5 s came while the worker was away
-    assert found.unrecovered == 1
-    assert found.restarts == found.tasks["worker-0"].restarts == 2
-    assert found.tasks["chief-0"] == TaskResult("failed", 1, first_step=2, last_step=8)
-    assert found.tasks["ps-0"].state == "running"
-    assert found.tasks["worker-0"].oom_killed  # a later good end does not undo it
-    assert found.lost_steps == 0
-    assert found.goodput == 6 / 20  # 2 to 3 s, 5 to 8 s, 8 to 10 s; not around the exit at 4 s
+    assert (result.outcome, result.duration) == ("timeout", 20)
+    assert result.recoveries == [
+        4
+    ]  # at 8 s; the step at 5 s was reported while the worker was down
+    assert result.unrecovered == 1
+    assert result.restarts == result.tasks["worker-0"].restarts == 2
+    assert result.tasks["chief-0"] == TaskResult("failed", 1, first_step=2, last_step=8)
+    assert result.tasks["ps-0"].state == "running"
+    assert result.tasks["worker-0"].oom_killed  # a later good end does not undo it
+    assert result.lost_steps == 0
+    assert result.goodput == 6 / 20  # 2 to 3 s, 5 to 8 s, 8 to 10 s; not around the exit at 4 s
 
 
 @pytest.mark.parametrize(
-    ("said", "lost"),
+    ("reported", "lost"),
     [
         ([step(9, "worker-0", 21)], 10),  # 21 to 30
         ([step(9, "worker-0", 30)], 1),
@@ -166,47 +168,50 @@ def test_restarts_of_a_task_while_the_others_go_on() -> None:
         ([], 0),
     ],
 )
-def test_lost_steps_are_those_told_of_again(said: Sequence[Told], lost: int) -> None:
-    found = analysed(
+def test_lost_steps_are_those_told_of_again(reported: Sequence[Told], lost: int) -> None:
+    result = analysed(
         [
             *began_again(0, "worker-0"),
             step(5, "worker-0", 30),
             ended(6, "worker-0", 1),
             restart(6, "worker-0"),
             *began_again(7, "worker-0"),
-            *said,
+            *reported,
         ]
     )
-    assert found.tasks["worker-0"].lost_steps == lost
+    assert result.tasks["worker-0"].lost_steps == lost
 
 
 def test_steps_lost_in_several_restarts_add_up() -> None:
-    told = [*began_again(0, "worker-0"), step(2, "worker-0", 10)]
+    entries = [*began_again(0, "worker-0"), step(2, "worker-0", 10)]
     for t in (10, 20):
-        told += [ended(t, "worker-0", 1), restart(t, "worker-0")]
-        told += [*began_again(t + 1, "worker-0"), step(t + 5, "worker-0", 6)]
-        told += [step(t + 6, "worker-0", 10)]
-    found = analysed(told)
-    assert found.lost_steps == 5 + 5
-    assert found.recoveries == [5, 5]
-    assert found.goodput is not None
-    assert found.final_step == 10
+        entries += [ended(t, "worker-0", 1), restart(t, "worker-0")]
+        entries += [*began_again(t + 1, "worker-0"), step(t + 5, "worker-0", 6)]
+        entries += [step(t + 6, "worker-0", 10)]
+    result = analysed(entries)
+    assert result.lost_steps == 5 + 5
+    assert result.recoveries == [5, 5]
+    assert result.goodput is not None
+    assert result.final_step == 10
 
 
 def test_the_job_loses_what_its_hardest_hit_task_loses() -> None:
-    told = [*began_again(0, "worker-0", "worker-1")]
-    told += [step(3, "worker-0", 10), step(3, "worker-1", 10)]
-    told += [ended(4, "worker-1", 1), restart(4, "worker-1", "job")]
-    told += [ended(5, "worker-0", 143, told=True), *began_again(6, "worker-0", "worker-1")]
-    told += [step(8, "worker-0", 5), step(8, "worker-1", 8)]
-    found = analysed(told)
-    assert [task.lost_steps for task in found.tasks.values()] == [6, 3]
-    assert found.lost_steps == 6
+    entries = [*began_again(0, "worker-0", "worker-1")]
+    entries += [step(3, "worker-0", 10), step(3, "worker-1", 10)]
+    entries += [ended(4, "worker-1", 1), restart(4, "worker-1", "job")]
+    entries += [
+        ended(5, "worker-0", 143, told=True),
+        *began_again(6, "worker-0", "worker-1"),
+    ]
+    entries += [step(8, "worker-0", 5), step(8, "worker-1", 8)]
+    result = analysed(entries)
+    assert [task.lost_steps for task in result.tasks.values()] == [6, 3]
+    assert result.lost_steps == 6
 
 
 def test_steps_and_exits_are_timed_by_the_engine() -> None:
-    """Their lines came in a bunch; when they were printed counts."""
-    found = analysed(
+    """Their lines were read late; the time of printing counts."""
+    result = analysed(
         [
             happened(0, "run"),
             *began_again(0, "worker-0"),
@@ -219,22 +224,22 @@ def test_steps_and_exits_are_timed_by_the_engine() -> None:
             job(20),
         ]
     )
-    assert found.first_step == 2
-    assert found.steps_per_second == pytest.approx(8 / 13)  # from 2 s to 15 s
-    assert found.recoveries == [10]  # from 5 s to 15 s
-    assert found.goodput == 2 / 20  # from 2 s to 4 s
+    assert result.first_step == 2
+    assert result.steps_per_second == pytest.approx(8 / 13)  # from 2 s to 15 s
+    assert result.recoveries == [10]  # from 5 s to 15 s
+    assert result.goodput == 2 / 20  # from 2 s to 4 s
 
 
 # --- What may be missing ------------------------------------------------------------------------
 
 
 def test_a_record_that_just_ends_is_still_running() -> None:
-    found = analysed(PLAIN[:8])
-    assert (found.outcome, found.reason) == ("running", "the record ends before the job does")
-    assert found.duration == 5
-    assert found.tasks["worker-0"].state == "running"
-    assert found.steps_per_second is None  # one step is no rate
-    assert found.goodput == 0
+    result = analysed(PLAIN[:8])
+    assert (result.outcome, result.reason) == ("running", "the record ends before the job does")
+    assert result.duration == 5
+    assert result.tasks["worker-0"].state == "running"
+    assert result.steps_per_second is None  # one step is no rate
+    assert result.goodput == 0
 
 
 def test_a_torn_record_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -247,8 +252,8 @@ def test_a_torn_record_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:
     with (folder.path / "history.jsonl").open("ab") as lines:
         lines.write(b'{"n": 2, "t": 0, "wall": 1003, "event": "step", "task": "worker-0", "st')
     record = Record(folder.path)
-    found = analyse(record.timeline)
-    assert (found.outcome, found.final_step, found.steps_per_second) == ("running", 2, 1.0)
+    result = analyse(record.timeline)
+    assert (result.outcome, result.final_step, result.steps_per_second) == ("running", 2, 1.0)
 
 
 def test_an_empty_history_says_nothing() -> None:
@@ -265,22 +270,22 @@ def test_an_empty_history_says_nothing() -> None:
 
 
 def test_an_error_of_ours_is_the_outcome_even_after_the_job() -> None:
-    found = analysed([job(3), happened(4, "error", message="the engine went away")])
-    assert (found.outcome, found.reason) == ("error", "the engine went away")
-    assert found.duration == 3
+    result = analysed([job(3), happened(4, "error", message="the engine went away")])
+    assert (result.outcome, result.reason) == ("error", "the engine went away")
+    assert result.duration == 3
 
 
 def test_a_job_without_steps_has_no_goodput() -> None:
-    found = analysed([happened(0, "run"), job(5, "failed", "worker-0 failed")])
-    assert (found.goodput, found.final_step, found.first_step) == (None, None, None)
+    result = analysed([happened(0, "run"), job(5, "failed", "worker-0 failed")])
+    assert (result.goodput, result.final_step, result.first_step) == (None, None, None)
 
 
-def test_a_job_whose_only_step_is_the_first_has_a_goodput_of_nothing() -> None:
+def test_a_job_whose_only_step_is_the_first_has_a_goodput_of_zero() -> None:
     assert analysed([happened(0, "run"), step(1, "worker-0", 0), job(5)]).goodput == 0
 
 
 @pytest.mark.parametrize(
-    ("told", "state"),
+    ("entries", "state"),
     [
         ([], "pending"),
         ([happened(0, "start", "worker-0")], "starting"),
@@ -293,39 +298,39 @@ def test_a_job_whose_only_step_is_the_first_has_a_goodput_of_nothing() -> None:
         ([ended(1, "worker-1", 1)], "pending"),
     ],
 )
-def test_the_state_of_a_task_follows_its_events(told: Sequence[Told], state: str) -> None:
-    assert analysed(told).tasks["worker-0"].state == state
+def test_the_state_of_a_task_follows_its_events(entries: Sequence[Told], state: str) -> None:
+    assert analysed(entries).tasks["worker-0"].state == state
 
 
 # --- Rates --------------------------------------------------------------------------------------
 
 
 def test_only_what_brings_the_job_further_counts_for_its_rate() -> None:
-    told = [step(1, "worker-0", 10), step(2, "worker-1", 10), step(3, "worker-0", 20)]
-    told += [step(9, "worker-1", 20), step(10, "worker-1", 15)]
-    assert analysed([happened(0, "run"), *told]).steps_per_second == 5  # 10 in 2 s
+    entries = [step(1, "worker-0", 10), step(2, "worker-1", 10), step(3, "worker-0", 20)]
+    entries += [step(9, "worker-1", 20), step(10, "worker-1", 15)]
+    assert analysed([happened(0, "run"), *entries]).steps_per_second == 5  # 10 in 2 s
 
 
-def test_steps_that_all_come_at_once_have_no_rate() -> None:
+def test_steps_reported_at_the_same_time_have_no_rate() -> None:
     assert analysed([step(1, "worker-0", 1), step(1, "worker-0", 9)]).steps_per_second is None
 
 
-def test_examples_are_counted_where_the_program_tells_them() -> None:
-    told = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
-    assert analysed(told).examples_per_second == 64
+def test_examples_are_counted_if_the_program_reports_them() -> None:
+    entries = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
+    assert analysed(entries).examples_per_second == 64
     without = [step(1, "worker-0", 1), step(3, "worker-0", 2)]
     assert analysed(without).examples_per_second is None
 
 
 @pytest.mark.parametrize("nonsense", ["many", None, [1], {"a": 1}])
 def test_values_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
-    told = [
+    entries = [
         step(1, "worker-0", 1, examples=10, accuracy=0.5),
         step(2, "worker-0", 2, examples=nonsense, accuracy=nonsense),
         step(3, "worker-0", 3, examples=30),
     ]
-    found = analysed(told)
-    assert (found.accuracy, found.examples_per_second) == (0.5, 10)
+    result = analysed(entries)
+    assert (result.accuracy, result.examples_per_second) == (0.5, 10)
 
 
 # --- What a grace period was used for -----------------------------------------------------------
@@ -337,7 +342,7 @@ def test_values_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
         ("preempt", phase(21, 23, "worker-1", "checkpoint"), 3),
         ("terminate", phase(21, 23, "worker-1", "checkpoint"), 3),
         ("kill", phase(21, 23, "worker-1", "checkpoint"), None),  # it had no notice
-        ("preempt", phase(19, 21, "worker-1", "checkpoint"), 1),  # was at it when told
+        ("preempt", phase(19, 21, "worker-1", "checkpoint"), 1),  # it had begun before the notice
         ("preempt", phase(18, 19, "worker-1", "checkpoint"), None),
         ("preempt", phase(24, 26, "worker-1", "checkpoint"), None),  # killed while at it
         ("preempt", phase(21, 22, "worker-1", "eval"), None),
@@ -359,7 +364,7 @@ def test_values_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
 def test_what_was_saved_before_a_task_was_gone(
     kind: str, saves: Sequence[Told], saved: float | None
 ) -> None:
-    told = [
+    entries = [
         *began_again(0, "worker-0", "worker-1"),
         step(10, "worker-0", 10),
         fault(20, "worker-1", "triggered", kind),
@@ -368,9 +373,9 @@ def test_what_was_saved_before_a_task_was_gone(
         ended(25, "worker-1", 137),
         job(40),
     ]
-    told = in_time(told)
-    found = analysed(told, extra=f"faults: [{{{kind}: worker-1, at: {{step: 10}}}}]")
-    assert [(one.saved_after, one.applied_after) for one in found.faults] == [(saved, 5)]
+    entries = in_time(entries)
+    result = analysed(entries, extra=f"faults: [{{{kind}: worker-1, at: {{step: 10}}}}]")
+    assert [(one.saved_after, one.applied_after) for one in result.faults] == [(saved, 5)]
 
 
 # --- One time for all ---------------------------------------------------------------------------
@@ -378,7 +383,7 @@ def test_what_was_saved_before_a_task_was_gone(
 
 def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
     """Made 4 s after a preemption, by the engine's stamp; its line was read after 7 s."""
-    told = [
+    entries = [
         happened(0, "run"),
         *began_again(1, "worker-0"),
         happened(2, "all-running"),
@@ -392,24 +397,24 @@ def test_a_step_that_is_read_late_has_one_time_in_every_number() -> None:
         job(20),
     ]
     text = "{worker: 1}", "faults: [{preempt: worker-0, at: {step: 10}}]"
-    plan, events = a_plan(*text), history(told)
-    found = analyse(Timeline(plan, events))
-    assert found.faults[0].first_step_after == 4
-    assert found.recoveries == [4]
-    assert found.time["recovery"] == 4
+    plan, events = a_plan(*text), history(entries)
+    result = analyse(Timeline(plan, events))
+    assert result.faults[0].first_step_after == 4
+    assert result.recoveries == [4]
+    assert result.time["recovery"] == 4
     assert split(Timeline(plan, events), 20)["recovery"] == 4
     assert curve(Timeline(plan, events), 20).tasks["worker-0"][int(14 / 0.2) :] == [0.0] * 30
     (recovered,) = [t for t in (entry.t for entry in events if entry.event == "step") if t > 10]
     assert recovered == 14
     live = RunState(plan)
-    for entry in written(told):
+    for entry in written(entries):
         live.entry(entry)
     assert live.front.at == 14
 
 
 def test_the_rate_after_a_fault_begins_with_the_first_step_after_it() -> None:
     """The task is back at 20 s and trains from 29 s on, at the rate that it had before."""
-    told = [
+    entries = [
         *began_again(0, "worker-0"),
         *[step(t / 2, "worker-0", t) for t in range(4, 21)],
         fault(10, "worker-0", "triggered"),
@@ -419,19 +424,19 @@ def test_the_rate_after_a_fault_begins_with_the_first_step_after_it() -> None:
         fault(20, "worker-0", "healed"),
         *[step(29 + t / 2, "worker-0", 21 + t) for t in range(40)],
     ]
-    told = in_time(told)
+    entries = in_time(entries)
     extra = "faults: [{preempt: worker-0, at: {step: 20}}]"
-    (found,) = analysed(told, "{worker: 1}", extra).faults
-    assert (found.restored_after, found.first_step_after) == (10, 19)
-    assert (found.rate_before, found.rate_after) == (2, 2)
-    assert (found.target_rate_before, found.target_rate_after) == (2, 2)
+    (result,) = analysed(entries, "{worker: 1}", extra).faults
+    assert (result.restored_after, result.first_step_after) == (10, 19)
+    assert (result.rate_before, result.rate_after) == (2, 2)
+    assert (result.target_rate_before, result.target_rate_after) == (2, 2)
 
 
 def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
-    """The last step is told again with an accuracy, after an evaluation of five seconds."""
-    told = [step(t, "chief-0", t, examples=100 * t) for t in range(11)]
-    told += [step(15, "chief-0", 10, examples=1000, accuracy=0.9)]
-    speed = analysed(told, "{chief: 1}").throughput
+    """The last step is reported again with an accuracy, after an evaluation of five seconds."""
+    entries = [step(t, "chief-0", t, examples=100 * t) for t in range(11)]
+    entries += [step(15, "chief-0", 10, examples=1000, accuracy=0.9)]
+    speed = analysed(entries, "{chief: 1}").throughput
     assert speed.job.examples_per_second == speed.tasks["chief-0"].examples_per_second == 100
 
 
@@ -446,7 +451,10 @@ def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
         ([happened(14, "stall", "worker-0", seconds=3)], 4),
         ([happened(14, "stall", "worker-0", seconds=3), ended(14.5, "worker-0", 137)], 4),
         ([ended(13, "worker-0", 0)], None),  # it had finished
-        ([ended(13, "worker-0", 143, told=True)], None),  # the job is restarted, it did not fail
+        (
+            [ended(13, "worker-0", 143, told=True)],
+            None,
+        ),  # the job is restarted, it did not fail
         ([ended(9, "worker-0", 1)], None),  # before the fault
         ([ended(21, "worker-0", 1)], None),  # when the target was back
     ],
@@ -454,7 +462,7 @@ def test_examples_of_a_task_and_the_job_are_over_the_same_time() -> None:
 def test_a_fault_is_noticed_where_another_task_fails_before_the_target_is_back(
     others: Sequence[Told], noticed: float | None
 ) -> None:
-    told = [
+    entries = [
         *began_again(0, "worker-0", "worker-1"),
         fault(10, "worker-1", "triggered"),
         ended(11, "worker-1", 137),
@@ -463,9 +471,9 @@ def test_a_fault_is_noticed_where_another_task_fails_before_the_target_is_back(
         step(25, "worker-1", 3),
         *others,
     ]
-    told = in_time(told)
-    (found,) = analysed(told, extra="faults: [{preempt: worker-1, at: {step: 1}}]").faults
-    assert found.detected_after == noticed
+    entries = in_time(entries)
+    (result,) = analysed(entries, extra="faults: [{preempt: worker-1, at: {step: 1}}]").faults
+    assert result.detected_after == noticed
 
 
 @pytest.mark.parametrize(
@@ -479,21 +487,27 @@ def test_the_target_has_its_own_rates_around_a_fault(
     kind: str, gone: Sequence[Told], rates: tuple[float, float, float]
 ) -> None:
     lasts = ", for: 10s" if kind == "pause" else ""
-    told = [*began_again(0, "worker-0", "worker-1")]
-    told += [step(t, "worker-0", 100 + t) for t in range(5, 46)]
-    told += [step(t / 2, "worker-1", t) for t in range(10, 41)]
-    told += [fault(20, "worker-1", stage, kind) for stage in ("triggered", "applied")]
-    told += [*gone, fault(30, "worker-1", "healed", kind)]
-    told += [step(30 + t / 2, "worker-1", 41 + t) for t in range(30)]
-    told = in_time(told)
-    (found,) = analysed(told, extra=f"faults: [{{{kind}: worker-1, at: 20s{lasts}}}]").faults
-    assert (found.target_rate_before, found.target_rate_during, found.target_rate_after) == rates
-    assert (found.rate_before, found.rate_during, found.rate_after) == (1, 1, 1)
+    entries = [*began_again(0, "worker-0", "worker-1")]
+    entries += [step(t, "worker-0", 100 + t) for t in range(5, 46)]
+    entries += [step(t / 2, "worker-1", t) for t in range(10, 41)]
+    entries += [fault(20, "worker-1", stage, kind) for stage in ("triggered", "applied")]
+    entries += [*gone, fault(30, "worker-1", "healed", kind)]
+    entries += [step(30 + t / 2, "worker-1", 41 + t) for t in range(30)]
+    entries = in_time(entries)
+    (result,) = analysed(entries, extra=f"faults: [{{{kind}: worker-1, at: 20s{lasts}}}]").faults
+    assert (result.target_rate_before, result.target_rate_during, result.target_rate_after) == rates
+    assert (result.rate_before, result.rate_during, result.rate_after) == (1, 1, 1)
 
 
-def test_a_target_that_tells_of_no_step_has_no_rates() -> None:
-    told = [step(t, "worker-0", t) for t in range(40)]
-    told += [fault(20, "worker-1", stage, "pause") for stage in ("triggered", "applied", "healed")]
-    told = in_time(told)
-    (found,) = analysed(told, extra="faults: [{pause: worker-1, at: 20s, for: 1s}]").faults
-    assert (found.rate_before, found.target_rate_before, found.target_rate_after) == (1, None, None)
+def test_a_target_that_reports_no_step_has_no_rates() -> None:
+    entries = [step(t, "worker-0", t) for t in range(40)]
+    entries += [
+        fault(20, "worker-1", stage, "pause") for stage in ("triggered", "applied", "healed")
+    ]
+    entries = in_time(entries)
+    (result,) = analysed(entries, extra="faults: [{pause: worker-1, at: 20s, for: 1s}]").faults
+    assert (result.rate_before, result.target_rate_before, result.target_rate_after) == (
+        1,
+        None,
+        None,
+    )

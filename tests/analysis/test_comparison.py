@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from emulator.analysis.analyse import Analysis
-from emulator.analysis.comparison import Row, differences, rows
+from emulator.analysis.comparison import IRRELEVANT, Row, differences, rows
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import as_data
 from emulator.analysis.throughput import Rate, Throughput
@@ -50,14 +50,16 @@ def plan(*sets: str, variant: str = "", run_id: str = "run-1") -> Plan:
 
 
 def differing(*sets: Sequence[str]) -> dict[str, list[Any]]:
-    return differences([plan(*one).scenario.model_dump(mode="json") for one in sets])
+    return differences(
+        [plan(*one).scenario.model_dump(mode="json", exclude=IRRELEVANT) for one in sets]
+    )
 
 
 @pytest.mark.parametrize(
-    ("sets", "found"),
+    ("sets", "result"),
     [
         ([[], []], {}),
-        ([["restart.policy=never"], []], {}),  # said or left out, it is the same
+        ([["restart.policy=never"], []], {}),  # the default, written or not
         ([["description=other words"], []], {}),
         (
             [["restart.policy=never"], ["restart.policy=on-failure"]],
@@ -82,22 +84,22 @@ def differing(*sets: Sequence[str]) -> dict[str, list[Any]]:
     ],
 )
 def test_keys_that_differ_are_named_as_set_takes_them(
-    sets: list[list[str]], found: dict[str, list[Any]]
+    sets: list[list[str]], result: dict[str, list[Any]]
 ) -> None:
-    assert differing(*sets) == found
+    assert differing(*sets) == result
 
 
 def test_what_says_only_which_runs_there_are_sets_none_apart() -> None:
     sets = ("seed=1", "reserve={cpus: 2}", "marks=[slow]", "parametrize={timeout: [1s, 2s]}")
-    found = rows([(plan(), RAN, OK), (plan(*sets, "reference={seed: 3}"), RAN, OK)])
-    assert [row.differs for row in found] == [{"seed": 0}, {"seed": 1}]
+    result = rows([(plan(), RAN, OK), (plan(*sets, "reference={seed: 3}"), RAN, OK)])
+    assert [row.differs for row in result] == [{"seed": 0}, {"seed": 1}]
 
 
 def test_a_fault_that_only_one_has_is_shown_whole() -> None:
-    found = differing([], ["faults=[]"])
-    assert found.keys() == {"faults.0"}
-    assert found["faults.0"][0]["preempt"] == "worker-1"
-    assert found["faults.0"][1] is None
+    result = differing([], ["faults=[]"])
+    assert result.keys() == {"faults.0"}
+    assert result["faults.0"][0]["preempt"] == "worker-1"
+    assert result["faults.0"][1] is None
 
 
 def test_a_row_says_what_the_numbers_say() -> None:
@@ -127,7 +129,7 @@ def test_what_is_not_known_is_not_nought() -> None:
     assert silent.figures["worst_recovery"] is None
 
 
-def test_a_recovery_that_never_came_is_the_worst() -> None:
+def test_a_failure_without_recovery_is_the_worst() -> None:
     (row,) = rows([(plan(), replace(RAN, unrecovered=1), OK)])
     assert row.figures["worst_recovery"] == math.inf
     assert as_data(row)["worst_recovery"] is None  # JSON has no infinity
@@ -169,7 +171,7 @@ def test_no_ratio_to_nothing() -> None:
     assert lines[-1] == "run-2 succeeded failed 50 10 2 7.50s x1.00 40% 20.0 10.0s x1.00"
 
 
-def test_a_run_that_never_came_back_says_so() -> None:
+def test_a_run_that_never_recovered_is_shown_as_such() -> None:
     assert "never" in table(*two(unrecovered=1))[-1].split()
 
 
@@ -225,7 +227,7 @@ def test_the_header_of_the_efficiency_stays_whole_where_it_is_narrow() -> None:
         assert any(line.rstrip().endswith("efficiency") for line in table(row, width=width))
 
 
-def test_an_efficiency_by_steps_says_when_it_holds() -> None:
+def test_an_efficiency_by_steps_has_a_note_on_its_validity() -> None:
     (row,) = scaled(Rate(18, None))
     assert (row.efficiency, row.efficiency_by) == (0.9, "steps")
     lines = table(row)

@@ -104,7 +104,7 @@ def verdicts(expect: dict[str, Any], analysis: Analysis) -> list[Verdict]:
             {"recovers_within": "1h"},
             replace(RAN, unrecovered=1),
             Verdict(
-                "recovers_within", "failed", "at most 1h 00m", "no step came after the last failure"
+                "recovers_within", "failed", "at most 1h 00m", "no step followed the last failure"
             ),
         ),
         (
@@ -121,9 +121,9 @@ def verdicts(expect: dict[str, Any], analysis: Analysis) -> list[Verdict]:
 def test_an_expectation_is_judged_by_the_numbers(
     expect: dict[str, Any], analysis: Analysis, verdict: Verdict
 ) -> None:
-    told = {found.expectation: found for found in verdicts(expect, analysis)}
-    assert told[verdict.expectation] == verdict
-    assert told.keys() <= {"outcome", "faults", verdict.expectation}
+    events = {result.expectation: result for result in verdicts(expect, analysis)}
+    assert events[verdict.expectation] == verdict
+    assert events.keys() <= {"outcome", "faults", verdict.expectation}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_an_expectation_is_judged_by_the_numbers(
 )
 def test_what_the_record_does_not_say_is_unknown(expect: dict[str, Any]) -> None:
     verdict = verdicts(expect, SILENT)[1]
-    assert (verdict.status, verdict.actual) == ("unknown", "the tasks' output does not say")
+    assert (verdict.status, verdict.actual) == ("unknown", "the tasks did not report it")
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         "steps_exactly_once": True,
     }
     assert everything.keys() == Expectations.model_fields.keys()
-    held = Comparison(ThroughputReference(machine="m", reference=10.0, reference_run="r"))
-    found = judge(Expectations.model_validate(everything), RAN, HISTORY, held)
-    judged = {verdict.expectation.partition(".")[0] for verdict in found}
+    comparison = Comparison(ThroughputReference(machine="m", reference=10.0, reference_run="r"))
+    result = judge(Expectations.model_validate(everything), RAN, HISTORY, comparison)
+    judged = {verdict.expectation.partition(".")[0] for verdict in result}
     assert judged == everything.keys() | {"faults"}
-    assert len(found) == len(judged) + 2  # throughput three times
-    assert overall(found) == "ok"
+    assert len(result) == len(judged) + 2  # throughput three times
+    assert overall(result) == "ok"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         (11.0, "succeeded", ("ok", "0.909 of the reference, 10.00 of 11.00 steps/s")),
         (20.0, "succeeded", ("failed", "0.500 of the reference, 10.00 of 20.00 steps/s")),
         (20.0, "failed", ("failed", "0.500 of the reference, 10.00 of 20.00 steps/s")),
-        # A job that was cut off might have come to more; what it has reached, it has.
+        # A job that was cut off might have reached more.
         (
             20.0,
             "interrupted",
@@ -205,13 +205,13 @@ def test_a_share_of_another_rate_is_judged(
     reference: float, outcome: str, verdict: tuple[Status, str]
 ) -> None:
     expect = Expectations.model_validate({"throughput": {"at_least": 0.9, "of": "reference"}})
-    held = Comparison(ThroughputReference(machine="m", reference=reference))
-    *_, found = judge(expect, replace(RAN, outcome=outcome), HISTORY, held)
-    assert (found.expectation, found.expected) == (
+    comparison = Comparison(ThroughputReference(machine="m", reference=reference))
+    *_, result = judge(expect, replace(RAN, outcome=outcome), HISTORY, comparison)
+    assert (result.expectation, result.expected) == (
         "throughput.at_least",
         "at least 0.9 of the reference",
     )
-    assert (found.status, found.actual) == verdict
+    assert (result.status, result.actual) == verdict
 
 
 def preempted(target: str, saved: float | None, status: str = "applied") -> FaultResult:
@@ -229,7 +229,7 @@ TERMINATED = FaultResult("2", "terminate", "worker-0", "applied")
         (
             [preempted("ps-0", 1.0), preempted("worker-1", None)],
             "failed",
-            "worker-1 had saved nothing when it was gone",
+            "worker-1 saved no checkpoint before its end",
         ),
         ([KILLED, TERMINATED], "unknown", "the record has no preemptions"),
         ([preempted("ps-0", None, "skipped")], "unknown", "the record has no preemptions"),
@@ -239,20 +239,20 @@ TERMINATED = FaultResult("2", "terminate", "worker-0", "applied")
 def test_a_grace_period_is_there_to_save(
     faults: list[FaultResult], status: Status, got: str
 ) -> None:
-    found = verdicts({"saved_within_grace": True}, replace(SILENT, faults=faults))[-1]
-    wanted = "a checkpoint before each end"
-    assert found == Verdict("saved_within_grace", status, wanted, got)
+    result = verdicts({"saved_within_grace": True}, replace(SILENT, faults=faults))[-1]
+    expected_text = "a checkpoint before each end"
+    assert result == Verdict("saved_within_grace", status, expected_text, got)
 
 
-def test_a_promise_is_judged_from_the_history() -> None:
+def test_an_invariant_is_judged_from_the_history() -> None:
     broken = [*began_again(0, "worker-0"), *(step(n, "worker-0", 9 - n) for n in range(2, 8))]
     expect = Expectations(steps_exactly_once=True)
     statuses = []
-    for told in (HISTORY, timeline(broken), timeline([])):
-        *_, found = judge(expect, SILENT, told)
-        assert (found.expectation, found.expected) == ("steps_exactly_once", "each step once")
-        statuses.append((found.status, found.actual))
-    first = "worker-0 told of step 6 when it had been at 7"
+    for events in (HISTORY, timeline(broken), timeline([])):
+        *_, result = judge(expect, SILENT, events)
+        assert (result.expectation, result.expected) == ("steps_exactly_once", "each step once")
+        statuses.append((result.status, result.actual))
+    first = "worker-0 reported step 6 after step 7"
     assert statuses == [
         ("ok", "2 of 2 steps"),
         ("failed", f"{first}; {first.replace('6', '5')}; {first.replace('6', '4')}; and 2 more"),
@@ -262,48 +262,48 @@ def test_a_promise_is_judged_from_the_history() -> None:
 
 @pytest.mark.parametrize(
     ("broken", "end"),
-    [(2, "been at 7"), (3, "been at 7"), (4, "; and 1 more"), (9, "; and 6 more")],
+    [(2, "after step 7"), (3, "after step 7"), (4, "; and 1 more"), (9, "; and 6 more")],
 )
-def test_of_many_broken_promises_three_are_named(broken: int, end: str) -> None:
-    told = [*began_again(0, "worker-0"), step(2, "worker-0", 7)]
-    told += [step(3 + n, "worker-0", 6 - n) for n in range(broken)]
-    *_, found = judge(Expectations(steps_exactly_once=True), SILENT, timeline(told))
-    assert found.actual.endswith(end)
-    assert found.actual.count("told of step") == min(broken, 3)
+def test_of_many_violations_three_are_named(broken: int, end: str) -> None:
+    events = [*began_again(0, "worker-0"), step(2, "worker-0", 7)]
+    events += [step(3 + n, "worker-0", 6 - n) for n in range(broken)]
+    *_, result = judge(Expectations(steps_exactly_once=True), SILENT, timeline(events))
+    assert result.actual.endswith(end)
+    assert result.actual.count("reported step") == min(broken, 3)
 
 
-def test_a_promise_whose_check_crashes_is_unknown() -> None:
+def test_an_invariant_whose_check_crashes_is_unknown() -> None:
     nonsense: Any = [*began_again(0, "worker-0"), None]  # nothing that a record has
-    *_, found = judge(Expectations(single_chief=True), SILENT, nonsense)
-    assert found.status == "unknown"
-    assert found.actual.startswith("the check crashed: AttributeError(")
+    *_, result = judge(Expectations(single_chief=True), SILENT, nonsense)
+    assert result.status == "unknown"
+    assert result.actual.startswith("the check crashed: AttributeError(")
 
 
 def test_what_is_false_is_not_judged() -> None:
     expect = {"saved_within_grace": False, "single_chief": False, "steps_exactly_once": False}
-    assert [found.expectation for found in verdicts(expect, SILENT)] == ["outcome"]
+    assert [result.expectation for result in verdicts(expect, SILENT)] == ["outcome"]
 
 
 def test_a_check_that_crashes_is_unknown_and_the_others_are_judged() -> None:
     broken = replace(RAN, accuracy="high")  # type: ignore[arg-type]
-    found = {v.expectation: v for v in verdicts({"accuracy": 0.5, "final_step": 5}, broken)}
-    assert found["accuracy"].status == "unknown"
-    assert found["accuracy"].actual.startswith("the check crashed: TypeError(")
-    assert (found["outcome"].status, found["final_step"].status) == ("ok", "ok")
+    result = {v.expectation: v for v in verdicts({"accuracy": 0.5, "final_step": 5}, broken)}
+    assert result["accuracy"].status == "unknown"
+    assert result["accuracy"].actual.startswith("the check crashed: TypeError(")
+    assert (result["outcome"].status, result["final_step"].status) == ("ok", "ok")
 
 
-def test_a_check_that_crashes_midway_is_unknown_whatever_it_said_before(
+def test_a_check_that_crashes_midway_is_unknown_despite_its_first_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(expect: Expectations, found: Analysis) -> Iterator[Verdict]:
+    def broken(expect: Expectations, result: Analysis) -> Iterator[Verdict]:
         yield Verdict("mine.min", "ok", "", "")
         raise RuntimeError("at work")
 
     monkeypatch.setattr(checks, "_CHECKS", {"mine": broken})
-    found = verdicts({}, RAN)
+    result = verdicts({}, RAN)
     crash = Verdict("mine", "unknown", "", "the check crashed: RuntimeError('at work')")
-    assert found[-1] == crash
-    assert overall(found) == "unknown"
+    assert result[-1] == crash
+    assert overall(result) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -323,18 +323,18 @@ def test_the_worst_verdict_decides(
     assert EXIT_CODES[together] == exit_code
 
 
-def test_the_summary_holds_the_numbers_and_is_json() -> None:
-    found = verdicts({"final_step": 51}, RAN)
-    told = summary(
+def test_the_summary_has_the_numbers_and_is_json() -> None:
+    result = verdicts({"final_step": 51}, RAN)
+    events = summary(
         run_id="r-1",
         scenario="s",
         variant="a=1",
         engine="fake",
         analysis=RAN,
-        verdicts=found,
+        verdicts=result,
         samples=[Sample(1.0, 1.0, {"worker-0": Usage(2.5, memory=7)})],
     )
-    assert json.loads(json.dumps(told)) == {
+    assert json.loads(json.dumps(events)) == {
         "format": 2,
         "emulator_version": emulator.__version__,
         "run_id": "r-1",
@@ -420,11 +420,11 @@ def test_the_summary_holds_the_numbers_and_is_json() -> None:
 
 
 @pytest.mark.parametrize("status", ["skipped", "failed", "pending"])
-def test_what_is_said_about_faults_is_unknown_unless_all_happened(status: str) -> None:
+def test_expectations_about_faults_are_unknown_unless_all_happened(status: str) -> None:
     missed = FaultResult("1", "kill", "worker-1", status, reason="it was not running")
-    found = replace(RAN, faults=[*RAN.faults, missed])
+    result = replace(RAN, faults=[*RAN.faults, missed])
     expect = {"final_step": 50, "max_lost_steps": 20, "max_restarts": 1, "recovers_within": "9s"}
-    judged = {verdict.expectation: verdict for verdict in verdicts(expect, found)}
+    judged = {verdict.expectation: verdict for verdict in verdicts(expect, result)}
     assert {name: verdict.status for name, verdict in judged.items()} == {
         "outcome": "ok",
         "faults": "unknown",
@@ -440,9 +440,9 @@ def test_what_is_said_about_faults_is_unknown_unless_all_happened(status: str) -
 def test_what_a_run_that_was_cut_off_did_not_reach_is_unknown(outcome: str) -> None:
     expect = {"final_step": 51, "accuracy": 0.5, "max_restarts": 0}
     cut_off = replace(RAN, outcome=outcome, restarts=2)
-    found = {v.expectation: v for v in verdicts(expect, cut_off)}
-    assert found["final_step"].status == "unknown"
-    assert found["final_step"].actual == "50, when the run was cut off"
-    assert found["accuracy"].status == "ok"
-    assert found["max_restarts"].status == "failed"  # that will not become less
+    result = {v.expectation: v for v in verdicts(expect, cut_off)}
+    assert result["final_step"].status == "unknown"
+    assert result["final_step"].actual == "50, when the run was cut off"
+    assert result["accuracy"].status == "ok"
+    assert result["max_restarts"].status == "failed"  # that will not become less
     assert {v.expectation: v.status for v in verdicts(expect, RAN)}["final_step"] == "failed"

@@ -24,9 +24,9 @@ from tests.histories import (
 )
 
 
-def spent(*told: Told, until: float = 20) -> dict[str, float]:
+def spent(*events: Told, until: float = 20) -> dict[str, float]:
     """Return the causes that took any time of a run, with their seconds."""
-    entries = in_time(told)
+    entries = in_time(events)
     return {cause: t for cause, t in split(timeline(entries), until).items() if t}
 
 
@@ -34,12 +34,12 @@ RUN = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
 
 
 def test_a_plain_run() -> None:
-    told = [*RUN, step(5, "worker-0", 10), step(7, "worker-1", 10), step(15, "worker-0", 20)]
-    assert spent(*told, job(20)) == {"startup": 5, "productive": 10, "other": 5}
+    events = [*RUN, step(5, "worker-0", 10), step(7, "worker-1", 10), step(15, "worker-0", 20)]
+    assert spent(*events, job(20)) == {"startup": 5, "productive": 10, "other": 5}
 
 
-def test_what_is_told_as_a_phase_has_that_cause_wherever_it_is() -> None:
-    told = [
+def test_a_reported_phase_is_the_cause_of_its_time() -> None:
+    events = [
         *RUN,
         *phase(1, 3, "worker-0", "startup"),  # is startup anyway
         *phase(3, 3.5, "worker-0", "data"),
@@ -52,7 +52,7 @@ def test_what_is_told_as_a_phase_has_that_cause_wherever_it_is() -> None:
         *phase(17, 18, "worker-0", "siesta"),
         job(20),
     ]
-    assert spent(*told) == {
+    assert spent(*events) == {
         "startup": 3.25,
         "data": 0.5,
         "compile": 1,
@@ -87,26 +87,26 @@ def test_phases_of_one_task_share_its_time(
     phases: Sequence[tuple[str, float, float]], took: dict[str, float]
 ) -> None:
     spans = [entry for name, begin, end in phases for entry in phase(begin, end, "worker-0", name)]
-    found = spent(*RUN, step(5, "worker-0", 1), *spans, step(15, "worker-0", 2), job(20))
-    assert found == {"startup": 5, "productive": 10 - sum(took.values()), "other": 5, **took}
+    result = spent(*RUN, step(5, "worker-0", 1), *spans, step(15, "worker-0", 2), job(20))
+    assert result == {"startup": 5, "productive": 10 - sum(took.values()), "other": 5, **took}
 
 
 def test_a_save_beside_training_takes_nothing_from_it() -> None:
-    told = [*RUN, step(5, "worker-0", 10), *phase(6, 8, "worker-1", "checkpoint")]
-    told += [step(9, "worker-0", 20), *phase(10, 11, "evaluator-0", "eval")]
-    assert spent(*told, step(15, "worker-0", 30), job(20)) == {
+    events = [*RUN, step(5, "worker-0", 10), *phase(6, 8, "worker-1", "checkpoint")]
+    events += [step(9, "worker-0", 20), *phase(10, 11, "evaluator-0", "eval")]
+    assert spent(*events, step(15, "worker-0", 30), job(20)) == {
         "startup": 5,
         "productive": 10,
         "other": 5,
     }
 
 
-def test_who_takes_the_next_step_says_what_came_before_it() -> None:
-    """Both save at 400; the time is that of the one who brings the job on."""
-    told = [*RUN, step(5, "worker-0", 390), happened(7, "start", "ps-0")]
-    told += [*phase(6, 9, "worker-0", "checkpoint"), *phase(6, 11, "worker-1", "checkpoint")]
-    told += [step(12, "worker-1", 400), step(13, "worker-0", 400), job(20)]
-    assert spent(*told) == {"startup": 5, "productive": 2, "checkpoint": 5, "other": 8}
+def test_the_task_with_the_next_step_decides_which_phases_count() -> None:
+    """Both save at 400; the save of the task that advances the job counts."""
+    events = [*RUN, step(5, "worker-0", 390), happened(7, "start", "ps-0")]
+    events += [*phase(6, 9, "worker-0", "checkpoint"), *phase(6, 11, "worker-1", "checkpoint")]
+    events += [step(12, "worker-1", 400), step(13, "worker-0", 400), job(20)]
+    assert spent(*events) == {"startup": 5, "productive": 2, "checkpoint": 5, "other": 8}
 
 
 @pytest.mark.parametrize(
@@ -122,15 +122,15 @@ def test_who_takes_the_next_step_says_what_came_before_it() -> None:
     ],
 )
 def test_a_phase_without_its_begin_or_its_end_counts_for_nothing(cut: Sequence[Told]) -> None:
-    told = [*RUN, step(5, "worker-0", 10), *cut, step(15, "worker-0", 20), job(20)]
-    assert spent(*told) == {"startup": 5, "productive": 10, "other": 5}
+    events = [*RUN, step(5, "worker-0", 10), *cut, step(15, "worker-0", 20), job(20)]
+    assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
 
 
 # --- Failures -----------------------------------------------------------------------------------
 
 
 def test_a_restart_of_the_job_from_a_checkpoint() -> None:
-    told = [
+    events = [
         *RUN,
         *[step(t, "worker-0", n) for t, n in ((3, 10), (4, 20), (5, 30))],
         ended(5.5, "worker-1", 1),
@@ -143,7 +143,7 @@ def test_a_restart_of_the_job_from_a_checkpoint() -> None:
         ended(16, "worker-0", 0),
         job(16),
     ]
-    assert spent(*told, until=16) == {
+    assert spent(*events, until=16) == {
         "startup": 3,
         "productive": 2 + 2,  # 10 to 30 and 35 to 45
         "wasted": 0.5 + 2,  # what was begun after 30, and from 25 until 35
@@ -154,18 +154,18 @@ def test_a_restart_of_the_job_from_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 143])
-def test_those_who_are_stopped_with_a_failed_one_fail_too(code: int) -> None:
+def test_tasks_that_are_stopped_with_a_failed_one_fail_too(code: int) -> None:
     """The chief makes one more step before it is stopped; that brings the job nowhere."""
-    told = [*RUN, step(4, "chief-0", 10), ended(5, "ps-0", 137), restart(5, "ps-0", "job")]
-    told += [step(6, "chief-0", 20), ended(7, "chief-0", code, told=True)]
-    told += [*began_again(8, "chief-0", "ps-0"), step(12, "chief-0", 30), job(20)]
-    assert spent(*told) == {"startup": 4, "wasted": 1 + 1, "recovery": 1 + 5, "other": 8}
+    events = [*RUN, step(4, "chief-0", 10), ended(5, "ps-0", 137), restart(5, "ps-0", "job")]
+    events += [step(6, "chief-0", 20), ended(7, "chief-0", code, told=True)]
+    events += [*began_again(8, "chief-0", "ps-0"), step(12, "chief-0", 30), job(20)]
+    assert spent(*events) == {"startup": 4, "wasted": 1 + 1, "recovery": 1 + 5, "other": 8}
 
 
 def test_the_first_step_after_a_start_ends_the_recovery_also_of_one_that_was_behind() -> None:
-    told = [*RUN, step(3, "worker-0", 10), step(4, "worker-1", 20), ended(4, "worker-1", 1)]
-    told += [ended(4, "worker-0", 143, told=True), *began_again(5, "worker-0", "worker-1")]
-    assert spent(*told, step(8, "worker-0", 15), step(10, "worker-0", 25), job(10), until=10) == {
+    events = [*RUN, step(3, "worker-0", 10), step(4, "worker-1", 20), ended(4, "worker-1", 1)]
+    events += [ended(4, "worker-0", 143, told=True), *began_again(5, "worker-0", "worker-1")]
+    assert spent(*events, step(8, "worker-0", 15), step(10, "worker-0", 25), job(10), until=10) == {
         "startup": 3,
         "productive": 1,
         "recovery": 4,
@@ -175,23 +175,23 @@ def test_the_first_step_after_a_start_ends_the_recovery_also_of_one_that_was_beh
 
 @pytest.mark.parametrize("kind", ["kill", "preempt", "terminate"])
 def test_a_recovery_begins_with_the_signal(kind: str) -> None:
-    told = [
+    events = [
         *[*RUN, step(4, "worker-0", 10), step(5, "worker-0", 20)],
         fault(6, "worker-1", "triggered", kind),
         fault(8, "worker-1", "applied", kind),
         ended(8, "worker-1", 137),
         *[*began_again(9, "worker-1"), step(12, "worker-0", 30), job(20)],
     ]
-    assert spent(*told) == {"startup": 4, "productive": 1, "wasted": 1, "recovery": 6, "other": 8}
+    assert spent(*events) == {"startup": 4, "productive": 1, "wasted": 1, "recovery": 6, "other": 8}
 
 
 def test_steps_within_the_grace_period_are_productive() -> None:
-    told = [
+    events = [
         *[*RUN, step(4, "worker-0", 10), fault(5, "worker-1", "triggered")],
         *[step(6, "worker-0", 20), step(7, "worker-0", 30), ended(8, "worker-1", 137)],
         *[step(12, "worker-0", 40), job(20)],
     ]
-    assert spent(*told) == {"startup": 4, "productive": 3, "recovery": 5, "other": 8}
+    assert spent(*events) == {"startup": 4, "productive": 3, "recovery": 5, "other": 8}
 
 
 @pytest.mark.parametrize(
@@ -204,13 +204,13 @@ def test_steps_within_the_grace_period_are_productive() -> None:
     ],
 )
 def test_what_is_no_failure_costs_nothing(harmless: Told) -> None:
-    told = [*RUN, step(5, "worker-0", 10), harmless, step(15, "worker-0", 20), job(20)]
-    assert spent(*told) == {"startup": 5, "productive": 10, "other": 5}
+    events = [*RUN, step(5, "worker-0", 10), harmless, step(15, "worker-0", 20), job(20)]
+    assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
 
 
 def test_a_paused_task_has_not_failed_before_it_ends() -> None:
-    told = [*RUN, step(5, "worker-0", 10), fault(6, "worker-0", "triggered", "pause")]
-    assert spent(*told, ended(9, "worker-0", 1), job(20)) == {
+    events = [*RUN, step(5, "worker-0", 10), fault(6, "worker-0", "triggered", "pause")]
+    assert spent(*events, ended(9, "worker-0", 1), job(20)) == {
         "startup": 5,
         "wasted": 4,
         "recovery": 11,
@@ -219,16 +219,16 @@ def test_a_paused_task_has_not_failed_before_it_ends() -> None:
 
 @pytest.mark.parametrize("end", ["skipped", "failed"])
 def test_a_strike_that_missed_is_forgotten(end: str) -> None:
-    told = [*RUN, step(5, "worker-0", 10), fault(6, "worker-0", "triggered")]
-    told += [fault(7, "worker-0", end), ended(10, "worker-0", 1), job(20)]
-    assert spent(*told) == {"startup": 5, "wasted": 5, "recovery": 10}
+    events = [*RUN, step(5, "worker-0", 10), fault(6, "worker-0", "triggered")]
+    events += [fault(7, "worker-0", end), ended(10, "worker-0", 1), job(20)]
+    assert spent(*events) == {"startup": 5, "wasted": 5, "recovery": 10}
 
 
 def test_a_failure_before_the_first_step() -> None:
-    told = [*RUN, *phase(1, 2, "worker-0", "data"), ended(3, "worker-0", 1)]
-    told += [*began_again(4, "worker-0"), *phase(5, 6, "worker-0", "data")]
-    told += [step(8, "worker-0", 1), step(9, "worker-0", 2), job(20)]
-    assert spent(*told) == {
+    events = [*RUN, *phase(1, 2, "worker-0", "data"), ended(3, "worker-0", 1)]
+    events += [*began_again(4, "worker-0"), *phase(5, 6, "worker-0", "data")]
+    events += [step(8, "worker-0", 1), step(9, "worker-0", 2), job(20)]
+    assert spent(*events) == {
         "startup": 2,
         "data": 2,
         "recovery": 4,
@@ -238,8 +238,8 @@ def test_a_failure_before_the_first_step() -> None:
 
 
 def test_a_job_that_never_recovers() -> None:
-    told = [*RUN, step(5, "worker-0", 1), step(6, "worker-0", 2), ended(6, "worker-0", 1)]
-    assert spent(*told, *began_again(7, "worker-0"), job(20)) == {
+    events = [*RUN, step(5, "worker-0", 1), step(6, "worker-0", 2), ended(6, "worker-0", 1)]
+    assert spent(*events, *began_again(7, "worker-0"), job(20)) == {
         "startup": 5,
         "productive": 1,
         "recovery": 14,
@@ -247,8 +247,8 @@ def test_a_job_that_never_recovers() -> None:
 
 
 def test_a_job_that_ends_before_it_has_caught_up() -> None:
-    told = [*RUN, step(5, "worker-0", 10), ended(5, "worker-0", 1), *began_again(6, "worker-0")]
-    assert spent(*told, step(8, "worker-0", 1), step(9, "worker-0", 9), job(20)) == {
+    events = [*RUN, step(5, "worker-0", 10), ended(5, "worker-0", 1), *began_again(6, "worker-0")]
+    assert spent(*events, step(8, "worker-0", 1), step(9, "worker-0", 9), job(20)) == {
         "startup": 5,
         "recovery": 3,
         "wasted": 12,
@@ -258,7 +258,7 @@ def test_a_job_that_ends_before_it_has_caught_up() -> None:
 @pytest.mark.parametrize(
     ("survivor", "after"),
     [
-        # It only says what worker 1 had said, and will hang in the next step until it fails.
+        # It repeats the step of worker 1, then hangs in the next step until it fails.
         (20, {"recovery": 8}),
         # It was a step further, and trains on.
         (30, {"recovery": 1, "productive": 7}),
@@ -267,17 +267,17 @@ def test_a_job_that_ends_before_it_has_caught_up() -> None:
     ],
 )
 def test_which_step_of_a_survivor_ends_a_recovery(survivor: int, after: dict[str, float]) -> None:
-    told = [*RUN, step(2, "worker-0", 15), step(3, "worker-1", 20), ended(3, "worker-1", 137)]
-    told += [step(4, "worker-0", survivor), step(11, "worker-0", 40), job(11)]
+    events = [*RUN, step(2, "worker-0", 15), step(3, "worker-1", 20), ended(3, "worker-1", 137)]
+    events += [step(4, "worker-0", survivor), step(11, "worker-0", 40), job(11)]
     expected = {"startup": 2, "productive": 1 + after.pop("productive", 0), **after}
-    assert spent(*told, until=11) == expected
+    assert spent(*events, until=11) == expected
 
 
-def test_a_stall_is_the_time_in_which_nobody_stepped() -> None:
-    told = [*RUN, step(3, "worker-0", 10), step(4, "worker-0", 20)]
-    told += [*phase(4, 5, "worker-0", "checkpoint"), happened(12, "stall", "worker-0", seconds=8)]
-    told += [ended(12.5, "worker-0", 137), *began_again(13, "worker-0"), step(16, "worker-0", 30)]
-    assert spent(*told, job(20)) == {
+def test_a_stall_is_the_time_in_which_no_task_stepped() -> None:
+    events = [*RUN, step(3, "worker-0", 10), step(4, "worker-0", 20)]
+    events += [*phase(4, 5, "worker-0", "checkpoint"), happened(12, "stall", "worker-0", seconds=8)]
+    events += [ended(12.5, "worker-0", 137), *began_again(13, "worker-0"), step(16, "worker-0", 30)]
+    assert spent(*events, job(20)) == {
         "startup": 3,
         "productive": 1,
         "checkpoint": 1,
@@ -288,8 +288,8 @@ def test_a_stall_is_the_time_in_which_nobody_stepped() -> None:
 
 
 def test_a_gap_far_longer_than_usual_is_a_stall_beyond_the_usual() -> None:
-    told = [*RUN, *(step(3 + n, "worker-0", n) for n in range(5)), step(19, "worker-0", 5)]
-    assert spent(*told, job(20)) == {"startup": 3, "productive": 5, "stall": 11, "other": 1}
+    events = [*RUN, *(step(3 + n, "worker-0", n) for n in range(5)), step(19, "worker-0", 5)]
+    assert spent(*events, job(20)) == {"startup": 3, "productive": 5, "stall": 11, "other": 1}
 
 
 def test_a_gap_of_less_than_ten_usual_ones_or_a_second_is_none() -> None:
@@ -300,18 +300,18 @@ def test_a_gap_of_less_than_ten_usual_ones_or_a_second_is_none() -> None:
 
 
 def test_a_stall_after_a_start_counts_from_there() -> None:
-    """A ps came back at 8 s, and its chief did not notice."""
-    told = [*RUN, step(4, "chief-0", 1), ended(5, "ps-0", 137), *began_again(7, "ps-0")]
-    told += [happened(14, "stall", "chief-0", seconds=6), ended(14, "chief-0", 137), job(20)]
-    assert spent(*told) == {"startup": 4, "wasted": 1, "recovery": 3 + 6, "stall": 6}
+    """A ps was restored at 8 s, and its chief did not notice."""
+    events = [*RUN, step(4, "chief-0", 1), ended(5, "ps-0", 137), *began_again(7, "ps-0")]
+    events += [happened(14, "stall", "chief-0", seconds=6), ended(14, "chief-0", 137), job(20)]
+    assert spent(*events) == {"startup": 4, "wasted": 1, "recovery": 3 + 6, "stall": 6}
 
 
 # --- What may be missing, or off ----------------------------------------------------------------
 
 
-def test_without_steps_nobody_can_tell() -> None:
-    told = [*RUN, happened(3, "all-running"), *phase(4, 5, "worker-0", "data")]
-    assert spent(*told, ended(9, "worker-0", 1), job(20)) == {"startup": 3, "other": 17}
+def test_without_steps_the_time_is_startup_and_other() -> None:
+    events = [*RUN, happened(3, "all-running"), *phase(4, 5, "worker-0", "data")]
+    assert spent(*events, ended(9, "worker-0", 1), job(20)) == {"startup": 3, "other": 17}
     assert spent(*RUN, job(20)) == {"startup": 20}
 
 
@@ -320,15 +320,15 @@ def test_no_history_took_no_time() -> None:
 
 
 def test_what_follows_the_end_of_the_job_is_not_counted() -> None:
-    told = [*RUN, step(5, "worker-0", 1), step(15, "worker-0", 2), job(20)]
-    told += [ended(20, "worker-1", 143, told=True), step(21, "worker-1", 9)]
-    assert spent(*told) == {"startup": 5, "productive": 10, "other": 5}
+    events = [*RUN, step(5, "worker-0", 1), step(15, "worker-0", 2), job(20)]
+    events += [ended(20, "worker-1", 143, told=True), step(21, "worker-1", 9)]
+    assert spent(*events) == {"startup": 5, "productive": 10, "other": 5}
 
 
 def test_the_engine_says_when_a_step_was_made() -> None:
-    told = [*RUN, step(9, "worker-0", 1, late=-7), step(9, "worker-0", 5, late=-5)]
-    told += [ended(9, "worker-0", 1, late=-4), *began_again(10, "worker-0")]
-    assert spent(*told, step(16, "worker-0", 9, late=-1), job(20)) == {
+    events = [*RUN, step(9, "worker-0", 1, late=-7), step(9, "worker-0", 5, late=-5)]
+    events += [ended(9, "worker-0", 1, late=-4), *began_again(10, "worker-0")]
+    assert spent(*events, step(16, "worker-0", 9, late=-1), job(20)) == {
         "startup": 2,
         "productive": 2,
         "wasted": 1,
@@ -361,11 +361,11 @@ ENTRIES = st.one_of(
 )
 
 
-@given(told=st.lists(ENTRIES, max_size=40), duration=TIMES)
-def test_the_causes_add_up_to_the_duration_exactly(told: list[Told], duration: float) -> None:
+@given(events=st.lists(ENTRIES, max_size=40), duration=TIMES)
+def test_the_causes_add_up_to_the_duration_exactly(events: list[Told], duration: float) -> None:
     duration = round(duration, 6)
-    entries = timeline(in_time(told))
-    found = split(entries, duration)
-    assert tuple(found) == CAUSES
-    assert min(found.values()) >= 0
-    assert sum(round(t * 1_000_000) for t in found.values()) == round(duration * 1_000_000)
+    entries = timeline(in_time(events))
+    result = split(entries, duration)
+    assert tuple(result) == CAUSES
+    assert min(result.values()) >= 0
+    assert sum(round(t * 1_000_000) for t in result.values()) == round(duration * 1_000_000)

@@ -1,4 +1,4 @@
-"""What must hold at every moment of a run: kept, broken, and nothing to look at."""
+"""Invariants: kept, violated, and nothing to look at."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_each_is_asked_for_by_a_key_of_its_name() -> None:
 def test_a_history_that_says_nothing_keeps_no_promise(
     look: Callable[[Timeline], Observed],
 ) -> None:
-    assert look(timeline([])).seen == look(timeline([happened(0, "run")])).seen == 0
+    assert look(timeline([])).count == look(timeline([happened(0, "run")])).count == 0
 
 
 # --- Checkpoints --------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def restore(t: float, task: str, number: int) -> list[Told]:
 
 
 @pytest.mark.parametrize(
-    ("told", "count", "broken"),
+    ("events", "count", "broken"),
     [
         (save(1, "a-0", 10) + save(2, "a-0", 10) + save(3, "a-0", 20), 3, []),
         (save(1, "a-0", 20) + save(2, "a-0", 10), 2, ["a-0 saved step 10 after 20"]),
@@ -58,35 +58,35 @@ def restore(t: float, task: str, number: int) -> list[Told]:
         (
             save(1, "a-0", 10) + restore(3, "a-0", 9),
             1,
-            ["a-0 restored step 9, which nobody had saved"],
+            ["a-0 restored step 9, which was never saved"],
         ),
         (
             restore(1, "a-0", 10) + save(3, "a-0", 10),
             1,
-            ["a-0 restored step 10, which nobody had saved"],
+            ["a-0 restored step 10, which was never saved"],
         ),
         (restore(1, "a-0", 0), 0, []),
         (phase(1, 2, "a-0", "checkpoint") + phase(3, 4, "a-0", "eval", step=5), 0, []),
         (phase(1, 2, "a-0", "checkpoint", step="five"), 0, []),
     ],
 )  # fmt: skip
-def test_saved_steps(told: Sequence[Told], count: int, broken: Sequence[str]) -> None:
-    found = monotone_checkpoints(timeline(told))
-    assert (found.seen, found.broken) == (count, broken)
+def test_saved_steps(events: Sequence[Told], count: int, broken: Sequence[str]) -> None:
+    result = monotone_checkpoints(timeline(events))
+    assert (result.count, result.violations) == (count, broken)
 
 
-def test_a_save_that_was_begun_may_have_been_done_untold() -> None:
-    told = [*save(1, "a-0", 10), *restore(5, "a-0", 20)]
+def test_a_save_that_was_begun_may_have_completed_without_a_report() -> None:
+    events = [*save(1, "a-0", 10), *restore(5, "a-0", 20)]
     begun = happened(3, "phase", "a-0", phase="checkpoint", state="begin", step=20)
-    assert monotone_checkpoints(timeline(told)).broken
-    assert not monotone_checkpoints(timeline([*told[:2], begun, *told[2:]])).broken
+    assert monotone_checkpoints(timeline(events)).violations
+    assert not monotone_checkpoints(timeline([*events[:2], begun, *events[2:]])).violations
 
 
-def test_who_saved_first_is_told_by_the_engines_stamps() -> None:
-    """The restore of one task was heard of before the save of another that it came from."""
+def test_the_engines_stamps_decide_which_save_was_first() -> None:
+    """The restore of one task was read before the save of another task that it restored."""
     saved = {"phase": "checkpoint", "state": "end", "step": 10}
-    told = [*restore(1, "b-0", 10), happened(2, "phase", "a-0", **saved, late=-1.5)]
-    assert not monotone_checkpoints(timeline(told)).broken
+    events = [*restore(1, "b-0", 10), happened(2, "phase", "a-0", **saved, late=-1.5)]
+    assert not monotone_checkpoints(timeline(events)).violations
 
 
 # --- The chief ----------------------------------------------------------------------------------
@@ -103,16 +103,16 @@ TWO_LIVES = [
 
 def test_a_chief_that_is_started_again_is_one_at_a_time() -> None:
     assert single_chief(timeline(TWO_LIVES)) == Observed(
-        "one chief at a time", seen=2, of="lives of chief-0", broken=[]
+        "one chief at a time", count=2, of="incarnations of chief-0", violations=[]
     )
 
 
 @pytest.mark.parametrize(
-    ("told", "broken"),
+    ("events", "broken"),
     [
         (
             [e for e in TWO_LIVES if (e.event, e.task) != ("exit", "chief-0") or e.t == 8],
-            ["chief-0 was started at 5.0 s while it ran"],
+            ["chief-0 was started at 5.0 s while it was running"],
         ),
         (
             [
@@ -120,21 +120,21 @@ def test_a_chief_that_is_started_again_is_one_at_a_time() -> None:
                 happened(2, "running", "chief-0"),
                 ended(3, "chief-0", 0),
             ],
-            ["chief-0 was started at 2.0 s while it ran"],
+            ["chief-0 was started at 2.0 s while it was running"],
         ),
         (
             [*TWO_LIVES, step(9, "chief-0", 2)],
-            ["chief-0 told of step 2 after it had ended"],
+            ["chief-0 reported step 2 after its exit"],
         ),
         (
             [*TWO_LIVES[:-1], step(7.5, "chief-0", 2, late=-4)],
-            ["chief-0 told of step 2 before its last life had ended"],
+            ["chief-0 reported step 2 before its previous exit"],
         ),
         ([*TWO_LIVES, step(9, "worker-0", 2), happened(10, "running", "worker-0")], []),
     ],
 )
-def test_two_chiefs_at_once(told: Sequence[Told], broken: Sequence[str]) -> None:
-    assert single_chief(timeline(told)).broken == broken
+def test_two_chiefs_at_once(events: Sequence[Told], broken: Sequence[str]) -> None:
+    assert single_chief(timeline(events)).violations == broken
 
 
 @pytest.mark.parametrize(
@@ -146,52 +146,56 @@ def test_two_chiefs_at_once(told: Sequence[Told], broken: Sequence[str]) -> None
         (("ps-0", "boss-0"), "a chief"),
     ],
 )
-def test_who_is_the_chief(tasks: Sequence[str], chief: str) -> None:
-    found = single_chief(timeline(began_again(0, *tasks)))
-    assert (found.of, found.seen) == (f"lives of {chief}", int(chief != "a chief"))
+def test_the_chief(tasks: Sequence[str], chief: str) -> None:
+    result = single_chief(timeline(began_again(0, *tasks)))
+    assert (result.of, result.count) == (f"incarnations of {chief}", int(chief != "a chief"))
 
 
 # --- Steps --------------------------------------------------------------------------------------
 
 
-def lives(*steps: Sequence[int]) -> Timeline:
+def incarnations(*steps: Sequence[int]) -> Timeline:
     """Return the history of a worker that was started for each of `steps`."""
-    told: list[Told] = []
-    for life in steps:
-        told += [happened(len(told), "start", "worker-0"), happened(len(told), "run")]
-        told += [step(len(told) + n, "worker-0", number) for n, number in enumerate(life)]
-    return timeline(told)
+    events: list[Told] = []
+    for incarnation in steps:
+        events += [happened(len(events), "start", "worker-0"), happened(len(events), "run")]
+        events += [
+            step(len(events) + n, "worker-0", number) for n, number in enumerate(incarnation)
+        ]
+    return timeline(events)
 
 
 @pytest.mark.parametrize(
     ("entries", "count", "broken"),
     [
-        (lives([10, 20, 30]), 3, []),
-        (lives([0, 100, 200, 250]), 4, []),  # the last may come sooner
-        (lives([1, 101, 201]), 3, []),
-        (lives([10, 20, 30, 30]), 3, []),  # again, with the accuracy
-        (lives([10, 20], [30, 40]), 4, []),
-        (lives([10, 20], [20, 30]), 4, ["worker-0 told of step 20 when it had been at 20"]),
-        (lives([10, 20, 10, 20, 30]), 5, [
-            "worker-0 told of step 10 when it had been at 20",
-            "worker-0 told of step 20 when it had been at 20",
+        (incarnations([10, 20, 30]), 3, []),
+        (incarnations([0, 100, 200, 250]), 4, []),  # the last gap may be shorter
+        (incarnations([1, 101, 201]), 3, []),
+        (incarnations([10, 20, 30, 30]), 3, []),  # again, with the accuracy
+        (incarnations([10, 20], [30, 40]), 4, []),
+        (incarnations([10, 20], [20, 30]), 4, ["worker-0 reported step 20 after step 20"]),
+        (incarnations([10, 20, 10, 20, 30]), 5, [
+            "worker-0 reported step 10 after step 20",
+            "worker-0 reported step 20 after step 20",
         ]),
-        (lives([10, 20], [40, 50, 60]), 5, ["worker-0 told of nothing between 20 and 40"]),
-        (lives([30, 40, 50]), 3, ["worker-0 began with step 30"]),
-        (lives([5], [5]), 2, ["worker-0 told of step 5 when it had been at 5"]),
-        (lives([10]), 0, []),
-        (lives([10, 10]), 0, []),
+        (incarnations([10, 20], [40, 50, 60]), 5, ["worker-0 reported no step between 20 and 40"]),
+        (incarnations([30, 40, 50]), 3, ["worker-0 began with step 30"]),
+        (incarnations([5], [5]), 2, ["worker-0 reported step 5 after step 5"]),
+        (incarnations([10]), 0, []),
+        (incarnations([10, 10]), 0, []),
     ],
 )  # fmt: skip
 def test_each_step_once(entries: Timeline, count: int, broken: Sequence[str]) -> None:
-    found = steps_exactly_once(entries)
-    assert (found.seen, found.broken) == (count, broken)
+    result = steps_exactly_once(entries)
+    assert (result.count, result.violations) == (count, broken)
 
 
 def test_the_steps_are_those_of_the_task_that_leads() -> None:
-    def of(*tellers: str) -> str:
-        told = [step(n + 2, task, number) for n, task in enumerate(tellers) for number in (2, 1)]
-        (sentence,) = steps_exactly_once(timeline([*began_again(0, "chief-0"), *told])).broken
+    def of(*reporters: str) -> str:
+        events = [
+            step(n + 2, task, number) for n, task in enumerate(reporters) for number in (2, 1)
+        ]
+        (sentence,) = steps_exactly_once(timeline([*began_again(0, "chief-0"), *events])).violations
         return sentence.split()[0]
 
     assert of("worker-1", "worker-0", "chief-0") == "chief-0"

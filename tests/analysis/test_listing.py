@@ -28,7 +28,7 @@ ROWS = [row("c", "ps-loss", 30), row("a", "ps-kill", 10, "failed"), row("b", "mw
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("expected", "result"),
     [
         ({}, "abc"),
         ({"scenario": "ps-*"}, "ac"),
@@ -40,11 +40,11 @@ ROWS = [row("c", "ps-loss", 30), row("a", "ps-kill", 10, "failed"), row("b", "mw
         ({"scenario": "ps-*", "limit": 1, "verdict": "failed"}, "a"),
     ],
 )
-def test_rows_are_chosen_and_the_latest_is_last(wanted: dict[str, object], found: str) -> None:
-    assert [one.run_id for one in chosen(ROWS, **wanted)] == list(found)  # type: ignore[arg-type]
+def test_rows_are_chosen_and_the_latest_is_last(expected: dict[str, object], result: str) -> None:
+    assert [one.run_id for one in chosen(ROWS, **expected)] == list(result)  # type: ignore[arg-type]
 
 
-def test_who_does_not_say_when_it_began_is_not_since_anything() -> None:
+def test_a_run_with_unknown_begin_is_not_listed_with_since() -> None:
     assert chosen([row("x", began=None)], since=0.0) == []
     assert len(chosen([row("x", began=None)])) == 1
 
@@ -63,7 +63,7 @@ def test_a_finished_run_has_the_numbers_of_its_summary(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_that_goes_on_has_no_verdict_and_one_that_crashed_cant_be_judged(
+def test_a_running_run_has_no_verdict_and_a_crashed_one_is_unknown(
     tmp_path: Path,
 ) -> None:
     folder = RunWriter(tmp_path / "run-1", a_plan(), TEXT, ManualClock(wall=50.0))
@@ -81,8 +81,8 @@ def test_a_record_of_another_version_is_listed_by_what_can_be_read(tmp_path: Pat
     assert listed(Record(record.path)).scenario == "test"
     (record.path / "summary.json").unlink()
     (record.path / "history.jsonl").write_text("torn")
-    found = listed(Record(record.path))
-    assert (found.scenario, found.began, found.outcome) == ("?", None, "other format")
+    result = listed(Record(record.path))
+    assert (result.scenario, result.began, result.outcome) == ("?", None, "other format")
 
 
 def test_a_summary_may_lack_keys_and_one_of_an_older_version_is_not_read(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_a_summary_may_lack_keys_and_one_of_an_older_version_is_not_read(tmp_pat
         "verdict": "failed",
     }
     (record.path / "summary.json").write_text(json.dumps(old))
-    found = listed(record)
-    assert (found.verdict, set(found.figures.values())) == ("failed", {None})
+    result = listed(record)
+    assert (result.verdict, set(result.figures.values())) == ("failed", {None})
     (record.path / "summary.json").write_text(json.dumps({**old, "format": 1}))
-    found = listed(record)
-    assert (found.outcome, found.verdict, found.scenario) == ("other format", "unknown", "?")
+    result = listed(record)
+    assert (result.outcome, result.verdict, result.scenario) == ("other format", "unknown", "?")
     shutil.rmtree(record.path)

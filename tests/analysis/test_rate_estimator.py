@@ -1,4 +1,4 @@
-"""How fast steps come: every number here was worked out by hand."""
+"""Rates of steps; every number here was worked out by hand."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from emulator.analysis.rate_estimator import FINE, STALL, WINDOW, RateEstimator
 
 
-def paced(*told: tuple[float, int]) -> RateEstimator:
+def paced(*events: tuple[float, int]) -> RateEstimator:
     pace = RateEstimator()
-    for t, step in told:
+    for t, step in events:
         pace.advance(t, step)
     return pace
 
@@ -18,7 +18,7 @@ def steady(seconds: float, per_second: int) -> RateEstimator:
     return paced(*((n / per_second, n) for n in range(int(seconds * per_second) + 1)))
 
 
-def test_of_one_step_nobody_can_tell_a_rate() -> None:
+def test_one_step_has_no_rate() -> None:
     pace = paced((1.0, 5))
     assert (pace.step, pace.rate(1.0), pace.rate(99.0), pace.undisturbed) == (5, None, None, None)
     assert not pace.stalled(99.0)
@@ -84,8 +84,8 @@ def test_a_restart_from_an_older_step_counts_nothing_backwards() -> None:
 
 def test_a_break_is_no_training() -> None:
     pace = steady(10, 10)
-    pace.break_off()
-    assert not pace.going
+    pace.interrupt()
+    assert not pace.is_continuous
     assert (pace.step, pace.rate(11.0)) == (100, None)
     pace.advance(30.0, 200)
     pace.advance(31.0, 210)
@@ -101,5 +101,5 @@ def test_several_at_the_same_moment_divide_by_nothing() -> None:
 
 def test_a_long_run_takes_no_more_room_than_a_minute() -> None:
     pace = steady(600, 100)
-    assert len(pace._told) <= 2 * WINDOW / FINE
+    assert len(pace._steps) <= 2 * WINDOW / FINE
     assert len(pace._stretches) <= 62

@@ -1,4 +1,4 @@
-"""A rate as a share of another: every way it holds, fails, or can't be told."""
+"""A rate as a share of another: met, failed, and unknown for every reason."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ BY_SHARE = Comparison(
 )
 
 
-def changed(held: Comparison, **changes: Any) -> Comparison:
-    assert held.reference is not None
-    return replace(held, reference=held.reference.model_copy(update=changes))
+def changed(comparison: Comparison, **changes: Any) -> Comparison:
+    assert comparison.reference is not None
+    return replace(comparison, reference=comparison.reference.model_copy(update=changes))
 
 
 NOT_RUN = changed(BY_SHARE, reference=None, reference_run="")
-GAVE_NONE = changed(BY_SHARE, reference=None, reference_came="failed: worker-0 ended with 3")
+GAVE_NONE = changed(BY_SHARE, reference=None, reference_failure="failed: worker-0 ended with 3")
 
 
 @pytest.mark.parametrize(
-    ("rate", "held", "came"),
+    ("rate", "comparison", "outcome"),
     [
         (18.0, BY_RATE, (True, "0.900 of the baseline, 18.00 of 20.00 steps/s on")),
         (17.9, BY_RATE, (False, "0.895 of the baseline, 17.90 of 20.00 steps/s on")),
         (0.0, BY_RATE, (False, "0.000 of the baseline")),
-        (None, BY_RATE, (None, "the tasks' output does not say")),
+        (None, BY_RATE, (None, "the tasks did not report it")),
         (18.0, Comparison(), (None, "no baseline is stored; `pytest --emulator-update-")),
         (18.0, changed(BY_RATE, baseline=None), (None, "no baseline is stored")),
         (
@@ -72,7 +72,7 @@ GAVE_NONE = changed(BY_SHARE, reference=None, reference_came="failed: worker-0 e
         (18.0, NOT_RUN, (None, "the reference was not run; pytest runs it")),
         (18.0, GAVE_NONE, (None, "the reference (ref-1) gave no rate: failed: worker-0")),
         (18.0, changed(BY_SHARE, baseline=None), (None, "no baseline is stored")),
-        (18.0, changed(BY_SHARE, baseline=STORED), (None, "the baseline knows no refer")),
+        (18.0, changed(BY_SHARE, baseline=STORED), (None, "the baseline has no refer")),
         (
             18.0,
             changed(BY_RATE, storing=True),
@@ -91,19 +91,19 @@ GAVE_NONE = changed(BY_SHARE, reference=None, reference_came="failed: worker-0 e
             changed(GAVE_NONE, storing=True),
             (None, "18.00 steps/s, not stored: the reference (ref-1) gave no rate: failed"),
         ),
-        (None, changed(BY_RATE, storing=True), (None, "the tasks' output does not say")),
+        (None, changed(BY_RATE, storing=True), (None, "the tasks did not report it")),
     ],
 )
-def test_a_rate_is_held_against_a_baseline(
-    rate: float | None, held: Comparison, came: Outcome
+def test_a_rate_is_compared_with_a_baseline(
+    rate: float | None, comparison: Comparison, outcome: Outcome
 ) -> None:
-    found = evaluate(0.9, "baseline", rate, held, passed=True)
-    assert found[0] is came[0]
-    assert found[1].startswith(came[1])
+    result = evaluate(0.9, "baseline", rate, comparison, passed=True)
+    assert result[0] is outcome[0]
+    assert result[1].startswith(outcome[1])
 
 
 @pytest.mark.parametrize(
-    ("rate", "held", "came"),
+    ("rate", "comparison", "outcome"),
     [
         (
             36.0,
@@ -111,7 +111,7 @@ def test_a_rate_is_held_against_a_baseline(
             (True, "0.900 of the reference, 36.00 of 40.00 steps/s (ref-1)"),
         ),
         (35.0, TO_REFERENCE, (False, "0.875 of the reference, 35.00 of 40.00 steps/s (re")),
-        (None, TO_REFERENCE, (None, "the tasks' output does not say")),
+        (None, TO_REFERENCE, (None, "the tasks did not report it")),
         (36.0, Comparison(), (None, "the reference was not run; pytest runs it")),
         (36.0, NOT_RUN, (None, "the reference was not run; pytest runs it")),
         (36.0, GAVE_NONE, (None, "the reference (ref-1) gave no rate: failed: worker-0")),
@@ -119,18 +119,18 @@ def test_a_rate_is_held_against_a_baseline(
         (35.0, changed(TO_REFERENCE, storing=True), (False, "0.875 of the reference")),
     ],
 )
-def test_a_rate_is_held_against_a_reference(
-    rate: float | None, held: Comparison, came: Outcome
+def test_a_rate_is_compared_with_a_reference(
+    rate: float | None, comparison: Comparison, outcome: Outcome
 ) -> None:
-    found = evaluate(0.9, "reference", rate, held, passed=True)
-    assert found[0] is came[0]
-    assert found[1].startswith(came[1])
+    result = evaluate(0.9, "reference", rate, comparison, passed=True)
+    assert result[0] is outcome[0]
+    assert result[1].startswith(outcome[1])
 
 
 def test_of_a_run_that_fails_otherwise_the_rate_is_judged_but_not_stored() -> None:
     assert evaluate(0.9, "baseline", 18.0, BY_RATE, passed=False)[0] is True
-    found = evaluate(0.9, "baseline", 18.0, changed(BY_RATE, storing=True), passed=False)
-    assert found == (None, "18.00 steps/s, not stored: another expectation does not hold")
+    result = evaluate(0.9, "baseline", 18.0, changed(BY_RATE, storing=True), passed=False)
+    assert result == (None, "18.00 steps/s, not stored: another expectation is not met")
 
 
 _RATES = st.floats(0.01, 1e5)
@@ -141,14 +141,14 @@ def test_a_faster_machine_changes_no_share_of_a_reference(
     rate: float, reference: float, least: float, faster: float
 ) -> None:
     slow = evaluate(least, "baseline", rate, changed(BY_SHARE, reference=reference), passed=True)
-    held = changed(BY_SHARE, reference=reference * faster, machine="another")
-    fast = evaluate(least, "baseline", rate * faster, held, passed=True)
+    comparison = changed(BY_SHARE, reference=reference * faster, machine="another")
+    fast = evaluate(least, "baseline", rate * faster, comparison, passed=True)
     # Unless the share is the bound itself, to the last digit.
     near = abs(rate / reference / 0.5 - least) < 1e-9 * least
     assert near or slow[0] is fast[0] is not None
 
 
-def test_a_plan_says_what_its_run_is_held_against() -> None:
+def test_a_plan_has_what_its_run_is_compared_with() -> None:
     plan = a_plan("{worker: 2}", "reference: {cluster.worker: 1}")
     assert comparison_of(plan) == Comparison(None, "fake", True)
     plan = a_plan("{worker: 2}").model_copy(update={"reference": ON_A})

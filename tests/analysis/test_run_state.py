@@ -1,4 +1,4 @@
-"""What a run looks like now, told event by event; numbers were worked out by hand."""
+"""The current state of a run, event by event; numbers were worked out by hand."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ UP = [
 
 def steps(begin: int, end: int, first: int, *, each: int = 1) -> list[Told]:
     """One event a second of both workers."""
-    told = []
+    entries = []
     for n, t in enumerate(range(begin, end + 1)):
-        told += [step(t, f"worker-{w}", first + n * each) for w in (0, 1)]
-    return told
+        entries += [step(t, f"worker-{w}", first + n * each) for w in (0, 1)]
+    return entries
 
 
-def live(told: Sequence[Told], extra: str = "") -> RunState:
+def live(entries: Sequence[Told], extra: str = "") -> RunState:
     run = RunState(a_plan("{worker: 2}", extra))
-    for entry in history(told):
+    for entry in history(entries):
         run.entry(entry)
     return run
 
@@ -89,20 +89,20 @@ def test_tasks_start_run_and_end() -> None:
 
 
 def test_a_restart_of_one_task_counts_for_it_alone() -> None:
-    told = [*UP, ended(5, "worker-1", 1, oom=True), restart(5, "worker-1")]
-    run = live(told)
+    entries = [*UP, ended(5, "worker-1", 1, oom=True), restart(5, "worker-1")]
+    run = live(entries)
     assert states(run) == ["running", "backoff"]
     assert [task.restarts for task in run.tasks.values()] == [0, 1]
     assert [task.oom_kills for task in run.tasks.values()] == [0, 1]
-    run = live([*told, *began_again(6, "worker-1")])
+    run = live([*entries, *began_again(6, "worker-1")])
     assert states(run) == ["running", "running"]
     assert [task.starts for task in run.tasks.values()] == [1, 2]
 
 
 def test_a_restart_of_the_job_waits_until_all_have_ended() -> None:
-    told = [*UP, ended(5, "worker-1", 1), restart(5, "worker-1", "job")]
-    assert states(live(told)) == ["running", "ended"]
-    run = live([*told, ended(6, "worker-0", 143, told=True)])
+    entries = [*UP, ended(5, "worker-1", 1), restart(5, "worker-1", "job")]
+    assert states(live(entries)) == ["running", "ended"]
+    run = live([*entries, ended(6, "worker-0", 143, told=True)])
     assert states(run) == ["backoff", "backoff"]
     assert [task.restarts for task in run.tasks.values()] == [1, 1]
     assert run.restarts == 1
@@ -141,18 +141,18 @@ def test_faults_go_through_their_stages() -> None:
     assert next(iter(run.faults.values())).reason == "it had ended"
 
 
-def test_a_fault_by_hand_comes_in_with_its_plan() -> None:
+def test_a_manual_fault_is_added_by_its_event() -> None:
     pause = Pause.model_validate({"pause": "worker-0", "for": "forever"})
     trigger = Trigger.model_construct(time=0.0)
     (planned,) = expand_targets("manual-1", pause, ["worker-0", "worker-1"], trigger)
     about = {"id": "manual-1", "kind": "pause"}
-    told = [
+    entries = [
         *UP,
         happened(5, "fault", "worker-0", stage="planned", plan=to_json(planned), **about),
         happened(5, "fault", "worker-0", stage="triggered", **about),
         happened(5, "fault", "worker-0", stage="applied", **about),
     ]
-    run = live(told)
+    run = live(entries)
     assert [(f.id, f.kind, f.planned.target) for f in run.impairments("worker-0")] == [
         ("manual-1", "pause", "worker-0")
     ]
@@ -173,19 +173,19 @@ def test_steps_of_tasks_and_of_the_job() -> None:
     assert run.tasks["worker-0"].examples == 50 * 64
 
 
-def test_examples_that_a_task_tells_of_are_taken_at_its_word() -> None:
-    told = [step(3 + n, "worker-0", n, examples=100 * n) for n in range(5)]
+def test_examples_that_a_task_reports_are_used() -> None:
+    entries = [step(3 + n, "worker-0", n, examples=100 * n) for n in range(5)]
     again = [ended(8, "worker-0", 1), restart(8, "worker-0"), *began_again(9, "worker-0")]
     more = [step(11, "worker-0", 2, examples=200), step(12, "worker-0", 3, examples=300)]
-    run = live([*UP, *told, *again, *more], "metrics: {examples_per_step: 7}\n")
+    run = live([*UP, *entries, *again, *more], "metrics: {examples_per_step: 7}\n")
     assert run.tasks["worker-0"].examples == 500  # what was done again counts again
     assert run.tasks["worker-0"].steps == 5
 
 
-def test_steps_that_are_told_of_together_count_each() -> None:
+def test_merged_steps_count_each() -> None:
     merged = {"first": 11, "count": 4}
-    told = [step(3, "worker-0", 1), step(4, "worker-0", 41, coalesced=merged)]
-    run = live([*UP, *told])
+    entries = [step(3, "worker-0", 1), step(4, "worker-0", 41, coalesced=merged)]
+    run = live([*UP, *entries])
     assert (run.step, run.tasks["worker-0"].step) == (41, 41)
     assert run.tasks["worker-0"].steps == 40
 
@@ -223,19 +223,19 @@ def test_while_it_recovers_there_is_no_estimate_and_no_nonsense_after() -> None:
     assert run.eta().seconds == pytest.approx((100 - 55) / 5)
 
 
-def test_others_that_go_on_do_not_recover() -> None:
+def test_steps_of_other_tasks_do_not_recover() -> None:
     run = live(
         [*UP, *steps(3, 13, 0, each=5), ended(14, "worker-1", 1), step(15, "worker-0", 60)], TARGET
     )
     assert not run.recovering
 
 
-def test_a_task_that_was_told_to_stop_is_no_failure() -> None:
+def test_a_task_that_the_supervisor_stopped_is_no_failure() -> None:
     run = live([*UP, *steps(3, 13, 0, each=5), ended(14, "worker-1", 143, told=True)], TARGET)
     assert not run.recovering
 
 
-def test_where_it_hangs_that_is_said() -> None:
+def test_a_hanging_job_has_no_estimate() -> None:
     run = live([*UP, *steps(3, 13, 0, each=5)], TARGET)
     run.tick(30)
     assert run.eta().why_not == "no step for 17s"
@@ -244,7 +244,7 @@ def test_where_it_hangs_that_is_said() -> None:
     assert run.t == 30
 
 
-def test_a_partition_holds_the_job_up_until_the_next_step() -> None:
+def test_a_partition_blocks_the_job_until_the_next_step() -> None:
     text = "faults: [{partition: [[worker-0], [worker-1]], at: {step: 10}, for: 9s}]\n" + TARGET
     struck = happened(13.5, "fault", id="0", kind="partition", stage="applied", target="w | w")
     run = live([*UP, *steps(3, 13, 0, each=5), struck], text)
@@ -262,11 +262,11 @@ def test_when_the_final_step_is_reached_nothing_is_left() -> None:
     assert run.steps_per_second is None
 
 
-def test_what_went_on_while_nobody_was_there_is_put_in_its_time() -> None:
-    """Steps of 10 s without an emulator are told in one moment, with the engine's stamps."""
+def test_steps_without_an_emulator_have_their_own_times() -> None:
+    """Steps of 10 s without an emulator are read at once, with the engine's stamps."""
     gap = [step(28 + 0.001 * n, "worker-0", 50 + 5 * n, late=-10.0 + n) for n in range(11)]
-    told = [*UP, *steps(3, 13, 0, each=5), happened(28, "attached", gap=15.0, pid=1), *gap]
-    run = live(told)
+    entries = [*UP, *steps(3, 13, 0, each=5), happened(28, "attached", gap=15.0, pid=1), *gap]
+    run = live(entries)
     assert run.tasks["worker-0"].steps == 100
     assert run.tasks["worker-0"].steps_per_second == pytest.approx(5.0, rel=0.05)
 
@@ -345,14 +345,14 @@ def test_the_estimates_in_a_recorded_run_were_right() -> None:
     plan = make_plan(load(ROOT / "scenarios" / "mwms-preemption.yaml", []), "recorded", SITE)
     run, entries = RunState(plan), recorded()
     reached = next(e.t for e in entries if e.event == "step" and fields_of(e)["step"] == 2000)
-    said: dict[str, int] = {}
+    reported: dict[str, int] = {}
     for entry in entries:
         run.entry(entry)
         estimate = run.eta()
-        said[estimate.why_not] = said.get(estimate.why_not, 0) + 1
+        reported[estimate.why_not] = reported.get(estimate.why_not, 0) + 1
         if estimate.seconds is not None and entry.t > 27:
             left = max(0.0, reached - entry.t)
             assert estimate.seconds == pytest.approx(left, rel=0.15, abs=1.0), entry
         if 7.97 < entry.t < 27:
             assert estimate.why_not == "recovering", entry
-    assert said.keys() == {"", "no step yet", "too early to say", "recovering"}
+    assert reported.keys() == {"", "no step yet", "too early to say", "recovering"}

@@ -14,8 +14,9 @@ from emulator.analysis.throughput import (
     StepTimes,
     Throughput,
     curve,
+    follow,
+    rates,
     scaling_efficiency,
-    throughput,
     workers,
 )
 from emulator.planning.plan import Plan
@@ -35,12 +36,13 @@ from tests.histories import (
 NOTHING = Rate()
 
 
-def measured(told: Sequence[Told], extra: str = "") -> Throughput:
-    return throughput(timeline(told, extra=extra))
+def measured(entries: Sequence[Told], extra: str = "") -> Throughput:
+    whole = timeline(entries, extra=extra)
+    return rates(whole.plan, follow(whole))
 
 
-def binned(told: Sequence[Told], duration: float, bins: int = 600) -> Curve:
-    return curve(timeline(told), duration, bins=bins)
+def binned(entries: Sequence[Told], duration: float, bins: int = 600) -> Curve:
+    return curve(timeline(entries), duration, bins=bins)
 
 
 def by_second(curve_: Sequence[float], width: float) -> list[float]:
@@ -64,26 +66,26 @@ PLAIN = [
 
 
 def test_a_plain_run() -> None:
-    found = measured(PLAIN)
-    assert found.job == Rate(20 / 3, None, StepTimes(20, 0.15, 0.1, 0.2, 0.2, 0.2))
-    assert found.tasks["worker-0"] == found.job
-    assert found.tasks["worker-1"] == Rate(4, None, StepTimes(20, 0.25, 0.2, 0.3, 0.3, 0.3))
+    result = measured(PLAIN)
+    assert result.job == Rate(20 / 3, None, StepTimes(20, 0.15, 0.1, 0.2, 0.2, 0.2))
+    assert result.tasks["worker-0"] == result.job
+    assert result.tasks["worker-1"] == Rate(4, None, StepTimes(20, 0.25, 0.2, 0.3, 0.3, 0.3))
 
 
-def test_nobody_who_told_of_one_step_at_most_has_a_rate() -> None:
+def test_a_task_with_at_most_one_step_has_no_rate() -> None:
     assert measured([]) == Throughput(NOTHING, {"worker-0": NOTHING, "worker-1": NOTHING})
     assert measured(PLAIN[:5]).job == NOTHING
 
 
-def test_a_task_with_one_step_in_each_of_two_lives_has_no_rate() -> None:
-    lives = [*began_again(0, "worker-0"), step(2, "worker-0", 5), ended(3, "worker-0", 1)]
-    found = measured([*lives, *began_again(4, "worker-0"), step(6, "worker-0", 5)])
-    assert found.tasks["worker-0"] == NOTHING
+def test_a_task_with_one_step_in_each_of_two_incarnations_has_no_rate() -> None:
+    incarnations = [*began_again(0, "worker-0"), step(2, "worker-0", 5), ended(3, "worker-0", 1)]
+    result = measured([*incarnations, *began_again(4, "worker-0"), step(6, "worker-0", 5)])
+    assert result.tasks["worker-0"] == NOTHING
 
 
-def test_steps_that_come_at_once_have_no_rate() -> None:
-    found = measured([step(1, "worker-0", 1), step(1, "worker-0", 9)]).job
-    assert found == Rate(None, None, StepTimes(8, 0, 0, 0, 0, 0))
+def test_steps_at_the_same_time_have_no_rate() -> None:
+    result = measured([step(1, "worker-0", 1), step(1, "worker-0", 9)]).job
+    assert result == Rate(None, None, StepTimes(8, 0, 0, 0, 0, 0))
 
 
 RESTARTED = [
@@ -100,9 +102,9 @@ RESTARTED = [
 
 
 def test_steps_that_are_done_again_are_work_of_the_task_and_not_of_the_job() -> None:
-    found = measured(RESTARTED)
-    assert found.job.steps_per_second == 4 / 8  # 1 to 5, from 2 s to 10 s
-    assert found.tasks["worker-0"].steps_per_second == (2 + 3) / 8
+    result = measured(RESTARTED)
+    assert result.job.steps_per_second == 4 / 8  # 1 to 5, from 2 s to 10 s
+    assert result.tasks["worker-0"].steps_per_second == (2 + 3) / 8
 
 
 def test_the_time_of_a_restart_is_no_step_time() -> None:
@@ -112,23 +114,28 @@ def test_the_time_of_a_restart_is_no_step_time() -> None:
 
 
 def test_a_task_that_goes_back_by_itself_begins_anew() -> None:
-    told = [step(1, "worker-0", 5), step(2, "worker-0", 6), step(4, "worker-0", 2)]
-    found = measured([*told, step(5, "worker-0", 3)]).tasks["worker-0"]
-    assert found == Rate(2 / 4, None, StepTimes(2, 1, 1, 1, 1, 1))
+    entries = [step(1, "worker-0", 5), step(2, "worker-0", 6), step(4, "worker-0", 2)]
+    result = measured([*entries, step(5, "worker-0", 3)]).tasks["worker-0"]
+    assert result == Rate(2 / 4, None, StepTimes(2, 1, 1, 1, 1, 1))
 
 
-def test_a_step_that_is_told_again_took_no_time_of_its_own() -> None:
-    told = [step(1, "worker-0", 1), step(2, "worker-0", 2), step(5, "worker-0", 2)]
-    times = measured([*told, step(6, "worker-0", 3)]).tasks["worker-0"].step_times
+def test_a_step_that_is_reported_again_took_no_time() -> None:
+    entries = [step(1, "worker-0", 1), step(2, "worker-0", 2), step(5, "worker-0", 2)]
+    times = measured([*entries, step(6, "worker-0", 3)]).tasks["worker-0"].step_times
     assert times == StepTimes(2, 2.5, 1, 4, 4, 4)
-    assert measured(told).tasks["worker-0"].steps_per_second == 1
+    assert measured(entries).tasks["worker-0"].steps_per_second == 1
 
 
-def test_the_job_steps_at_the_pace_of_who_brings_it_on() -> None:
-    """Two who print at different moments: no step of the job took the milliseconds between."""
-    told = [step(1, "worker-0", 10), step(1.99, "worker-1", 19), step(2, "worker-0", 20)]
-    told = [happened(0, "run"), step(0.99, "worker-1", 9), *told, step(2.99, "worker-1", 29)]
-    times = measured(told).job.step_times
+def test_the_job_steps_at_the_rate_of_the_task_that_advances_it() -> None:
+    """Two tasks print at different times: no step of the job took the milliseconds between."""
+    entries = [step(1, "worker-0", 10), step(1.99, "worker-1", 19), step(2, "worker-0", 20)]
+    entries = [
+        happened(0, "run"),
+        step(0.99, "worker-1", 9),
+        *entries,
+        step(2.99, "worker-1", 29),
+    ]
+    times = measured(entries).job.step_times
     assert times is not None
     assert times.p50 == pytest.approx(0.1)
     assert times.max == pytest.approx(0.1)
@@ -137,69 +144,70 @@ def test_the_job_steps_at_the_pace_of_who_brings_it_on() -> None:
 
 @pytest.mark.parametrize(("share", "seconds"), [("p50", 1), ("p90", 2), ("p99", 5)])
 def test_percentiles_are_of_steps_and_not_of_lines(share: str, seconds: float) -> None:
-    told = [step(0, "worker-0", 0), step(88, "worker-0", 88), step(108, "worker-0", 98)]
-    times = measured([*told, step(118, "worker-0", 100)]).job.step_times
+    entries = [step(0, "worker-0", 0), step(88, "worker-0", 88), step(108, "worker-0", 98)]
+    times = measured([*entries, step(118, "worker-0", 100)]).job.step_times
     assert getattr(times, share) == seconds
 
 
 # --- Examples -----------------------------------------------------------------------------------
 
 
-def test_examples_are_told_or_follow_from_the_steps() -> None:
-    told = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
-    assert measured(told).job.examples_per_second == 64
-    assert measured(told).tasks["worker-0"].examples_per_second == 64
-    found = measured(PLAIN, "metrics: {examples_per_step: 3}")
-    assert found.job.examples_per_second == 20
-    assert found.tasks["worker-1"].examples_per_second == 12
+def test_examples_are_reported_or_follow_from_the_steps() -> None:
+    entries = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
+    assert measured(entries).job.examples_per_second == 64
+    assert measured(entries).tasks["worker-0"].examples_per_second == 64
+    result = measured(PLAIN, "metrics: {examples_per_step: 3}")
+    assert result.job.examples_per_second == 20
+    assert result.tasks["worker-1"].examples_per_second == 12
 
 
-def test_examples_that_are_told_count_and_not_what_the_scenario_says() -> None:
-    told = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
-    found = measured(
-        [*told, step(4, "worker-1", 2), step(5, "worker-1", 3)], "metrics: {examples_per_step: 7}"
+def test_reported_examples_take_precedence_over_the_scenario() -> None:
+    entries = [step(1, "worker-0", 1, examples=64), step(3, "worker-0", 2, examples=192)]
+    result = measured(
+        [*entries, step(4, "worker-1", 2), step(5, "worker-1", 3)],
+        "metrics: {examples_per_step: 7}",
     )
-    assert found.tasks["worker-0"].examples_per_second == 64
-    assert found.tasks["worker-1"].examples_per_second == 7
+    assert result.tasks["worker-0"].examples_per_second == 64
+    assert result.tasks["worker-1"].examples_per_second == 7
 
 
 def test_examples_of_a_task_begin_anew_with_it() -> None:
-    told = [step(1, "worker-0", 1, examples=10), step(2, "worker-0", 2, examples=20)]
-    told += [ended(3, "worker-0", 1), *began_again(3, "worker-0")]
-    told += [step(5, "worker-0", 1, examples=10), step(6, "worker-0", 2, examples=20)]
-    assert measured(told).tasks["worker-0"].examples_per_second == 20 / 5
+    entries = [step(1, "worker-0", 1, examples=10), step(2, "worker-0", 2, examples=20)]
+    entries += [ended(3, "worker-0", 1), *began_again(3, "worker-0")]
+    entries += [step(5, "worker-0", 1, examples=10), step(6, "worker-0", 2, examples=20)]
+    assert measured(entries).tasks["worker-0"].examples_per_second == 20 / 5
 
 
 @pytest.mark.parametrize("nonsense", ["many", None, [1], {"a": 1}])
 def test_examples_that_are_no_numbers_are_passed_over(nonsense: object) -> None:
-    told = [step(1, "worker-0", 1, examples=10), step(2, "worker-0", 2, examples=nonsense)]
-    assert measured([*told, step(3, "worker-0", 3, examples=30)]).job.examples_per_second == 10
+    entries = [step(1, "worker-0", 1, examples=10), step(2, "worker-0", 2, examples=nonsense)]
+    assert measured([*entries, step(3, "worker-0", 3, examples=30)]).job.examples_per_second == 10
 
 
 # --- By the second ------------------------------------------------------------------------------
 
 
 def test_a_stretch_is_spread_over_its_time() -> None:
-    found = binned(PLAIN, 10)
-    assert (found.begin, found.width) == (0, 0.2)
-    assert by_second(found.job, found.width) == [0, 0, 0, 0, 0, 5, 5, 10, 0, 0]
-    assert by_second(found.tasks["worker-0"], found.width) == by_second(found.job, found.width)
-    seconds = by_second(found.tasks["worker-1"], found.width)
+    result = binned(PLAIN, 10)
+    assert (result.begin, result.width) == (0, 0.2)
+    assert by_second(result.job, result.width) == [0, 0, 0, 0, 0, 5, 5, 10, 0, 0]
+    assert by_second(result.tasks["worker-0"], result.width) == by_second(result.job, result.width)
+    seconds = by_second(result.tasks["worker-1"], result.width)
     assert seconds == pytest.approx([0, 0, 0, 0, 0, 10 / 3, 10 / 3, 10 / 3, 5, 5])
 
 
 def test_nothing_is_spread_over_the_time_of_a_restart() -> None:
-    found = binned(RESTARTED, 12)
-    seconds = by_second(found.tasks["worker-0"], found.width)
+    result = binned(RESTARTED, 12)
+    seconds = by_second(result.tasks["worker-0"], result.width)
     assert seconds == [0, 0, 2, 0, 0, 0, 0, 0, 1, 2, 0, 0]
-    assert by_second(found.job, found.width) == [0, 0, 2, 0, 0, 0, 0, 0, 0, 2, 0, 0]
+    assert by_second(result.job, result.width) == [0, 0, 2, 0, 0, 0, 0, 0, 0, 2, 0, 0]
 
 
 def test_a_first_step_that_brings_the_job_on_was_made_since_its_task_ran() -> None:
-    told = [happened(0, "run"), *began_again(0, "worker-0"), step(2, "worker-0", 10)]
-    told += [ended(3, "worker-0", 1), *began_again(5, "worker-0"), step(8, "worker-0", 20)]
-    found = binned(told, 10)
-    assert by_second(found.job, found.width) == [0, 0, 0, 0, 0, 0, 5, 5, 0, 0]
+    entries = [happened(0, "run"), *began_again(0, "worker-0"), step(2, "worker-0", 10)]
+    entries += [ended(3, "worker-0", 1), *began_again(5, "worker-0"), step(8, "worker-0", 20)]
+    result = binned(entries, 10)
+    assert by_second(result.job, result.width) == [0, 0, 0, 0, 0, 0, 5, 5, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -209,8 +217,8 @@ def test_a_first_step_that_brings_the_job_on_was_made_since_its_task_ran() -> No
 def test_bins_are_a_second_wide_or_as_wide_as_they_must_be(
     duration: float, width: float, number: int
 ) -> None:
-    found = binned([happened(0, "run")], duration)
-    assert (found.width, len(found.job)) == (width, number)
+    result = binned([happened(0, "run")], duration)
+    assert (result.width, len(result.job)) == (width, number)
 
 
 TASKS = st.sampled_from(["worker-0", "worker-1"])
@@ -222,15 +230,15 @@ ENTRIES = st.one_of(
 )
 
 
-@given(told=st.lists(ENTRIES, max_size=40), bins=st.integers(1, 700))
-def test_a_curve_has_every_step_and_none_below_zero(told: list[Told], bins: int) -> None:
-    told = [happened(0, "run"), *in_time(told)]
-    found = binned(told, 900, bins)
-    steps = [entry.step for entry in told if isinstance(entry, Step)]
+@given(entries=st.lists(ENTRIES, max_size=40), bins=st.integers(1, 700))
+def test_a_curve_has_every_step_and_none_below_zero(entries: list[Told], bins: int) -> None:
+    entries = [happened(0, "run"), *in_time(entries)]
+    result = binned(entries, 900, bins)
+    steps = [entry.step for entry in entries if isinstance(entry, Step)]
     made = max(steps) - steps[0] if steps else 0
-    assert sum(found.job) * found.width == pytest.approx(made)
-    for rates in (found.job, *found.tasks.values()):
-        assert min(rates) >= 0
+    assert sum(result.job) * result.width == pytest.approx(made)
+    for one in (result.job, *result.tasks.values()):
+        assert min(one) >= 0
 
 
 # --- Scaling ------------------------------------------------------------------------------------
@@ -258,6 +266,6 @@ def test_a_baseline_that_never_trained_says_nothing() -> None:
     assert scaling_efficiency(Rate(8, 512), 2, Rate(1, 1), 0) is None
 
 
-def test_workers_are_who_trains() -> None:
+def test_workers_are_the_tasks_that_train() -> None:
     plan: Plan = a_plan("{chief: 1, worker: 3, ps: 2, evaluator: 1}")
     assert workers(plan) == 4

@@ -344,7 +344,7 @@ def test_a_file_without_baselines_is_refused_before_anything_starts(
     (tmp_path / "baselines.json").write_text("{")
     done = emulate(command, path, "--engine", "process", cwd=tmp_path)
     assert done.returncode == 2
-    assert "baselines.json holds no baselines: Invalid JSON" in done.stderr
+    assert "baselines.json is not a file of baselines: Invalid JSON" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
@@ -539,5 +539,5 @@ def test_a_run_folder_whose_path_is_no_text_is_refused(emulate: Emulate, tmp_pat
     out = os.fsdecode(os.fsencode(tmp_path / "runs") + b"\xff")
     done = emulate("up", path, "--engine", "process", "--out", out)
     assert done.returncode == 2
-    assert "has bytes in its path that are no text" in done.stderr
+    assert "has bytes that are not text" in done.stderr
     assert not Path(out).exists()

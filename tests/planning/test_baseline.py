@@ -81,7 +81,7 @@ def test_a_file_that_is_a_link_stays_one(tmp_path: Path) -> None:
         (b'{"a docker": {"steps_per_second": 1}}', "a docker: engine: Field required"),
     ],
 )
-def test_a_file_that_holds_no_baselines_is_told_and_left_alone(
+def test_a_file_without_baselines_is_refused_and_not_changed(
     tmp_path: Path, content: bytes, why: str
 ) -> None:
     path = tmp_path / "baselines.json"
@@ -89,12 +89,12 @@ def test_a_file_that_holds_no_baselines_is_told_and_left_alone(
     for put in (False, True):
         with pytest.raises(UsageError) as refused:
             BaselineFile(path).put("x", STORED) if put else BaselineFile(path).get("x")
-        assert refused.value.message.startswith(f"{path} holds no baselines: {why}")
+        assert refused.value.message.startswith(f"{path} is not a file of baselines: {why}")
         assert "\n" not in str(refused.value)
     assert path.read_bytes() == content
 
 
-def test_a_place_that_can_not_be_written_or_read_is_told(tmp_path: Path) -> None:
+def test_a_place_that_can_not_be_written_or_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Can't write the baselines to .*: No such file"):
         BaselineFile(tmp_path / "nowhere" / "baselines.json").put("a docker", STORED)
     (tmp_path / "baselines.json").mkdir()
@@ -118,14 +118,14 @@ def test_a_place_that_can_not_be_written_or_read_is_told(tmp_path: Path) -> None
     )
 )
 def test_whatever_is_put_is_got(
-    tmp_path_factory: pytest.TempPathFactory, wanted: dict[str, tuple[float, float | None, str]]
+    tmp_path_factory: pytest.TempPathFactory, target: dict[str, tuple[float, float | None, str]]
 ) -> None:
     baselines = BaselineFile(tmp_path_factory.mktemp("b") / "baselines.json")
     made = {
         key: Baseline(
             steps_per_second=rate, of_reference=share, engine="e", machine=text, measured="m"
         )
-        for key, (rate, share, text) in wanted.items()
+        for key, (rate, share, text) in target.items()
     }
     for key, stored in made.items():
         baselines.put(key, stored)
@@ -156,7 +156,7 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def puts(path: Path, name: str, count: int) -> subprocess.Popen[str]:
-    """Start a process that puts so many, once it is told to."""
+    """Start a process that stores so many, after a signal."""
     return subprocess.Popen(
         [sys.executable, "-c", PUTS, str(path), name, str(count)],
         stdin=subprocess.PIPE,
@@ -192,10 +192,10 @@ def test_a_killed_process_leaves_a_whole_file_and_no_lock(
     started.append(process)
     go(process)
     assert process.stdout is not None
-    for told in process.stdout:
+    for events in process.stdout:
         # Whoever reads meanwhile sees a whole file with all that was put before.
-        assert BaselineFile(path).get(f"a-{told.strip()}") is not None
-        if told == "20\n":
+        assert BaselineFile(path).get(f"a-{events.strip()}") is not None
+        if events == "20\n":
             break
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -222,15 +222,15 @@ def test_of_a_scenario_with_gpus_a_machine_is_its_gpus_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = ("NVIDIA H200", "NVIDIA A100", "NVIDIA H200", "")
-    found = GpuInventory(tuple(Gpu(n, f"GPU-{n}", name, 1 << 30) for n, name in enumerate(names)))
-    monkeypatch.setattr("emulator.metrics.gpu.devices", lambda: found)
+    actual = GpuInventory(tuple(Gpu(n, f"GPU-{n}", name, 1 << 30) for n, name in enumerate(names)))
+    monkeypatch.setattr("emulator.metrics.gpu.devices", lambda: actual)
     with_gpus = parse(TEXT.replace("worker: 1", "worker: {gpus: 1}"))
     assert machine_of(with_gpus) == (f"{machine()}, 1 x GPU, 1 x NVIDIA A100, 2 x NVIDIA H200")
 
 
 def test_what_was_measured_has_few_digits_its_machine_and_its_day() -> None:
-    held = ThroughputReference(machine="8 x A", reference=3.0)
-    assert measured(66.3123456789, held, "docker", on=date(2026, 11, 20)) == Baseline(
+    comparison = ThroughputReference(machine="8 x A", reference=3.0)
+    assert measured(66.3123456789, comparison, "docker", on=date(2026, 11, 20)) == Baseline(
         steps_per_second=66.3123,
         of_reference=22.1041,
         engine="docker",
@@ -281,12 +281,12 @@ FINAL_STEP = "  final_step: 51\n"
 def test_only_what_passes_otherwise_is_stored(tmp_path: Path) -> None:
     """The steps end at 50; the rate alone would be stored."""
     result = run(tmp_path, stored_at(12.0, storing=True), FINAL_STEP)
-    said = {v.expectation: (v.status, v.actual) for v in result.verdicts}
-    assert said["final_step"] == ("failed", "50")
-    status, got = said["throughput.at_least"]
+    reported = {v.expectation: (v.status, v.actual) for v in result.verdicts}
+    assert reported["final_step"] == ("failed", "50")
+    status, got = reported["throughput.at_least"]
     assert (status, got.partition(", ")[2]) == (
         "unknown",
-        "not stored: another expectation does not hold",
+        "not stored: another expectation is not met",
     )
 
 
@@ -337,11 +337,11 @@ def test_a_yardstick_is_what_is_stored_beside_the_scenario(tmp_path: Path) -> No
     scenario = parse(TEXT + BASELINE)
     BaselineFile.beside(path).put(baseline_key(path, "seed=1", "docker"), STORED)
     assert (tmp_path / "baselines.json").is_file()
-    found = reference_beside(path, scenario, "docker", "seed=1")
-    assert found == ThroughputReference(baseline=STORED, machine=machine())
+    actual = reference_beside(path, scenario, "docker", "seed=1")
+    assert actual == ThroughputReference(baseline=STORED, machine=machine())
     for engine, variant in [("process", "seed=1"), ("docker", ""), ("docker", "seed=2")]:
-        found = reference_beside(path, scenario, engine, variant)
-        assert found == ThroughputReference(baseline=None, machine=machine())
+        actual = reference_beside(path, scenario, engine, variant)
+        assert actual == ThroughputReference(baseline=None, machine=machine())
 
 
 @pytest.mark.parametrize(

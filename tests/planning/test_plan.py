@@ -19,13 +19,13 @@ BASE = "name: test\nprogram: {command: [python, t.py]}\n"
 
 
 def nowhere() -> Sequence[str]:
-    raise AssertionError("nobody asked for a GPU")
+    raise AssertionError("no task asked for a GPU")
 
 
 SITE = PlanContext(
     engine="fake",
     address=lambda name: (name, 2222),
-    image=lambda wanted: "custom" if isinstance(wanted, Dockerfile) else f"ref-{wanted}",
+    image=lambda expected: "custom" if isinstance(expected, Dockerfile) else f"ref-{expected}",
     gpus=nowhere,
     shared="/shared",
 )
@@ -69,12 +69,12 @@ def test_a_task_has_all_that_the_scenario_says() -> None:
     assert (made.run_id, made.engine) == ("test-1", "fake")
 
 
-def test_nobody_else_has_a_place_in_the_plan() -> None:
+def test_an_unknown_task_is_not_in_the_plan() -> None:
     with pytest.raises(KeyError, match="worker-2"):
         plan("cluster: {worker: 2}").task("worker-2")
 
 
-def test_everybody_is_told_the_addresses_of_the_engine() -> None:
+def test_every_task_gets_the_addresses_of_the_engine() -> None:
     site = replace(SITE, address=lambda name: ("127.0.0.1", 5000 + int(name[-1])))
     made = plan("cluster: {worker: 2}", site)
     assert [(task.host, task.port) for task in made.tasks] == [
@@ -107,9 +107,9 @@ def test_an_image_is_looked_for_once_however_many_tasks_have_it(tmp_path: Path) 
     """The tag of a user's own is made of all its files."""
     asked: list[object] = []
 
-    def image(wanted: str | Dockerfile) -> str:
-        asked.append(wanted)
-        return "custom" if isinstance(wanted, Dockerfile) else wanted
+    def image(expected: str | Dockerfile) -> str:
+        asked.append(expected)
+        return "custom" if isinstance(expected, Dockerfile) else expected
 
     (tmp_path / "Dockerfile").touch()
     text = f"image: {{dockerfile: {tmp_path}/Dockerfile}}\ncluster: {{worker: 400, ps: 50}}\n"
@@ -221,9 +221,9 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
     ],
 )
 def test_what_is_rarely_meant_is_warned_of(text: str, warnings: list[str]) -> None:
-    found = plan(text).warnings
-    assert len(found) == len(warnings)
-    assert all(told.startswith(warning) for told, warning in zip(found, warnings, strict=True))
+    result = plan(text).warnings
+    assert len(result) == len(warnings)
+    assert all(events.startswith(warning) for events, warning in zip(result, warnings, strict=True))
 
 
 # --- The plan as a value ------------------------------------------------------------------------

@@ -123,10 +123,10 @@ def test_so_do_the_other_commands(
 
 def test_variants_need_room_for_their_number(scenario: Path, tmp_path: Path) -> None:
     scenarios = [emulator.load(scenario)]
-    found = emulator.scenario.matrix.variants(["seed=1"], [])
+    result = emulator.scenario.matrix.variants(["seed=1"], [])
     engine = ProcessEngine()
     with pytest.raises(UsageError, match=f"'{'a' * 63}-1' can't be a run id"):
-        plan_all(found, scenarios, engine, out=tmp_path, run_id="a" * 63)
+        plan_all(result, scenarios, engine, out=tmp_path, run_id="a" * 63)
     engine.close()
 
 
@@ -206,13 +206,13 @@ def test_a_link_can_not_be_a_run_folder(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
-def found(run_id: str, folder: str = "/runs/x", host: str = "here") -> Resource:
+def result(run_id: str, folder: str = "/runs/x", host: str = "here") -> Resource:
     return Resource(run_id, "container", "c", "running", folder, host)
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_what_an_engine_has_under_such_an_id_is_not_ours(tmp_path: Path, text: str) -> None:
-    things = [found(text), found("run-1")]
+    things = [result(text), result("run-1")]
     assert abandoned(things, host="here", live=lambda folder: False) == things[1:]
     with pytest.raises(UsageError, match="can't be a run id"):
         remove(text, "process", tmp_path)
@@ -225,7 +225,7 @@ def test_a_process_that_names_such_an_id_is_nobodys(text: str) -> None:
 
 @pytest.mark.docker
 @pytest.mark.usefixtures("cleans_up")
-def test_a_container_that_names_such_an_id_is_left_alone_and_said(
+def test_a_container_with_such_an_id_is_reported_and_not_removed(
     emulate: Emulate, docker_engine: DockerEngine, tiny_image: str, tmp_path: Path
 ) -> None:
     api = docker_engine.api

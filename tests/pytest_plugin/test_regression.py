@@ -169,7 +169,7 @@ def test_a_run_that_fails_otherwise_is_no_baseline(
     paced(scenario, expect={**GATE, "final_step": 7})
     done = pytester.runpytest_subprocess("scenarios", "--emulator-update-baseline")
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*not stored: another expectation does not hold*"])
+    done.stdout.fnmatch_lines(["*not stored: another expectation is not met*"])
     assert not (pytester.path / "scenarios" / "baselines.json").exists()
 
 

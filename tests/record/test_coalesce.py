@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from emulator.analysis.analyse import analyse
 from emulator.analysis.invariants import INVARIANTS
-from emulator.analysis.throughput import curve, throughput
+from emulator.analysis.throughput import Rate, curve, follow, rates
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.record import coalesce
 from emulator.record.coalesce import Coalescer
@@ -127,13 +127,17 @@ def test_steps_of_a_merged_event_ascend(
     assert [(e.first, e.step, e.count) for e in merged(events)[1:]] == expected
 
 
+def of_worker(timeline: Timeline) -> Rate:
+    return rates(timeline.plan, follow(timeline)).tasks["worker-0"]
+
+
 def test_a_task_that_counts_each_epoch_anew_has_made_all_its_steps() -> None:
     events = [*began_again(0, "worker-0"), *every(0.04, [*range(1, 11)] * 40, "worker-0", since=1)]
     events.append(ended(18, "worker-0", 0))
     plan = a_plan("{worker: 1}")
     assert len(written(events)) < 40 * 3 + 10  # of 400
-    exact = throughput(Timeline(plan, history(events))).tasks["worker-0"]
-    found = throughput(Timeline(plan, as_it_happened(written(events)))).tasks["worker-0"]
+    exact = of_worker(Timeline(plan, history(events)))
+    found = of_worker(Timeline(plan, as_it_happened(written(events))))
     assert found.steps_per_second == exact.steps_per_second == pytest.approx(360 / 15.96)
     assert found.step_times is not None
     assert found.step_times.count == 360
@@ -147,8 +151,8 @@ def test_steps_that_are_reported_twice_have_the_same_times_merged() -> None:
     events.append(ended(6, "worker-0", 0))
     plan = a_plan("{worker: 1}")
     assert len(written(events)) < 50
-    exact = throughput(Timeline(plan, history(events))).tasks["worker-0"]
-    found = throughput(Timeline(plan, as_it_happened(written(events)))).tasks["worker-0"]
+    exact = of_worker(Timeline(plan, history(events)))
+    found = of_worker(Timeline(plan, as_it_happened(written(events))))
     assert exact.steps_per_second == pytest.approx(25)
     assert found.steps_per_second == pytest.approx(25)
     assert exact.step_times is not None
@@ -164,9 +168,9 @@ def test_a_step_that_is_left_out_in_a_merged_event_is_seen() -> None:
     look = INVARIANTS["steps_exactly_once"](
         Timeline(a_plan("{worker: 1}"), as_it_happened(written(events)))
     )
-    assert look.seen == 58
-    (sentence,) = look.broken
-    assert sentence.startswith("worker-0 left out 1 steps between ")
+    assert look.count == 58
+    (sentence,) = look.violations
+    assert sentence.startswith("worker-0 omitted 1 steps between ")
 
 
 # --- Times that matter --------------------------------------------------------------------------
@@ -351,8 +355,8 @@ def test_a_coalesced_history_gives_the_numbers_of_the_whole_one(seed: int, each:
     for name in ("restarts", "lost_steps", "unrecovered", "recoveries", "all_running"):
         assert getattr(one, name) == getattr(two, name), name
     for name, look in INVARIANTS.items():
-        assert bool(look(whole).broken) == bool(look(thin).broken), name
-        assert look(whole).seen == look(thin).seen, name
+        assert bool(look(whole).violations) == bool(look(thin).violations), name
+        assert look(whole).count == look(thin).count, name
     slack = (interval + 1) * (1 + one.restarts) + sum(short_pauses(full, interval))
     for cause, seconds in one.time.items():
         assert two.time[cause] == pytest.approx(seconds, abs=slack), cause

@@ -1,4 +1,4 @@
-"""Where Ctrl-C and SIGTERM go in the life of a command, and in a program that is not ours."""
+"""Where Ctrl-C and SIGTERM go during a command, and in another program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 import pytest
 
 from emulator.runtime import signals
-from emulator.runtime.signals import check, held
+from emulator.runtime.signals import check, deferred
 
 OWN = (
     "import os, signal, sys, threading, time\nfrom emulator.runtime import signals\nsignals.own()\n"
@@ -20,7 +20,7 @@ OWN = (
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
-def said(program: str, *numbers: signal.Signals) -> tuple[int, str, str]:
+def reported(program: str, *numbers: signal.Signals) -> tuple[int, str, str]:
     """Run a program, send it each signal once it has printed a line; return how it ended."""
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", OWN + program],
@@ -39,20 +39,22 @@ def said(program: str, *numbers: signal.Signals) -> tuple[int, str, str]:
 @BOTH
 def test_a_command_that_has_made_nothing_ends_with_a_line(number: signal.Signals) -> None:
     """Whatever it waits for: nothing would ever wake this one."""
-    ended = said("print('now')\nwaits = threading.Lock()\nwaits.acquire()\nwaits.acquire()", number)
+    ended = reported(
+        "print('now')\nwaits = threading.Lock()\nwaits.acquire()\nwaits.acquire()", number
+    )
     assert ended == (130, "", f"emulate: interrupted by {number.name}\n")
 
 
 def test_a_signal_during_imports_is_no_traceback() -> None:
     program = "print('now')\nwhile True:\n    import json\n    del sys.modules['json']"
-    ended = said(program, signal.SIGINT)
+    ended = reported(program, signal.SIGINT)
     assert ended == (130, "", "emulate: interrupted by SIGINT\n")
 
 
-def test_what_is_held_ends_where_it_may() -> None:
+def test_a_deferred_signal_ends_the_work_at_the_next_check() -> None:
     program = """
 try:
-    with signals.held("removing"):
+    with signals.deferred("removing"):
         print("now")
         while True:  # what can't be interrupted, and then a place where it may end
             time.sleep(0.001)
@@ -60,14 +62,14 @@ try:
 except signals.Interruption as interruption:
     print(interruption)
 """
-    ended = said(program, signal.SIGTERM)
+    ended = reported(program, signal.SIGTERM)
     assert ended == (0, "interrupted by SIGTERM\n", "emulate: removing\n")
 
 
-def test_what_was_held_ends_the_block_and_nothing_after_it_begins() -> None:
+def test_a_deferred_signal_ends_the_block_and_nothing_after_it_begins() -> None:
     program = """
 try:
-    with signals.held():
+    with signals.deferred():
         print("now")
         while not signals._owner.pending:
             time.sleep(0.001)
@@ -76,53 +78,53 @@ try:
 except signals.Interruption:
     pass
 try:
-    with signals.held():
+    with signals.deferred():
         print("never")
 except signals.Interruption:
     print("once more")
 """
-    assert said(program, signal.SIGINT) == (0, "all of the block\nonce more\n", "")
+    assert reported(program, signal.SIGINT) == (0, "all of the block\nonce more\n", "")
 
 
-def test_somebody_is_told_what_has_come_before_and_what_comes_then() -> None:
+def test_pending_and_later_signals_are_handed_over() -> None:
     program = """
 from queue import SimpleQueue
-told = SimpleQueue()
-with signals.held() as held:
+received = SimpleQueue()
+with signals.deferred() as deferral:
     print("now")
     while not signals._owner.pending:
         time.sleep(0.001)
-    held.hand_to(told.put)
-    first = told.get().name
+    deferral.hand_to(received.put)
+    first = received.get().name
     print("now")
-    print(first, told.get().name)
+    print(first, received.get().name)
 print("its own end")
 """
-    ended = said(program, signal.SIGINT, signal.SIGTERM)
+    ended = reported(program, signal.SIGINT, signal.SIGTERM)
     assert ended == (0, "SIGINT SIGTERM\nits own end\n", "")
 
 
 def test_once_all_is_settled_a_signal_changes_nothing_until_the_end() -> None:
     program = """
 import atexit
-said = threading.Event()
+printed = threading.Event()
 def say(text):
     print(text)
-    said.set()
-with signals.held() as held:
-    held.settle(say, "settled")
+    printed.set()
+with signals.deferred() as deferral:
+    deferral.settle(say, "settled")
 print("now")
-said.wait()
+printed.wait()
 signals.ignore()
 atexit.register(os.kill, os.getpid(), signal.SIGINT)
 atexit.register(os.kill, os.getpid(), signal.SIGTERM)
 sys.exit(7)
 """
-    assert said(program, signal.SIGINT) == (7, "settled\n", "")
+    assert reported(program, signal.SIGINT) == (7, "settled\n", "")
 
 
-def test_one_who_reads_nothing_is_not_waited_for() -> None:
-    """The pipe is full, and so is the terminal of somebody who pressed Ctrl-S."""
+def test_a_full_pipe_is_not_waited_for() -> None:
+    """The pipe is full, like a terminal after Ctrl-S."""
     program = """
 os.set_blocking(2, False)
 try:
@@ -151,21 +153,21 @@ threading.Event().wait()
 
 @pytest.fixture
 def handled() -> Iterator[list[int]]:
-    """What a handler of somebody else's is given."""
-    found: list[int] = []
+    """What the handler of another program receives."""
+    result: list[int] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
-        found.append(number)
+        result.append(number)
 
     before = {one: signal.signal(one, handler) for one in (signal.SIGINT, signal.SIGTERM)}
-    yield found
+    yield result
     for one, old in before.items():
         signal.signal(one, old)
 
 
 def test_signals_of_others_are_taken_only_between_hand_to_and_the_end(handled: list[int]) -> None:
     taken: list[int] = []
-    with held("nobody says this") as one:
+    with deferred("never printed") as one:
         os.kill(os.getpid(), signal.SIGINT)
         check()
         assert handled == [signal.SIGINT]
@@ -176,10 +178,10 @@ def test_signals_of_others_are_taken_only_between_hand_to_and_the_end(handled: l
     assert handled == [signal.SIGINT, signal.SIGTERM]
 
 
-def test_a_signal_that_comes_too_late_for_us_is_not_lost_for_others(handled: list[int]) -> None:
+def test_a_late_signal_is_raised_again_for_the_program(handled: list[int]) -> None:
     texts: list[str] = []
     taken: list[int] = []
-    with held() as one:
+    with deferred() as one:
         one.hand_to(taken.append)
         one.settle(texts.append, "removing")
         os.kill(os.getpid(), signal.SIGINT)
@@ -187,9 +189,9 @@ def test_a_signal_that_comes_too_late_for_us_is_not_lost_for_others(handled: lis
     assert handled == [signal.SIGINT]
 
 
-def test_who_was_told_before_is_not_told_again(handled: list[int]) -> None:
+def test_a_signal_that_was_handed_over_is_not_raised_again(handled: list[int]) -> None:
     taken: list[int] = []
-    with held() as one:
+    with deferred() as one:
         one.hand_to(taken.append)
         os.kill(os.getpid(), signal.SIGINT)
         one.settle(lambda text: None, "removing")

@@ -29,10 +29,10 @@ def open_ones() -> set[socket.socket]:
 
 @pytest.mark.parametrize("ask", [over_httpx, over_docker])
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_socket_that_nobody_answers_is_closed(
+def test_a_socket_without_a_listener_is_closed(
     tmp_path: Path, ask: Callable[[Path], None], is_there: bool
 ) -> None:
-    path = tmp_path / "nobody.sock"
+    path = tmp_path / "closed.sock"
     if is_there:
         with socket.socket(socket.AF_UNIX) as was:
             was.bind(str(path))

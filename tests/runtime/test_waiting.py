@@ -48,7 +48,7 @@ def stands_still(frames: Callable[[], FrameType]) -> None:
 
 
 @contextlib.contextmanager
-def a_signal_that_wakes_nobody() -> Iterator[None]:
+def a_signal_that_wakes_no_thread() -> Iterator[None]:
     """Let another thread be given a signal once this one, the main thread, stands still."""
     waits_here = threading.get_ident()
     over = threading.Event()
@@ -84,7 +84,7 @@ def runs_until_asked() -> Running:
     def perform(callbacks: RunCallbacks) -> Result:
         callbacks.stoppable(asked.set)
         asked.wait()
-        raise AssertionError("nobody asks what came of it")
+        raise AssertionError("the result is not read")
 
     return Running(perform, RunCallbacks())
 
@@ -132,10 +132,10 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_signal_that_wakes_nobody_ends_every_wait(name: str, tmp_path: Path) -> None:
+def test_a_signal_that_wakes_no_thread_ends_every_wait(name: str, tmp_path: Path) -> None:
     with contextlib.ExitStack() as closing:
         wait = waits(tmp_path, closing)[name]
-        with pytest.raises(Told), a_signal_that_wakes_nobody():
+        with pytest.raises(Told), a_signal_that_wakes_no_thread():
             wait()
 
 
@@ -166,7 +166,7 @@ def test_a_run_is_over_before_its_stop_returns_whatever_interrupts_that() -> Non
                 while len(asked) == count:
                     time.sleep(0.001)
         early.append(returned.wait(0.5))  # what the run made is being removed
-        raise AssertionError("nobody asks what came of it")
+        raise AssertionError("the result is not read")
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
@@ -191,7 +191,7 @@ def test_a_run_that_was_called_off_never_begins() -> None:
 
     running = Running(perform, RunCallbacks())
     running.stop()
-    running._run()  # as its thread does, once it comes to run
+    running._run()  # as its thread does
     assert begun == []
 
 
@@ -215,7 +215,7 @@ for n in range(int(sys.argv[1])):
     def perform(callbacks):
         callbacks.stoppable(asked.set)
         asked.wait()
-        raise KeyError("nobody asks what came of it")
+        raise KeyError("the result is not read")
 
     running = Running(perform, RunCallbacks())
     try:
@@ -239,15 +239,15 @@ def test_alarms_at_any_moment_end_the_wait_for_a_run() -> None:
     assert done.stdout == "done\n", done.stderr
 
 
-def test_what_a_source_yields_and_raises_comes_through() -> None:
+def test_items_and_errors_of_a_source_are_passed_on() -> None:
     def source() -> Iterator[int]:
         yield from range(3 * AHEAD)
         raise KeyError("its end")
 
-    found: list[int] = []
+    actual: list[int] = []
     with pytest.raises(KeyError, match="its end"):
-        found.extend(each(source()))
-    assert found == list(range(3 * AHEAD))
+        actual.extend(each(source()))
+    assert actual == list(range(3 * AHEAD))
 
 
 def test_a_source_that_is_left_is_cancelled_and_ends() -> None:
@@ -258,8 +258,8 @@ def test_a_source_that_is_left_is_cancelled_and_ends() -> None:
         left.wait()
         ended.set()
 
-    with contextlib.closing(each(source(), cancel=left.set)) as found:
-        assert next(found) == 1
+    with contextlib.closing(each(source(), cancel=left.set)) as actual:
+        assert next(actual) == 1
     assert ended.is_set()
 
 
@@ -281,10 +281,10 @@ def test_what_is_checked_ends_the_wait_for_a_source_that_yields_without_end() ->
         list(each(source(), cancel=left.set, check=check))
 
 
-def test_a_lock_that_somebody_stopped_waiting_for_is_not_taken_later(tmp_path: Path) -> None:
+def test_a_lock_is_not_taken_after_its_wait_was_interrupted(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with path.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with path.open("w") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
 
         def stop() -> None:
             raise Told
@@ -295,7 +295,7 @@ def test_a_lock_that_somebody_stopped_waiting_for_is_not_taken_later(tmp_path: P
         for_lock(free.fileno(), fcntl.LOCK_EX)  # whoever waited has it for a moment at most
 
 
-def test_a_lock_that_is_waited_for_is_held_then(tmp_path: Path) -> None:
+def test_a_lock_is_acquired_after_a_wait(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with path.open("w") as first, path.open("w") as second, path.open("w") as third:
         fcntl.flock(first, fcntl.LOCK_EX)

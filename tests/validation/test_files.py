@@ -31,7 +31,7 @@ def test_a_link_to_a_file_is_the_file(tmp_path: Path) -> None:
         ("/proc/self/status", "is a kernel file"),
         ("/proc/kmsg", "is a kernel file"),
         ("/", "it is a folder, not a file"),
-        ("/nobody/here", "No such file or directory"),
+        ("/does/not/exist", "No such file or directory"),
         ("/etc/hostname/x", "Not a directory"),
         ("x" * 5000, "File name too long"),
     ],
@@ -41,7 +41,7 @@ def test_what_is_no_file_is_refused(path: str, why: str) -> None:
         text_of(Path(path), 2**20)
 
 
-def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="it is a named pipe, not a file"):
         text_of(tmp_path / "pipe", 10)
@@ -60,7 +60,7 @@ def test_what_is_no_text_is_refused_with_its_line(tmp_path: Path) -> None:
         text_of(tmp_path / "a", 10)
 
 
-def test_shared_memory_holds_ordinary_files(tmp_path: Path) -> None:
+def test_shared_memory_has_ordinary_files(tmp_path: Path) -> None:
     there = Path("/dev/shm")
     if not os.access(there, os.W_OK):
         pytest.skip("there is no /dev/shm to write to")

@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
         ("a program's folder", (limits.CONTEXT_BYTES // limits.MIB, limits.CONTEXT_FILES)),
     ],
 )
-def test_the_page_has_the_limits_that_hold(row: str, numbers: tuple[int, ...]) -> None:
+def test_the_page_has_the_limits_in_force(row: str, numbers: tuple[int, ...]) -> None:
     (line,) = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {row}")]
     words = line.replace(",", "").split()
     assert [number for number in numbers if str(number) not in words] == []

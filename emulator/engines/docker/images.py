@@ -175,7 +175,7 @@ class Images:
         say(f"building {tag}")
         step, last = "", deque[str](maxlen=base_image.LAST_LINES)
         with (
-            signals.held(f"stopping the build of {tag}"),
+            signals.deferred(f"stopping the build of {tag}"),
             translate_errors(f"build {tag}", ImageError),
             last_build_runs(self._remove_stages),
         ):
@@ -236,7 +236,7 @@ class Images:
                     f"The engine has no image {reference} and can't pull it ({reason}).",
                     "Check its name, or build it first.",
                 ) from None
-            with signals.held(), progress(output) as messages:
+            with signals.deferred(), progress(output) as messages:
                 for message in messages:
                     if "error" in message:
                         raise ImageError(f"Can't pull {reference}: {message['error']}.")
@@ -246,7 +246,7 @@ class Images:
         """Import a base image of this machine's own release, made once."""
         source = base_image.apt_source(base_image.os_release())
         tag = f"{base_image.NAME}:{source.suite}"
-        with signals.held("stopping; no base image is made"), one_at_a_time(tag):
+        with signals.deferred("stopping; no base image is made"), one_at_a_time(tag):
             if self.has(tag):
                 return tag
             with (

@@ -94,7 +94,7 @@ def test_compare_needs_two_runs_that_are_there(
     [
         ("restart.policy=never,sometimes", "restart.policy=sometimes: --vary restart.policy="),
         ("cluster.worker.memory=null,1g", "cluster.worker.memory=1g: The process engine can't"),
-        ("timeout=1s,", "--vary timeout=1s, has an empty value."),
+        ("timeout=1s,", "--vary timeout=1s,: the values are not a YAML list: an empty value"),
     ],
 )
 def test_a_bad_variant_starts_none(emulate: Emulate, path: Path, vary: str, message: str) -> None:

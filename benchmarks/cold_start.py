@@ -24,7 +24,7 @@ from pathlib import Path
 from benchmarks.figures import Figure
 from emulator.bundled import ROOT, scenario_path
 from emulator.engines import choose
-from emulator.run import make_ready
+from emulator.engines.requirements import make_ready
 from emulator.scenario.loader import load
 
 SCENARIO = "mwms"

@@ -38,11 +38,11 @@ from emulator.bundled import scenario_path
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.log_stream import seconds
 from emulator.engines.docker.requests import SHARED, WORKDIR, cpu_quota, program_archive
+from emulator.engines.requirements import make_ready
 from emulator.metrics.steps import StepReader
 from emulator.planning.plan import Plan, Task
 from emulator.record.events import Step
 from emulator.record.reader import Record
-from emulator.run import make_ready
 from emulator.scenario.loader import load
 
 TASKS = 10

@@ -6,17 +6,16 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from emulator.api.server import ApiServer
 from emulator.api.tcp import TcpEndpoint
 from emulator.engines.base import Engine
-from emulator.engines.requirements import require
+from emulator.engines.requirements import make_ready
 from emulator.errors import EmulatorError, Unsupported, UsageError
-from emulator.files import disk
 from emulator.planning.baseline import ThroughputReference
-from emulator.planning.plan import Plan, check_run_id, make_plan, new_run_id
+from emulator.planning.plan import Plan
 from emulator.record.events import EmulatorFailed, Removed
 from emulator.record.reader import Record
 from emulator.record.remains import remove_remains
@@ -36,45 +35,7 @@ REMOVED = "the job has already ended; emulate still removes its tasks and writes
 KEPT = "the job has already ended; emulate still writes its report"
 """Printed for a signal after the job's end."""
 
-__all__ = ["Result", "RunCallbacks", "attach", "exit_code", "judge", "make_ready", "up"]
-
-
-def make_ready(
-    scenario: Scenario,
-    engine: Engine,
-    *,
-    out: Path,
-    run_id: str | None = None,
-    variant: str = "",
-    gpus: Sequence[str] | None = None,
-    reference: ThroughputReference | None = None,
-) -> tuple[Plan, Path]:
-    """Check that the engine can run the scenario; return the plan and the run folder.
-
-    `gpus` are the only devices that it gets; None: all of the engine's. Raises Unsupported, and
-    UsageError if `run_id` is not valid or the folder's path is not text.
-    """
-    require(scenario, engine)
-    run_id = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
-    folder = _as_text(out.resolve() / run_id)
-    context = engine.plan_context(run_id, folder)
-    if gpus is not None:
-        context = replace(context, gpus=lambda: gpus)
-    disks = [*disk("the run folder", folder), *context.disks(scenario)]
-    plan = make_plan(scenario, run_id, context, variant=variant, reference=reference, disks=disks)
-    return plan, folder
-
-
-def _as_text(folder: Path) -> Path:
-    """Return the folder. Raises UsageError if its path is not text, which JSON requires."""
-    try:
-        str(folder).encode()
-    except UnicodeEncodeError:
-        raise UsageError(
-            f"The path of the run folder {folder} has bytes that are not text.",
-            "Choose another one with --out.",
-        ) from None
-    return folder
+__all__ = ["Result", "RunCallbacks", "attach", "exit_code", "judge", "up"]
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from emulator.analysis.comparison import Row, rows
 from emulator.engines.base import Engine
+from emulator.engines.requirements import make_ready
 from emulator.errors import EmulatorError, ScenarioError, UsageError
 from emulator.planning.plan import check_run_id, new_run_id
 from emulator.record.reader import Record
 from emulator.results import Judged, Result, judge
-from emulator.run import make_ready
 from emulator.runtime.signals import Interruption
 from emulator.scenario.loader import load
 from emulator.scenario.matrix import Variant

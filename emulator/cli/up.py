@@ -188,9 +188,9 @@ def plan(
     """
     from emulator.engines import choose
     from emulator.engines.base import Explaining
+    from emulator.engines.requirements import make_ready
     from emulator.planning.baseline import reference_beside
-    from emulator.report.terminal import print_plan
-    from emulator.run import make_ready
+    from emulator.report.plan_tables import print_plan
     from emulator.scenario.loader import placed
 
     parsed, text, found = read(scenario, sets, seed)

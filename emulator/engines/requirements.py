@@ -1,17 +1,60 @@
-"""What a scenario needs of an engine; it is refused before anything starts."""
+"""What a scenario needs of an engine, which refuses it before anything starts; else its plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from emulator import engines
 from emulator.broker import Capacity
 from emulator.engines.base import Engine
-from emulator.errors import Misfit, Unsupported
+from emulator.errors import Misfit, Unsupported, UsageError
+from emulator.files import disk
+from emulator.planning.baseline import ThroughputReference
+from emulator.planning.plan import Plan, check_run_id, make_plan, new_run_id
 from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_size
 
-__all__ = ["fits", "machine_needs", "needs", "require", "require_of"]
+__all__ = ["fits", "machine_needs", "make_ready", "needs", "require", "require_of"]
+
+
+def make_ready(
+    scenario: Scenario,
+    engine: Engine,
+    *,
+    out: Path,
+    run_id: str | None = None,
+    variant: str = "",
+    gpus: Sequence[str] | None = None,
+    reference: ThroughputReference | None = None,
+) -> tuple[Plan, Path]:
+    """Check that the engine can run the scenario; return the plan and the run folder.
+
+    `gpus` are the only devices that it gets; None: all of the engine's. Raises Unsupported, and
+    UsageError if `run_id` is not valid or the folder's path is not text.
+    """
+    require(scenario, engine)
+    run_id = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
+    folder = _as_text(out.resolve() / run_id)
+    context = engine.plan_context(run_id, folder)
+    if gpus is not None:
+        context = replace(context, gpus=lambda: gpus)
+    disks = [*disk("the run folder", folder), *context.disks(scenario)]
+    plan = make_plan(scenario, run_id, context, variant=variant, reference=reference, disks=disks)
+    return plan, folder
+
+
+def _as_text(folder: Path) -> Path:
+    """Return the folder. Raises UsageError if its path is not text, which JSON requires."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"The path of the run folder {folder} has bytes that are not text.",
+            "Choose another one with --out.",
+        ) from None
+    return folder
 
 
 def require(scenario: Scenario, engine: Engine) -> None:

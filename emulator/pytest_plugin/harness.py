@@ -14,7 +14,7 @@ import pytest
 
 from emulator.broker import Broker, Claim, Lease, Need, need_of
 from emulator.engines import AUTO, choose, engine_class, names
-from emulator.engines.requirements import machine_needs, needs
+from emulator.engines.requirements import machine_needs, make_ready, needs
 from emulator.errors import EmulatorError, EngineLost, EngineMissing, InUse, Unsupported
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.plan import new_run_id
@@ -32,7 +32,7 @@ from emulator.record.events import Entry
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks, load_result
-from emulator.run import make_ready, up
+from emulator.run import up
 from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
 from emulator.supervisor.cleanup import remove

@@ -19,7 +19,7 @@ from emulator.metrics import catalog
 from emulator.metrics.catalog import GpuUsage
 from emulator.record.timeline import FaultTimeline
 from emulator.report.event_text import trigger_in_words
-from emulator.report.terminal import FOLD, STYLES, fold, range_label
+from emulator.report.tables import FOLD, STYLES, fold, range_label
 from emulator.validation.units import format_duration, format_number, format_size
 
 __all__ = ["lines"]

@@ -13,7 +13,7 @@ from rich.text import Text
 from emulator.analysis.comparison import COMPARED, COUNTED, Row, called, cell, written
 from emulator.analysis.figures import FIGURES
 from emulator.analysis.listing import LISTED, Listed
-from emulator.report.terminal import print_table, status_text
+from emulator.report.tables import print_table, status_text
 
 __all__ = ["print_comparison", "print_listing"]
 

@@ -3,44 +3,34 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates, fault_stages, in_summary
 from emulator.analysis.listing import OTHER_FORMAT, listed
 from emulator.engines.base import Finding
-from emulator.planning.plan import Plan, Task
+from emulator.planning.plan import Plan
 from emulator.record.events import Entry
 from emulator.record.reader import Record
 from emulator.report import HTML
 from emulator.report.data import causes
-from emulator.report.event_text import describe, trigger_in_words
+from emulator.report.event_text import describe
+from emulator.report.tables import FOLD, STYLES, Row, fold, print_table, range_label, status_text
 from emulator.report.text import printable, shown_line
 from emulator.results import Result, RunCallbacks
-from emulator.validation.units import format_duration, format_number, format_size
+from emulator.validation.units import format_duration, format_number
 
 __all__ = [
-    "FOLD",
-    "STYLES",
     "LivePrinter",
-    "Row",
-    "fold",
     "print_figures",
-    "print_plan",
     "print_result",
     "print_runs",
-    "print_table",
     "print_verdicts",
-    "range_label",
-    "status_text",
 ]
 
 IN_A_LINE = (
@@ -54,18 +44,7 @@ IN_A_LINE = (
 )
 """Figures in the line below the tables; the tables and verdicts contain the others."""
 
-FOLD = 12
-"""With more tasks than this, equal ones share a line."""
-
 _TASK_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
-STYLES = {
-    **dict.fromkeys(("pending", "ended", "waiting", "skipped"), "dim"),
-    **dict.fromkeys(("starting", "ending", "backoff", "preparing", "triggered"), "yellow"),
-    **dict.fromkeys(("applied", "interrupted", "unknown", "missing", "warning"), "yellow"),
-    **dict.fromkeys(("running", "healed", "succeeded", "ok"), "green"),
-    **dict.fromkeys(("down", "failed", "timeout", "error", "fatal"), "red"),
-}
-"""Styles of states of tasks and jobs, stages of faults, outcomes, verdicts, `doctor`'s findings."""
 
 
 class LivePrinter:
@@ -154,43 +133,6 @@ def _counted(role: str, replicas: int) -> str:
 
 
 # --- Tables -------------------------------------------------------------------------------------
-
-Row = Sequence[Text | str | int | None]
-
-
-def print_table(
-    console: Console, columns: Sequence[str], rows: Iterable[Row], no_wrap: Collection[str] = ()
-) -> None:
-    """Print a table; None is an empty cell. Text is shown as it is, without markup."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=number == 0 or column in no_wrap)
-    for row in rows:
-        table.add_row(*(_cell(cell) for cell in row))
-    console.print(table)
-
-
-def _cell(cell: Text | str | int | None) -> Text:
-    return cell if isinstance(cell, Text) else Text("" if cell is None else printable(str(cell)))
-
-
-def status_text(status: str) -> Text:
-    """Return a verdict or the status of a finding in its colour."""
-    return Text(status, STYLES[status])
-
-
-def fold(tasks: Mapping[str, Any], key: Callable[[str], object], limit: int) -> list[list[str]]:
-    """Return the names of tasks in groups: with more than `limit`, equal ones of a role."""
-    groups: dict[object, list[str]] = {}
-    for name in tasks:
-        alike = (name.rpartition("-")[0], key(name)) if len(tasks) > limit else name
-        groups.setdefault(alike, []).append(name)
-    return list(groups.values())
-
-
-def range_label(names: Sequence[str]) -> str:
-    """Return `worker-0`, or `worker-0 .. worker-7 (8)`."""
-    return names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
 
 
 def print_result(result: Result, console: Console, *, kept: bool = False) -> None:
@@ -300,67 +242,3 @@ def print_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print the findings of `emulate doctor`."""
     rows = ((f.what, status_text(f.status), f.found, f.advice) for f in findings)
     print_table(console, ("what", "", "found", "what to do"), rows)
-
-
-# --- A plan ---------------------------------------------------------------------------------------
-
-
-def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Print a plan: tasks, rules, warnings, and the environment of each role's first task."""
-    console.print(f"[bold]{plan.scenario.name}[/bold] on the {plan.engine} engine", highlight=False)
-    if plan.scenario.description:
-        console.print(plan.scenario.description, highlight=False, markup=False)
-    numbers: dict[str, int] = {}
-    """Of commands with their images."""
-    rows = []
-    for task in plan.tasks:
-        command = shlex.join([*filter(None, [task.image]), *task.command])
-        number = numbers.setdefault(command, len(numbers) + 1)
-        rows.append((task.name, f"{task.host}:{task.port}", _limits(task), number))
-    print_table(console, ("task", "address", "limits", "runs"), rows)
-    commands = (f"{number}: {command}" for command, number in numbers.items())
-    for line in (_about_limits(plan), "", *commands, "", *_rules(plan)):
-        console.out(line, highlight=False)
-    for task in plan.tasks:
-        if task.index == 0:
-            console.print(f"\nenvironment of [bold]{task.name}[/bold]:", highlight=False)
-            for key, value in task.env.items():
-                console.out(f"  {key}={value}", highlight=False)
-    console.print(f"\n{len(requests)} engine requests; --json shows each as it is sent.")
-    for warning in plan.warnings:
-        console.print(Text.assemble(("note:", "yellow"), f" {warning}"))
-
-
-def _rules(plan: Plan) -> Iterator[str]:
-    scenario, restart = plan.scenario, plan.scenario.restart
-    rule = str(restart.policy)
-    if rule != "never":
-        backoff = format_duration(restart.backoff)
-        rule += f" ({restart.scope}), at most {restart.limit}, backoff from {backoff}"
-    yield f"restart: {rule}"
-    yield f"success: {scenario.success}"
-    timeout = "none" if scenario.timeout is None else format_duration(scenario.timeout)
-    yield f"timeout: {timeout}"
-    for fault in plan.faults:
-        yield f"fault {fault.id}: {fault.kind} {fault.target} at {trigger_in_words(fault.trigger)}"
-
-
-def _limits(task: Task) -> str:
-    """Return the limits of a task; a star marks a default."""
-    parts = [f"{task.cpus:g} cpu"] if task.cpus is not None else []
-    if task.memory_limit is not None:
-        parts += [format_size(task.memory_limit) + "*" * (task.memory is None)]
-    if task.process_limit is not None:
-        parts += [f"{task.process_limit} processes" + "*" * (task.processes is None)]
-    parts += [f"{len(task.gpus)} gpu"] if task.gpus else []
-    return ", ".join(parts) or "none"
-
-
-def _about_limits(plan: Plan) -> str:
-    """Return a note on the default limits."""
-    if all(task.memory_limit is None and task.process_limit is None for task in plan.tasks):
-        return f"limits: the {plan.engine} engine limits neither memory nor processes"
-    return (
-        "limits: * marks a default, which reserves nothing; `memory` and `processes` of the role "
-        "change it"
-    )

@@ -11,11 +11,10 @@ import pytest
 
 from emulator.broker import Capacity
 from emulator.engines.docker import DockerEngine
-from emulator.engines.requirements import fits
+from emulator.engines.requirements import fits, make_ready
 from emulator.errors import ScenarioError, UsageError
 from emulator.faults.table import TraceFaults
 from emulator.pytest_plugin.scenario_source import read
-from emulator.run import make_ready
 from emulator.scenario import rendezvous
 from emulator.scenario.loader import load, parse
 from emulator.scenario.matrix import variants

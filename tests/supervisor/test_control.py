@@ -11,6 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.requirements import make_ready
 from emulator.errors import ImageError, Unsupported, UsageError
 from emulator.faults.spec import FaultSpec
 from emulator.faults.table import OneFault
@@ -20,7 +21,6 @@ from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.report.event_text import describe
 from emulator.results import judge
-from emulator.run import make_ready
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.control import Asked, RunControl

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.memory import MemoryEngine, Script, Scripts
+from emulator.engines.requirements import make_ready
 from emulator.record.events import Entry, fields_of
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.results import RunCallbacks
-from emulator.run import make_ready
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.history import HistoryWriter

@@ -16,6 +16,7 @@ import pytest
 
 from emulator.engines.base import Inbox
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.requirements import make_ready
 from emulator.faults.pause import Pause
 from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample
@@ -24,7 +25,6 @@ from emulator.record import coalesce
 from emulator.record.events import Entry, Step, fields_of
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
-from emulator.run import make_ready
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import Scenario

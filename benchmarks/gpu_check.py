@@ -26,8 +26,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # also where emulate is not installed
 
+from emulator.metrics.catalog import GpuShare, GpuUsage
 from emulator.metrics.gpu.sampler import GpuSampler
-from emulator.metrics.samples import GpuShare, GpuUsage
 
 HOLDS = {"heavy": 4 * 2**30, "light": 2 * 2**30}
 """Bytes that each task holds."""

@@ -24,7 +24,7 @@ from typing import TypeVar
 from emulator.analysis.throughput import curve
 from emulator.engines.base import Inbox
 from emulator.faults.schedule import PlannedFault
-from emulator.metrics.samples import Usage
+from emulator.metrics.catalog import Usage
 from emulator.planning.plan import Plan, PlanContext, make_plan
 from emulator.record.events import (
     AllRunning,
@@ -41,7 +41,7 @@ from emulator.record.events import (
 )
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
-from emulator.run import judge
+from emulator.results import judge
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 

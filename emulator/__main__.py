@@ -8,8 +8,6 @@ import sys
 
 from emulator.runtime import signals
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line; what users are told is one sentence, never a traceback."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ROOT", "scenario_path", "scenarios"]
-
 _CHECKOUT = Path(__file__).resolve().parent.parent
 ROOT = _CHECKOUT if (_CHECKOUT / "Dockerfile.cpu").is_file() else _CHECKOUT / "emulator" / "bundled"
 """The folder with the Dockerfiles, `images/` and `scenarios/`."""

@@ -15,18 +15,6 @@ from platformdirs import user_cache_path
 from emulator.errors import EmulatorError
 from emulator.validation.units import format_size
 
-__all__ = [
-    "FOR_IMAGES",
-    "FOR_RUNS",
-    "MAKE_ROOM",
-    "Disk",
-    "atomic_write",
-    "cache_dir",
-    "disk",
-    "os_errors",
-    "shortages",
-]
-
 MAKE_ROOM = "Make room, or choose another place."
 
 FOR_RUNS = 2 * 2**30

@@ -17,16 +17,6 @@ from emulator.record.events import Entry
 from emulator.record.reader import Record, gc_paused
 from emulator.supervisor.job import LAST_WORDS, JobEnd, Outcome
 
-__all__ = [
-    "ExpectationFailed",
-    "Judged",
-    "Result",
-    "RunCallbacks",
-    "exit_code",
-    "judge",
-    "load_result",
-]
-
 
 @dataclass(frozen=True)
 class RunCallbacks:

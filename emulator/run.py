@@ -20,7 +20,7 @@ from emulator.record.events import EmulatorFailed, Removed
 from emulator.record.reader import Record
 from emulator.record.remains import remove_remains
 from emulator.record.writer import RunWriter
-from emulator.results import Judged, Result, RunCallbacks, exit_code, judge
+from emulator.results import Judged, Result, RunCallbacks, judge
 from emulator.runtime import signals
 from emulator.runtime.clock import Clock, RealClock
 from emulator.runtime.signals import Deferral
@@ -34,8 +34,6 @@ from emulator.supervisor.takeover import RecoveredState, recover, recover_run
 REMOVED = "the job has already ended; emulate still removes its tasks and writes its report"
 KEPT = "the job has already ended; emulate still writes its report"
 """Printed for a signal after the job's end."""
-
-__all__ = ["Result", "RunCallbacks", "attach", "exit_code", "judge", "up"]
 
 
 @dataclass(frozen=True)

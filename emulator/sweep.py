@@ -19,8 +19,6 @@ from emulator.scenario.loader import load
 from emulator.scenario.matrix import Variant
 from emulator.scenario.schema import Scenario
 
-__all__ = ["PlannedVariant", "Sweep", "compare", "judge_all", "plan_all", "read_all", "up_all"]
-
 INTERRUPTED = 130
 _WORST_FIRST = (INTERRUPTED, EmulatorError.exit_code, 1, 3, 0)
 

@@ -14,8 +14,6 @@ from emulator.faults.table import FAULTS
 from emulator.record.events import Entry, Phase, Stall, Step, TaskExit
 from emulator.record.timeline import FaultTimeline, Incarnation, TaskTimeline, Timeline
 
-__all__ = ["Analysis", "FaultResult", "TaskResult", "analyse"]
-
 WINDOW = 10.0
 """Seconds before and after a fault over which rates are measured."""
 

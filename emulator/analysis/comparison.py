@@ -16,19 +16,6 @@ from emulator.analysis.throughput import scaling_efficiency, workers
 from emulator.planning.plan import Plan
 from emulator.validation.units import format_number
 
-__all__ = [
-    "COMPARED",
-    "COUNTED",
-    "MEASURED",
-    "Judged",
-    "Row",
-    "called",
-    "cell",
-    "differences",
-    "rows",
-    "written",
-]
-
 COUNTED = ("final_step", "lost_steps", "restarts")
 MEASURED = ("worst_recovery", "goodput", "steps_per_second", "duration")
 """Figures that are shown with their ratio to the first run's."""

@@ -24,8 +24,6 @@ from emulator.record.version import header
 from emulator.scenario.schema import Expectations, Share
 from emulator.validation.units import format_duration, format_number
 
-__all__ = ["EXIT_CODES", "Verdict", "judge", "overall", "summary"]
-
 Status = Literal["ok", "failed", "unknown"]
 EXIT_CODES: Mapping[Status, int] = {"ok": 0, "failed": 1, "unknown": 3}
 

@@ -15,19 +15,6 @@ from typing import Any
 from emulator.analysis.analyse import Analysis
 from emulator.validation.units import format_duration, format_number
 
-__all__ = [
-    "FAULT_STAGES",
-    "FIGURES",
-    "UNKNOWN",
-    "Figure",
-    "as_data",
-    "fault_rates",
-    "fault_stages",
-    "in_summary",
-    "put_in_summary",
-    "rounded",
-]
-
 UNKNOWN = "—"
 """Shown for an unknown value."""
 

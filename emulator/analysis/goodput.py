@@ -42,8 +42,6 @@ from emulator.record.events import (
 )
 from emulator.record.timeline import Timeline
 
-__all__ = ["CAUSES", "split"]
-
 _PHASES = ("data", "compile", "checkpoint", "restore", "eval")
 """Phases that are causes; `startup` is the time before the first step anyway."""
 CAUSES = ("productive", "startup", *_PHASES, "wasted", "recovery", "stall", "other")

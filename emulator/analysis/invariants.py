@@ -17,8 +17,6 @@ from emulator.record.events import Phase, Step
 from emulator.record.timeline import TaskTimeline, Timeline
 from emulator.scenario.roles import chief
 
-__all__ = ["INVARIANTS", "Observed", "monotone_checkpoints", "single_chief", "steps_exactly_once"]
-
 
 @dataclass(frozen=True)
 class Observed:

@@ -14,9 +14,6 @@ from emulator.errors import RecordError
 from emulator.record.reader import Record
 from emulator.record.version import OtherFormat
 
-__all__ = ["LISTED", "Listed", "chosen", "listed"]
-
-
 OTHER_FORMAT = "other format"
 """The outcome of a record that only another version of the emulator can read."""
 

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from emulator.record.events import Entry, Stall, Step, TaskExit, TaskRunning
 from emulator.record.timeline import Timeline
 
-__all__ = ["ProgressIndex"]
-
 
 class ProgressIndex:
     """The steps, starts and exits of a run. A place is an index of `timeline.history`."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["STALL", "WINDOW", "RateEstimator"]
-
 WINDOW = 10.0
 """Seconds over which the current rate is measured."""
 RECENT = 60.0

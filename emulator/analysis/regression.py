@@ -9,8 +9,6 @@ from emulator.planning.baseline import ThroughputReference
 from emulator.planning.plan import Plan
 from emulator.validation.units import format_number
 
-__all__ = ["EXPECTATION", "NOTHING", "Comparison", "Outcome", "comparison_of", "evaluate"]
-
 EXPECTATION = "throughput.at_least"
 """The name of the verdict."""
 

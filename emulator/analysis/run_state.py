@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 
 from emulator.analysis.rate_estimator import RateEstimator
 from emulator.faults.table import FAULTS
-from emulator.metrics.samples import GpuShare, GpuUsage, Rates, Sample, Usage, rates
+from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
+from emulator.metrics.samples import Sample, rates
 from emulator.planning.plan import Plan, Task
 from emulator.record.events import Entry, FaultEvent, Phase, Step, TaskExit, TaskStart
 from emulator.record.history import HappenedAt
 from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
-
-__all__ = ["Estimate", "LiveTask", "RunState"]
 
 LINES = 200
 """How many of the last lines that tasks printed are kept."""

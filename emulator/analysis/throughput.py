@@ -27,20 +27,6 @@ from emulator.record.events import Step
 from emulator.record.timeline import Timeline
 from emulator.scenario.roles import TRAINING
 
-__all__ = [
-    "JOB",
-    "Curve",
-    "Rate",
-    "StepTimes",
-    "Throughput",
-    "Work",
-    "curve",
-    "follow",
-    "rates",
-    "scaling_efficiency",
-    "workers",
-]
-
 
 @dataclass(frozen=True)
 class StepTimes:

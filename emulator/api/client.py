@@ -21,21 +21,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from emulator.api.server import SOCKET
 from emulator.errors import EngineError, EngineLost, UsageError
 from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.events import Entry, FaultEvent, Step, entry_of
 from emulator.record.lock import wait_until_over
 from emulator.record.reader import Record
+from emulator.record.remains import SOCKET
 from emulator.results import Result, load_result
 from emulator.runtime.sockets import close_unconnected
 from emulator.runtime.waiting import each
 
 if TYPE_CHECKING:
     import httpx
-
-__all__ = ["Cluster", "connect"]
 
 Time = float | str
 _BASE = "http://run/v1"

@@ -31,8 +31,6 @@ from emulator.planning.plan import Plan
 from emulator.record.events import entry_of
 from emulator.record.tail import whole_lines
 
-__all__ = ["Page", "collect"]
-
 STATES = ("pending", "starting", "running", "backoff", "down", "ended")
 PHASES = ("starting", "running", "ending")
 STAGES = ("waiting", "preparing", "triggered", "applied", "healed", "skipped", "failed")

@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
     from emulator.api.prometheus import Page
 
-__all__ = ["SOCKET", "ApiServer", "application"]
-
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes (Linux 108, macOS 104)."""
 ANSWER_WITHIN = 60.0

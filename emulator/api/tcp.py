@@ -24,8 +24,6 @@ from emulator.record.remains import PORT, TOKEN
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["PORT", "TOKEN", "VARIABLE", "TcpEndpoint", "require_token"]
-
 ADDRESS = "127.0.0.1"
 HOSTS = frozenset({ADDRESS, "localhost"})
 VARIABLE = "EMULATOR_API_TOKEN"

@@ -10,18 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from emulator.scenario.schema import Scenario
 
-__all__ = [
-    "Capacity",
-    "Claim",
-    "Need",
-    "Run",
-    "clamped",
-    "free_devices",
-    "grant",
-    "need_of",
-    "with_devices",
-]
-
 ROUNDING = 1e-6
 """Cores; tolerates rounding, such as three claims of a third of a core."""
 

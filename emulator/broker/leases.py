@@ -31,9 +31,6 @@ from emulator.broker.store import (
 from emulator.errors import EmulatorError, UsageError
 from emulator.files import cache_dir
 
-__all__ = ["Broker", "Lease", "default_folder"]
-
-
 _Watched = list[tuple[Claim, int | None]]
 """Claims, each with the writing end of its pipe; None if its owner is gone."""
 

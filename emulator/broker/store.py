@@ -20,14 +20,6 @@ from emulator.errors import RecordError
 from emulator.files import atomic_write, os_errors
 from emulator.runtime.waiting import SLICE, for_lock
 
-__all__ = [
-    "ClaimStore",
-    "open_liveness_pipe",
-    "open_writer",
-    "transaction",
-    "wait_until_one_closes",
-]
-
 Result = TypeVar("Result")
 
 

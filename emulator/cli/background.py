@@ -28,8 +28,6 @@ from emulator.runtime import signals
 from emulator.runtime.signals import Interruption
 from emulator.runtime.waiting import each, result_of
 
-__all__ = ["output", "reporting_to_parent", "start"]
-
 VARIABLE = "EMULATOR_READY_FD"
 READY = "ready"
 CLEANS_WITHIN = 5.0

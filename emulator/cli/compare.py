@@ -19,8 +19,6 @@ from emulator.cli.options import (
 )
 from emulator.errors import UsageError
 
-__all__ = ["compare", "up_variants"]
-
 
 def compare(
     runs: Annotated[

@@ -11,8 +11,6 @@ from emulator.metrics.gpu import Gpu
 from emulator.metrics.gpu.sampler import GpuSampler
 from emulator.validation.units import format_size
 
-__all__ = ["Finding", "examine"]
-
 
 def examine() -> list[Finding]:
     """Look at every engine and at the GPUs; a part that can't be looked at is a finding itself."""

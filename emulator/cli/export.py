@@ -9,8 +9,6 @@ import typer
 
 from emulator.cli.options import Out, RunArgument, find_run, note
 
-__all__ = ["export"]
-
 
 def export(
     run: RunArgument,

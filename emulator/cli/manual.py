@@ -30,8 +30,6 @@ from emulator.errors import UsageError
 if TYPE_CHECKING:
     from emulator.faults.spec import FaultSpec
 
-__all__ = ["attach", "fault", "heal", "preempt", "wait"]
-
 Run = Annotated[
     str,
     typer.Option("--run", help="A run id, its folder, or `last`.", autocompletion=complete_runs),

@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from emulator.record.reader import Record
     from emulator.scenario.schema import Scenario
 
-__all__ = [
-    "ApiPort",
-    "Out",
-    "Plain",
-    "RunArgument",
-    "ScenarioArgument",
-    "Sets",
-    "WhichEngine",
-    "complete_runs",
-    "find_live_run",
-    "find_run",
-    "perhaps_unread",
-    "read",
-]
-
 
 def _complete_scenarios(incomplete: str) -> list[str]:
     here = [str(path) for path in Path().glob("*.yaml")] + [str(p) for p in Path().glob("*/*.yaml")]

@@ -12,8 +12,6 @@ import typer
 from emulator.cli.options import Out, RunArgument, console, find_run, note, print_json
 from emulator.errors import UsageError
 
-__all__ = ["report", "runs"]
-
 
 class _Verdict(StrEnum):
     OK = "ok"

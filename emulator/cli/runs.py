@@ -17,8 +17,6 @@ from emulator.runtime import signals
 if TYPE_CHECKING:
     from emulator.record.reader import Record
 
-__all__ = ["clean", "down", "logs", "ps"]
-
 REMOVES = "this ends once nothing is half removed"
 """What is said of a signal."""
 

@@ -15,8 +15,6 @@ from emulator.bundled import ROOT
 from emulator.cli.options import console, note, print_json
 from emulator.errors import UsageError
 
-__all__ = ["build", "doctor", "init", "requirement", "requirement_here", "schema"]
-
 REQUIREMENTS = "requirements-emulator.txt"
 
 

@@ -10,8 +10,6 @@ import typer
 
 from emulator.cli.options import Out, RunArgument, console, find_live_run
 
-__all__ = ["top"]
-
 
 def top(
     run: RunArgument = "last",

@@ -29,8 +29,6 @@ from emulator.cli.options import (
 from emulator.errors import UsageError
 from emulator.runtime.signals import Interruption
 
-__all__ = ["check", "plan", "up"]
-
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of data order and weights.")]
 
 

@@ -25,32 +25,9 @@ from emulator.faults.netem import Link
 from emulator.faults.oom import OomKilling
 from emulator.faults.pause import Pausing
 from emulator.faults.throttle import Throttling
-from emulator.metrics.samples import Usage
+from emulator.metrics.catalog import Usage
 from emulator.planning.plan import Plan, PlanContext, Task
 from emulator.scenario.schema import Scenario
-
-__all__ = [
-    "CAPABILITIES",
-    "Addressing",
-    "Engine",
-    "EngineDown",
-    "Exited",
-    "Explaining",
-    "Finding",
-    "Inbox",
-    "KnownOutput",
-    "Line",
-    "Lines",
-    "Measuring",
-    "OomKilling",
-    "Pausing",
-    "Reattaching",
-    "Resource",
-    "Shaping",
-    "Status",
-    "Throttling",
-    "capable",
-]
 
 
 @dataclass(frozen=True)

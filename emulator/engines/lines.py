@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-__all__ = ["LONGEST_LINE", "LineSplitter", "UnfinishedLine", "overlap"]
-
 LONGEST_LINE = 1024 * 1024
 """Bytes of a line that are kept."""
 

@@ -18,12 +18,10 @@ from emulator.engines.base import CAPABILITIES, Exited, Inbox, KnownOutput, Line
 from emulator.engines.lines import overlap
 from emulator.errors import EngineError
 from emulator.faults.netem import Link
-from emulator.metrics.samples import Usage
+from emulator.metrics.catalog import Usage
 from emulator.planning.plan import TASK_PORT, Plan, PlanContext, Task
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.schema import Dockerfile, Scenario
-
-__all__ = ["MemoryEngine", "Script"]
 
 
 @dataclass(frozen=True)

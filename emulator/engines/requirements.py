@@ -16,8 +16,6 @@ from emulator.planning.plan import Plan, check_run_id, make_plan, new_run_id
 from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_size
 
-__all__ = ["fits", "machine_needs", "make_ready", "needs", "require", "require_of"]
-
 
 def make_ready(
     scenario: Scenario,

@@ -16,8 +16,6 @@ from typing import Protocol
 
 from emulator.engines.base import Inbox, Line, Lines
 
-__all__ = ["EVERY", "PIECE", "Source", "Streams"]
-
 EVERY = 0.01
 """Seconds between two batches, at most 100 a second: a line is reported so much later at worst."""
 PIECE = 256 * 1024

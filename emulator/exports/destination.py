@@ -15,8 +15,6 @@ from typing import Any
 from emulator.errors import UsageError
 from emulator.files import MAKE_ROOM, os_errors
 
-__all__ = ["claim", "claim_file", "writing"]
-
 
 def claim(folder: Path, kind: str, files: Sequence[str], about: Mapping[str, Any]) -> str:
     """Remove an earlier export from a folder, and list `files` (relative paths) as the new one.

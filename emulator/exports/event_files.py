@@ -21,8 +21,6 @@ from emulator.metrics.samples import Sample, device_numbers, series
 from emulator.record.events import Step
 from emulator.record.timeline import Timeline
 
-__all__ = ["JOB", "Moment", "moments", "write_event_file"]
-
 JOB = "job"
 """The TensorBoard run of values that belong to no task."""
 

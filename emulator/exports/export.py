@@ -17,8 +17,6 @@ from emulator.exports.tables import Cell, Column, Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace_events
 from emulator.record.reader import Record
 
-__all__ = ["described", "export", "write_csv", "write_parquet"]
-
 Report = Callable[[str], None]
 
 LIBRARIES = {"TensorBoard": "tensorboard", "Parquet": "pyarrow"}

@@ -18,8 +18,6 @@ from emulator.metrics.catalog import GPU, GPU_SHARE, RATES, USAGE, Metric
 from emulator.metrics.samples import Sample, series
 from emulator.record.events import Entry, Step, fields_of
 
-__all__ = ["Cell", "Column", "Table", "tables"]
-
 Type = Literal["text", "bool", "int", "float"]
 Cell = str | bool | int | float | None
 

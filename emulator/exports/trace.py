@@ -36,8 +36,6 @@ from emulator.record.events import (
 from emulator.record.timeline import Interval, TaskTimeline, Timeline
 from emulator.validation.units import format_size
 
-__all__ = ["HEAD", "MOST_STEPS", "Event", "as_json", "pack_rows", "trace_events"]
-
 Event = dict[str, Any]
 """One entry of `traceEvents`."""
 

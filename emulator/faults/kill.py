@@ -5,8 +5,6 @@ from __future__ import annotations
 from emulator.faults.spec import EndingFault
 from emulator.validation.fields import Glob
 
-__all__ = ["Kill", "Terminate"]
-
 
 class Kill(EndingFault):
     """SIGKILL now; the disk is kept."""

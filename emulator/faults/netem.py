@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-__all__ = ["PROBES", "Link", "between_all", "merged", "probe_script", "script"]
-
 DEVICE = "eth0"
 UNLIMITED = 100_000_000_000
 """Bits per second of a class that only delays."""

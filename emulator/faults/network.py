@@ -12,8 +12,6 @@ from emulator.faults.netem import Link
 from emulator.faults.spec import Entry, LastingFault, Target, matches
 from emulator.validation.fields import LATEST, Duration, Glob, Rate, Share
 
-__all__ = ["NetworkFault", "Partition", "Shape"]
-
 
 class NetworkFault(LastingFault):
     """What all faults of the network share."""

@@ -7,8 +7,6 @@ from typing import Protocol, runtime_checkable
 from emulator.faults.spec import EndingFault, Target
 from emulator.validation.fields import Glob
 
-__all__ = ["Oom", "OomKilling"]
-
 
 @runtime_checkable
 class OomKilling(Protocol):

@@ -7,8 +7,6 @@ from typing import Protocol, runtime_checkable
 from emulator.faults.spec import LastingFault, Target
 from emulator.validation.fields import Glob
 
-__all__ = ["Pause", "Pausing"]
-
 
 @runtime_checkable
 class Pausing(Protocol):

@@ -8,8 +8,6 @@ from typing import Literal
 from emulator.faults.spec import GracefulFault
 from emulator.validation.fields import DurationOrForever, Glob
 
-__all__ = ["Preempt"]
-
 
 class Preempt(GracefulFault):
     """SIGTERM, `grace`, SIGKILL if it still runs, `down`, then restarted on a fresh disk."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from emulator.faults.spec import GracefulFault
 from emulator.validation.fields import Glob
 
-__all__ = ["Restart"]
-
 
 class Restart(GracefulFault):
     """One by one: SIGTERM, `grace`, SIGKILL, restarted; the next one after the job's next step."""

@@ -25,18 +25,6 @@ from emulator.validation.fields import LONGEST
 from emulator.validation.limits import LINKS
 from emulator.validation.patterns import compiled
 
-__all__ = [
-    "MANUAL",
-    "PlannedFault",
-    "build_schedule",
-    "cross_errors",
-    "expand_targets",
-    "from_json",
-    "is_part_of",
-    "to_json",
-    "trigger_matches",
-]
-
 MANUAL = "manual-"
 """The prefix of the ids of faults that were injected by hand."""
 

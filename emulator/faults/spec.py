@@ -38,21 +38,6 @@ from emulator.validation.fields import (
 from emulator.validation.limits import GLOBS
 from emulator.validation.patterns import compiled
 
-__all__ = [
-    "SETTLED",
-    "TRIGGERS",
-    "EndingFault",
-    "Entry",
-    "FaultSpec",
-    "GracefulFault",
-    "LastingFault",
-    "Signalling",
-    "Target",
-    "Trigger",
-    "is_glob",
-    "matches",
-]
-
 SETTLED = 5.0
 """Seconds after which a restarted task is surely running."""
 

@@ -34,17 +34,6 @@ from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glo
 from emulator.validation.files import text_of
 from emulator.validation.limits import TRACE_BYTES, TRACE_ROWS
 
-__all__ = [
-    "FAULTS",
-    "AnyEntry",
-    "OneFault",
-    "RandomFaults",
-    "TraceFaults",
-    "TraceRow",
-    "entries",
-    "states",
-]
-
 FAULTS: dict[str, type[FaultSpec]] = {
     kind.kind: kind
     for kind in (Preempt, Kill, Terminate, Restart, Oom, Pause, Throttle, Partition, Shape)

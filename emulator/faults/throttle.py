@@ -7,8 +7,6 @@ from typing import Protocol, runtime_checkable
 from emulator.faults.spec import LastingFault, Target
 from emulator.validation.fields import Cores, Glob
 
-__all__ = ["Throttle", "Throttling"]
-
 
 @runtime_checkable
 class Throttling(Protocol):

@@ -15,22 +15,6 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from emulator.validation.units import format_size
 
-__all__ = [
-    "CHARTS",
-    "GPU",
-    "GPU_SHARE",
-    "RATES",
-    "USAGE",
-    "Chart",
-    "GpuShare",
-    "GpuUsage",
-    "Metric",
-    "Rates",
-    "Scale",
-    "Usage",
-    "in_words",
-]
-
 _MIB, _GIB = 2.0**20, 2.0**30
 
 

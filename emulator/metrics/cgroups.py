@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.metrics.samples import Usage
-
-__all__ = ["Cgroup", "locate"]
+from emulator.metrics.catalog import Usage
 
 _UNLIMITED = 1 << 62
 """Version 1 writes no memory limit as a huge number: this or more."""

@@ -9,9 +9,7 @@ from collections.abc import Collection, Mapping
 
 import psutil
 
-from emulator.metrics.samples import Usage
-
-__all__ = ["ProcessSampler", "session_members"]
+from emulator.metrics.catalog import Usage
 
 
 def session_members(leaders: Collection[int]) -> dict[int, list[int]]:

@@ -16,8 +16,6 @@ from typing import IO
 from emulator.files import atomic_write
 from emulator.metrics.samples import Sample, from_json, halved, to_json
 
-__all__ = ["NAME", "SampleFile", "read"]
-
 NAME = "samples.jsonl"
 MAX_LINES = 10_000
 """Lines that the file has at most: two hours and three quarters at 1 s, before it is thinned."""

@@ -14,20 +14,6 @@ from typing import Any, TypeVar
 
 from emulator.metrics.catalog import GPU, RATES, USAGE, GpuShare, GpuUsage, Metric, Rates, Usage
 
-__all__ = [
-    "GpuShare",
-    "GpuUsage",
-    "Rates",
-    "Sample",
-    "Usage",
-    "device_numbers",
-    "from_json",
-    "halved",
-    "rates",
-    "series",
-    "to_json",
-]
-
 
 @dataclass(frozen=True)
 class Sample:

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 
 from emulator.validation.patterns import Pattern
 
-__all__ = ["PATTERNS", "PHASES", "Observation", "StepReader"]
-
 PHASES = ("startup", "data", "compile", "checkpoint", "restore", "eval")
 """The standard phases."""
 

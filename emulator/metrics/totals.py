@@ -12,9 +12,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from emulator.metrics.samples import GpuUsage, Sample
-
-__all__ = ["GpuTotals", "Totals", "gpu_totals", "totals"]
+from emulator.metrics.catalog import GpuUsage
+from emulator.metrics.samples import Sample
 
 
 @dataclass(frozen=True)

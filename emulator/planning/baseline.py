@@ -26,18 +26,6 @@ from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
 from emulator.validation.limits import BASELINES_BYTES
 
-__all__ = [
-    "FILE",
-    "Baseline",
-    "BaselineFile",
-    "ThroughputReference",
-    "baseline_key",
-    "machine",
-    "machine_of",
-    "measured",
-    "reference_beside",
-]
-
 FILE = "baselines.json"
 """Its name, in the folder of the scenarios."""
 

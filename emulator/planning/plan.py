@@ -28,17 +28,6 @@ from emulator.scenario import rendezvous
 from emulator.scenario.roles import EVALUATOR
 from emulator.scenario.schema import Dockerfile, Role, Scenario
 
-__all__ = [
-    "Plan",
-    "PlanContext",
-    "RunId",
-    "Task",
-    "check_run_id",
-    "is_run_id",
-    "make_plan",
-    "new_run_id",
-]
-
 TASK_PORT = 2222
 """The port of every task if each has its own address (Kubeflow's default)."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["PROCESSES", "Limits", "of_machine", "reserved"]
-
 PROCESSES = 32_768
 """Processes and threads of one task; a TensorFlow chief was measured with 21,000."""
 MIB = 2**20

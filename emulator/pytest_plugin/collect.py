@@ -19,8 +19,6 @@ from emulator.sweep import read_all
 if TYPE_CHECKING:
     from emulator.results import Result
 
-__all__ = ["ScenarioFile", "ScenarioItem"]
-
 
 class ScenarioFile(pytest.Module):
     """A YAML file with a scenario; a pytest module, so that fixtures of modules work for it."""

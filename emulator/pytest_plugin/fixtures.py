@@ -17,20 +17,6 @@ if TYPE_CHECKING:
     from emulator.pytest_plugin.settings import Settings
     from emulator.results import Result
 
-__all__ = [
-    "EMULATOR",
-    "FAILED",
-    "RUN",
-    "emulator",
-    "emulator_engine",
-    "emulator_image",
-    "emulator_out",
-    "memory_cluster",
-    "pytest_timeout_cancel_timer",
-    "pytest_timeout_set_timer",
-    "run",
-]
-
 SETTINGS = pytest.StashKey["Settings"]()
 EMULATOR = pytest.StashKey["Emulator"]()
 """Of a test, class or module: its emulator."""

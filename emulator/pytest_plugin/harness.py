@@ -37,8 +37,6 @@ from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
 from emulator.supervisor.cleanup import remove
 
-__all__ = ["Emulator", "TestRun", "recover", "skipping", "sweep"]
-
 log = logging.getLogger("emulator")
 
 T = TypeVar("T")

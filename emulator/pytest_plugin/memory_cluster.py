@@ -14,8 +14,6 @@ from emulator.results import Result
 from emulator.run import up
 from emulator.runtime.clock import ManualClock
 
-__all__ = ["MemoryCluster"]
-
 
 class MemoryCluster:
     """Runs scenarios on the memory engine: policies, faults and expectations without programs.

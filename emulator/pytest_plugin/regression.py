@@ -8,8 +8,6 @@ from emulator.pytest_plugin.scenario_source import RequestedScenario
 from emulator.results import Result
 from emulator.scenario.matrix import to_overrides
 
-__all__ = ["reference_rate", "reference_variant", "store"]
-
 UNGATED = ("expect.throughput=null",)
 """The reference itself is compared with nothing."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from emulator.pytest_plugin.harness import Emulator
     from emulator.results import Result
 
-__all__ = ["lines", "progress", "properties", "sections"]
-
 OF_EVERY_RUN = ("run", "verdict", "report")
 """Properties of every run; a test may have properties of its own by some of these names."""
 

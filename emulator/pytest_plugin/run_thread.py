@@ -18,8 +18,6 @@ from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.waiting import Event, for_event, start
 
-__all__ = ["Running", "RunningCluster"]
-
 
 class Running:
     """One run; an interrupted wait for it ends it."""

@@ -18,8 +18,6 @@ from emulator.scenario.loader import parse, scenario_text
 from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
 
-__all__ = ["RequestedScenario", "ScenarioLike", "Sets", "assigned", "read"]
-
 ScenarioLike = str | Path | Mapping[str, Any]
 """A scenario: a file, the name of a bundled one, or the content of such a file."""
 

@@ -13,8 +13,6 @@ from emulator.engines import AUTO, names
 from emulator.errors import UsageError
 from emulator.validation.units import parse_size
 
-__all__ = ["Settings"]
-
 PARTS = ("gpu", "network")
 """What a machine may lack besides an engine: a device, netem in the kernel."""
 

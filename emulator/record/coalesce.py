@@ -38,8 +38,6 @@ from typing import Any
 
 from emulator.record.events import Entry, Phase, Step
 
-__all__ = ["EACH", "FREE", "Coalescer"]
-
 FREE = 100_000
 """Step events of a run that are written one by one."""
 EACH = 50_000

@@ -14,36 +14,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from emulator.record.version import FORMAT, version
 
-__all__ = [
-    "KINDS",
-    "AllRunning",
-    "Attached",
-    "EmulatorFailed",
-    "Entry",
-    "FaultEvent",
-    "FaultStage",
-    "JobEnded",
-    "Phase",
-    "Prepared",
-    "Refused",
-    "Removed",
-    "Restart",
-    "RunStarted",
-    "SamplingFailed",
-    "SamplingStarted",
-    "SecondInterrupt",
-    "Stall",
-    "Step",
-    "StopSignal",
-    "TaskExit",
-    "TaskRunning",
-    "TaskStart",
-    "entry_of",
-    "fields_of",
-    "line_of",
-    "observed",
-]
-
 FaultStage = Literal["planned", "preparing", "triggered", "applied", "healed", "skipped", "failed"]
 
 

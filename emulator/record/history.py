@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from emulator.record.events import Entry, Phase, Step, TaskExit, TaskRunning, TaskStart
 
-__all__ = ["STAMPED", "HappenedAt", "as_it_happened"]
-
 STAMPED = (Step, Phase, TaskExit)
 """Events that carry the engine's stamp: what a task did itself."""
 

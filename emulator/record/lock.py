@@ -17,8 +17,6 @@ from emulator.errors import InUse
 from emulator.runtime import signals
 from emulator.runtime.waiting import for_lock
 
-__all__ = ["LOCK", "acquire", "in_use", "is_being_removed", "is_live", "locked", "release"]
-
 LOCK = "supervisor.lock"
 CHECKS_END_WITHIN = 10.0
 """Seconds to wait for others' checks to end; a check needs microseconds of CPU."""

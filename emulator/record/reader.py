@@ -27,8 +27,6 @@ from emulator.record.tail import last_lines
 from emulator.record.timeline import Timeline
 from emulator.record.version import check_format
 
-__all__ = ["Record", "gc_paused", "runs_in"]
-
 
 @dataclass(frozen=True)
 class Record:

@@ -18,19 +18,6 @@ from emulator.planning.plan import is_run_id
 from emulator.record.lock import LOCK
 from emulator.record.scratch import is_ours, kind_of, opened, remove_scratch, scratch_in
 
-__all__ = [
-    "LOG",
-    "PORT",
-    "SOCKET",
-    "TEMPORARY",
-    "TOKEN",
-    "header",
-    "never_began",
-    "remains",
-    "remove_never_began",
-    "remove_remains",
-]
-
 SOCKET, PORT, TOKEN = "api.sock", "api.port", "api.token"
 """Files in the run folder, while the API answers."""
 TEMPORARY = "emulate-"

@@ -23,16 +23,6 @@ from typing import Any
 from emulator.errors import RecordError, UsageError
 from emulator.files import atomic_write
 
-__all__ = [
-    "Scratch",
-    "is_ours",
-    "is_run_folder",
-    "kind_of",
-    "opened",
-    "remove_scratch",
-    "scratch_in",
-]
-
 PARTS = ("work", "shared")
 MARKER = "scratch.json"
 LONGEST_FILE = 2**26

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["last_lines", "whole_lines"]
-
 BLOCK = 64 * 1024
 
 

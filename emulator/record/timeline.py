@@ -35,8 +35,6 @@ from emulator.record.events import (
     fields_of,
 )
 
-__all__ = ["FaultTimeline", "Incarnation", "Interval", "TaskTimeline", "Timeline", "all_states"]
-
 TaskStatus = Literal[
     "pending", "starting", "running", "backoff", "down", "succeeded", "failed", "stopped"
 ]

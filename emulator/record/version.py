@@ -13,8 +13,6 @@ from typing import Any
 
 from emulator.errors import RecordError
 
-__all__ = ["FORMAT", "OtherFormat", "check_format", "header", "version"]
-
 FORMAT = 2
 """Raised with every change of a record that older readers would misread. Format 1 did not say so:
 it is that of version 0.1."""

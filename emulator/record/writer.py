@@ -18,7 +18,8 @@ from typing import IO
 from emulator.errors import RecordError, UsageError
 from emulator.files import atomic_write, os_errors
 from emulator.metrics import sample_file
-from emulator.metrics.samples import GpuUsage, Sample, Usage
+from emulator.metrics.catalog import GpuUsage, Usage
+from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.coalesce import Coalescer
 from emulator.record.events import Entry, Step, line_of
@@ -26,8 +27,6 @@ from emulator.record.lock import acquire, release
 from emulator.record.reader import Record
 from emulator.record.version import header
 from emulator.runtime.clock import Clock
-
-__all__ = ["RunWriter"]
 
 
 class RunWriter:

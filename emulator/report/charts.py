@@ -24,18 +24,6 @@ from emulator.record.timeline import Interval, all_states
 from emulator.report.data import Facts
 from emulator.validation.units import format_duration
 
-__all__ = [
-    "POINTS",
-    "Chart",
-    "Points",
-    "colour",
-    "curve_points",
-    "line_chart",
-    "line_style",
-    "thinned",
-    "timeline",
-]
-
 Chart = dict[str, Any]
 """`data`, `layout` and `height` in pixels."""
 Trace = dict[str, Any]

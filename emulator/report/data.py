@@ -21,8 +21,6 @@ from emulator.record.timeline import Timeline
 from emulator.report.text import printable
 from emulator.results import Judged, judge
 
-__all__ = ["Cause", "Facts", "causes", "key_figures", "read"]
-
 LAST_LINES = 25
 """Lines of output of a failed task; the page links to the whole log."""
 

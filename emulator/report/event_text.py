@@ -7,8 +7,6 @@ from emulator.faults.table import FAULTS
 from emulator.record import events
 from emulator.validation.units import format_duration
 
-__all__ = ["describe", "trigger_in_words"]
-
 
 def describe(entry: events.Entry) -> str:
     """Return an event in words; empty if the tasks' output shows it anyway."""

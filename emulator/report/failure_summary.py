@@ -16,8 +16,6 @@ from emulator.report.text import printable
 from emulator.results import Result
 from emulator.validation.units import format_duration
 
-__all__ = ["event_lines", "story"]
-
 MOST = 30
 """Lines of events at most; a long history is cut in the middle."""
 FIRST = 6

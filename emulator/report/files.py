@@ -13,8 +13,6 @@ from emulator.report import HTML, junit, markdown, page
 from emulator.report.data import read
 from emulator.results import Judged
 
-__all__ = ["put", "write", "write_comparison", "write_page"]
-
 MARKDOWN, JUNIT = "report.md", "junit.xml"
 
 

@@ -17,8 +17,6 @@ from emulator.report.data import Facts
 from emulator.report.text import printable
 from emulator.validation.units import format_number
 
-__all__ = ["render"]
-
 
 def render(facts: Facts) -> str:
     """Return the test suite of a run as XML."""

@@ -28,8 +28,6 @@ from emulator.report import panel
 from emulator.report.terminal import LivePrinter
 from emulator.results import RunCallbacks
 
-__all__ = ["LiveView", "now", "view"]
-
 PAINTS = 4
 """Paints a second, at most."""
 IDLE = 1.0

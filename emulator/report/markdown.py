@@ -11,8 +11,6 @@ from emulator.report.data import Facts, causes, key_figures
 from emulator.report.text import printable
 from emulator.validation.units import format_duration
 
-__all__ = ["render"]
-
 _MARKS = {"ok": "✅ ok", "failed": "❌ failed", "unknown": "❓ unknown"}
 # Characters with a meaning in GitHub's Markdown.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~!@&$])")

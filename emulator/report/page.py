@@ -36,8 +36,6 @@ from emulator.report.text import printable
 from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
 from emulator.validation.units import format_duration, format_size
 
-__all__ = ["embedded", "render", "render_comparison"]
-
 COMPARISON_HEIGHT = 300
 """Pixels of the chart of a comparison."""
 

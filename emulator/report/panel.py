@@ -22,8 +22,6 @@ from emulator.report.event_text import trigger_in_words
 from emulator.report.tables import FOLD, STYLES, fold, range_label
 from emulator.validation.units import format_duration, format_number, format_size
 
-__all__ = ["lines"]
-
 BAR = 40
 """Cells of the progress bar at most; narrowing a terminal wraps longer ones."""
 

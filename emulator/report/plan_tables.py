@@ -14,8 +14,6 @@ from emulator.report.event_text import trigger_in_words
 from emulator.report.tables import print_table
 from emulator.validation.units import format_duration, format_size
 
-__all__ = ["print_plan"]
-
 
 def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Print a plan: tasks, rules, warnings, and the environment of each role's first task."""

@@ -15,8 +15,6 @@ from emulator.analysis.figures import FIGURES
 from emulator.analysis.listing import LISTED, Listed
 from emulator.report.tables import print_table, status_text
 
-__all__ = ["print_comparison", "print_listing"]
-
 _NUMBERS = 88
 """Least characters for the numbers; a name with less room than the rest is printed above."""
 _EFFICIENCY = "efficiency"

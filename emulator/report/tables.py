@@ -12,8 +12,6 @@ from rich.text import Text
 
 from emulator.report.text import printable
 
-__all__ = ["FOLD", "STYLES", "Row", "fold", "print_table", "range_label", "status_text"]
-
 FOLD = 12
 """With more tasks than this, equal ones share a line."""
 STYLES = {

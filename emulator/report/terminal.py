@@ -25,14 +25,6 @@ from emulator.report.text import printable, shown_line
 from emulator.results import Result, RunCallbacks
 from emulator.validation.units import format_duration, format_number
 
-__all__ = [
-    "LivePrinter",
-    "print_figures",
-    "print_result",
-    "print_runs",
-    "print_verdicts",
-]
-
 IN_A_LINE = (
     "duration",
     "all_running",

@@ -33,8 +33,6 @@ from emulator.report.live import IDLE, PAINTS, now
 from emulator.report.text import shown_line
 from emulator.runtime import signals
 
-__all__ = ["print_snapshot", "watch"]
-
 QUIT = frozenset("qQ\x03\x04")
 """Keys that quit the view: q, Ctrl-C, Ctrl-D."""
 

@@ -13,8 +13,6 @@ from emulator.record.events import SamplingStarted
 from emulator.report.charts import POINTS, Chart, Points, curve_points, line_chart
 from emulator.report.data import Facts
 
-__all__ = ["Panel", "devices", "gpu_panels", "no_gpus", "task_panels"]
-
 HEIGHT = 190
 """Pixels of one chart."""
 

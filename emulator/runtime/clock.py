@@ -19,8 +19,6 @@ from typing import Protocol, TypeVar
 
 from emulator.runtime.waiting import SLICE
 
-__all__ = ["Clock", "EventQueue", "ManualClock", "RealClock", "Workers"]
-
 CALLS_AT_ONCE = 32
 """Calls that are made at the same time."""
 

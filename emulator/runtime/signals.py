@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     Receiver = Callable[[signal.Signals], object]
 
-__all__ = ["Deferral", "Interruption", "check", "deferred", "ignore", "own"]
-
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 WRITABLE_WITHIN = 1.0
 """Seconds to wait until stderr accepts the last line of a process that exits."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 import traceback
 
-__all__ = ["close_unconnected"]
-
 
 def close_unconnected(error: BaseException | None) -> None:
     """Close the sockets in an error's frames that were never connected.

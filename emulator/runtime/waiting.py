@@ -23,8 +23,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["SLICE", "Event", "each", "for_event", "for_lock", "pause", "result_of", "start"]
-
 SLICE = 0.5
 """Seconds until a signal is handled that did not wake the main thread."""
 AHEAD = 1000

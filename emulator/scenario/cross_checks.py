@@ -16,8 +16,6 @@ from emulator.scenario.schema import Role, Scenario
 from emulator.validation.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
 from emulator.validation.units import format_size
 
-__all__ = ["CrossError", "cross_section_errors"]
-
 _ROLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?")
 
 

@@ -19,8 +19,6 @@ from emulator.errors import shown
 from emulator.validation.limits import DEPTH, SCENARIO_BYTES, VALUES
 from emulator.validation.units import format_size
 
-__all__ = ["Document", "KeyPath", "Mistake", "ParseError", "read", "split_list", "value"]
-
 KeyPath = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"

@@ -27,8 +27,6 @@ from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
 from emulator.validation.limits import DEPTH, SCENARIO_BYTES, VARIED_VALUES
 
-__all__ = ["load", "parse", "placed", "scenario_text"]
-
 PROBLEMS = 100
 """Reported problems of one scenario, at most."""
 Known = dict[object, object]

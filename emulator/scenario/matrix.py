@@ -15,8 +15,6 @@ from emulator.errors import UsageError, shown
 from emulator.scenario.document import ParseError, split_list
 from emulator.validation.limits import VARIANTS
 
-__all__ = ["Variant", "format_override", "not_overridden", "to_overrides", "variants"]
-
 
 @dataclass(frozen=True)
 class Variant:

@@ -17,8 +17,6 @@ from emulator.faults.table import FAULTS, entries
 from emulator.scenario.document import KeyPath
 from emulator.scenario.schema import Scenario
 
-__all__ = ["closest", "document_path", "explain"]
-
 LONGEST_WORD = 60
 """Characters of a word for which a similar one is suggested; comparing takes quadratic time."""
 

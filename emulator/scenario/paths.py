@@ -13,8 +13,6 @@ from emulator.validation.fields import is_stored, once
 from emulator.validation.files import is_unreal, readable, reason
 from emulator.validation.limits import DOCKERFILE_BYTES
 
-__all__ = ["ContextPath", "DockerfilePath", "ProgramPath"]
-
 
 def _not_empty(path: object) -> object:
     """Refuse empty text, which `Path` takes for the current folder."""

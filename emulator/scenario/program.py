@@ -18,8 +18,6 @@ from emulator.validation.files import is_unreal, kind_of, readable, reason
 from emulator.validation.limits import PROGRAM_BYTES, PROGRAM_FILES
 from emulator.validation.units import format_size
 
-__all__ = ["EXCLUDED", "Part", "copy", "parts", "ready"]
-
 EXCLUDED = ("__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules")
 """Folders that are not copied. Neither are run folders and virtual environments."""
 

@@ -11,8 +11,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from emulator.errors import shown
 from emulator.validation.limits import VARIANTS
 
-__all__ = ["Marks", "Parametrize", "Reference", "mark_arguments"]
-
 
 def _json(value: object) -> object:
     """Refuse values that JSON, and so a plan, can't represent."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from emulator.scenario.roles import EVALUATOR
 
-__all__ = ["Member", "environment", "reserved", "tf_config"]
-
 PREFIX = "EMULATOR_"
 """Prefix of the variables that identify a task and its run."""
 INSTEAD: Mapping[str, str] = {"EMULATOR_SEED": "write `seed: 1` in the scenario, or --seed 1"}

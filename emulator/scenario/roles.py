@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-__all__ = ["CHIEFS", "EVALUATOR", "ROLES", "TRAINING", "chief", "role_of"]
-
 ROLES: Mapping[str, tuple[str, ...]] = {
     "tensorflow": ("chief", "worker", "ps", "evaluator"),
     "pytorch": ("master", "worker"),

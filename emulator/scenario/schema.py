@@ -37,21 +37,6 @@ from emulator.validation.fields import (
 from emulator.validation.limits import FAULTS, TASKS
 from emulator.validation.patterns import Pattern
 
-__all__ = [
-    "Cluster",
-    "Dockerfile",
-    "Expectations",
-    "Gpus",
-    "Metrics",
-    "Network",
-    "Program",
-    "Reserve",
-    "Restart",
-    "Role",
-    "Scenario",
-    "json_schema",
-]
-
 Framework = Literal["tensorflow", "pytorch", "none"]
 RestartPolicy = Literal["never", "on-failure", "always", "exit-code"]
 RestartScope = Literal["task", "job"]

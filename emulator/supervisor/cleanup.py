@@ -42,8 +42,6 @@ from emulator.supervisor.takeover import recover
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["abandoned", "clean", "find_all", "let_settle", "remove", "settles_at", "stop_or_remove"]
-
 SETTLES_WITHIN = 5.0
 """Seconds after a kill in which the engine's last answers come; a busy one was seen to take one."""
 

@@ -20,8 +20,6 @@ from emulator.planning.plan import Plan
 from emulator.supervisor.injector import Injector
 from emulator.supervisor.job import Job
 
-__all__ = ["Asked", "Interrupted", "RunControl"]
-
 TASK_KEYS = ("state", "step", "restarts", "exit_code")
 """What `status` has of each task."""
 

@@ -22,8 +22,6 @@ from emulator.faults.spec import Target
 from emulator.planning.plan import Plan, Task
 from emulator.runtime.clock import Workers
 
-__all__ = ["Called", "EngineCalls", "Operation", "Preparing"]
-
 BASE = ""
 """In place of a fault's id: the links that a scenario has all the time."""
 

@@ -10,8 +10,6 @@ from emulator.metrics.samples import Sample
 from emulator.record.events import Entry, Phase, Step
 from emulator.record.writer import RunWriter
 
-__all__ = ["HistoryWriter", "Subscriber"]
-
 
 class Subscriber(Protocol):
     """Follows a run; its methods are called on the supervisor's thread and must not block."""

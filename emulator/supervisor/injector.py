@@ -19,8 +19,6 @@ from emulator.faults.spec import EndingFault
 from emulator.record.events import FaultEvent, FaultStage
 from emulator.supervisor.job import Job
 
-__all__ = ["ActiveFault", "Injector", "Stage"]
-
 Stage = Literal["planned", "waiting", "preparing", "terminating", "active", "down", "over"]
 
 

@@ -16,8 +16,6 @@ from emulator.supervisor.engine_calls import EngineCalls
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.timers import Timers
 
-__all__ = ["LAST_WORDS", "Job", "JobEnd", "Outcome", "State", "TaskState", "pending"]
-
 LAST_WORDS = 12
 """Lines of a failed task that are shown."""
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from emulator.scenario.roles import CHIEFS, chief, role_of
 from emulator.scenario.schema import Restart, SuccessRule
 
-__all__ = ["Decision", "Fail", "RestartJob", "RestartTask", "Succeed", "Wait", "decide"]
-
 BACKOFF_CEILING = 300.0
 """Seconds; the kubelet's ceiling for CrashLoopBackOff."""
 

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 
 from emulator.engines.base import Engine, Inbox, Measuring, capable
 from emulator.errors import EmulatorError, RecordError
-from emulator.metrics.samples import GpuUsage, Sample
+from emulator.metrics.catalog import GpuUsage
+from emulator.metrics.samples import Sample
 from emulator.record.events import SamplingFailed, SamplingStarted
 from emulator.runtime.clock import Clock, Workers
 from emulator.supervisor.job import Job
 
 if TYPE_CHECKING:
     from emulator.metrics.gpu.sampler import GpuSampler
-
-__all__ = ["Measured", "Sampling"]
 
 GIVE_UP = 2.0
 """Seconds at the end of a run that a measurement under way gets."""

@@ -50,8 +50,6 @@ from emulator.supervisor.takeover import RecoveredState, resumption
 from emulator.supervisor.timers import Timers
 from emulator.supervisor.watchdog import Watchdog
 
-__all__ = ["Supervisor"]
-
 STOP_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL when the job is over (as `docker stop`)."""
 DRAIN = 10.0

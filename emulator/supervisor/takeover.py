@@ -22,8 +22,6 @@ from emulator.record.writer import RunWriter
 from emulator.supervisor.injector import ActiveFault
 from emulator.supervisor.job import JobEnd, Outcome, State, TaskState, pending
 
-__all__ = ["RecoveredState", "recover", "recover_run", "resumption"]
-
 
 @dataclass
 class RecoveredState:

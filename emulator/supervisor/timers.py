@@ -9,8 +9,6 @@ from functools import partial
 
 from emulator.runtime.clock import Clock
 
-__all__ = ["Timers"]
-
 
 class Timers:
     """Actions that are due at a time of the clock. Those of the same time keep their order."""

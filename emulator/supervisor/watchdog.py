@@ -12,8 +12,6 @@ import signal
 from emulator.record.events import Stall
 from emulator.supervisor.job import Job
 
-__all__ = ["Watchdog"]
-
 
 class Watchdog:
     """Kills the tasks that have reported steps when none of them has for `limit` seconds."""

@@ -21,27 +21,6 @@ from pydantic import (
 from emulator.validation.limits import GLOB, WORD
 from emulator.validation.units import format_size, parse_duration, parse_rate, parse_size
 
-__all__ = [
-    "LONGEST",
-    "SECONDS",
-    "Command",
-    "Cores",
-    "Delay",
-    "Duration",
-    "DurationOrForever",
-    "Env",
-    "Glob",
-    "Memory",
-    "Model",
-    "Rate",
-    "Share",
-    "Size",
-    "Text",
-    "Variable",
-    "is_stored",
-    "once",
-]
-
 LONGEST = 36_500 * 86_400.0
 """Seconds: a hundred years; timers overflow at three times that."""
 LEAST_MEMORY = 6 * 2**20

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from emulator.validation.units import format_size
 
-__all__ = ["kind_of", "readable", "text_of"]
-
 UNREAL = ("/proc", "/sys", "/dev")
 """File systems of the kernel: sizes are wrong, reads may block or never end."""
 REAL = ("/dev/shm",)

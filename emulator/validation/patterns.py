@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 
 import re2
 
-__all__ = ["Pattern", "compiled"]
-
 LENGTH = 1000
 """Characters of a pattern."""
 PROGRAM = 10_000

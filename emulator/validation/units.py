@@ -5,15 +5,6 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = [
-    "format_duration",
-    "format_number",
-    "format_size",
-    "parse_duration",
-    "parse_rate",
-    "parse_size",
-]
-
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}

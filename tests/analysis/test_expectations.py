@@ -15,7 +15,8 @@ from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
 from emulator.analysis.expectations import EXIT_CODES, Status, Verdict, judge, overall, summary
 from emulator.analysis.regression import Comparison
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
-from emulator.metrics.samples import Sample, Usage
+from emulator.metrics.catalog import Usage
+from emulator.metrics.samples import Sample
 from emulator.planning.baseline import ThroughputReference
 from emulator.scenario.schema import Expectations
 from tests.histories import began_again, ended, phase, step, timeline

@@ -13,7 +13,8 @@ from emulator.analysis.run_state import LINES, RunState
 from emulator.faults.pause import Pause
 from emulator.faults.schedule import expand_targets, to_json
 from emulator.faults.spec import Trigger
-from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
+from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
+from emulator.metrics.samples import Sample
 from emulator.planning.plan import make_plan
 from emulator.record.events import Entry, entry_of, fields_of
 from emulator.record.timeline import Timeline

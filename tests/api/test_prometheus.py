@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from emulator.analysis.run_state import RunState
 from emulator.api.prometheus import STATES, Page, collect
-from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE
-from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage, to_json
+from emulator.metrics.catalog import GPU, GPU_SHARE, USAGE, GpuShare, GpuUsage, Usage
+from emulator.metrics.samples import Sample, to_json
 from emulator.planning.plan import make_plan
 from emulator.record.events import Entry, fields_of
 from emulator.scenario.loader import load

@@ -18,11 +18,12 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.api.server import SOCKET, ApiServer
+from emulator.api.server import ApiServer
 from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, EngineLost, UsageError
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
+from emulator.record.remains import SOCKET
 from emulator.supervisor.control import RunControl
 from tests.conftest import Emulate, Finished
 

@@ -17,9 +17,10 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.api.tcp import PORT, TOKEN, VARIABLE, TcpEndpoint, require_token
+from emulator.api.tcp import VARIABLE, TcpEndpoint, require_token
 from emulator.errors import UsageError
 from emulator.record.events import fields_of
+from emulator.record.remains import PORT, TOKEN
 from tests.api.test_prometheus import values
 from tests.conftest import Emulate
 from tests.report.test_live_view import RUN, end_of, scenario

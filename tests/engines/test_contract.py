@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.base import Engine, Exited, Line, Measuring, Pausing, capable
+from emulator.engines.base import Engine, Exited, Line, Measuring, capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError
+from emulator.faults.pause import Pausing
 from emulator.planning.plan import Plan, make_plan, new_run_id
 from emulator.runtime.clock import Clock, ManualClock, RealClock
 from emulator.scenario.schema import Program, Role, Scenario

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from emulator import engines
-from emulator.engines.base import CAPABILITIES, Measuring, Pausing, Throttling, capable
+from emulator.engines.base import CAPABILITIES, Measuring, capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require_of
 from emulator.errors import EngineMissing, Unsupported, UsageError
+from emulator.faults.pause import Pausing
+from emulator.faults.throttle import Throttling
 from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
+from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
+from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan, PlanContext, make_plan
 from emulator.record.events import Entry
 from emulator.scenario.loader import parse

@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from emulator.exports.event_files import JOB, Moment, moments, write_event_file
-from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
+from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
+from emulator.metrics.samples import Sample
 from emulator.record.timeline import Timeline
 from tests.exports.runs import DURATION, a_history, a_plan, some_samples
 from tests.histories import BEGAN, history, step

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from emulator.exports.export import write_csv, write_parquet
 from emulator.exports.tables import Cell, Column, Table, tables
-from emulator.metrics.samples import Sample, Usage
+from emulator.metrics.catalog import Usage
+from emulator.metrics.samples import Sample
 from tests.exports.runs import some_samples
 from tests.histories import history, step
 

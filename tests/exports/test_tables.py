@@ -8,7 +8,7 @@ import pytest
 
 from emulator.analysis.analyse import FaultResult, analyse
 from emulator.exports.tables import Cell, Column, Table, tables
-from emulator.metrics.samples import GpuShare, GpuUsage, Usage
+from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.record.timeline import Timeline
 from tests.exports.runs import a_history, a_plan, some_samples
 from tests.histories import BEGAN, happened, history, step

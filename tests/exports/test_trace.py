@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from emulator.analysis.analyse import analyse
 from emulator.exports import trace as module
 from emulator.exports.trace import HEAD, Event, as_json, pack_rows, trace_events
-from emulator.metrics.samples import GpuShare, GpuUsage, Sample
+from emulator.metrics.catalog import GpuShare, GpuUsage
+from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry, FaultEvent
 from emulator.record.timeline import Interval, Timeline

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.metrics.catalog import Usage
 from emulator.metrics.cgroups import locate
-from emulator.metrics.samples import Usage
 
 ID = "081043f11cd9"
 NET = """Inter-|   Receive                                                |  Transmit

@@ -10,8 +10,8 @@ import pytest
 
 from emulator.engines.base import Engine, Measuring, capable
 from emulator.engines.process import ProcessEngine
+from emulator.metrics.catalog import GpuShare
 from emulator.metrics.gpu.device import shares
-from emulator.metrics.samples import GpuShare
 from emulator.planning.plan import make_plan, new_run_id
 from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import Emulate, going_on

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from emulator.metrics.samples import GpuShare
+from emulator.metrics.catalog import GpuShare
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from tests.conftest import Emulate

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from emulator.metrics.catalog import Usage
 from emulator.metrics.sample_file import SampleFile, read
-from emulator.metrics.samples import Sample, Usage, from_json
+from emulator.metrics.samples import Sample, from_json
 from emulator.metrics.totals import totals
 from emulator.record.tail import whole_lines
 

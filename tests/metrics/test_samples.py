@@ -9,18 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.metrics.samples import (
-    GpuShare,
-    GpuUsage,
-    Rates,
-    Sample,
-    Usage,
-    from_json,
-    halved,
-    rates,
-    series,
-    to_json,
-)
+from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
+from emulator.metrics.samples import Sample, from_json, halved, rates, series, to_json
 
 COUNTERS = ("cpu", "throttled", "received", "sent", "read", "written")
 

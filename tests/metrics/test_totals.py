@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from emulator.metrics.samples import GpuUsage, Sample, Usage
+from emulator.metrics.catalog import GpuUsage, Usage
+from emulator.metrics.samples import Sample
 from emulator.metrics.totals import GpuTotals, Totals, gpu_totals, totals
 
 

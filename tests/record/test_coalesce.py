@@ -22,7 +22,8 @@ from emulator.record.events import Entry, FaultEvent, Step, fields_of
 from emulator.record.history import as_it_happened
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
-from emulator.run import RunCallbacks, up
+from emulator.results import RunCallbacks
+from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.histories import (

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import emulator.report
-from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
+from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
+from emulator.metrics.samples import Sample
 from emulator.record.timeline import Interval
 from emulator.report.charts import POINTS, coalesced, thinned, timeline
 from emulator.report.data import Facts

@@ -18,7 +18,8 @@ import pytest
 from emulator.analysis.expectations import Verdict
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError
-from emulator.metrics.samples import GpuUsage, Sample
+from emulator.metrics.catalog import GpuUsage
+from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.report import junit, markdown, page
 from emulator.report.data import Facts, key_figures, read

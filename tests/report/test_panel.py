@@ -10,7 +10,8 @@ import pytest
 from rich.cells import cell_len
 
 from emulator.analysis.run_state import RunState
-from emulator.metrics.samples import GpuShare, GpuUsage, Sample, Usage
+from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
+from emulator.metrics.samples import Sample
 from emulator.report import panel
 from tests.histories import (
     BEGAN,

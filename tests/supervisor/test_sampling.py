@@ -12,10 +12,12 @@ import pytest
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError, RecordError
-from emulator.metrics.samples import Sample, Usage, series
+from emulator.metrics.catalog import Usage
+from emulator.metrics.samples import Sample, series
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
-from emulator.run import Result, RunCallbacks, up
+from emulator.results import Result, RunCallbacks
+from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 

@@ -20,8 +20,6 @@ from emulator.engines.docker.requests import network_request
 from emulator.errors import EngineError
 from emulator.planning.plan import Plan
 
-__all__ = ["Addresses", "assigns_addresses", "make_network"]
-
 ATTEMPTS = 5
 """Attempts to make the network again before another run has taken its subnet."""
 

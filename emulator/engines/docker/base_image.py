@@ -22,8 +22,6 @@ from emulator.errors import ImageError
 from emulator.runtime import signals
 from emulator.runtime.waiting import each
 
-__all__ = ["LAST_LINES", "NAME", "AptSource", "apt_source", "packed"]
-
 NAME = "emulator-base"
 LAST_LINES = 15
 """Lines of output that the error of a failed build has."""

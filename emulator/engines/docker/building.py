@@ -24,8 +24,6 @@ from emulator.validation.files import text_of
 from emulator.validation.limits import CONTEXT_BYTES, CONTEXT_FILES, DOCKERFILE_BYTES
 from emulator.validation.units import format_size
 
-__all__ = ["custom_context", "last_build_runs", "one_at_a_time", "packed", "progress"]
-
 ENDS_WITHIN = 30.0
 """Seconds that the engine gets to kill and remove the container of a build that is stopped."""
 

@@ -23,16 +23,6 @@ from emulator.engines.base import EngineDown, Inbox
 from emulator.errors import EmulatorError, EngineError, EngineLost, EngineMissing
 from emulator.runtime.sockets import close_unconnected
 
-__all__ = [
-    "ANSWERS_WITHIN",
-    "CALL_WITHIN",
-    "Heartbeat",
-    "connect",
-    "ignore_missing",
-    "lost",
-    "translate_errors",
-]
-
 MINIMUM_API = (1, 41)
 ANSWERS_WITHIN = 5
 """Seconds that an engine has to answer the first request."""

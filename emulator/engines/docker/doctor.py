@@ -17,8 +17,6 @@ from emulator.errors import EmulatorError
 from emulator.files import FOR_IMAGES
 from emulator.validation.units import format_size
 
-__all__ = ["examine"]
-
 MEMORY_PER_TASK = 300 * 2**20
 """Bytes: what an idle TensorFlow task uses, measured."""
 DISCIPLINES = {

@@ -47,12 +47,10 @@ from emulator.errors import EngineError, ImageError
 from emulator.faults.netem import Link
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
-from emulator.metrics.samples import Usage
+from emulator.metrics.catalog import Usage
 from emulator.planning.plan import TASK_PORT, Plan, PlanContext, Task
 from emulator.planning.task_limits import of_machine
 from emulator.scenario.schema import Dockerfile, Scenario
-
-__all__ = ["DockerEngine", "connect"]
 
 PARALLEL = 16
 

@@ -35,8 +35,6 @@ from emulator.errors import ImageError, UsageError
 from emulator.runtime import signals
 from emulator.scenario.schema import Dockerfile
 
-__all__ = ["KINDS", "BuildOptions", "Images", "builder_lines", "recipe_tag"]
-
 KINDS = ("cpu", "gpu", "pytorch", "network")
 """The images that come with the emulator, each with a Dockerfile of its own."""
 DEFAULT_BASE = "python:3.11-slim"

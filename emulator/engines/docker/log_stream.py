@@ -8,8 +8,6 @@ from datetime import datetime
 
 from emulator.engines.lines import UnfinishedLine
 
-__all__ = ["ChunkedBody", "LogLines", "Printed", "seconds"]
-
 HEADER = 8
 """Bytes before each frame: the stream, three zeros, and the length (Docker API, attach)."""
 

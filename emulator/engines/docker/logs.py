@@ -25,8 +25,6 @@ from emulator.engines.docker.usage import ContainerUsage
 from emulator.engines.lines import overlap
 from emulator.engines.streams import PIECE, Streams
 
-__all__ = ["Output"]
-
 
 class Output:
     """Follows the containers of one run."""

@@ -20,8 +20,6 @@ from emulator.engines.docker.requests import container_name, helper_request
 from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link, probe_script, script
 
-__all__ = ["Shaper", "missing_parts"]
-
 PARALLEL = 16
 ADVICE = {
     "delay": "its kernel lacks sch_netem; `bandwidth`, `loss` and `partition` work without",

@@ -11,8 +11,6 @@ import requests
 
 from emulator.errors import EngineError
 
-__all__ = ["oom_kill"]
-
 EXIT_WITHIN = 30
 """Seconds that the engine has to report a container's exit; a busy one needs some."""
 MARGIN = 32 * 2**20

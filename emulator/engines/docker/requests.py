@@ -14,24 +14,6 @@ from emulator.files import os_errors
 from emulator.planning.plan import Plan, Task
 from emulator.scenario.program import Part, ready
 
-__all__ = [
-    "FOLDER",
-    "HOST",
-    "METADATA",
-    "NO_IPV6",
-    "RUN",
-    "SHARED",
-    "TASK",
-    "container_name",
-    "container_request",
-    "cpu_quota",
-    "helper_request",
-    "labels",
-    "network_request",
-    "program_archive",
-    "volume_request",
-]
-
 RUN, TASK, SCENARIO = "emulator.run", "emulator.task", "emulator.scenario"
 FOLDER, HOST = "emulator.folder", "emulator.host"
 """Labels: on everything we make, and the only way by which we find anything again."""

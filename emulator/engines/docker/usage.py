@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 
 import docker
 
+from emulator.metrics.catalog import Usage
 from emulator.metrics.cgroups import locate
-from emulator.metrics.samples import Usage
-
-__all__ = ["ContainerUsage", "usage_of"]
 
 
 class _Meter(NamedTuple):

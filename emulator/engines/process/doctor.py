@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from emulator.engines.base import Finding
 from emulator.engines.process.keeper import adopts
 
-__all__ = ["examine"]
-
 TENSORFLOW = {True: "tensorflow-cpu>=2.21,<2.22", False: "tensorflow>=2.21,<2.22"}
 """What is installed on x86_64, and elsewhere."""
 KERAS = "tf_keras>=2.21,<2.22"

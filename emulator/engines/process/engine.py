@@ -37,14 +37,12 @@ from emulator.engines.process.table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Streams
 from emulator.errors import EngineError, EngineLost
 from emulator.files import cache_dir, os_errors
+from emulator.metrics.catalog import Usage
 from emulator.metrics.processes import ProcessSampler, session_members
-from emulator.metrics.samples import Usage
 from emulator.planning.plan import Plan, PlanContext, Task
 from emulator.record.scratch import Scratch
 from emulator.scenario import program
 from emulator.scenario.schema import Scenario
-
-__all__ = ["ProcessEngine", "exit_code"]
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20000, 29000)

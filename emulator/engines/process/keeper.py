@@ -22,8 +22,6 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["adopts", "order", "pid_or_error", "read_order"]
-
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 1, 36, 37
 
 

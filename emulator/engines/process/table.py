@@ -26,8 +26,6 @@ import psutil
 
 from emulator.planning.plan import is_run_id
 
-__all__ = ["KEEPER", "Labels", "Owned", "ProcessEntry", "labelled", "labels_in", "owned", "owners"]
-
 RUN, TASK, FOLDER = "EMULATOR_RUN", "EMULATOR_TASK", "EMULATOR_FOLDER"
 KEEPER = "EMULATOR_KEEPER"
 

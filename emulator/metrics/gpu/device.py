@@ -13,8 +13,6 @@ from emulator.metrics.catalog import GpuShare, GpuUsage
 from emulator.metrics.gpu.inventory import Gpu
 from emulator.metrics.gpu.nvml import Nvml, NvmlError
 
-__all__ = ["Device", "Poll", "shares"]
-
 VALID_FOR = 1.0
 """Seconds for which a process's utilisation is used when no newer one arrives: the longest period
 over which drivers sample ("between 1 second and 1/6 second", NVML's nvmlUtilization_t)."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from emulator.metrics.gpu.nvml import Nvml, NvmlError
 
-__all__ = ["Gpu", "GpuInventory", "devices", "survey"]
-
 
 @dataclass(frozen=True)
 class Gpu:

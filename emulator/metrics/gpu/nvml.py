@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Nvml", "NvmlError"]
-
 START_ERRORS = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": "no NVIDIA driver",
     "NVML_ERROR_DRIVER_NOT_LOADED": "the NVIDIA driver is installed but not loaded",

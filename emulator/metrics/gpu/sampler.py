@@ -14,8 +14,6 @@ from emulator.metrics.gpu.device import Device
 from emulator.metrics.gpu.inventory import GpuInventory, survey
 from emulator.metrics.gpu.nvml import Nvml, NvmlError
 
-__all__ = ["GpuSampler"]
-
 
 class GpuSampler:
     """Samples every GPU of this machine; without a driver, `found.why_none` says why there is none.

@@ -12,7 +12,7 @@ import pytest
 from emulator.engines.base import Exited, Line
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.usage import ContainerUsage, usage_of
-from emulator.metrics.samples import Usage
+from emulator.metrics.catalog import Usage
 from emulator.planning.plan import Plan, make_plan, new_run_id
 from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import going_on

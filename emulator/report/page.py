@@ -27,6 +27,7 @@ from markupsafe import Markup
 from emulator import __version__
 from emulator.analysis.comparison import COMPARED, Row, called, cell, written
 from emulator.analysis.figures import FAULT_STAGES, FIGURES
+from emulator.files import atomic_write, cache_dir
 from emulator.planning.plan import Task
 from emulator.report import HTML
 from emulator.report.charts import Chart, colour, curve_points, line_chart, line_style, timeline
@@ -140,12 +141,22 @@ def _page(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  #
 
 @lru_cache(maxsize=1)
 def _plotly() -> tuple[str, str]:
-    """Return Plotly's JavaScript, and the same gzipped in base64: 1.96 MB instead of 4.8."""
+    """Return Plotly's JavaScript, and the same gzipped in base64: 1.96 MB instead of 4.8.
+
+    The user's cache keeps the gzipped file, because compressing takes longer than all the rest.
+    """
     # Read from its path, because importing plotly takes a second.
     file = resources.files("plotly") / "package_data" / "plotly.min.js"
     source = file.read_bytes()
-    packed = base64.b64encode(gzip.compress(source, 9, mtime=0)).decode("ascii")
-    return source.decode("utf-8"), packed
+    cached = cache_dir("pages", f"plotly-{hashlib.sha256(source).hexdigest()[:16]}.js.gz")
+    try:
+        packed = cached.read_bytes()
+    except OSError:
+        packed = gzip.compress(source, 9, mtime=0)
+        with contextlib.suppress(OSError):  # without a cache it takes a little longer
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(cached, packed, many_writers=True)
+    return source.decode("utf-8"), base64.b64encode(packed).decode("ascii")
 
 
 def _source(name: str) -> str:

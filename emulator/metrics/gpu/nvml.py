@@ -6,6 +6,7 @@ call shows whether the driver's library has a function. All that becomes `NvmlEr
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 START_ERRORS = {
@@ -18,6 +19,11 @@ START_ERRORS = {
 """What an error code means when the library does not start."""
 
 
+LIBRARY = "libnvidia-ml.so.1"
+LIBRARY_NOT_FOUND = 12
+"""The code of NVML_ERROR_LIBRARY_NOT_FOUND (nvml.h)."""
+
+
 class NvmlError(Exception):
     """NVML did not answer: its error code, and why."""
 
@@ -27,11 +33,25 @@ class NvmlError(Exception):
         self.why = why
 
 
+def _look_for_library() -> None:
+    """Raise NvmlError on Linux without the driver's library: the bindings take long to import."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        why = "no NVIDIA driver (NVML Shared Library Not Found)"
+        raise NvmlError(LIBRARY_NOT_FOUND, why) from None
+
+
 class Nvml:
     """The driver's library, open from creation until `close`; raises NvmlError if it can't open."""
 
     def __init__(self) -> None:
-        import pynvml  # loads the driver's library, so only when it is used
+        _look_for_library()
+        import pynvml
 
         self.api: Any = pynvml
         """The bindings: their constants."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,6 +57,9 @@ class _Session:
         try:
             with self._supervisor(record, recovered) as supervisor:
                 end = supervisor.run()
+                if reports and self.clock.is_real:
+                    # Loaded while the engine removes containers, of which it takes the time.
+                    threading.Thread(target=_load_reports, name="load", daemon=True).start()
             judged = judge(reader)
             record.write_result("summary.json", judged.summary)
             record.write_result("verdicts.json", [asdict(one) for one in judged.verdicts])
@@ -229,6 +233,13 @@ def _refuse_removed(engine: Engine, record: Record) -> None:
             f"{record.run_id} can't be taken over: all that it had made was removed.",
             "`emulate up` begins a new run.",
         )
+
+
+def _load_reports() -> None:
+    with contextlib.suppress(Exception):  # reported where it is used
+        from emulator.report.page import load
+
+        load()
 
 
 def _write_reports(record: Record, judged: Judged | None, callbacks: RunCallbacks) -> None:

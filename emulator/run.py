@@ -37,6 +37,14 @@ KEPT = "the job has already ended; emulate still writes its report"
 """Printed for a signal after the job's end."""
 
 
+@dataclass
+class _Run:
+    """A run under way, and its result once it is judged."""
+
+    supervisor: Supervisor
+    result: Result = field(init=False)
+
+
 @dataclass(frozen=True)
 class _Session:
     """What a run needs while it is supervised, whether new or taken over."""
@@ -49,21 +57,23 @@ class _Session:
     keep: bool
     endpoint: TcpEndpoint | None
 
-    def run(
+    @contextlib.contextmanager
+    def open(
         self, record: RunWriter, recovered: RecoveredState | None = None, *, reports: bool = True
-    ) -> Result:
-        """Supervise the run, judge it, write its results and reports, and close the record."""
+    ) -> Iterator[_Run]:
+        """Yield the run, to be supervised; then judge it and write its results and reports."""
         reader, judged = Record(record.path), None
         try:
             with self._supervisor(record, recovered) as supervisor:
-                end = supervisor.run()
+                yield (run := _Run(supervisor))
                 if reports and self.clock.is_real:
                     # Loaded while the engine removes containers, of which it takes the time.
                     threading.Thread(target=_load_reports, name="load", daemon=True).start()
             judged = judge(reader)
             record.write_result("summary.json", judged.summary)
             record.write_result("verdicts.json", [asdict(one) for one in judged.verdicts])
-            return Result(reader.path, end, *judged)
+            assert supervisor.end is not None
+            run.result = Result(reader.path, supervisor.end, *judged)
         finally:
             try:
                 if reports:
@@ -175,7 +185,9 @@ def up(
         signals.check()  # from here on the supervisor gets the signals, and the run has a record
         callbacks.planned(plan, folder)
         session = _Session(plan, engine, clock, callbacks, deferral, keep, endpoint)
-        return session.run(RunWriter(folder, plan, text, clock), reports=reports)
+        with session.open(RunWriter(folder, plan, text, clock), reports=reports) as run:
+            run.supervisor.run()
+        return run.result
 
 
 def attach(
@@ -207,7 +219,9 @@ def attach(
             writer.close()
             raise
         session = _Session(plan, engine, clock, callbacks, deferral, keep, endpoint)
-        return session.run(writer, recovered)
+        with session.open(writer, recovered) as run:
+            run.supervisor.run()
+        return run.result
 
 
 def _plan_to_continue(record: Record, engine: Engine) -> Plan:

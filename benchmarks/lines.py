@@ -24,10 +24,12 @@ from emulator.engines.docker import DockerEngine
 ROOT = Path(__file__).parents[1]
 STEP = '{\\"emulate\\": \\"step\\", \\"step\\": $i}'
 PACED = """
+syswrite(STDOUT, "FROM HERE\\n");
 for my $i (1 .. %d) {
   syswrite(STDOUT, "%s\\n");
   select(undef, undef, undef, %f) if $i %% %d == 0;
 }
+syswrite(STDOUT, "TO HERE\\n");
 """
 FAST = 'for my $i (1 .. %d) { print "line $i of a program that prints as fast as it can\\n" }'
 LONG = 'my $piece = "x" x 1048576; for (1 .. %d) { print $piece }'
@@ -38,38 +40,64 @@ class Ran:
     """What a run of `emulate up` took."""
 
     seconds: float
-    cpu: float
-    """Seconds of the emulator's process."""
     memory: int
-    """Its largest resident size, in bytes."""
+    """The largest resident size of its process, in bytes."""
 
 
-def emulated(program: str, tasks: int = 1, more: str = "") -> Ran:
-    """Run a Perl program in `tasks` containers under `emulate up`."""
+def emulated(program: str) -> Ran:
+    """Run a Perl program in a container under `emulate up`."""
     with tempfile.TemporaryDirectory() as folder:
-        scenario = Path(folder, "scenario.yaml")
-        words = json.dumps(["perl", "-e", program])
-        scenario.write_text(
-            f"name: lines\nframework: none\nimage: {base_image()}\n"
-            f"program: {{command: {words}}}\ncluster: {{worker: {tasks}}}\n{more}"
-        )
-        command = [sys.executable, "-m", "emulator", "up", str(scenario), "--engine", "docker"]
         began = time.perf_counter()
-        with open(os.devnull, "wb") as nowhere:
-            process = subprocess.Popen(
-                [*command, "--out", folder],
-                stdout=nowhere,
-                stderr=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-            assert process.stderr is not None
-            errors = process.stderr.read()
-            _, status, used = os.wait4(process.pid, 0)
+        process = _start(program, 1, "", folder, subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            raise SystemExit(errors.decode(errors="replace"))
-        seconds = time.perf_counter() - began
-        return Ran(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
+            raise SystemExit(f"`emulate up` ended with exit code {process.returncode}")
+        return Ran(time.perf_counter() - began, used.ru_maxrss * 1024)
+
+
+def cpu_between(program: str, tasks: int, more: str = "") -> float:
+    """Return the share of a core that the emulator uses while its first task prints.
+
+    That is from the line FROM HERE to the line TO HERE of worker-0.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        process = _start(program, tasks, more, folder, subprocess.PIPE)
+        assert process.stdout is not None
+        marks = []
+        for line in process.stdout:
+            if line.startswith(b"worker-0 ") and line.rstrip().endswith(b" HERE"):
+                marks.append((time.perf_counter(), _on_cpu(process.pid)))
+                if len(marks) == 2:
+                    break
+        process.stdout.read()
+        process.wait()
+    (begin, before), (end, after) = marks
+    return (after - before) / (end - begin)
+
+
+def _on_cpu(pid: int) -> float:
+    """Return the CPU seconds of a process's threads so far, which the kernel counts in ns."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(one.read_text().split()[0]) for one in threads) / 1e9
+
+
+def _start(
+    program: str, tasks: int, more: str, folder: str, output: int
+) -> subprocess.Popen[bytes]:
+    scenario = Path(folder, "scenario.yaml")
+    words = json.dumps(["perl", "-e", program])
+    scenario.write_text(
+        f"name: lines\nframework: none\nimage: {base_image()}\n"
+        f"program: {{command: {words}}}\ncluster: {{worker: {tasks}}}\n{more}"
+    )
+    command = [sys.executable, "-m", "emulator", "up", str(scenario), "--engine", "docker"]
+    return subprocess.Popen(
+        [*command, "--out", folder],
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
 
 
 def bare(program: str) -> float:
@@ -96,38 +124,30 @@ def paced(seconds: int, rate: int, *, step: bool = False, together: int = 1) -> 
 
 
 def measure(seconds: int = 15) -> list[Figure]:
-    """Measure everything; a run that prints nothing is subtracted where lines are meant."""
-    idle = emulated(f"sleep({seconds})", more="metrics: {interval: 1d}\n")
-    alone = emulated(paced(seconds, 50), more="metrics: {interval: 1d}\n")
-    idle_25 = emulated(f"sleep({seconds})", 25, "metrics: {interval: 1d}\n")
-    many = emulated(paced(seconds, 100), 25, "metrics: {interval: 1d}\n")
-    sampled = emulated(paced(seconds, 10, step=True), 10)
-    idle_10 = emulated("sleep(1)", 10, "metrics: {interval: 1d}\n")
+    """Measure everything."""
+    unsampled = "metrics: {interval: 1d}\n"
+    alone = cpu_between(paced(seconds, 20), 1, unsampled)
+    many = cpu_between(paced(seconds, 100), 25, unsampled)
+    sampled = cpu_between(paced(seconds, 10, step=True), 10)
     fast, fast_bare = emulated(FAST % 1_000_000), bare(FAST % 1_000_000)
-    kept, kept_bare = (
-        emulated(paced(seconds, 20_000, together=20)),
-        bare(paced(seconds, 20_000, together=20)),
-    )
+    flood = paced(seconds, 20_000, together=20)
+    kept, kept_bare = emulated(flood), bare(flood)
     short, long = emulated(LONG % 100), emulated(LONG % 200)
     return [
         Figure(
-            "lines.alone",
-            "CPU of a line that comes alone (50 a second)",
-            1000 * (alone.cpu - idle.cpu) / (seconds * 50),
-            "ms",
-            0.05,
+            "lines.alone", "CPU of a line that comes alone (20 a second)", 50 * alone, "ms", 0.05
         ),
         Figure(
             "lines.of_25",
             "25 tasks, 100 lines a second each: CPU",
-            100 * (many.cpu - idle_25.cpu) / (many.seconds - idle_25.seconds + seconds),
+            100 * many,
             "% of a core",
             15,
         ),
         Figure(
             "lines.of_10_sampled",
             "10 tasks, 10 steps a second each, sampled every second: CPU",
-            100 * (sampled.cpu - idle_10.cpu) / (sampled.seconds - idle_10.seconds + 1),
+            100 * sampled,
             "% of a core",
             1,
         ),

@@ -50,10 +50,10 @@ def imported(tmp_path: Path, *command: str) -> set[str]:
         (("--help",), HEAVY | OF_SCENARIOS, 20),
         (("--nonsense",), HEAVY | OF_SCENARIOS, 6),
         (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 30),
-        (("plan", "quickstart", "--engine", "process"), HEAVY, 120),
+        (("plan", "quickstart", "--engine", "process"), HEAVY, 80),
         (("ps",), HEAVY - {"docker"}, 120),
-        (("down", "nothing"), HEAVY, 100),
-        (("logs", "nothing"), HEAVY, 100),
+        (("down", "nothing"), HEAVY, 95),
+        (("logs", "nothing"), HEAVY, 95),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

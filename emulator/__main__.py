@@ -10,7 +10,7 @@ from emulator.runtime import signals
 
 
 def main() -> None:
-    """Run the command line; what users are told is one sentence, never a traceback."""
+    """Run the command line; an error is one sentence, never a traceback."""
     signals.own()
     code = _run()
     signals.ignore()  # the code stands
@@ -27,23 +27,23 @@ def _run() -> str | int | None:
 
         app()
     except signals.Interruption as interruption:
-        return _told(interruption, interruption.exit_code)
+        return _report(interruption, interruption.exit_code)
     except EmulatorError as error:
-        return _told(error, error.exit_code)
+        return _report(error, error.exit_code)
     except SystemExit as leaving:
         unread = isinstance(leaving.__context__, BrokenPipeError)  # `| head` has seen enough
         return 0 if unread else leaving.code
     return 0
 
 
-def _told(error: BaseException, code: int) -> int:
+def _report(error: BaseException, code: int) -> int:
     with contextlib.suppress(BrokenPipeError):
         print(f"emulate: {error}", file=sys.stderr)  # noqa: T201
     return code
 
 
 def _flush() -> None:
-    """Write what is left; Python's own end would complain where nobody reads any more."""
+    """Write what is buffered; at its exit Python would report a closed pipe."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

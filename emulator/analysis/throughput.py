@@ -271,7 +271,7 @@ def _advance_job(
     if furthest is not None:
         if position.step is None:
             begin, measured = max(job.when, started or job.when), False
-        else:  # when the task, at its own rate, came to where the job was
+        else:  # when the task, at its own rate, reached the position of the job
             share = (furthest - position.step) / (step - position.step)
             begin, measured = position.when + share * (when - position.when), True
         work.stretches.append(_Stretch(min(begin, when), when, step - furthest, measured))

@@ -100,7 +100,7 @@ def up_variants(
 
     with contextlib.closing(choose(engine, note)) as first:
         planned = plan_all(found, scenarios, first, out=out, run_id=run_id)
-    held = {
+    references = {
         one.number: reference_beside(path, one.scenario, first.name, " ".join([*sets, one.label]))
         for one in planned
     }
@@ -117,7 +117,7 @@ def up_variants(
                 out=out,
                 run_id=variant.run_id,
                 variant=variant.label,
-                reference=held[variant.number],
+                reference=references[variant.number],
                 keep=keep,
                 callbacks=LivePrinter().callbacks(),
             )

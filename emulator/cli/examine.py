@@ -40,7 +40,7 @@ def _gpus() -> Iterator[Finding]:
     if lacking:
         never = "; ".join(f"{column}, {why}" for column, why in lacking.items())
         advice = "These columns stay empty in what a run measures."
-        yield Finding("GPU columns", "warning", f"never told: {never}", advice)
+        yield Finding("GPU columns", "warning", f"never reported: {never}", advice)
 
 
 def _gpu(gpu: Gpu, usage: GpuUsage, driver: str) -> Finding:

@@ -139,7 +139,7 @@ def fault(
 
 def heal(
     fault: Annotated[
-        str, typer.Argument(metavar="FAULT", help="A fault's id or name; all of them if not said.")
+        str, typer.Argument(metavar="FAULT", help="A fault's id or name [default: all].")
     ] = "all",
     run: Run = "last",
     out: Out = Path("runs"),

@@ -118,7 +118,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def note(text: str) -> None:
-    """Say something on stderr."""
+    """Print a line to stderr."""
     print(f"emulate: {printable(text)}", file=sys.stderr)  # noqa: T201
 
 

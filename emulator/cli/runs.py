@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from emulator.record.reader import Record
 
 REMOVES = "this ends once nothing is half removed"
-"""What is said of a signal."""
+"""Printed for a signal meanwhile."""
 
 
 def ps(
@@ -27,7 +27,7 @@ def ps(
     ] = None,
     out: Out = Path("runs"),
     every: Annotated[
-        bool, typer.Option("--all", "-a", help="Also runs that are over and have left nothing.")
+        bool, typer.Option("--all", "-a", help="Also finished runs that have left nothing.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
@@ -92,7 +92,7 @@ def logs(
     run: RunArgument,
     task: Annotated[str | None, typer.Argument(help="Only this task.")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as it is printed, until the run is over.")
+        bool, typer.Option("--follow", "-f", help="Follow the output until the run has finished.")
     ] = False,
     out: Out = Path("runs"),
 ) -> None:
@@ -124,7 +124,7 @@ def down(run: RunArgument, out: Out = Path("runs")) -> None:
 
     record = find_run(run, out)
     with signals.deferred(REMOVES):
-        # Before its API answers, and after, it is told by a signal.
+        # Before its API answers, and afterwards, a signal stops it.
         with contextlib.suppress(UsageError), Cluster(record) as cluster:
             cluster.stop()
             wait_until_over(record.path)
@@ -136,7 +136,7 @@ def down(run: RunArgument, out: Out = Path("runs")) -> None:
 def clean(
     out: Out = Path("runs"),
     engine: WhichEngine = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list it.")] = False,
 ) -> None:
     """Remove what crashed runs have left behind.
 

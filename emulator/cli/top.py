@@ -21,7 +21,7 @@ def top(
 ) -> None:
     """Show a run: tasks, progress, faults, usage, last lines. `q` leaves it; the run continues.
 
-    Of a run that is over the last state is printed.
+    For a finished run, the last state is printed.
     """
     from emulator.record.lock import wait_until_over
     from emulator.record.reader import Record

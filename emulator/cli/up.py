@@ -166,7 +166,7 @@ def _forget(folder: Path) -> None:
 
     if not (folder / "plan.json").exists():
         (folder / LOG).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # something of somebody else's is in it
+        with contextlib.suppress(OSError):  # it has other files
             folder.rmdir()
 
 
@@ -193,10 +193,10 @@ def plan(
 
     parsed, text, found = read(scenario, sets, seed)
     with contextlib.closing(choose(engine, note)) as chosen:
-        held = reference_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
+        stored = reference_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
         with placed(text, str(found), overrides(sets, seed)):
             planned, folder = make_ready(
-                parsed, chosen, out=Path("runs"), run_id=run_id, reference=held
+                parsed, chosen, out=Path("runs"), run_id=run_id, reference=stored
             )
         requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
     if json:

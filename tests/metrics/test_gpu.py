@@ -226,7 +226,7 @@ def test_doctor_shows_a_sample_of_each_device(
             "NVIDIA H100, 80.0 GiB, driver 580.65.06; 93% busy, 10.0 GiB of 80.0 GiB, 212 W, 61 °C",
         ),
         ("GPU 3", "warning", "the driver can't open it (GPU is lost)"),
-        ("GPU columns", "warning", "never told: ecc_errors, Not Supported (GPU 2)"),
+        ("GPU columns", "warning", "never reported: ecc_errors, Not Supported (GPU 2)"),
     ]
 
 

@@ -1,0 +1,145 @@
+"""One thread reads all output, and passes on what has arrived as one event."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from emulator.engines.base import Inbox, Line, Lines
+from emulator.engines.streams import Streams
+
+
+class Source:
+    """A task whose output comes through a socket; `fails` is raised when it is read."""
+
+    def __init__(self, task: str, fails: Exception | None = None) -> None:
+        self.task, self.fails = task, fails
+        self.reading, self.writing = socket.socketpair()
+        self.reading.setblocking(False)
+        self.over = threading.Event()
+        self.error: Exception | None = None
+        self.thread = ""
+
+    def fileno(self) -> int:
+        return self.reading.fileno()
+
+    def read(self) -> tuple[list[Line], bool]:
+        if self.fails:
+            raise self.fails
+        try:
+            data = self.reading.recv(65536)
+        except BlockingIOError:
+            return [], False
+        return [Line(self.task, 0.0, text) for text in data.decode().split()], not data
+
+    def ended(self, error: Exception | None) -> None:
+        self.error, self.thread = error, threading.current_thread().name
+        self.reading.close()
+        self.over.set()
+
+    def write(self, text: str) -> None:
+        self.writing.sendall(text.encode())
+
+    def close(self) -> None:
+        self.writing.close()
+
+
+class Rounds:
+    """Stands in for the wait between two batches: each is made to wait until it is let go."""
+
+    def __init__(self) -> None:
+        self.waits, self.go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self, seconds: float) -> None:
+        self.waits.release()
+        assert self.go.acquire(timeout=60)
+
+
+def test_what_arrives_between_two_rounds_is_one_event() -> None:
+    inbox, rounds = Inbox(), Rounds()
+    streams = Streams(inbox, rounds)
+    one, other = Source("worker-0"), Source("worker-1")
+    streams.add(one)
+    assert rounds.waits.acquire(timeout=60)  # the thread has looked, and waits
+    streams.add(other)
+    one.write("a b ")
+    other.write("x ")
+    one.write("c ")
+    rounds.go.release()
+    event = inbox.get(timeout=60)
+    assert isinstance(event, Lines)
+    texts = [(line.task, line.text) for line in event.lines]
+    assert sorted(texts) == [
+        ("worker-0", "a"),
+        ("worker-0", "b"),
+        ("worker-0", "c"),
+        ("worker-1", "x"),
+    ]
+    assert [text for task, text in texts if task == "worker-0"] == ["a", "b", "c"]
+    rounds.go = threading.Semaphore(1000)
+    for source in (one, other):
+        source.close()
+        assert source.over.wait(60)
+    assert inbox.empty()
+
+
+def test_lines_come_before_the_end_and_the_end_is_reported_on_a_thread_of_its_own() -> None:
+    inbox = Inbox()
+    streams = Streams(inbox)
+    source = Source("worker-0")
+    source.write("last ")
+    source.close()
+    streams.add(source)
+    assert source.over.wait(60)
+    assert [line.text for line in inbox.get(timeout=60).lines] == ["last"]
+    assert (source.error, source.thread) == (None, "ended")
+
+
+def test_an_error_ends_its_source_alone() -> None:
+    inbox = Inbox()
+    streams = Streams(inbox)
+    broken, sound = Source("worker-0", ValueError("no chunk")), Source("worker-1")
+    streams.add(sound)
+    streams.add(broken)
+    assert broken.over.wait(60)
+    assert str(broken.error) == "no chunk"
+    sound.write("still here ")
+    assert [line.text for line in inbox.get(timeout=60).lines] == ["still", "here"]
+    for source in (sound, broken):
+        source.close()
+    assert sound.over.wait(60)
+
+
+def test_the_thread_ends_with_the_last_source_and_another_begins_with_the_next() -> None:
+    inbox = Inbox()
+    streams = Streams(inbox)
+    for text in ("first", "second"):
+        source, others = Source("worker-0"), set(threading.enumerate())
+        streams.add(source)
+        started = set(threading.enumerate()) - others
+        (thread,) = [one for one in started if one.name == "streams"]
+        source.write(text)
+        assert [line.text for line in inbox.get(timeout=60).lines] == [text]
+        source.close()
+        assert source.over.wait(60)
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_source_is_read_although_nothing_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(Inbox())
+    source = Source("worker-0")
+    streams.add(source)
+    looked = threading.Event()
+
+    def read() -> tuple[list[Line], bool]:
+        looked.set()
+        return [], True
+
+    monkeypatch.setattr(source, "read", read)
+    streams.look_at(source)
+    assert looked.wait(60)
+    assert source.over.wait(60)
+    source.close()

@@ -78,7 +78,7 @@ def test_what_arrives_between_two_rounds_is_one_event() -> None:
         ("worker-1", "x"),
     ]
     assert [text for task, text in texts if task == "worker-0"] == ["a", "b", "c"]
-    rounds.go = threading.Semaphore(1000)
+    rounds.go.release(1000)
     for source in (one, other):
         source.close()
         assert source.over.wait(60)

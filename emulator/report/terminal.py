@@ -107,7 +107,8 @@ class LivePrinter:
         if self._closed:
             return
         try:
-            print(*lines, sep="\n", file=self._stream, flush=True)
+            self._stream.write("".join(f"{line}\n" for line in lines))
+            self._stream.flush()
         except BrokenPipeError:
             self._closed = True
 

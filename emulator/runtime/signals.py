@@ -222,14 +222,18 @@ def _handle(number: int, frame: FrameType | None) -> None:
 def _leave(number: signal.Signals) -> None:
     """End the process at once; it has created nothing to remove."""
     error = Interruption(number)
-    _say(f"emulate: {error}\n")
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        last = os.dup(sys.stderr.fileno())
+        for file in (1, 2):  # what the main thread still prints must not come after the last line
+            os.dup2(os.open(os.devnull, os.O_WRONLY), file)
+        _say(f"emulate: {error}\n", last)
     os._exit(error.exit_code)
 
 
-def _say(text: str) -> None:
+def _say(text: str, file: int | None = None) -> None:
     """Write to stderr, bypassing its buffer, which the main thread may use; never block."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        file = sys.stderr.fileno()
+        file = sys.stderr.fileno() if file is None else file
         text = f"\n{text}" if os.isatty(file) else text  # the terminal shows ^C before it
         if select.select([], [file], [], WRITABLE_WITHIN)[1]:
             os.write(file, text.encode())

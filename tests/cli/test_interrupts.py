@@ -174,9 +174,11 @@ def test_a_sweep_ends_with_the_variant_that_was_under_way(emulate: Emulate, tmp_
 
 
 @pytest.fixture
-def running(emulate: Emulate, tmp_path: Path) -> Iterator[str]:
+def running(emulate: Emulate, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A run whose tasks run until they are stopped; `request` may give another command for them."""
     run_id = own("cut")
-    process = up(emulate, scenario(tmp_path, "echo up; " + FOREVER), run_id, "--api-port=0")
+    command = "echo up; " + getattr(request, "param", FOREVER)
+    process = up(emulate, scenario(tmp_path, command), run_id, "--api-port=0")
     wait_for_line(process, UP, "worker-0 | up", "worker-1 | up", "127.0.0.1")
     yield run_id
     process.send_signal(signal.SIGINT)
@@ -192,7 +194,7 @@ def test_who_only_looks_leaves_at_once_and_the_run_stays(
     name, *options = command.split()
     process = emulate.start(name, running, *options, "--out", emulate.out)
     if name == "wait":
-        waits_in_flock(process.pid)
+        waits_in_flock(process)
     else:
         output = process.stdout if name == "logs" else process.stderr
         assert output is not None
@@ -201,17 +203,20 @@ def test_who_only_looks_leaves_at_once_and_the_run_stays(
     assert Record(emulate.out / running).live
 
 
-def waits_in_flock(pid: int) -> None:
+def waits_in_flock(process: subprocess.Popen[str]) -> None:
     """Return once a process waits for the lock of a file, as the kernel says."""
     while not any(
-        "->" in line and f" {pid} " in line for line in Path("/proc/locks").read_text().splitlines()
+        "->" in line and f" {process.pid} " in line
+        for line in Path("/proc/locks").read_text().splitlines()
     ):
+        assert process.poll() is None
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize("running", [STUBBORN], indirect=True)
 def test_down_stops_waiting_at_once(emulate: Emulate, running: str) -> None:
     process = emulate.start("down", running, "--out", emulate.out)
-    waits_in_flock(process.pid)
+    waits_in_flock(process)
     said_once(end(process, signal.SIGINT), signal.SIGINT)
 
 

@@ -108,6 +108,8 @@ until [ -e /shared/worker-0 ] && [ -e /shared/worker-1 ]; do sleep 0.05; done
 python3 -c 'import socket
 a, b = (socket.gethostbyname(f"worker-{{n}}") for n in (0, 1))
 print("address", "two" if a != b else "one")'
+touch /shared/$EMULATOR_TASK.done  # a name is known for as long as its task runs
+until [ -e /shared/worker-0.done ] && [ -e /shared/worker-1.done ]; do sleep 0.05; done
 """
     path = scenario(tmp_path, tiny_image, talk, "network: {metadata: closed}\n", workers=2)
     with own.serving(METADATA), own.serving("198.18.7.7"):

@@ -147,6 +147,7 @@ def judge(record: Record) -> Judged:
         scenario=plan.scenario.name,
         variant=plan.variant,
         engine=plan.engine,
+        warm=[] if plan.warm is None else list(plan.warm.preload),
         analysis=analysis,
         verdicts=verdicts,
         samples=record.samples,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from emulator.api.server import ApiServer
 from emulator.api.tcp import TcpEndpoint
-from emulator.engines.base import Engine
-from emulator.engines.requirements import make_ready
+from emulator.engines.base import Engine, Warming, capable
+from emulator.engines.requirements import make_ready, require_of
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.plan import Plan
@@ -143,7 +143,10 @@ class _Session:
         """
         earlier = sys.exc_info()[1]
         try:
-            removed = self.engine.tear_down(self.plan.run_id)
+            if self.plan.warm is not None and earlier is None:
+                removed = capable(self.engine, Warming).give_back(self.plan)
+            else:
+                removed = self.engine.tear_down(self.plan.resources)
         except EmulatorError:
             if earlier is None:
                 raise
@@ -164,6 +167,7 @@ def up(
     gpus: Sequence[str] | None = None,
     reference: ThroughputReference | None = None,
     keep: bool = False,
+    warm: bool = False,
     reports: bool = True,
     endpoint: TcpEndpoint | None = None,
     callbacks: RunCallbacks = RunCallbacks(),
@@ -173,15 +177,23 @@ def up(
 
     `text` is the scenario as it was written and `variant` the name of this variant, for the record;
     `gpus` are the only devices that it gets (None: all of the engine's), `reference` is what its
-    rate is compared with, `reports` are the pages for people, `endpoint` is a port for the API. The
-    caller closes the engine. Raises EmulatorError, after removing what the run made.
+    rate is compared with, `warm` forks tasks from processes that have imported their frameworks
+    (see docs/warm.md) and leaves these waiting for the next run, `reports` are the pages for
+    people, `endpoint` is a port for the API. The caller closes the engine. Raises EmulatorError,
+    after removing what the run made.
     """
     clock = clock or RealClock()
     plan, folder = make_ready(
         scenario, engine, out=out, run_id=run_id, variant=variant, gpus=gpus, reference=reference
     )
+    if warm:
+        require_of(engine, [("a warm start", "warm")])
+        if keep:
+            raise UsageError("A warm run is not kept: its containers wait for the next run.")
     with signals.deferred() as deferral:
         engine.ensure_images(scenario, callbacks.say)
+        if warm:
+            plan = capable(engine, Warming).lease_warm(plan)
         signals.check()  # from here on the supervisor gets the signals, and the run has a record
         callbacks.planned(plan, folder)
         session = _Session(plan, engine, clock, callbacks, deferral, keep, endpoint)
@@ -230,6 +242,12 @@ def _plan_to_continue(record: Record, engine: Engine) -> Plan:
     plan = record.plan
     if not record.live and record.result("summary.json") is not None:
         raise UsageError(f"{record.run_id} is over.", "`emulate check` judges it again.")
+    if plan.warm is not None:
+        raise UsageError(
+            f"{record.run_id} started warm: its containers serve other runs as well, so that it "
+            "can't be taken over.",
+            f"`emulate down {record.run_id}` removes it.",
+        )
     if "reattach" not in engine.capabilities:
         raise Unsupported(
             f"The {engine.name} engine can't take over a run whose emulator was killed: exits of "

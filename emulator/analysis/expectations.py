@@ -122,6 +122,7 @@ def summary(
     analysis: Analysis,
     verdicts: Sequence[Verdict],
     variant: str = "",
+    warm: Sequence[str] = (),
     samples: Sequence[Sample] = (),
 ) -> dict[str, Any]:
     """Return the content of `summary.json`; docs/results.md explains every key."""
@@ -131,6 +132,7 @@ def summary(
         "scenario": scenario,
         "variant": variant,
         "engine": engine,
+        "warm": list(warm),
         "outcome": analysis.outcome,
         "reason": analysis.reason,
         "verdict": overall(verdicts),

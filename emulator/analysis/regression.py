@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from emulator.planning.baseline import ThroughputReference
+from emulator.planning.baseline import ThroughputReference, conditions
 from emulator.planning.plan import Plan
 from emulator.validation.units import format_number
 
@@ -24,6 +24,7 @@ class Comparison:
 
     reference: ThroughputReference | None = None
     engine: str = ""
+    """From `conditions`."""
     by_reference: bool = False
     """The scenario has a reference run, so baselines are shares of its rate."""
 
@@ -33,7 +34,8 @@ NOTHING = Comparison()
 
 def comparison_of(plan: Plan) -> Comparison:
     """Return what the run of a plan is compared with."""
-    return Comparison(plan.reference, plan.engine, bool(plan.scenario.reference))
+    engine = conditions(plan.engine, warm=plan.warm is not None)
+    return Comparison(plan.reference, engine, bool(plan.scenario.reference))
 
 
 def evaluate(

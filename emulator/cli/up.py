@@ -63,6 +63,10 @@ def up(
             help="Put summary.json on stdout (with --vary a list of them), all else on stderr.",
         ),
     ] = False,
+    warm: Annotated[
+        bool,
+        typer.Option("--warm", help="Fork tasks from processes that have imported TensorFlow."),
+    ] = False,
     plain: Plain = False,
     api_port: ApiPort = None,
     vary: Annotated[
@@ -86,6 +90,10 @@ def up(
         raise UsageError("--vary runs in the foreground.", "Leave -d out.")
     if vary and api_port is not None:
         raise UsageError("--api-port is for one run, not for --vary.", "Leave it out.")
+    if vary and warm:
+        raise UsageError("--warm is for one run, not for --vary.", "Leave one of them out.")
+    if keep and warm:
+        raise UsageError("--keep leaves containers for a look, --warm to the next run.", "Use one.")
     if vary:
         from emulator.cli.compare import up_variants
 
@@ -113,7 +121,8 @@ def up(
     parsed, text, found = read(scenario, sets, seed)
     if detach:
         run_id = new_run_id(parsed.name) if run_id is None else run_id
-        options = [f"--set={one}" for one in overrides(sets, seed)] + ["--keep"] * keep
+        options = [f"--set={one}" for one in overrides(sets, seed)]
+        options += ["--keep"] * keep + ["--warm"] * warm
         options += [] if api_port is None else [f"--api-port={api_port}"]
         arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
@@ -127,8 +136,9 @@ def up(
                 text=text,
                 out=out,
                 run_id=run_id,
-                reference=reference_beside(found, parsed, chosen.name, variant),
+                reference=reference_beside(found, parsed, chosen.name, variant, warm=warm),
                 keep=keep,
+                warm=warm,
                 endpoint=None if api_port is None else TcpEndpoint(api_port),
                 callbacks=callbacks,
             )

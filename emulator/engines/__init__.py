@@ -18,7 +18,16 @@ from emulator.errors import EngineMissing, UsageError
 if TYPE_CHECKING:
     from emulator.engines.base import Engine
 
-__all__ = ["AUTO", "HELP", "answering", "choose", "engine_class", "engine_classes", "names"]
+__all__ = [
+    "AUTO",
+    "HELP",
+    "WARM_SESSION",
+    "answering",
+    "choose",
+    "engine_class",
+    "engine_classes",
+    "names",
+]
 
 AUTO = "auto"
 GROUP = "emulator.engines"
@@ -27,6 +36,8 @@ BUILT_IN = {
     "process": "emulator.engines.process:ProcessEngine",
 }
 """Found without a look at installed packages; none of these can replace one of ours."""
+WARM_SESSION = "EMULATOR_WARM_SESSION"
+"""The environment variable of a test session: at its end the warm clusters it made are removed."""
 HELP = (
     f"{' or '.join(BUILT_IN)} (on this machine, without Docker), one of another package, or "
     f"{AUTO}: Docker, and processes only where no engine is configured"

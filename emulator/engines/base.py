@@ -250,6 +250,27 @@ class Reattaching(Protocol):
 
 
 @runtime_checkable
+class Warming(Protocol):
+    """Capability `warm`: tasks are forked from a parent that has imported modules before."""
+
+    def lease_warm(self, plan: Plan) -> Plan:
+        """Return the plan with prepared containers, or new ones; called before `prepare`.
+
+        Raises Unsupported if no task can start warm, EngineError.
+        """
+
+    def give_back(self, plan: Plan) -> int:
+        """Let the containers wait for the next run, instead of `tear_down`.
+
+        Returns how many resources were removed.
+        """
+
+    @staticmethod
+    def remove_waiting(session: str) -> None:
+        """Remove what waits for runs of a test session. Raises EngineError."""
+
+
+@runtime_checkable
 class Addressing(Protocol):
     """Capabilities `new-address` and `same-address`."""
 
@@ -286,6 +307,7 @@ CAPABILITIES: Mapping[str, type | None] = {
     "network": Shaping,
     "usage": Measuring,
     "reattach": Reattaching,
+    "warm": Warming,
 }
 """Every capability, with the protocol of its methods if there are any."""
 

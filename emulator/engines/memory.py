@@ -21,7 +21,7 @@ from emulator.faults.netem import Link
 from emulator.metrics.catalog import Usage
 from emulator.planning.plan import TASK_PORT, Plan, PlanContext, Task
 from emulator.runtime.clock import ManualClock
-from emulator.scenario.schema import Dockerfile, Scenario
+from emulator.scenario.schema import AnyImage, Dockerfile, Scenario
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,10 @@ class MemoryEngine:
     def plan_context(self, run_id: str, folder: Path) -> PlanContext:
         """Describe the engine to the plan."""
 
-        def reference(image: str | Dockerfile) -> str:
-            return image if isinstance(image, str) else str(image.dockerfile)
+        def reference(image: AnyImage) -> str:
+            if isinstance(image, str):
+                return image
+            return str(image.dockerfile) if isinstance(image, Dockerfile) else image.name
 
         return PlanContext(
             self.name, lambda task: (task, TASK_PORT), reference, lambda: self._gpus, "/shared"

@@ -39,6 +39,7 @@ class Baseline(BaseModel):
     of_reference: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The rate as a share of that of the reference, which ran in the same session."""
     engine: str
+    """The engine, and whether tasks started warm, see `conditions`."""
     machine: str
     """Where it was measured, see `machine`."""
     measured: str
@@ -116,8 +117,16 @@ class BaselineFile:
 _FILE = TypeAdapter(dict[str, Baseline])
 
 
+def conditions(engine: str, *, warm: bool) -> str:
+    """Return under what a rate was measured: `docker`, `docker warm`; never compared (pure)."""
+    return f"{engine} warm" if warm else engine
+
+
 def baseline_key(path: Path, variant: str, engine: str) -> str:
-    """Return the key of a run, such as `quickstart[cluster.worker=4] docker` (pure)."""
+    """Return the key of a run, such as `quickstart[cluster.worker=4] docker` (pure).
+
+    `engine` is from `conditions`.
+    """
     return f"{path.stem}[{variant}] {engine}" if variant else f"{path.stem} {engine}"
 
 
@@ -164,11 +173,13 @@ def _cpu() -> str:
 
 
 def reference_beside(
-    path: Path, scenario: Scenario, engine: str, variant: str = ""
+    path: Path, scenario: Scenario, engine: str, variant: str = "", *, warm: bool = False
 ) -> ThroughputReference | None:
     """Return the stored baseline of a scenario that expects one. Raises UsageError."""
     throughput = scenario.expect.throughput
     if throughput is None or throughput.of != "baseline":
         return None
-    baseline = BaselineFile.beside(path).get(baseline_key(path, variant, engine))
+    baseline = BaselineFile.beside(path).get(
+        baseline_key(path, variant, conditions(engine, warm=warm))
+    )
     return ThroughputReference(baseline=baseline, machine=machine_of(scenario))

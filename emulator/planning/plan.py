@@ -26,7 +26,7 @@ from emulator.planning.baseline import ThroughputReference
 from emulator.planning.task_limits import Limits
 from emulator.scenario import rendezvous
 from emulator.scenario.roles import EVALUATOR
-from emulator.scenario.schema import Dockerfile, Role, Scenario
+from emulator.scenario.schema import AnyImage, Role, Scenario
 
 TASK_PORT = 2222
 """The port of every task if each has its own address (Kubeflow's default)."""
@@ -99,6 +99,17 @@ class Task(BaseModel):
         return self.defaults.processes if self.processes is None else self.processes
 
 
+class WarmStart(BaseModel):
+    """How the tasks of a run start in containers that have imported modules before it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cluster: RunId
+    """The id of what the run uses on its engine, which serves other runs before and after it."""
+    preload: dict[str, tuple[str, ...]]
+    """The modules that are imported, by task; other tasks start cold."""
+
+
 class Plan(BaseModel):
     """Everything that the engine, the supervisor and the record need for a run."""
 
@@ -117,6 +128,13 @@ class Plan(BaseModel):
     """The variant of the scenario, as set by `--vary`."""
     reference: ThroughputReference | None = None
     """The reference rate for `expect.throughput.at_least`."""
+    warm: WarmStart | None = None
+    """How its tasks start warm; None: all start cold."""
+
+    @property
+    def resources(self) -> str:
+        """The id that everything which the engine has for the run is labelled with."""
+        return self.run_id if self.warm is None else self.warm.cluster
 
     def task(self, name: str) -> Task:
         """Return the task of that name; raises KeyError."""
@@ -130,7 +148,7 @@ class PlanContext:
     engine: str
     address: Callable[[str], tuple[str, int]]
     """Task name -> host, port."""
-    image: Callable[[str | Dockerfile], str]
+    image: Callable[[AnyImage], str]
     """An image in the scenario -> the engine's reference."""
     gpus: Callable[[], Sequence[str]]
     """Ids of its devices; called only if a task asks for GPUs."""

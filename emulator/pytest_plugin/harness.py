@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +15,10 @@ import pytest
 
 from emulator.broker import Broker, Claim, Lease, Need, need_of
 from emulator.engines import AUTO, choose, engine_class, names
+from emulator.engines.base import Warming
 from emulator.engines.requirements import machine_needs, make_ready, needs
 from emulator.errors import EmulatorError, EngineLost, EngineMissing, InUse, Unsupported
-from emulator.planning.baseline import ThroughputReference
+from emulator.planning.baseline import ThroughputReference, conditions
 from emulator.planning.plan import new_run_id
 from emulator.pytest_plugin.regression import reference_rate, reference_variant, store
 from emulator.pytest_plugin.run_thread import Running, RunningCluster
@@ -205,7 +207,8 @@ class Emulator:
             with self._skipping(reference):
                 result = test_run.running.result()
         storing = self.settings.update_baseline
-        expected = reference_rate(requested, result, engine, storing=storing)
+        warm = self._starts_warm(engine)
+        expected = reference_rate(requested, result, conditions(engine, warm=warm), storing=storing)
         return self._prepared(requested, lease, engine, expected)
 
     def _skipping(self, *variants: RequestedScenario) -> AbstractContextManager[None]:
@@ -232,6 +235,11 @@ class Emulator:
         )
         return lease, engine.name
 
+    def _starts_warm(self, engine_name: str) -> bool:
+        """Whether tasks start warm: where that is asked for, and the engine can do it."""
+        can = "warm" in engine_class(engine_name).capabilities
+        return self.settings.warm and can and not self.settings.keep
+
     def _waits(self, others: Sequence[Claim]) -> None:
         names = ", ".join(f"{claim.name} (process {claim.pid})" for claim in others)
         self.say(f"{self.item.nodeid} waits for its share of the machine, after {names}")
@@ -256,7 +264,8 @@ class Emulator:
                 raise EngineLost(error.message, error.hint) from None
             with contextlib.closing(engine):
                 lease.began_run(run_id, engine.name, self.out / run_id)
-                result = up(
+                start = partial(
+                    up,
                     requested.scenario,
                     engine,
                     text=requested.text,
@@ -268,6 +277,10 @@ class Emulator:
                     reference=expected,
                     callbacks=callbacks,
                 )
+                try:
+                    result = start(warm=self._starts_warm(engine.name))
+                except Unsupported:  # nothing has started: none of its tasks can start warm
+                    result = start()
             if expected is not None:
                 store(result, requested, expected)
             if not (is_reference or keep):
@@ -327,6 +340,17 @@ def sweep() -> None:
         Broker().recover_dead(recover)
     except EmulatorError as error:
         log.warning("the resources of killed tests are not removed: %s", error)
+
+
+def remove_waiting(session: str) -> None:
+    """Remove the warm clusters of a session."""
+    for name in names():
+        engine = engine_class(name)
+        if "warm" in engine.capabilities and issubclass(engine, Warming):
+            try:
+                engine.remove_waiting(session)
+            except EmulatorError as error:  # they end by themselves
+                log.warning("the warm clusters of this session are not removed: %s", error)
 
 
 def recover(claim: Claim) -> None:

@@ -5,13 +5,15 @@ Modules for engines, scenarios and records are imported when the first test need
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emulator.engines import HELP
+from emulator.engines import HELP, WARM_SESSION
 from emulator.pytest_plugin.fixtures import (
     EMULATOR,
     FAILED,
@@ -63,6 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     several: dict[str, Any] = {"action": "append", "default": []}
     image = "instead of the scenarios' own; a role's own `image:` stays"
     keep = "leave the clusters of failed tests, and print how to inspect them"
+    warm = "fork tasks from processes that have imported TensorFlow; these wait between tests"
     require = "an engine, gpu, network: fail where the machine lacks it, instead of skipping"
     vary = "collect every scenario file once for each value"
     baseline = "store this session's throughput as the baseline of later ones"
@@ -70,6 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--emulator-image", metavar="IMAGE", help=image)
     add("--emulator-out", metavar="DIR", help="where run folders go [the basetemp]")
     add("--emulator-keep", action="store_true", help=keep)
+    add("--emulator-warm", action="store_true", help=warm)
     add("--emulator-require", **several, metavar="WHAT,WHAT", help=require)
     add("--emulator-set", **several, metavar="KEY=VALUE", help="override a value in every scenario")
     add("--emulator-vary", "--vary", **several, metavar="KEY=VALUE,VALUE", help=vary)
@@ -80,6 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "emulator_scenarios", "folders whose *.yaml are scenarios", type="paths", default=[]
     )
     parser.addini("emulator_engine", HELP, default="")
+    parser.addini("emulator_warm", warm, type="bool", default=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,6 +93,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for folder in settings_of(config).folders:
         if not folder.is_dir():
             raise pytest.UsageError(f"emulator_scenarios: there is no folder {folder}")
+    if settings_of(config).warm and not hasattr(config, "workerinput"):
+        # What this session leaves waiting is removed at its end; xdist's workers inherit it.
+        os.environ[WARM_SESSION] = f"{os.getpid()}-{time.time_ns()}"
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFile | None:
@@ -178,8 +186,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove what failed runs and killed xdist workers have left."""
     from emulator.files import cache_dir
 
+    worker = hasattr(session.config, "workerinput")
     # Whether there is any claim, without the imports that reading one takes.
-    if not hasattr(session.config, "workerinput") and any(cache_dir("broker").glob("*/*.json")):
+    if not worker and any(cache_dir("broker").glob("*/*.json")):
         from emulator.pytest_plugin.harness import sweep
 
         sweep()
+    if session_id := os.environ.pop(WARM_SESSION, "") if not worker else "":
+        from emulator.pytest_plugin.harness import remove_waiting
+
+        remove_waiting(session_id)

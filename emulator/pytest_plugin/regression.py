@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.analysis.regression import EXPECTATION
-from emulator.planning.baseline import ThroughputReference, machine_of, measured
+from emulator.planning.baseline import ThroughputReference, conditions, machine_of, measured
 from emulator.pytest_plugin.scenario_source import RequestedScenario
 from emulator.results import Result
 from emulator.scenario.matrix import to_overrides
@@ -59,4 +59,5 @@ def store(result: Result, requested: RequestedScenario, expected: ThroughputRefe
     """Store the rate of a run as the baseline, if its verdict allows that."""
     stored = any(v.expectation == EXPECTATION and v.status == "ok" for v in result.verdicts)
     if stored and expected.storing and result.steps_per_second:
-        requested.store(measured(result.steps_per_second, expected, result.summary["engine"]))
+        engine = conditions(result.summary["engine"], warm=bool(result.summary["warm"]))
+        requested.store(measured(result.steps_per_second, expected, engine))

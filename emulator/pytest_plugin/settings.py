@@ -25,6 +25,8 @@ class Settings:
     image: str | None
     out: Path | None
     keep: bool
+    warm: bool
+    """Tasks start from processes that have imported their frameworks (docs/warm.md)."""
     require: frozenset[str]
     sets: tuple[str, ...]
     varied: tuple[str, ...]
@@ -72,6 +74,7 @@ class Settings:
             image=option("emulator_image"),
             out=None if out is None else Path(config.invocation_params.dir, out),
             keep=option("emulator_keep"),
+            warm=option("emulator_warm") or config.getini("emulator_warm"),
             require=frozenset(required),
             sets=sets,
             varied=varied,

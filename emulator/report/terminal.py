@@ -189,6 +189,9 @@ def print_figures(summary: Mapping[str, Any], console: Console) -> None:
     known = sorted(causes(summary["time"]), key=lambda c: (c.name != "productive", -c.seconds))
     if shares := [f"{cause.name} {cause.share:.0%}" for cause in known if cause.share >= 0.01]:
         console.out(f"time: {', '.join(shares)}", highlight=False)
+    if warm := summary["warm"]:
+        tasks = "1 task" if len(warm) == 1 else f"{len(warm)} tasks"
+        console.out(f"{tasks} started warm: these times have no imports", highlight=False)
 
 
 def _figures(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -53,6 +53,10 @@ class Program(Model):
     env: Env = {}
 
 
+Module = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)]
+Preload = Annotated[list[Module] | None, Field(max_length=50)]
+
+
 class Dockerfile(Model):
     """An image built from the user's Dockerfile."""
 
@@ -60,6 +64,15 @@ class Dockerfile(Model):
     context: ContextPath | None = None
     """The build context; default: the Dockerfile's folder."""
     args: dict[Variable, str] = {}
+    preload: Preload = None
+    """The modules that a warm start imports ahead; default: those of the framework."""
+
+
+class NamedImage(Model):
+    """An image by name, with what a warm start imports ahead."""
+
+    name: Annotated[str, BeforeValidator(lambda value: _reference(value))]
+    preload: Preload = None
 
 
 # https://github.com/distribution/reference: registry, path, tag, digest.
@@ -71,22 +84,36 @@ _REFERENCE = re.compile(
 _REFERENCE_LENGTH = 500
 
 
+def _reference(value: object) -> object:
+    if isinstance(value, str) and (
+        len(value) > _REFERENCE_LENGTH or not _REFERENCE.fullmatch(value)
+    ):
+        raise ValueError(f"{value!r} is not an image reference, such as 'python:3.11-slim'")
+    return value
+
+
 def _image(value: object) -> object:
-    if isinstance(value, str):
-        if len(value) > _REFERENCE_LENGTH or not _REFERENCE.fullmatch(value):
-            raise ValueError(f"{value!r} is not an image reference, such as 'python:3.11-slim'")
-        return value
-    if isinstance(value, Mapping | Dockerfile):
-        return value
+    if isinstance(value, str | Mapping | Dockerfile | NamedImage):
+        return _reference(value)
     raise ValueError("an image is 'cpu', 'gpu', 'auto', 'pytorch', a reference or a dockerfile:")
 
 
+def _kind_of_image(value: object) -> str:
+    if isinstance(value, str):
+        return "Reference"
+    named = isinstance(value, NamedImage) or (isinstance(value, Mapping) and "name" in value)
+    return "NamedImage" if named else "Dockerfile"
+
+
 Image = Annotated[
-    Annotated[str, Tag("Reference")] | Annotated[Dockerfile, Tag("Dockerfile")],
-    # Not a plain union: that would report the errors of both kinds of image.
-    Discriminator(lambda value: "Reference" if isinstance(value, str) else "Dockerfile"),
+    Annotated[str, Tag("Reference")]
+    | Annotated[NamedImage, Tag("NamedImage")]
+    | Annotated[Dockerfile, Tag("Dockerfile")],
+    # Not a plain union: that would report the errors of each kind of image.
+    Discriminator(_kind_of_image),
     BeforeValidator(_image),
 ]
+AnyImage = str | NamedImage | Dockerfile
 
 
 class Gpus(Model):

@@ -157,6 +157,8 @@ def stop_or_remove(record: Record, say: Say = lambda text: None) -> str:
         wait_until_over(record.path)
         return f"{record.run_id} was stopped"
     removed = remove(record.run_id, record.plan.engine, record.path, say)
+    if (warm := record.plan.warm) is not None:
+        removed += _remove_warm(warm.cluster, record.plan.engine)
     return f"removed {removed} things of {record.run_id}" if removed else "nothing was left"
 
 
@@ -172,6 +174,17 @@ def remove(run_id: str, engine_name: str, folder: Path, say: Say = lambda text: 
         if is_run_folder(folder, run_id):
             let_settle([Record(folder)], say)
         return engine.tear_down(run_id) + len(remove_remains(folder, run_id))
+
+
+def _remove_warm(cluster: str, engine_name: str) -> int:
+    """Remove a warm cluster, unless another run uses it by now; return how many things."""
+    with contextlib.closing(choose(engine_name)) as engine, contextlib.ExitStack() as stack:
+        for folder in {folder for one in engine.find(cluster) if (folder := _folder(one))}:
+            try:
+                stack.enter_context(locked(folder, make=False))
+            except InUse:
+                return 0
+        return engine.tear_down(cluster)
 
 
 def settles_at(record: Record) -> float:

@@ -13,7 +13,7 @@ import pytest
 from emulator.errors import Unsupported
 from emulator.planning.plan import Plan, PlanContext, Task, make_plan, new_run_id
 from emulator.scenario.loader import parse
-from emulator.scenario.schema import Dockerfile, Scenario
+from emulator.scenario.schema import AnyImage, Dockerfile, Scenario
 
 BASE = "name: test\nprogram: {command: [python, t.py]}\n"
 
@@ -107,9 +107,9 @@ def test_an_image_is_looked_for_once_however_many_tasks_have_it(tmp_path: Path) 
     """The tag of a user's own is made of all its files."""
     asked: list[object] = []
 
-    def image(expected: str | Dockerfile) -> str:
+    def image(expected: AnyImage) -> str:
         asked.append(expected)
-        return "custom" if isinstance(expected, Dockerfile) else expected
+        return "custom" if isinstance(expected, Dockerfile) else str(expected)
 
     (tmp_path / "Dockerfile").touch()
     text = f"image: {{dockerfile: {tmp_path}/Dockerfile}}\ncluster: {{worker: 400, ps: 50}}\n"

@@ -44,9 +44,17 @@ class Addresses:
         """Note the address in the description of a task's container."""
         for endpoint in container["NetworkSettings"]["Networks"].values():
             if address := (endpoint.get("IPAMConfig") or {}).get("IPv4Address"):
-                self._of[task] = address
-                number = int(ip_address(address)) - int(self._subnet.network_address)
-                self._last = max(self._last, number)
+                self.note(task, address)
+
+    def note(self, task: str, address: str) -> None:
+        """Note the address that a task's container has."""
+        self._of[task] = address
+        number = int(ip_address(address)) - int(self._subnet.network_address)
+        self._last = max(self._last, number)
+
+    def of(self, task: str) -> str:
+        """Return the address of a task's container."""
+        return self._of[task]
 
     def _next(self) -> str:
         """Return the first free one after the last assigned, so that none is reused soon."""
@@ -70,9 +78,9 @@ def make_network(api: docker.APIClient, plan: Plan, common: Mapping[str, str]) -
     if not assigns_addresses(plan):
         return
     for _ in range(ATTEMPTS):
-        subnet = str(api.inspect_network(plan.run_id)["IPAM"]["Config"][0]["Subnet"])
+        subnet = str(api.inspect_network(plan.resources)["IPAM"]["Config"][0]["Subnet"])
         # Only in a subnet that was requested may a container request an address.
-        api.remove_network(plan.run_id)
+        api.remove_network(plan.resources)
         try:
             api.create_network(**network_request(plan, common, subnet))
             return

@@ -8,6 +8,7 @@ timestamps.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import threading
@@ -43,6 +44,9 @@ from emulator.engines.docker.requests import (
     volume_request,
 )
 from emulator.engines.docker.usage import ContainerUsage
+from emulator.engines.docker.warm.answers import Answers
+from emulator.engines.docker.warm.cluster import WarmCluster, lease, remove_ended
+from emulator.engines.docker.warm.pool import Waiting
 from emulator.errors import EngineError, ImageError
 from emulator.faults.netem import Link
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
@@ -50,7 +54,7 @@ from emulator.metrics import gpu
 from emulator.metrics.catalog import Usage
 from emulator.planning.plan import TASK_PORT, Plan, PlanContext, Task
 from emulator.planning.task_limits import of_machine
-from emulator.scenario.schema import Dockerfile, Scenario
+from emulator.scenario.schema import AnyImage, Scenario
 
 PARALLEL = 16
 
@@ -77,6 +81,7 @@ class DockerEngine:
         self._heartbeat: Heartbeat | None = None
         self._addresses: Addresses | None = None
         self._has_ipv6 = False
+        self._warm: WarmCluster | None = None
         self._lock = threading.Lock()
 
     @property
@@ -99,7 +104,7 @@ class DockerEngine:
     def _disks(self, scenario: Scenario) -> Sequence[Disk]:
         return self._disk(FOR_IMAGES if any(self._missing_images(scenario)) else FOR_RUNS)
 
-    def _missing_images(self, scenario: Scenario) -> Iterator[str | Dockerfile]:
+    def _missing_images(self, scenario: Scenario) -> Iterator[AnyImage]:
         for image in (scenario.image, *(role.image for role in scenario.cluster.values())):
             if image and not self.images.has(self.images.reference(image)):
                 yield image
@@ -167,35 +172,49 @@ class DockerEngine:
         return doctor.examine()
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
-        """Make the run's network and its shared volume."""
+        """Make the run's network and its shared volume, unless its warm cluster has them."""
         self._set_run(plan, folder, inbox)
-        with translate_errors(f"make the network {plan.run_id}"):
-            make_network(self.api, plan, self._labels)
+        warm = self._warm
+        if warm is None or not warm.cluster.waiting:
+            with translate_errors(f"make the network {plan.resources}"):
+                make_network(self.api, plan, self._labels)
+            with translate_errors(f"make the volume {plan.resources}"):
+                self.api.create_volume(**volume_request(plan, self._labels))
+        with translate_errors(f"look at the network {plan.resources}"):
             self._inspect_network(plan)
-        with translate_errors(f"make the volume {plan.run_id}"):
-            self.api.create_volume(**volume_request(plan, self._labels))
+        for task, waiting in warm.cluster.waiting.items() if warm else ():
+            self._created[task] = waiting.container
+            self._output.read_from(task, waiting.after)
+            if self._addresses:
+                self._addresses.note(task, waiting.address)
 
     def _set_run(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         self._plan = plan
         self._output.report_to(inbox)
         self._heartbeat = Heartbeat(self.api, inbox)
-        self._labels = labels(plan, folder)
+        self._labels = labels(plan, self._warm.cluster.folder if self._warm else folder)
 
     def _inspect_network(self, plan: Plan) -> None:
-        network = self.api.inspect_network(plan.run_id)
+        network = self.api.inspect_network(plan.resources)
         self._has_ipv6 = bool(network.get("EnableIPv6"))
         if assigns_addresses(plan):
             self._addresses = Addresses(network["IPAM"]["Config"][0]["Subnet"])
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
         """Start the task's container, created first if necessary; return its short id."""
+        answers: Answers | None = None
         with translate_errors(f"start {task.name}"):
-            container = self._created.get(task.name) or self._create(task, same_address)
-            self.api.start(container)
+            if self._warm and self._warm.has(task.name):
+                container = self._created.get(task.name) or self._create(task, same_address)
+                self._usage.started(container, task.cpus, task.memory, warm=True)
+                answers = self._warm.start(task, container, self._archive(task.source))
+            else:
+                container = self._created.get(task.name) or self._create(task, same_address)
+                self.api.start(container)
+                self._usage.started(container, task.cpus, task.memory)
             if self._shaper:
                 self._shaper.started(task.name, self._created)
-        self._usage.started(container, task.cpus, task.memory)
-        self._output.follow(task.name, container)
+        self._output.follow(task.name, container, answers)
         return container[:12]
 
     def reattach(
@@ -238,6 +257,7 @@ class DockerEngine:
 
     def pause(self, task: str) -> None:
         """Freeze the container's processes by its cgroup."""
+        self._spoil()
         with translate_errors(f"pause {task}"):
             try:
                 self.api.pause(self._created[task])
@@ -256,6 +276,7 @@ class DockerEngine:
 
     def throttle(self, task: str, cpus: float | None) -> None:
         """Change the container's CPU quota while it runs."""
+        self._spoil()
         with translate_errors(f"limit the CPU of {task}"):
             self.api.update_container(self._created[task], cpu_quota=cpu_quota(cpus))
         self._usage.set_cpu_limit(self._created[task], cpus)
@@ -263,6 +284,11 @@ class DockerEngine:
     def oom_kill(self, task: str) -> None:
         """Lower the task's memory limit until the kernel kills it."""
         assert self._plan is not None, "prepare comes first"
+        if self._warm and self._warm.has(task):
+            raise EngineError(
+                f"{task} started warm: its memory is also its parent's, which the kernel may kill.",
+                "Run the scenario without --warm.",
+            )
         limit = self._plan.task(task).memory_limit
         with translate_errors(f"run {task} out of memory"):
             oom_kill(self.api, task, self._created[task], limit)
@@ -296,7 +322,8 @@ class DockerEngine:
                     "Run `emulate build network`.",
                 )
             assert self._plan is not None, "prepare comes first"
-            self._shaper = Shaper(self.api, image, self._plan.run_id, self._labels)
+            self._spoil()
+            self._shaper = Shaper(self.api, image, self._plan.resources, self._labels)
         with translate_errors("change the network"):
             self._shaper.set(links, self._created)
 
@@ -312,6 +339,8 @@ class DockerEngine:
         """Remove the task's container; the shared volume stays."""
         container = self._created.pop(task, None)
         self._output.forget(task)
+        if self._warm:
+            self._warm.drop(task)
         if container is not None:
             with translate_errors(f"remove {task}"):
                 self._remove_container(container)
@@ -331,6 +360,65 @@ class DockerEngine:
                 ignore_missing(partial(self.api.remove_volume, volume["Name"]))
         return len(containers) + len(networks) + len(volumes)
 
+    # --- Warm starts ----------------------------------------------------------------------------
+
+    def lease_warm(self, plan: Plan) -> Plan:
+        """Return the plan with a cluster of warm containers, one that waits if there is one."""
+        with translate_errors("find warm containers"):
+            self._warm = lease(self.api, plan, self._info, self.tear_down)
+        return self._warm.plan
+
+    def give_back(self, plan: Plan) -> int:
+        """Let the run's warm cluster wait for the next run, or remove it if it can't be used again.
+
+        Returns how many containers, networks and volumes were removed.
+        """
+        warm, removed = self._warm, 0
+        assert warm is not None, "lease_warm comes first"
+        if warm.usable:
+            with translate_errors(f"put {plan.resources} back in order"):
+                warm_names = {task.name for task in warm.tasks}
+                for task in {*self._created} - warm_names:
+                    self._remove_container(self._created.pop(task))
+                    removed += 1
+                if warm.empty_shared(self._created, self._output):
+                    with ThreadPoolExecutor(PARALLEL) as pool:
+                        waiting = dict(pool.map(self._put_back, warm.tasks))
+                    self._warm = None
+                    warm.give_back(waiting)
+                    return removed
+        removed += self.tear_down(plan.resources)
+        self._warm = None
+        warm.forget()
+        return removed
+
+    def _put_back(self, task: Task) -> tuple[str, Waiting]:
+        """Reset a task's warm container, or replace it if that can't be done."""
+        warm = self._warm
+        assert warm is not None, "lease_warm comes first"
+        container, changed = self._created.get(task.name), None
+        if container is not None and warm.has(task.name):
+            changed = warm.reset(task, container, self._output)
+        if container is None or changed is None:
+            self.remove(task.name)
+            warm.renew(task.name)
+            container = self._create(task, same_address=False)
+            self.api.start(container)
+        address = self._addresses.of(task.name) if self._addresses else ""
+        after = self._output.position(task.name)
+        return task.name, Waiting(container, after, address, changed or ())
+
+    @staticmethod
+    def remove_waiting(session: str) -> None:
+        """Remove the warm clusters of a test session."""
+        with contextlib.closing(DockerEngine()) as engine:
+            remove_ended(engine._info, session, engine.tear_down)
+
+    def _spoil(self) -> None:
+        """A fault has changed what a later run could not tell: its cluster is not used again."""
+        if self._warm:
+            self._warm.usable = False
+
     def find(self, run_id: str | None = None) -> list[Resource]:
         """Return every container, network and volume that carries our label."""
         chosen = _labelled(run_id)
@@ -348,6 +436,9 @@ class DockerEngine:
         """Close the connections; containers keep running."""
         if self._heartbeat:
             self._heartbeat.stop()
+        if self._warm:  # its run did not end as it should: what it has is left, as any run's
+            self._warm.abandon()
+            self._warm = None
         self.api.close()
 
     # --- Effects --------------------------------------------------------------------------------
@@ -357,12 +448,16 @@ class DockerEngine:
         assert plan is not None, "prepare comes first"
         address = self._addresses.choose(task.name, same=same_address) if self._addresses else ""
         config = container_request(plan, task, self._labels, address, ipv6=self._has_ipv6)
-        name = container_name(plan.run_id, task.name)
+        warm = self._warm if self._warm and self._warm.has(task.name) else None
+        config = warm.request(config, task) if warm else config
+        name = container_name(plan.resources, task.name)
         container: str = self.api.create_container_from_config(config, name)["Id"]
         self._created[task.name] = container
         first = task.name == plan.tasks[0].name
         if task.source is not None or first:
             self.api.put_archive(container, "/", self._archive(task.source))
+        if warm:
+            warm.made(task, container)
         return container
 
     def _archive(self, source: Path | None) -> bytes:

@@ -33,7 +33,7 @@ from emulator.engines.docker.building import (
 from emulator.engines.docker.connection import translate_errors
 from emulator.errors import ImageError, UsageError
 from emulator.runtime import signals
-from emulator.scenario.schema import Dockerfile
+from emulator.scenario.schema import AnyImage, Dockerfile, NamedImage
 
 KINDS = ("cpu", "gpu", "pytorch", "network")
 """The images that come with the emulator, each with a Dockerfile of its own."""
@@ -94,18 +94,19 @@ class Images:
         self._options = options or BuildOptions.from_environment()
         self._gpus = gpus
 
-    def reference(self, image: str | Dockerfile) -> str:
+    def reference(self, image: AnyImage) -> str:
         """Return the reference of an image that a scenario names; nothing is built.
 
         `auto` is the GPU image only where the engine can give GPUs to tasks.
         """
         if isinstance(image, Dockerfile):
             return custom_tag(image)
+        image = image.name if isinstance(image, NamedImage) else image
         if image == "auto":
             image = "gpu" if self._gpus() else "cpu"
         return recipe_tag(image) if image in KINDS else image
 
-    def ensure(self, image: str | Dockerfile, say: Say) -> str:
+    def ensure(self, image: AnyImage, say: Say) -> str:
         """Return the reference of an image, which is built or pulled where the engine lacks it.
 
         Raises ImageError.

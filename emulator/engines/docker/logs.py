@@ -22,6 +22,7 @@ from emulator.engines.base import EngineDown, Exited, Inbox, KnownOutput, Line
 from emulator.engines.docker.connection import lost
 from emulator.engines.docker.log_stream import ChunkedBody, LogLines, Printed, seconds
 from emulator.engines.docker.usage import ContainerUsage
+from emulator.engines.docker.warm.answers import Answers
 from emulator.engines.lines import overlap
 from emulator.engines.streams import PIECE, Streams
 
@@ -42,8 +43,11 @@ class Output:
         if not self._api.base_url.startswith("http+docker://localhost"):
             self._clock_ahead = seconds(self._api.info()["SystemTime"]) - time.time()
 
-    def follow(self, task: str, container: str) -> None:
-        """Report each line of one start of a container, then its end; returns soon."""
+    def follow(self, task: str, container: str, answers: Answers | None = None) -> None:
+        """Report each line of one start of a container, then its end; returns soon.
+
+        A warm task ends with its parent's `answers`; its container lives on.
+        """
         assert self._streams is not None, "report_to comes first"
         after = self._last_stamp.get(task, "")
         try:
@@ -55,10 +59,34 @@ class Output:
             _LogStream(
                 response,
                 LogLines(after),
-                lines=lambda printed: list(self._lines(task, printed)),
-                ended=lambda error: self._report_end(task, container, error),
+                lines=lambda printed: list(self._lines(task, printed, answers)),
+                ended=lambda error: self._report_end(task, container, error, answers),
+                answers=answers,
             )
         )
+
+    def wait_for(self, task: str, container: str, answers: Answers, within: float) -> bool:
+        """Wait for a parent's answers after a task has ended; return whether they have come."""
+        streams, over = Streams(Inbox()), threading.Event()
+        after = self._last_stamp.get(task, "")
+        streams.add(
+            _LogStream(
+                self._log(container, after, follow=True),
+                LogLines(after),
+                lines=lambda printed: list(self._lines(task, printed, answers)) and [],
+                ended=lambda error: over.set(),
+                answers=answers,
+            )
+        )
+        return over.wait(within) and answers.complete
+
+    def read_from(self, task: str, stamp: str) -> None:
+        """Read a task's log after a stamp: what is before that is an earlier run's."""
+        self._last_stamp[task] = stamp
+
+    def position(self, task: str) -> str:
+        """Return the stamp of the last line of a task that was read; empty if none was."""
+        return self._last_stamp.get(task, "")
 
     def find_position(self, task: str, container: str, known: KnownOutput) -> bool:
         """Find where another supervisor stopped reading, so that `follow` continues there.
@@ -75,17 +103,26 @@ class Output:
         """Forget a task's position: its container is removed, and the next one has a new log."""
         self._last_stamp.pop(task, None)
 
-    def _report_end(self, task: str, container: str, error: Exception | None) -> None:
+    def _report_end(
+        self, task: str, container: str, error: Exception | None, answers: Answers | None = None
+    ) -> None:
         """Report the lines that the stream lacked, and the exit."""
         assert self._inbox is not None
         try:
             if error is not None:
                 raise error
+            if answers is not None and answers.complete:
+                self._usage.ended(container)
+                ended = seconds(answers.stamp) - self._clock_ahead
+                code, oom = answers.answer["exit"], answers.answer["oom"]
+                self._inbox.put(Exited(task, ended, code, oom))
+                return
             code = self._api.wait(container, timeout=None)["StatusCode"]
             self._usage.ended(container)
             # Docker 20.10 loses a last line without newline on a followed stream about every
             # third time, but not on a second request.
-            for line in self._lines(task, self._printed(container, self._last_stamp.get(task, ""))):
+            rest = self._printed(container, self._last_stamp.get(task, ""))
+            for line in self._lines(task, rest, answers):
                 self._inbox.put(line)
             state = self._api.inspect_container(container)["State"]
             ended = seconds(state["FinishedAt"]) - self._clock_ahead
@@ -101,10 +138,14 @@ class Output:
         else:
             self._inbox.put(EngineDown(lost(f"follow {task}", error)))
 
-    def _lines(self, task: str, printed: Iterable[Printed]) -> Iterator[Line]:
+    def _lines(
+        self, task: str, printed: Iterable[Printed], answers: Answers | None = None
+    ) -> Iterator[Line]:
         for one in printed:
             self._last_stamp[task] = one.last_stamp
-            yield Line(task, seconds(one.first_stamp) - self._clock_ahead, one.text)
+            line = one if answers is None else answers.take(one)
+            if line is not None:
+                yield Line(task, seconds(line.first_stamp) - self._clock_ahead, line.text)
 
     def _printed(self, container: str, after: str) -> Iterator[Printed]:
         """Yield the lines that a container has printed after a stamp, without waiting for more."""
@@ -139,9 +180,10 @@ class _LogStream:
         *,
         lines: Callable[[Iterable[Printed]], list[Line]],
         ended: Callable[[Exception | None], None],
+        answers: Answers | None = None,
     ) -> None:
         self._response, self._log = response, log
-        self._lines, self._ended = lines, ended
+        self._lines, self._ended, self._answers = lines, ended, answers
         self._body: ChunkedBody | None = None
         buffered = response.raw._fp.fp
         self._early = b""
@@ -170,7 +212,8 @@ class _LogStream:
         printed = list(self._log.feed(data))
         if closed:
             printed += self._log.finish()
-        return self._lines(printed), closed
+        lines = self._lines(printed)
+        return lines, closed or (self._answers is not None and self._answers.complete)
 
     def ended(self, error: Exception | None) -> None:
         """Close the connection, and report the end."""

@@ -32,18 +32,12 @@ RESTRICTED = {
     "LogConfig": {"Type": "json-file", "Config": {}},
 }
 """Part of every container's HostConfig."""
-RESTRICTED = {
-    "CapDrop": ["ALL"],
-    "SecurityOpt": ["no-new-privileges"],
-    "LogConfig": {"Type": "json-file", "Config": {}},
-}
-"""Part of every container's HostConfig."""
 
 
 def labels(plan: Plan, folder: Path) -> dict[str, str]:
     """Return the labels of everything that a run makes."""
     return {
-        RUN: plan.run_id,
+        RUN: plan.resources,
         SCENARIO: plan.scenario.name,
         FOLDER: str(folder),
         HOST: socket.gethostname(),
@@ -59,7 +53,7 @@ def network_request(
     """
     return {
         **({"ipam": {"Driver": "default", "Config": [{"Subnet": subnet}]}} if subnet else {}),
-        "name": plan.run_id,
+        "name": plan.resources,
         "driver": "bridge",
         "internal": not plan.scenario.network.internet,
         "labels": dict(common),
@@ -69,7 +63,7 @@ def network_request(
 
 def volume_request(plan: Plan, common: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of the run's shared volume."""
-    return {"name": plan.run_id, "labels": dict(common)}
+    return {"name": plan.resources, "labels": dict(common)}
 
 
 def helper_request(
@@ -97,11 +91,11 @@ def container_request(
     endpoint: dict[str, Any] = {"Aliases": [task.name]}
     ipam: dict[str, Any] = {"IPv4Address": address} if address else {}
     host_config: dict[str, Any] = {
-        "NetworkMode": plan.run_id,
+        "NetworkMode": plan.resources,
         "Mounts": [
             {
                 "Type": "volume",
-                "Source": plan.run_id,
+                "Source": plan.resources,
                 "Target": SHARED,
                 # The engine makes a volume again that was removed meanwhile, with these labels.
                 "VolumeOptions": {"Labels": dict(common)},
@@ -138,7 +132,7 @@ def container_request(
         "Hostname": task.name,
         "Labels": {**common, TASK: task.name},
         "HostConfig": host_config,
-        "NetworkingConfig": {"EndpointsConfig": {plan.run_id: endpoint}},
+        "NetworkingConfig": {"EndpointsConfig": {plan.resources: endpoint}},
     }
     if task.source is not None:
         body["WorkingDir"] = WORKDIR
@@ -150,9 +144,9 @@ def cpu_quota(cpus: float | None) -> int:
     return -1 if cpus is None else max(1000, round(cpus * CPU_PERIOD))
 
 
-def container_name(run_id: str, task: str) -> str:
-    """Return the container's name: it carries the run id, so that runs can share an engine."""
-    return f"{run_id}-{task}"
+def container_name(resources: str, task: str) -> str:
+    """Return the container's name: it has the id of what the run made, so runs share an engine."""
+    return f"{resources}-{task}"
 
 
 def program_archive(source: Path | None) -> bytes:

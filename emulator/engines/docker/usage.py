@@ -24,6 +24,23 @@ class _Meter(NamedTuple):
     pids: Callable[[], list[int]]
 
 
+def _from_now(meter: _Meter) -> _Meter:
+    """Return a meter whose counters begin at zero now, or at its first reading."""
+    before = meter.usage()
+
+    def usage() -> Usage | None:
+        nonlocal before
+        now = meter.usage()
+        before = before or now
+        if now is None or before is None:
+            return None
+        used = {name: (getattr(now, name), getattr(before, name)) for name in _COUNTERS}
+        return replace(now, **{name: a and a - (b or 0) for name, (a, b) in used.items()})
+
+    return _Meter(usage, meter.pids)
+
+
+_COUNTERS = ("cpu", "throttled", "received", "sent", "read", "written")
 _NOTHING = _Meter(lambda: None, list)
 _UNLIMITED = None, None
 
@@ -37,11 +54,20 @@ class ContainerUsage:
         self._limits: dict[str, tuple[float | None, int | None]] = {}
         self._lock = threading.Lock()
 
-    def started(self, container: str, cpus: float | None, memory: int | None) -> None:
-        """A container runs from now on, with the limits of its scenario in cores and bytes."""
+    def started(
+        self, container: str, cpus: float | None, memory: int | None, *, warm: bool = False
+    ) -> None:
+        """A container runs from now on, with the limits of its scenario in cores and bytes.
+
+        What a `warm` one has used before is not the task's.
+        """
         with self._lock:
             self._meters.pop(container, None)  # of an earlier start: another process, from zero
             self._limits[container] = cpus, memory
+        if warm:
+            meter = _from_now(self._meter(container))
+            with self._lock:
+                self._meters[container] = meter
 
     def set_cpu_limit(self, container: str, cpus: float | None) -> None:
         """A running container's CPU limit has changed."""

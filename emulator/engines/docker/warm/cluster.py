@@ -1,0 +1,400 @@
+"""The warm containers of one run: made, leased, started, reset, and given back.
+
+A cluster is what a run has on the engine: network, volume, and containers. A warm one has an id of
+its own instead of the run's, because it serves several runs, one after the other. Its key says what
+can't be changed in a container: two runs with one key can use the same cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import secrets
+import tarfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import docker
+from docker.errors import APIError
+
+from emulator.engines.docker.addresses import assigns_addresses
+from emulator.engines.docker.requests import (
+    RUN,
+    SHARED,
+    WORKDIR,
+    container_request,
+    network_request,
+)
+from emulator.engines.docker.warm import parent
+from emulator.engines.docker.warm.answers import Answers
+from emulator.engines.docker.warm.pool import IDLE, Cluster, Pool, Waiting
+from emulator.errors import Unsupported
+from emulator.planning.plan import Plan, Task, WarmStart
+from emulator.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from emulator.engines.docker.logs import Output
+
+PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_WITH_VALUE = ("-W", "-X")
+"""Options of the interpreter whose value may be the next argument."""
+PER_RUN = ("EMULATOR_RUN", "EMULATOR_SEED")
+"""Variables that differ from run to run; a task gets all others when its container is made."""
+WAKE = "RTMIN+7"
+"""The signal `parent.WAKE`, as the engine names it."""
+RESET_WITHIN = 10.0
+"""Seconds for a parent to remove what a task has left; else its container is replaced."""
+BYTES_A_TASK = 2**30
+"""Memory of a waiting container, at most: containers that take half of the engine's may wait."""
+DEFAULT: Mapping[str, tuple[str, ...]] = {
+    "tensorflow": ("tensorflow", "tf_keras"),
+    "pytorch": ("torch",),
+}
+"""Modules that are imported where the image does not name them, by framework."""
+MODIFIED, ADDED, DELETED = 0, 1, 2
+"""Kinds of a change in a container (Docker API, `GET /containers/{id}/changes`)."""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The Python that a command starts, with its own options."""
+
+    path: str
+    options: tuple[str, ...]
+
+
+def interpreter_of(command: Sequence[str]) -> Interpreter | None:
+    """Return the interpreter of a command; None if it starts no Python program (pure)."""
+    if not command or not PYTHON.fullmatch(command[0].rpartition("/")[2]):
+        return None
+    at = 1
+    while at < len(command) and command[at].startswith("-") and command[at] not in ("-m", "-c"):
+        at += 2 if command[at] in _WITH_VALUE else 1
+    return Interpreter(command[0], tuple(command[1:at])) if at < len(command) else None
+
+
+def cold_tasks(plan: Plan) -> dict[str, str]:
+    """Return why a task can't start warm, for each that can't (pure)."""
+    out_of_memory = {fault.target for fault in plan.faults if fault.spec.capability == "oom"}
+    cold = {}
+    for task in plan.tasks:
+        if interpreter_of(task.command) is None:
+            cold[task.name] = "its command starts no Python program"
+        elif task.gpus:
+            cold[task.name] = "it has a GPU"
+        elif task.name in out_of_memory:
+            cold[task.name] = "it runs out of memory, which counts its parent's as well"
+    return cold
+
+
+@dataclass(frozen=True)
+class Image:
+    """What an image adds to a command."""
+
+    id: str
+    entrypoint: tuple[str, ...]
+
+
+class WarmCluster:
+    """The warm containers that one run uses."""
+
+    def __init__(
+        self,
+        api: docker.APIClient,
+        plan: Plan,
+        images: Mapping[str, Image],
+        pool: Pool,
+        cluster: Cluster,
+    ) -> None:
+        """`images` by reference."""
+        assert plan.warm is not None, "a cold run has none"
+        self.plan, self.cluster = plan, cluster
+        self._api, self._images, self._pool = api, images, pool
+        self._preload = plan.warm.preload
+        self._tasks = set(self._preload)
+        self._has_program = set[str]()
+        """Tasks whose container has the program of this run."""
+        self.usable = True
+        """Whether a later run can use the cluster: no fault has changed a limit or the network."""
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks that start warm."""
+        return [self.plan.task(name) for name in self._preload]
+
+    def has(self, task: str) -> bool:
+        """Whether a task's container is warm now."""
+        return task in self._tasks
+
+    def drop(self, task: str) -> None:
+        """A task's container is removed, and its replacement is cold."""
+        self._tasks.discard(task)
+
+    def renew(self, task: str) -> None:
+        """A task's next container is warm again."""
+        self._tasks.add(task)
+
+    def request(self, body: dict[str, Any], task: Task) -> dict[str, Any]:
+        """Return a task's request to create a container, with the parent instead of the task."""
+        return warm_request(body, task, self._preload[task.name])
+
+    def made(self, task: Task, container: str) -> None:
+        """Put the parent's program into a new container, which has the task's already."""
+        self._api.put_archive(container, "/", parent_archive())
+        self._has_program.add(task.name)
+
+    def start(self, task: Task, container: str, program: bytes) -> Answers:
+        """Have the parent fork the task; return what takes its answer."""
+        if task.name not in self._has_program:
+            self._api.put_archive(container, "/", program)
+            self._has_program.add(task.name)
+        request = {
+            "argv": [*self._images[task.image].entrypoint, *task.command],
+            "env": {name: task.env[name] for name in PER_RUN if name in task.env},
+        }
+        answers = self._request(task, container, request)
+        if not self._wake(container):
+            self._api.start(container)
+        return answers
+
+    def reset(self, task: Task, container: str, output: Output) -> tuple[str, ...] | None:
+        """Remove what a task has left in its container; None: it can't be used again.
+
+        Returns the folders of the image that were changed and put back.
+        """
+        before = self.cluster.waiting.get(task.name)
+        known = before.changed if before else ()
+        left = leftovers(self._api.diff(container) or [], known, [parent.FOLDER, SHARED])
+        if left.spoiled or not self._clean(task, container, output, reset=left.remove):
+            return None
+        return left.folders
+
+    def empty_shared(self, containers: Mapping[str, str], output: Output) -> bool:
+        """Have any parent empty the volume that the tasks shared; return whether one did."""
+        return any(
+            self._clean(task, containers[task.name], output, empty=[SHARED])
+            for task in self.tasks
+            if self.has(task.name) and task.name in containers
+        )
+
+    def give_back(self, waiting: Mapping[str, Waiting]) -> None:
+        """Let the cluster wait for its next run."""
+        self._pool.give_back(self.cluster, dict(waiting))
+
+    def forget(self) -> None:
+        """Forget the cluster: it was removed from the engine."""
+        self._pool.forget(self.cluster)
+
+    def abandon(self) -> None:
+        """Leave the cluster as it is, for whoever removes leftovers."""
+        self._pool.abandon(self.cluster)
+
+    def _clean(
+        self,
+        task: Task,
+        container: str,
+        output: Output,
+        *,
+        reset: Sequence[str] = (),
+        empty: Sequence[str] = (),
+    ) -> bool:
+        """Have the parent remove paths; return whether all are gone."""
+        answers = self._request(task, container, {"reset": list(reset), "empty": list(empty)})
+        if not self._wake(container):
+            return False
+        came = output.wait_for(task.name, container, answers, RESET_WITHIN)
+        return came and answers.answer["left"] == 0
+
+    def _request(self, task: Task, container: str, request: Mapping[str, Any]) -> Answers:
+        """Put a request where the parent finds it; return what takes its answer."""
+        number = secrets.token_hex(8)
+        self._api.put_archive(container, "/", request_archive({"id": number, **request}))
+        return Answers(mark(task), number)
+
+    def _wake(self, container: str) -> bool:
+        """Signal the parent; return whether it runs."""
+        try:
+            self._api.kill(container, signal=WAKE)
+        except APIError as error:
+            if error.status_code == 409:  # it was killed, or has ended
+                return False
+            raise
+        return True
+
+
+def lease(
+    api: docker.APIClient, plan: Plan, info: Mapping[str, Any], remove: Callable[[str], object]
+) -> WarmCluster:
+    """Return a cluster for a plan: one that waits, or one whose containers must be made.
+
+    `info` describes the engine; `remove` removes what a cluster has there. Raises Unsupported if
+    no task can start warm.
+    """
+    cold = cold_tasks(plan)
+    warm = [task for task in plan.tasks if task.name not in cold]
+    reasons = [f"{name} starts cold: {reason}" for name, reason in cold.items()]
+    if not warm:
+        raise Unsupported(f"No task can start warm. {reasons[0]}.", "Leave --warm out.")
+    preload = {task.name: preload_of(plan.scenario, task.role) for task in warm}
+    images = {task.image: _image(api, task.image) for task in warm}
+    pool, engine = Pool(info["ID"]), str(info["ID"])
+    for cluster_id in pool.ended(most=int(info["MemTotal"] / BYTES_A_TASK / 2)):
+        remove(cluster_id)
+    key = cluster_key(plan, preload, engine, images)
+    while (cluster := pool.take(key)) and not _runs(api, cluster):
+        remove(cluster.id)
+        pool.forget(cluster)
+    cluster = cluster or pool.make(key)
+    leased = plan.model_copy(
+        update={
+            "warm": WarmStart(cluster=cluster.id, preload=preload),
+            "warnings": (*plan.warnings, *reasons),
+        }
+    )
+    return WarmCluster(api, leased, images, pool, cluster)
+
+
+def remove_ended(info: Mapping[str, Any], session: str, remove: Callable[[str], object]) -> None:
+    """Remove the clusters of a test session, and those that have waited too long."""
+    for cluster_id in Pool(info["ID"]).ended(session=session):
+        remove(cluster_id)
+
+
+def preload_of(scenario: Scenario, role: str) -> tuple[str, ...]:
+    """Return the modules that the parent of a role's tasks imports (pure)."""
+    image = scenario.cluster[role].image or scenario.image
+    named = None if isinstance(image, str) else image.preload
+    return DEFAULT.get(scenario.framework, ()) if named is None else tuple(named)
+
+
+def _image(api: docker.APIClient, reference: str) -> Image:
+    found = api.inspect_image(reference)
+    return Image(found["Id"], tuple(found["Config"]["Entrypoint"] or ()))
+
+
+def _runs(api: docker.APIClient, cluster: Cluster) -> bool:
+    """Return whether all containers of a waiting cluster still run."""
+    found = api.containers(filters={"label": f"{RUN}={cluster.id}", "status": "running"})
+    return {one["Id"] for one in found} >= {one.container for one in cluster.waiting.values()}
+
+
+def mark(task: Task) -> str:
+    """Return what begins the answers of a task's parent; no program prints it by chance."""
+    return f"\x1eemulator-{task.name}:"
+
+
+def cluster_key(
+    plan: Plan,
+    preload: Mapping[str, Sequence[str]],
+    engine: str,
+    images: Mapping[str, Image],
+) -> str:
+    """Return what must be equal for two runs to use one cluster (pure)."""
+    same = plan.model_copy(update={"warm": WarmStart(cluster="warm", preload={})})
+    requests = [
+        (warm_request(container_request(same, task, {}), task, preload[task.name]), task.image)
+        for task in same.tasks
+        if task.name in preload
+    ]
+    network = network_request(same, {})
+    whole = [
+        engine,
+        [(body, images[image].id) for body, image in requests],
+        network,
+        assigns_addresses(plan),
+        _source(),
+    ]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+
+def warm_request(body: dict[str, Any], task: Task, preload: Sequence[str]) -> dict[str, Any]:
+    """Return a task's request to create a container, with the parent instead of the task (pure)."""
+    interpreter = interpreter_of(task.command)
+    assert interpreter is not None, "others are cold"
+    settings = {
+        "preload": list(preload),
+        "options": list(interpreter.options),
+        "idle": IDLE,
+        "mark": mark(task),
+    }
+    file = f"{parent.FOLDER}/parent.py"
+    return {
+        **body,
+        "Entrypoint": [interpreter.path, *interpreter.options, file, json.dumps(settings)],
+        "Cmd": ["-" * parent.PADDING],
+        "Env": [one for one in body["Env"] if one.partition("=")[0] not in PER_RUN],
+        "HostConfig": {**body["HostConfig"], "Init": False},
+    }
+
+
+def _source() -> str:
+    return Path(parent.__file__).read_text()
+
+
+def parent_archive() -> bytes:
+    """Return a tar with the parent's program, in a folder where any user may remove requests."""
+    return _tar([("parent.py", _source().encode(), 0o644)], folder=True)
+
+
+def request_archive(request: Mapping[str, Any]) -> bytes:
+    """Return a tar with a request."""
+    return _tar([(Path(parent.REQUEST).name, json.dumps(request).encode(), 0o666)])
+
+
+def _tar(files: Iterable[tuple[str, bytes, int]], *, folder: bool = False) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        if folder:
+            entry = tarfile.TarInfo(parent.FOLDER.lstrip("/"))
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o777
+            tar.addfile(entry)
+        for name, content, mode_ in files:
+            entry = tarfile.TarInfo(f"{parent.FOLDER}/{name}".lstrip("/"))
+            entry.size, entry.mode = len(content), mode_
+            tar.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+# --- Reset ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What a task has left in its container."""
+
+    remove: tuple[str, ...]
+    """Paths that were not in the image."""
+    folders: tuple[str, ...]
+    """Folders of the image that had something added."""
+    spoiled: str = ""
+    """A file of the image that was changed or deleted: the container can't be used again."""
+
+
+def leftovers(
+    changes: Iterable[Mapping[str, Any]], known: Iterable[str], own: Sequence[str]
+) -> Leftovers:
+    """Return what earlier tasks have left, of the engine's list of changes (pure).
+
+    `known` are folders that were changed before; `own` are paths that we have added, of which
+    WORKDIR itself stays, but not what is in it.
+    """
+    kinds = {str(one["Path"]): int(one["Kind"]) for one in changes}
+    ours = {path for path in kinds if any(path == one or path.startswith(f"{one}/") for one in own)}
+    parents = {path.rpartition("/")[0] for path in kinds}
+    folders, remove = [], []
+    for path, kind in sorted(kinds.items()):
+        if path in ours or path == WORKDIR:
+            continue
+        if kind == ADDED:
+            above = path.rpartition("/")[0]
+            if kinds.get(above) != ADDED or above == WORKDIR:
+                remove.append(path)
+        elif kind == MODIFIED and (path in parents or path in known):
+            folders.append(path)
+        else:
+            return Leftovers((), (), path)
+    return Leftovers(tuple(remove), tuple(folders))

@@ -1,0 +1,219 @@
+"""The pure parts of warm starts: answers in a log, what a task left, what makes runs equal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.docker.log_stream import Printed
+from emulator.engines.docker.requests import SHARED
+from emulator.engines.docker.warm import parent
+from emulator.engines.docker.warm.answers import Answers
+from emulator.engines.docker.warm.cluster import (
+    Image,
+    Interpreter,
+    cluster_key,
+    cold_tasks,
+    interpreter_of,
+    leftovers,
+    preload_of,
+    warm_request,
+)
+from emulator.planning.plan import Plan, PlanContext, make_plan
+from emulator.scenario.loader import parse
+
+OWN = [parent.FOLDER, SHARED]
+
+
+# --- Answers ------------------------------------------------------------------------------------
+
+
+def printed(text: str, stamp: str = "2") -> Printed:
+    return Printed(stamp, stamp, text)
+
+
+def answer(stream: int, request: str = "r", **values: object) -> str:
+    return "\x1em:" + json.dumps({"request": request, "stream": stream, **values})
+
+
+def test_answers_are_taken_out_of_the_lines_and_both_streams_must_have_answered() -> None:
+    answers = Answers("\x1em:", "r")
+    assert answers.take(printed("a line")) == printed("a line")
+    assert answers.take(printed(answer(1, exit=3))) is None
+    assert answers.take(printed(answer(1, exit=3))) is None
+    assert not answers.complete
+    assert answers.take(printed("no newline" + answer(2, exit=3), "9")) == printed(
+        "no newline", "9"
+    )
+    assert answers.complete
+    assert (answers.answer["exit"], answers.stamp) == (3, "9")
+
+
+@pytest.mark.parametrize("text", [answer(1, "other"), answer(1)[:-3], "\x1em:"])
+def test_an_answer_to_another_request_or_a_part_of_one_is_neither_a_line_nor_an_answer(
+    text: str,
+) -> None:
+    answers = Answers("\x1em:", "r")
+    assert answers.take(printed(text)) is None
+    assert answers.take(printed(answer(2))) is None
+    assert not answers.complete
+
+
+# --- Commands -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["python", "a.py"], Interpreter("python", ())),
+        (["/usr/bin/python3.11", "-m", "job"], Interpreter("/usr/bin/python3.11", ())),
+        (["python3", "-u", "-X", "dev", "a.py"], Interpreter("python3", ("-u", "-X", "dev"))),
+        (["python3", "-c", "print()"], Interpreter("python3", ())),
+        (["python3"], None),
+        (["python3", "-i"], None),
+        (["pythonic", "a.py"], None),
+        (["sh", "-c", "python a.py"], None),
+        ([], None),
+    ],
+)
+def test_the_interpreter_of_a_command(command: list[str], expected: Interpreter | None) -> None:
+    assert interpreter_of(command) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "expected"),
+    [
+        (["python", "a.py", "-u"], [], ("", "a.py", ["-u"])),
+        (["python", "-u", "a.py"], ["-u"], ("", "a.py", [])),
+        (["python", "-m", "job", "x"], [], ("-m", "job", ["x"])),
+        (["python", "-c", "1", "x"], [], ("-c", "1", ["x"])),
+        (["python", "-u", "a.py"], [], None),
+        (["sh", "a.sh"], ["-u"], None),
+        (["python"], [], None),
+    ],
+)
+def test_the_parent_splits_a_command_at_its_program(
+    command: list[str], options: list[str], expected: tuple[str, str, list[str]] | None
+) -> None:
+    assert parent.split(command, options) == expected
+
+
+def test_the_parent_refuses_to_run_anywhere_but_as_the_init_of_a_container() -> None:
+    with pytest.raises(SystemExit, match="would kill every process"):
+        parent.main()
+
+
+# --- Leftovers ----------------------------------------------------------------------------------
+
+
+def changes(**kinds: int) -> list[dict[str, Any]]:
+    return [{"Path": f"/{path.replace('__', '/')}", "Kind": kind} for path, kind in kinds.items()]
+
+
+def test_what_was_added_is_removed_with_all_that_is_in_it() -> None:
+    left = leftovers(changes(root=0, root__a=1, root__a__b=1, tmp=0, tmp__x=1), [], OWN)
+    assert left.remove == ("/root/a", "/tmp/x")
+    assert left.folders == ("/root", "/tmp")
+    assert not left.spoiled
+
+
+def test_the_program_is_removed_but_not_the_folder_that_its_next_task_begins_in() -> None:
+    left = leftovers(changes(job=1, job__a=1, job__a__b=1, shared=1), [], OWN)
+    assert left.remove == ("/job/a",)
+
+
+def test_our_own_files_stay() -> None:
+    names = {parent.FOLDER.lstrip("/"): 1, f"{parent.FOLDER.lstrip('/')}__parent.py": 1}
+    assert leftovers(changes(**names), [], OWN).remove == ()
+
+
+@pytest.mark.parametrize("kind", [0, 2])
+def test_a_file_of_the_image_that_was_changed_or_deleted_spoils_the_container(kind: int) -> None:
+    assert leftovers(changes(etc=0, etc__passwd=kind), [], OWN).spoiled == "/etc/passwd"
+
+
+def test_a_folder_that_was_put_back_before_spoils_nothing() -> None:
+    assert leftovers(changes(root=0), [], OWN).spoiled == "/root"
+    assert leftovers(changes(root=0), ["/root"], OWN).folders == ("/root",)
+
+
+# --- Plans --------------------------------------------------------------------------------------
+
+SITE = PlanContext("docker", lambda task: (task, 1), str, lambda: ["gpu"], "/shared")
+IMAGES = {"auto": Image("sha256:1", ())}
+
+
+def plan(text: str = "", command: str = "[python, a.py]", run_id: str = "r", **env: str) -> Plan:
+    program = json.dumps({"env": env})[1:-1]
+    base = f"name: a\nprogram: {{command: {command}, {program}}}\ncluster: {{worker: 2}}\n"
+    return make_plan(parse(base + text), run_id, SITE)
+
+
+def key(made: Plan, preload: tuple[str, ...] = ("tensorflow",), engine: str = "e") -> str:
+    named = {task.name: preload for task in made.tasks}
+    return cluster_key(made, named, engine, IMAGES)
+
+
+def test_runs_of_one_shape_have_one_key_whatever_their_id_seed_and_faults() -> None:
+    fault = "faults: [{kill: worker-0, at: 1s}]\n"
+    assert key(plan()) == key(plan("seed: 3\n", run_id="other")) == key(plan(fault))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        key(plan(A="1")),
+        key(plan("faults: [{preempt: worker-0, at: 1s}]\n")),  # addresses are assigned
+        key(plan("network: {internet: false}\n")),
+        key(plan(command="[python, -O, a.py]")),
+        key(plan(), ("torch",)),
+        key(plan(), engine="other"),
+        key(plan().model_copy(update={"tasks": plan().tasks[:1]})),
+    ],
+)
+def test_what_a_container_can_not_change_makes_another_key(other: str) -> None:
+    assert key(plan()) != other
+
+
+def test_the_program_of_a_run_is_not_part_of_its_key() -> None:
+    assert key(plan(command="[python, a.py]")) == key(plan(command="[python, b.py, --steps, 3]"))
+
+
+def test_tasks_without_a_python_program_with_a_gpu_or_without_memory_start_cold() -> None:
+    assert cold_tasks(plan()) == {}
+    assert "no Python program" in cold_tasks(plan(command="[sh, a.sh]"))["worker-1"]
+    reasons = cold_tasks(plan("faults: [{oom: worker-0, at: 1s}]\n"))
+    assert [*reasons] == ["worker-0"]
+    with_gpu = make_plan(
+        parse("name: a\nprogram: {command: [python, a.py]}\ncluster: {worker: {gpus: 1}}\n"),
+        "r",
+        SITE,
+    )
+    assert cold_tasks(with_gpu) == {"worker-0": "it has a GPU"}
+
+
+def test_an_image_names_what_is_imported_and_else_its_framework_does() -> None:
+    tensorflow = plan().scenario
+    assert preload_of(tensorflow, "worker") == ("tensorflow", "tf_keras")
+    named = plan("image: {name: cpu, preload: [numpy]}\n").scenario
+    assert preload_of(named, "worker") == ("numpy",)
+    assert preload_of(plan("framework: none\n").scenario, "worker") == ()
+
+
+def test_a_request_starts_the_interpreter_with_its_options_and_is_an_init_itself() -> None:
+    body = {"Cmd": ["x"], "Env": ["A=1", "EMULATOR_RUN=r"], "HostConfig": {"Init": True}}
+    task = plan(command="[python3, -O, a.py]").tasks[0]
+    request = warm_request(body, task, ["json"])
+    assert request["Entrypoint"][:3] == ["python3", "-O", "/.emulator/parent.py"]
+    assert json.loads(request["Entrypoint"][3])["options"] == ["-O"]
+    assert request["Env"] == ["A=1"]
+    assert request["HostConfig"] == {"Init": False}
+
+
+def test_the_parent_imports_the_standard_library_only() -> None:
+    source = Path(parent.__file__).read_text()
+    assert "import emulator" not in source
+    assert "from emulator" not in source

@@ -1,0 +1,387 @@
+"""Warm starts on a real engine: a program can't tell, a run leaves nothing to the next."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from emulator.engines import WARM_SESSION
+from emulator.engines.docker import DockerEngine
+from emulator.engines.docker.warm import pool
+from emulator.errors import EmulatorError, UsageError
+from emulator.record.reader import Record
+from emulator.results import Result, RunCallbacks
+from emulator.run import attach, up
+from emulator.scenario.loader import parse
+from tests.conftest import Emulate
+
+pytestmark = pytest.mark.docker
+
+
+@dataclass
+class Site:
+    """Runs programs cold and warm, with warm clusters of its own."""
+
+    folder: Path
+    image: str
+    clusters: Path
+    printed: list[str] = field(default_factory=list)
+    number: int = 0
+
+    def run(
+        self,
+        command: object,
+        extra: str = "",
+        *,
+        warm: bool = True,
+        source: str = "",
+        workers: int = 1,
+    ) -> Result:
+        """Run a command in each worker; what worker-0 has printed is in `printed`."""
+        self.number += 1
+        program = self.folder / "program"
+        program.mkdir(exist_ok=True)
+        (program / "a.py").write_text(source)
+        text = (
+            f"name: warm\nframework: none\nimage: {{name: {self.image}, preload: [decimal]}}\n"
+            f"program: {{source: {program}, command: {json.dumps(command)}, env: {{OWN: 'a b'}}}}\n"
+            f"cluster: {{worker: {workers}}}\nsuccess: all-workers\n"
+            f"{'' if 'timeout' in extra else 'timeout: 60s'}\n{extra}"
+        )
+        self.printed = []
+        with contextlib.closing(DockerEngine()) as engine:
+            return up(
+                parse(text),
+                engine,
+                text=text,
+                out=self.folder / "runs",
+                warm=warm,
+                reports=False,
+                callbacks=RunCallbacks(lines=self._note),
+            )
+
+    def _note(self, lines: Any) -> None:
+        self.printed += [text for task, text in lines if task == "worker-0"]
+
+    def containers(self) -> dict[str, str]:
+        """Return the containers that wait, by task."""
+        found = {}
+        for state in self.clusters.glob("*/waiting.json"):
+            waiting = json.loads(state.read_text())["waiting"]
+            found.update({task: one["container"] for task, one in waiting.items()})
+        return found
+
+
+@pytest.fixture
+def site(tmp_path: Path, tiny_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    folder = tmp_path / "warm"
+    monkeypatch.setattr(pool, "default_folder", lambda: folder)
+    monkeypatch.setenv(WARM_SESSION, "test")
+    try:
+        yield Site(tmp_path, tiny_image, folder)
+    finally:
+        DockerEngine.remove_waiting("test")
+        assert not list(folder.glob("*"))
+
+
+# --- What a program can observe -------------------------------------------------------------------
+
+OBSERVE = """
+import json, os, resource, signal, socket, sys, threading
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status"))
+def read(path):
+    return open(path).read()
+print(json.dumps({
+    "argv": sys.argv, "orig_argv": sys.orig_argv, "file": globals().get("__file__"),
+    "name": __name__, "main": sys.modules["__main__"].__dict__ is globals(),
+    "names": sorted(globals()), "package": __package__, "spec": str(__spec__).partition("0x")[0],
+    "loader": getattr(__loader__, "__name__", type(__loader__).__name__),
+    "path": sys.path, "flags": str(sys.flags), "executable": sys.executable,
+    "xoptions": sys._xoptions, "warnoptions": sys.warnoptions, "prefix": sys.prefix,
+    "command": [one for one in read("/proc/self/cmdline").split("\\0") if one],
+    "comm": read("/proc/self/comm"), "env": dict(os.environ), "cwd": os.getcwd(),
+    "files": {fd: os.readlink(f"/proc/self/fd/{fd}").partition(":")[0] for fd in "012"},
+    "open": len(os.listdir("/proc/self/fd")), "input": sys.stdin.read(),
+    "terminal": [os.isatty(fd) for fd in (0, 1, 2)],
+    "buffering": [sys.stdout.line_buffering, sys.stdout.encoding, sys.stderr.errors],
+    "parent": os.getppid(), "leads": os.getpgid(0) == os.getpid(), "session": os.getsid(0),
+    "user": [os.getuid(), os.getgid(), os.getgroups(), os.umask(0o22)],
+    "rights": [status[key] for key in ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")],
+    "mask": [status[key] for key in ("SigBlk", "SigIgn", "SigCgt")],
+    "handlers": {s.name: str(signal.getsignal(s)) for s in signal.Signals if s < 32},
+    "limits": [resource.getrlimit(n) for n in range(16)],
+    "nice": [os.nice(0), os.sched_getscheduler(0), sorted(os.sched_getaffinity(0))],
+    "threads": [threading.active_count(), threading.current_thread().name,
+                threading.current_thread() is threading.main_thread(), status["Threads"]],
+    "host": socket.gethostname(), "shm": os.listdir("/dev/shm"), "job": sorted(os.listdir("/job")),
+    "shared": os.listdir("/shared"), "wakeup": signal.set_wakeup_fd(-1),
+    "hooks": [sys.excepthook is sys.__excepthook__, sys.gettrace(), sys.getrecursionlimit()],
+    "switch": sys.getswitchinterval(),
+    "processes": sum(name.isdigit() for name in os.listdir("/proc")),
+}))
+"""
+PER_RUN = ("EMULATOR_RUN",)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python3", "a.py", "--steps", "3"],
+        ["python3", "-X", "dev", "-W", "ignore", "a.py"],
+        ["python3", "-I", "/job/a.py"],
+        ["python3", "-m", "a", "x"],
+        ["python3", "-c", OBSERVE, "x"],
+    ],
+    ids=["script", "options", "isolated", "module", "code"],
+)
+def test_a_program_sees_the_same_whether_it_starts_cold_or_warm(
+    site: Site, command: list[str]
+) -> None:
+    seen = []
+    for warm in (False, True, True):
+        assert site.run(command, source=OBSERVE, warm=warm).outcome == "succeeded"
+        (line,) = [line for line in site.printed if line.startswith("{")]
+        seen.append(json.loads(line))
+        assert all(seen[-1]["env"].pop(name) for name in PER_RUN)
+    cold, first, second = seen
+    for one in seen:
+        one["env"].pop("LC_CTYPE", None)  # Python sets it where there is no locale
+    assert first == cold
+    assert second == cold
+
+
+ENDS = {
+    "a status": "import sys; sys.exit(3)",
+    "a text": "import sys; sys.exit('no good')",
+    "an error": "def f():\n    1 / 0\nf()",
+    "a syntax error": "x = = 1",
+    "the kernel's way": "import os; os._exit(5)",
+    "its own SIGTERM": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "its own SIGKILL": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "an interrupt": "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)",
+    "an exit handler": "import atexit; atexit.register(print, 'last')",
+    "a thread": "import threading, time\n"
+    "threading.Thread(target=lambda: (time.sleep(0.2), print('late'))).start()\nprint('main')",
+    "a child that stays": "import os, time\nif os.fork() == 0: time.sleep(99)\nprint('parent')",
+    "an orphan": "import os, time\n"
+    "if os.fork() == 0:\n    if os.fork() == 0:\n        time.sleep(0.1)\n    os._exit(0)\n"
+    "os.wait(); time.sleep(0.3); print(open('/proc/self/stat').read().split()[3])",
+    "no newline": "import sys; sys.stdout.write('half')",
+    "a long last line": "import sys; sys.stdout.write('x' * 100_000)",
+    "another program": "import os; os.execvp('sh', ['sh', '-c', 'echo replaced; exit 4'])",
+    "a warning": "import warnings; warnings.warn('old')",
+    "a pickle": "import pickle\nclass A: pass\n"
+    "print(type(pickle.loads(pickle.dumps(A()))).__module__)",
+    "spawned": "import multiprocessing as m\ndef f(q): q.put(__name__)\n"
+    "if __name__ == '__main__':\n    c = m.get_context('spawn'); q = c.Queue()\n"
+    "    p = c.Process(target=f, args=(q,)); p.start(); print(q.get()); p.join()",
+}
+
+
+def test_a_program_ends_the_same_whether_it_started_cold_or_warm(site: Site) -> None:
+    for name, source in ENDS.items():
+        ends = []
+        for warm in (False, True):
+            result = site.run(["python3", "a.py"], source=source, warm=warm)
+            ends.append((result.summary["tasks"]["worker-0"]["exit_code"], sorted(site.printed)))
+        assert ends[0] == ends[1], name
+    assert len(site.containers()) == 1  # it served them all
+
+
+def test_a_last_line_that_is_too_long_hides_no_end(site: Site) -> None:
+    source = "import sys; sys.stdout.write('x' * 3_000_000); sys.exit(3)"
+    result = site.run(["python3", "a.py"], source=source)
+    assert result.summary["tasks"]["worker-0"]["exit_code"] == 3
+
+
+def test_a_program_that_is_missing_is_reported_by_python_itself(site: Site) -> None:
+    result = site.run(["python3", "b.py"], source="")
+    assert "can't open file '/job/b.py'" in site.printed[0]
+    assert result.summary["tasks"]["worker-0"]["exit_code"] == 2
+
+
+def test_a_signal_reaches_the_task_and_not_its_parent(site: Site) -> None:
+    source = (
+        "import os, signal, sys, time\n"
+        "if os.path.exists('/shared/second'): sys.exit(0)\n"
+        "open('/shared/second', 'w').close()\n"
+        "signal.signal(signal.SIGTERM, lambda *a: sys.exit(7))\n"
+        "print('ready', flush=True)\nwhile True: time.sleep(1)"
+    )
+    stop = "faults: [{preempt: worker-0, at: {log: ready}, grace: 5s, down: 0s}]\ntimeout: 60s\n"
+    result = site.run(["python3", "a.py"], stop, source=source)
+    assert result.summary["faults"][0]["exit_code"] == 7
+    assert result.outcome == "succeeded"
+
+
+# --- What a run leaves ----------------------------------------------------------------------------
+
+LITTERS = """
+import os, time
+for name in ("/shared/a", "/tmp/b", "/job/c", "/dev/shm/d", "/root/e"):
+    print(name, os.path.exists(name))
+    open(name, "w").close()
+os.makedirs("/tmp/deep/er", 0o700)
+open("/tmp/deep/er/file", "w").close()
+os.chmod("/tmp/deep", 0o500)
+os.symlink("/etc/passwd", "/tmp/link")
+if os.fork() == 0:
+    os.setsid(); time.sleep(99)
+print("processes", sum(name.isdigit() for name in os.listdir("/proc")))
+"""
+
+
+def test_a_run_finds_nothing_of_the_one_before_in_the_same_containers(site: Site) -> None:
+    site.run(["python3", "a.py"], source=LITTERS, workers=2)
+    before, first = site.containers(), site.printed
+    assert len(before) == 2
+    site.run(["python3", "a.py"], source=LITTERS, workers=2)
+    assert site.containers() == before
+    assert site.printed == first
+    assert [line for line in first if line.endswith("False")] == first[:5]
+
+
+def test_a_restart_in_a_run_finds_the_disk_that_its_first_life_has_left(site: Site) -> None:
+    source = (
+        "import os, sys\nprint(os.path.exists('/tmp/b'), os.path.exists('/dev/shm/d'))\n"
+        "sys.exit(1 if not os.path.exists('/tmp/b') and not open('/tmp/b', 'w').close()\n"
+        "         and not open('/dev/shm/d', 'w').close() else 0)"
+    )
+    again = "restart: {policy: on-failure, backoff: 0}\n"
+    for warm in (False, True):
+        site.run(["python3", "a.py"], again, source=source, warm=warm)
+        assert site.printed == ["False False", "True False"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open('/etc/hostname.mine', 'w'); open('/etc/passwd', 'a').write('#')",
+        "import os; os.remove('/etc/motd')",
+    ],
+    ids=["changed", "deleted"],
+)
+def test_a_container_whose_image_was_changed_is_replaced(site: Site, source: str) -> None:
+    site.run(["python3", "a.py"], source=source, workers=2)
+    before = site.containers()
+    site.run(["python3", "a.py"], source="print(open('/etc/passwd').read().count('#'))", workers=2)
+    assert site.printed == ["0"]
+    assert {*before} == {*site.containers()}
+
+
+KILLED = "import time\nprint('up', flush=True)\nwhile True: time.sleep(0.1)"
+
+
+@pytest.mark.parametrize("fault", ["kill: worker-0", "preempt: worker-0, grace: 0s, down: 0s"])
+def test_a_task_that_was_struck_has_a_warm_container_again_in_the_next_run(
+    site: Site, fault: str
+) -> None:
+    source = (
+        "import os, time\nname = '/shared/' + os.environ['EMULATOR_TASK']\n"
+        "first = not os.path.exists(name)\nopen(name, 'w').close()\nprint('life', flush=True)\n"
+        "while first and os.environ['EMULATOR_TASK'] == 'worker-0':\n"
+        "    print('up worker-0', flush=True); time.sleep(0.1)"
+    )
+    faults = (
+        f"faults: [{{{fault}, at: {{log: up worker-0}}}}]\n"
+        "restart: {policy: on-failure, backoff: 0}\n"
+    )
+    result = site.run(["python3", "a.py"], faults, source=source, workers=2)
+    assert (result.outcome, result.summary["faults"][0]["status"]) == ("succeeded", "applied")
+    assert site.printed.count("life") == 2
+    waiting = site.containers()
+    with contextlib.closing(docker.from_env()) as client:
+        found = [client.containers.get(one) for one in waiting.values()]
+    assert [(one.status, one.attrs["Path"]) for one in found] == [("running", "python3")] * 2
+    assert site.run(["python3", "a.py"], faults, source=source, workers=2).outcome == "succeeded"
+
+
+def test_after_a_fault_that_changes_a_limit_the_cluster_is_not_used_again(site: Site) -> None:
+    source = "import time\nprint('up', flush=True)\ntime.sleep(1)"
+    slow = "faults: [{throttle: worker-0, at: {log: up}, cpus: 0.5, for: 0.1s}]\n"
+    assert site.run(["python3", "a.py"], slow, source=source).outcome == "succeeded"
+    assert site.containers() == {}
+    assert list(site.clusters.iterdir()) == []
+
+
+def test_a_waiting_container_ends_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emulator.engines.docker.warm.cluster.IDLE", 3.0)
+    site.run(["python3", "a.py"], source="print('done')")
+    (container,) = site.containers().values()
+    with contextlib.closing(docker.from_env()) as client:
+        assert client.containers.get(container).wait()["StatusCode"] == 0
+    site.run(["python3", "a.py"], source="print('done')")  # which makes another
+    assert site.printed == ["done"]
+    assert site.containers() != {"worker-0": container}
+
+
+def test_counters_begin_at_the_start_of_the_task(site: Site) -> None:
+    burn = "import time\nend = time.process_time() + 1.5\nwhile time.process_time() < end: pass"
+    idle = "import time\ntime.sleep(1.5)"
+    site.run(["python3", "a.py"], "metrics: {interval: 0.2s}\n", source=burn)
+    burnt = site.run(["python3", "a.py"], "metrics: {interval: 0.2s}\n", source=idle)
+    assert burnt.summary["usage"]["worker-0"]["cpu"] < 1
+
+
+# --- What is said, and refused --------------------------------------------------------------------
+
+
+def test_the_record_says_which_tasks_started_warm(site: Site) -> None:
+    warm = site.run(["python3", "a.py"], source="")
+    assert warm.summary["warm"] == ["worker-0"]
+    assert site.run(["python3", "a.py"], source="", warm=False).summary["warm"] == []
+
+
+def test_a_job_without_a_python_program_is_refused(site: Site) -> None:
+    with pytest.raises(
+        EmulatorError, match=r"No task can start warm\. worker-0 starts cold: its c"
+    ):
+        site.run(["sh", "-c", "true"])
+    assert not site.clusters.exists()
+
+
+def test_a_warm_run_can_not_be_taken_over(site: Site, tmp_path: Path) -> None:
+    result = site.run(["python3", "a.py"], source="")
+    (result.folder / "summary.json").unlink()
+    with contextlib.closing(DockerEngine()) as engine, pytest.raises(UsageError, match="start"):
+        attach(Record(result.folder), engine)
+
+
+def test_what_a_killed_emulator_leaves_is_found_and_removed(
+    emulate: Emulate, tmp_path: Path, tiny_image: str
+) -> None:
+    (tmp_path / "a.py").write_text(KILLED)
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        f"name: warm\nframework: none\nimage: {{name: {tiny_image}, preload: [decimal]}}\n"
+        f"program: {{source: {tmp_path}/a.py, command: [python3, a.py]}}\ncluster: {{worker: 1}}\n"
+    )
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    options: list[str | Path] = [
+        "--engine",
+        "docker",
+        "--out",
+        emulate.out,
+        "--warm",
+        "--run-id",
+        "warm-killed",
+    ]
+    process = emulate.start("up", path, *options, env=env)
+    assert process.stderr is not None
+    next(line for line in process.stderr if "| up" in line)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    cluster = Record(emulate.out / "warm-killed").plan.resources
+    done = emulate("down", "warm-killed", "--out", emulate.out, env=env)
+    assert done.returncode == 0, done.stderr
+    with contextlib.closing(DockerEngine()) as engine:
+        assert engine.find(cluster) == []

@@ -1,0 +1,115 @@
+"""Warm starts in test sessions: containers wait between tests, and never after the session."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emulator.engines.docker import DockerEngine
+
+pytestmark = pytest.mark.docker
+
+SCENARIO = """
+name: small
+framework: none
+image: {{name: {image}, preload: [decimal]}}
+program: {{command: [python3, -c, 'print(1)']}}
+cluster: {{worker: 2}}
+"""
+COLD = SCENARIO.replace("[python3, -c, 'print(1)']", "[sh, -c, 'echo 1']").replace("small", "shell")
+
+
+def clusters(folder: Path) -> list[str]:
+    """Return the clusters that the runs in a folder have used, in the order of the runs."""
+    plans = sorted(folder.glob("*/plan.json"), key=lambda path: path.stat().st_mtime)
+    warm = [json.loads(path.read_text())["warm"] for path in plans]
+    return ["" if one is None else one["cluster"] for one in warm]
+
+
+def left(ids: list[str]) -> list[str]:
+    with contextlib.closing(DockerEngine()) as engine:
+        return [one.name for cluster in {*ids} - {""} for one in engine.find(cluster)]
+
+
+@pytest.fixture
+def session(
+    pytester: pytest.Pytester, tiny_image: str, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(pytester.path / "cache"))
+    pytester.makefile(".yaml", small=SCENARIO.format(image=tiny_image))
+    pytester.makefile(".yaml", shell=COLD.format(image=tiny_image))
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_it(emulator, number):
+            emulator.run("small.yaml", set={"seed": number}).check()
+
+        def test_cold(emulator):
+            assert emulator.run("shell.yaml").summary["warm"] == []
+        """
+    )
+    return pytester
+
+
+@pytest.mark.parametrize("how", ["option", "ini"])
+def test_containers_wait_for_the_next_test_and_not_after_the_session(
+    session: pytest.Pytester, how: str
+) -> None:
+    if how == "ini":
+        session.makeini("[pytest]\nemulator_warm = true\n")
+    options = ["--emulator-warm"] * (how == "option")
+    done = session.runpytest_subprocess(
+        "--emulator-engine", "docker", "--emulator-out", "runs", *options
+    )
+    done.assert_outcomes(passed=4)
+    used = clusters(session.path / "runs")
+    assert len({*used}) == 2
+    assert used.count("") == 1
+    assert left(used) == []
+    assert not list((session.path / "cache").rglob("waiting.json"))
+
+
+def test_without_being_asked_for_nothing_starts_warm(session: pytest.Pytester) -> None:
+    done = session.runpytest_subprocess("--emulator-engine", "docker", "--emulator-out", "runs")
+    done.assert_outcomes(passed=4)
+    assert {*clusters(session.path / "runs")} == {""}
+
+
+def test_workers_share_what_waits_and_the_session_removes_it_all(session: pytest.Pytester) -> None:
+    done = session.runpytest_subprocess(
+        "--emulator-engine", "docker", "--emulator-out", "runs", "--emulator-warm", "-n", "2"
+    )
+    done.assert_outcomes(passed=4)
+    assert left(clusters(session.path / "runs")) == []
+
+
+def test_what_a_killed_session_has_left_is_removed_by_clean(session: pytest.Pytester) -> None:
+    session.makepyfile(
+        """
+        def test_it(emulator):
+            emulator.run("small.yaml").check()
+            print("waits", flush=True)
+            input()
+        """
+    )
+    arguments = ["--emulator-engine", "docker", "--emulator-out", "runs", "--emulator-warm", "-s"]
+    command = [sys.executable, "-m", "pytest", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=session.path, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if "waits" in line)
+        os.kill(process.pid, signal.SIGKILL)
+    used = clusters(session.path / "runs")
+    assert left(used) != []
+    clean = [sys.executable, "-m", "emulator", "clean", "--engine", "docker", "--out", "runs"]
+    subprocess.run(clean, cwd=session.path, check=True)
+    assert left(used) == []

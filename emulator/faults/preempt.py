@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from pydantic import Field
+
 from emulator.faults.spec import GracefulFault
 from emulator.validation.fields import DurationOrForever, Glob
 
@@ -21,6 +23,9 @@ class Preempt(GracefulFault):
     """Seconds until it is back, or `forever`."""
     address: Literal["new", "same"] | None = None
     """Its address when it is back; with Docker a new one by default."""
+
+    warm: bool = Field(strict=True, default=False)
+    """Its replacement has imported its framework before, in a run that starts warm."""
 
     @property
     def heals_after(self) -> float:

@@ -108,6 +108,8 @@ class WarmStart(BaseModel):
     """The id of what the run uses on its engine, which serves other runs before and after it."""
     preload: dict[str, tuple[str, ...]]
     """The modules that are imported, by task; other tasks start cold."""
+    spares: dict[str, int] = {}
+    """How many replacements of a task start warm."""
 
 
 class Plan(BaseModel):

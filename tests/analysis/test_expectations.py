@@ -341,6 +341,7 @@ def test_the_summary_has_the_numbers_and_is_json() -> None:
         "run_id": "r-1",
         "scenario": "s",
         "variant": "a=1",
+        "warm": [],
         "engine": "fake",
         "outcome": "succeeded",
         "reason": "worker-0 finished",

@@ -14,6 +14,7 @@ from emulator.scenario.schema import (
     Expectations,
     Gpus,
     Metrics,
+    NamedImage,
     Network,
     Program,
     Reserve,
@@ -51,6 +52,7 @@ def rows() -> Iterator[tuple[list[str], str]]:
 def test_every_key_is_listed_and_each_listed_key_exists() -> None:
     listed = {key for keys, _ in rows() for key in keys}
     keys = {prefix + name for prefix, model in SECTIONS.items() for name in model.model_fields}
+    keys |= {f"image.{name}" for name in NamedImage.model_fields}
     keys |= set(Scenario.model_fields) - INTRODUCED
     assert listed == keys - {"expect.throughput"}
 

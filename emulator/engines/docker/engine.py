@@ -182,11 +182,15 @@ class DockerEngine:
                 self.api.create_volume(**volume_request(plan, self._labels))
         with translate_errors(f"look at the network {plan.resources}"):
             self._inspect_network(plan)
-        for task, waiting in warm.cluster.waiting.items() if warm else ():
-            self._created[task] = waiting.container
-            self._output.read_from(task, waiting.after)
+        if warm is None:
+            return
+        for name, waiting in warm.cluster.waiting.items():
+            self._created[name] = waiting.container
+            self._output.read_from(name, waiting.after)
             if self._addresses:
-                self._addresses.note(task, waiting.address)
+                self._addresses.note(name, waiting.address)
+        if not warm.cluster.waiting:
+            self._make_spares(warm)
 
     def _set_run(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         self._plan = plan
@@ -204,6 +208,8 @@ class DockerEngine:
         """Start the task's container, created first if necessary; return its short id."""
         answers: Answers | None = None
         with translate_errors(f"start {task.name}"):
+            if self._warm and not self._warm.has(task.name):
+                self._use_spare(self._warm, task, same_address)
             if self._warm and self._warm.has(task.name):
                 container = self._created.get(task.name) or self._create(task, same_address)
                 self._usage.started(container, task.cpus, task.memory, warm=True)
@@ -378,12 +384,15 @@ class DockerEngine:
         if warm.usable:
             with translate_errors(f"put {plan.resources} back in order"):
                 warm_names = {task.name for task in warm.tasks}
-                for task in {*self._created} - warm_names:
-                    self._remove_container(self._created.pop(task))
+                for name in {*self._created} - warm_names - {*warm.spares}:
+                    self._remove_container(self._created.pop(name))
                     removed += 1
                 if warm.empty_shared(self._created, self._output):
                     with ThreadPoolExecutor(PARALLEL) as pool:
                         waiting = dict(pool.map(self._put_back, warm.tasks))
+                    warm.renew_spares()
+                    self._make_spares(warm)
+                    waiting |= {name: self._waiting(name) for name in warm.spares}
                     self._warm = None
                     warm.give_back(waiting)
                     return removed
@@ -404,9 +413,44 @@ class DockerEngine:
             warm.renew(task.name)
             container = self._create(task, same_address=False)
             self.api.start(container)
-        address = self._addresses.of(task.name) if self._addresses else ""
-        after = self._output.position(task.name)
-        return task.name, Waiting(container, after, address, changed or ())
+        return task.name, self._waiting(task.name, changed or ())
+
+    def _waiting(self, name: str, changed: Sequence[str] = ()) -> Waiting:
+        address = self._addresses.of(name) if self._addresses else ""
+        return Waiting(self._created[name], self._output.position(name), address, tuple(changed))
+
+    def _make_spares(self, warm: WarmCluster) -> None:
+        """Make the spare containers that are missing: on the network, but without a name there."""
+
+        def make(spare: str) -> None:
+            task = warm.plan.task(warm.spares[spare])
+            self.api.start(self._create(task, same_address=False, spare=spare))
+
+        missing = [name for name in warm.spares if name not in self._created]
+        with translate_errors("make spare containers"), ThreadPoolExecutor(PARALLEL) as pool:
+            list(pool.map(make, missing))
+
+    def _use_spare(self, warm: WarmCluster, task: Task, same_address: bool) -> None:
+        """Give a task that was preempted a spare container, if there is one."""
+        spare = warm.take_spare(task.name)
+        if spare is None:
+            return
+        container = self._created.pop(spare)
+        address = self._addresses.choose(task.name, same=same_address) if self._addresses else ""
+        body = container_request(warm.plan, task, {}, address)
+        endpoint = body["NetworkingConfig"]["EndpointsConfig"][warm.plan.resources]
+        ipam = endpoint.get("IPAMConfig", {})
+        self.api.disconnect_container_from_network(container, warm.plan.resources)
+        self.api.connect_container_to_network(
+            container,
+            warm.plan.resources,
+            ipv4_address=address or None,
+            aliases=endpoint["Aliases"],
+            link_local_ips=ipam.get("LinkLocalIPs"),
+        )
+        self.api.rename(container, container_name(warm.plan.resources, task.name))
+        self._output.read_from(task.name, self._output.position(spare))
+        self._created[task.name] = container
 
     @staticmethod
     def remove_waiting(session: str) -> None:
@@ -443,21 +487,24 @@ class DockerEngine:
 
     # --- Effects --------------------------------------------------------------------------------
 
-    def _create(self, task: Task, same_address: bool) -> str:
+    def _create(self, task: Task, same_address: bool, spare: str = "") -> str:
+        """Create a task's container, or a `spare` one, which has another name for the engine."""
         plan = self._plan
         assert plan is not None, "prepare comes first"
-        address = self._addresses.choose(task.name, same=same_address) if self._addresses else ""
+        own = spare or task.name
+        address = self._addresses.choose(own, same=same_address) if self._addresses else ""
         config = container_request(plan, task, self._labels, address, ipv6=self._has_ipv6)
-        warm = self._warm if self._warm and self._warm.has(task.name) else None
+        warm = self._warm if self._warm and (spare or self._warm.has(task.name)) else None
         config = warm.request(config, task) if warm else config
-        name = container_name(plan.resources, task.name)
+        if spare:
+            config["NetworkingConfig"]["EndpointsConfig"][plan.resources]["Aliases"] = []
+        name = container_name(plan.resources, own)
         container: str = self.api.create_container_from_config(config, name)["Id"]
-        self._created[task.name] = container
-        first = task.name == plan.tasks[0].name
-        if task.source is not None or first:
-            self.api.put_archive(container, "/", self._archive(task.source))
+        self._created[own] = container
         if warm:
-            warm.made(task, container)
+            warm.made(container)  # which puts the task's program there when it starts it
+        elif task.source is not None or task.name == plan.tasks[0].name:
+            self.api.put_archive(container, "/", self._archive(task.source))
         return container
 
     def _archive(self, source: Path | None) -> bytes:

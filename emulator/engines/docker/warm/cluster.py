@@ -13,9 +13,11 @@ import json
 import re
 import secrets
 import tarfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import docker
@@ -33,6 +35,7 @@ from emulator.engines.docker.warm import parent
 from emulator.engines.docker.warm.answers import Answers
 from emulator.engines.docker.warm.pool import IDLE, Cluster, Pool, Waiting
 from emulator.errors import Unsupported
+from emulator.faults.preempt import Preempt
 from emulator.planning.plan import Plan, Task, WarmStart
 from emulator.scenario.schema import Scenario
 
@@ -116,8 +119,14 @@ class WarmCluster:
         self._api, self._images, self._pool = api, images, pool
         self._preload = plan.warm.preload
         self._tasks = set(self._preload)
+        self._spares = {
+            spare_name(name, number): name
+            for name, count in plan.warm.spares.items()
+            for number in range(count)
+        }
+        """The task of each spare container that was not used yet."""
         self._has_program = set[str]()
-        """Tasks whose container has the program of this run."""
+        """Containers that have the program of this run."""
         self.usable = True
         """Whether a later run can use the cluster: no fault has changed a limit or the network."""
 
@@ -134,6 +143,25 @@ class WarmCluster:
         """A task's container is removed, and its replacement is cold."""
         self._tasks.discard(task)
 
+    @property
+    def spares(self) -> Mapping[str, str]:
+        """The task of each spare container that was not used yet, by the spare's name."""
+        return dict(self._spares)
+
+    def take_spare(self, task: str) -> str | None:
+        """Return the name of a spare that replaces a task's container; None: there is none."""
+        name = next((spare for spare, of in self._spares.items() if of == task), None)
+        if name is not None:
+            del self._spares[name]
+            self._tasks.add(task)
+        return name
+
+    def renew_spares(self) -> None:
+        """Have all spares again."""
+        assert self.plan.warm is not None, "a cold run has none"
+        for name, count in self.plan.warm.spares.items():
+            self._spares.update({spare_name(name, number): name for number in range(count)})
+
     def renew(self, task: str) -> None:
         """A task's next container is warm again."""
         self._tasks.add(task)
@@ -142,16 +170,15 @@ class WarmCluster:
         """Return a task's request to create a container, with the parent instead of the task."""
         return warm_request(body, task, self._preload[task.name])
 
-    def made(self, task: Task, container: str) -> None:
-        """Put the parent's program into a new container, which has the task's already."""
+    def made(self, container: str) -> None:
+        """Put the parent's program into a new container."""
         self._api.put_archive(container, "/", parent_archive())
-        self._has_program.add(task.name)
 
     def start(self, task: Task, container: str, program: bytes) -> Answers:
         """Have the parent fork the task; return what takes its answer."""
-        if task.name not in self._has_program:
+        if container not in self._has_program:
             self._api.put_archive(container, "/", program)
-            self._has_program.add(task.name)
+            self._has_program.add(container)
         request = {
             "argv": [*self._images[task.image].entrypoint, *task.command],
             "env": {name: task.env[name] for name in PER_RUN if name in task.env},
@@ -244,14 +271,15 @@ def lease(
     pool, engine = Pool(info["ID"]), str(info["ID"])
     for cluster_id in pool.ended(most=int(info["MemTotal"] / BYTES_A_TASK / 2)):
         remove(cluster_id)
-    key = cluster_key(plan, preload, engine, images)
+    spares = spares_of(plan, preload)
+    key = cluster_key(plan, preload, engine, images, spares)
     while (cluster := pool.take(key)) and not _runs(api, cluster):
         remove(cluster.id)
         pool.forget(cluster)
     cluster = cluster or pool.make(key)
     leased = plan.model_copy(
         update={
-            "warm": WarmStart(cluster=cluster.id, preload=preload),
+            "warm": WarmStart(cluster=cluster.id, preload=preload, spares=spares),
             "warnings": (*plan.warnings, *reasons),
         }
     )
@@ -282,6 +310,21 @@ def _runs(api: docker.APIClient, cluster: Cluster) -> bool:
     return {one["Id"] for one in found} >= {one.container for one in cluster.waiting.values()}
 
 
+def spare_name(task: str, number: int) -> str:
+    """Return the name of a spare container of a task, of which there is no task (pure)."""
+    return f"{task}.spare-{number}"
+
+
+def spares_of(plan: Plan, warm: Collection[str]) -> dict[str, int]:
+    """Return how many replacements of each warm task the plan's faults want warm (pure)."""
+    wanted = Counter(
+        fault.target
+        for fault in plan.faults
+        if isinstance(fault.spec, Preempt) and fault.spec.warm and fault.target in warm
+    )
+    return dict(sorted(wanted.items()))
+
+
 def mark(task: Task) -> str:
     """Return what begins the answers of a task's parent; no program prints it by chance."""
     return f"\x1eemulator-{task.name}:"
@@ -292,6 +335,7 @@ def cluster_key(
     preload: Mapping[str, Sequence[str]],
     engine: str,
     images: Mapping[str, Image],
+    spares: Mapping[str, int] = MappingProxyType({}),
 ) -> str:
     """Return what must be equal for two runs to use one cluster (pure)."""
     same = plan.model_copy(update={"warm": WarmStart(cluster="warm", preload={})})
@@ -306,6 +350,7 @@ def cluster_key(
         [(body, images[image].id) for body, image in requests],
         network,
         assigns_addresses(plan),
+        dict(spares),
         _source(),
     ]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()

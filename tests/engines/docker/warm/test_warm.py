@@ -18,6 +18,7 @@ from emulator.engines import WARM_SESSION
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.warm import pool
 from emulator.errors import EmulatorError, UsageError
+from emulator.record.events import TaskRunning
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.run import attach, up
@@ -123,7 +124,8 @@ print(json.dumps({
     "threads": [threading.active_count(), threading.current_thread().name,
                 threading.current_thread() is threading.main_thread(), status["Threads"]],
     "host": socket.gethostname(), "shm": os.listdir("/dev/shm"), "job": sorted(os.listdir("/job")),
-    "shared": os.listdir("/shared"), "wakeup": signal.set_wakeup_fd(-1),
+    "shared": os.listdir("/shared"), "modes": [os.stat(f).st_mode for f in ("/job", "/shared")],
+    "wakeup": signal.set_wakeup_fd(-1),
     "hooks": [sys.excepthook is sys.__excepthook__, sys.gettrace(), sys.getrecursionlimit()],
     "switch": sys.getswitchinterval(),
     "processes": sum(name.isdigit() for name in os.listdir("/proc")),
@@ -192,7 +194,8 @@ def test_a_program_ends_the_same_whether_it_started_cold_or_warm(site: Site) -> 
         ends = []
         for warm in (False, True):
             result = site.run(["python3", "a.py"], source=source, warm=warm)
-            ends.append((result.summary["tasks"]["worker-0"]["exit_code"], sorted(site.printed)))
+            lines = sorted((len(line), line[:500]) for line in site.printed)
+            ends.append((result.summary["tasks"]["worker-0"]["exit_code"], lines))
         assert ends[0] == ends[1], name
     assert len(site.containers()) == 1  # it served them all
 
@@ -227,7 +230,7 @@ def test_a_signal_reaches_the_task_and_not_its_parent(site: Site) -> None:
 
 LITTERS = """
 import os, time
-for name in ("/shared/a", "/tmp/b", "/job/c", "/dev/shm/d", "/root/e"):
+for name in ("/shared/" + os.environ["EMULATOR_TASK"], "/tmp/b", "/job/c", "/dev/shm/d", "/root/e"):
     print(name, os.path.exists(name))
     open(name, "w").close()
 os.makedirs("/tmp/deep/er", 0o700)
@@ -303,6 +306,48 @@ def test_a_task_that_was_struck_has_a_warm_container_again_in_the_next_run(
         found = [client.containers.get(one) for one in waiting.values()]
     assert [(one.status, one.attrs["Path"]) for one in found] == [("running", "python3")] * 2
     assert site.run(["python3", "a.py"], faults, source=source, workers=2).outcome == "succeeded"
+
+
+SPARE = """
+import os, socket, time
+task = os.environ["EMULATOR_TASK"]
+first = not os.path.exists("/shared/" + task)
+open("/shared/" + task, "w").close()
+print("address", socket.gethostbyname(task), os.listdir("/tmp"), flush=True)
+if task == "worker-0":
+    open("/tmp/mine", "w").close()
+    while first:
+        print("up worker-0", flush=True); time.sleep(0.1)
+    socket.create_server(("", 4000)).accept()
+else:
+    while True:
+        try:
+            socket.create_connection(("worker-0", 4000), 1); break
+        except OSError:
+            time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize("address", ["new", "same"])
+def test_a_replacement_starts_warm_where_its_preemption_says_so(site: Site, address: str) -> None:
+    fault = (
+        f"faults: [{{preempt: worker-0, grace: 0s, down: 0s, warm: true, address: {address},\n"
+        "           at: {log: up worker-0}}]\n"
+    )
+    result = site.run(["python3", "a.py"], fault, source=SPARE, workers=2)
+    assert result.outcome == "succeeded"
+    addresses = [line.partition(" [")[0] for line in site.printed if line.startswith("address")]
+    assert all(line.endswith("[]") for line in site.printed if line.startswith("address"))
+    assert (len(addresses), len({*addresses})) == (2, 2 if address == "new" else 1)
+    waiting = site.containers()
+    assert {*waiting} == {"worker-0", "worker-1", "worker-0.spare-0"}
+    assert site.run(["python3", "a.py"], fault, source=SPARE, workers=2).outcome == "succeeded"
+    ran = [e.id for e in Record(latest(site)).history if isinstance(e, TaskRunning)]
+    assert {waiting[name][:12] for name in waiting} == {*ran}
+
+
+def latest(site: Site) -> Path:
+    return max((site.folder / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
 
 
 def test_after_a_fault_that_changes_a_limit_the_cluster_is_not_used_again(site: Site) -> None:

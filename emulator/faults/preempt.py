@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from pydantic import Field
+
 from emulator.faults.spec import GracefulFault
 from emulator.validation.fields import DurationOrForever, Glob
 
@@ -17,10 +19,12 @@ class Preempt(GracefulFault):
     replaces_target = gives_notice = True
 
     preempt: Glob
-    down: DurationOrForever = 10.0
-    """Seconds until it is back, or `forever`."""
-    address: Literal["new", "same"] | None = None
-    """Its address when it is back; with Docker a new one by default."""
+    down: DurationOrForever = Field(
+        default=10.0, description="Seconds until it is back, or `forever`."
+    )
+    address: Literal["new", "same"] | None = Field(
+        default=None, description="Its address when it is back; with Docker a new one by default."
+    )
 
     @property
     def heals_after(self) -> float:

@@ -113,7 +113,7 @@ class BaselineFile:
                 yield
 
 
-_FILE = TypeAdapter(dict[str, Baseline])
+_FILE = TypeAdapter(dict[str, Baseline], config=ConfigDict(defer_build=True))
 
 
 def baseline_key(path: Path, variant: str, engine: str) -> str:

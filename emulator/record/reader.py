@@ -19,13 +19,14 @@ from pydantic import ValidationError
 from emulator.errors import RecordError, UsageError
 from emulator.metrics import sample_file
 from emulator.metrics.samples import Sample
-from emulator.planning.plan import Plan, is_run_id
+from emulator.planning.plan import Plan
 from emulator.record.events import Entry, RunStarted, entry_of
 from emulator.record.history import as_it_happened
 from emulator.record.lock import is_live
 from emulator.record.tail import last_lines
 from emulator.record.timeline import Timeline
 from emulator.record.version import check_format
+from emulator.validation.run_id import is_run_id
 
 
 @dataclass(frozen=True)

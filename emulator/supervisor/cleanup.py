@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING
 from emulator.engines import AUTO, answering, choose
 from emulator.engines.base import Engine, Resource
 from emulator.errors import EngineMissing, InUse, RecordError, UsageError, printable
-from emulator.planning.plan import check_run_id, is_run_id
 from emulator.record.events import Attached, RunStarted
 from emulator.record.lock import is_being_removed, is_live, locked, wait_until_over
 from emulator.record.reader import Record, runs_in
@@ -38,6 +37,7 @@ from emulator.record.scratch import is_run_folder
 from emulator.runtime import signals
 from emulator.runtime.waiting import pause
 from emulator.supervisor.takeover import recover
+from emulator.validation.run_id import check_run_id, is_run_id
 
 if TYPE_CHECKING:
     import psutil

@@ -9,7 +9,7 @@ import sys
 
 from emulator.runtime import signals
 
-ALLOCATIONS = 50_000
+ALLOCATIONS = 100_000
 """Objects between two searches for reference cycles. With Python's 700 these take a tenth of a
 short command's time: imports make many objects and no garbage."""
 

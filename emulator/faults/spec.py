@@ -75,6 +75,11 @@ class Trigger(Model):
             raise ValueError("`delay` goes with `after` and `recovery`")
         return self
 
+    def in_words(self) -> str:
+        """Return it in words, with the keys of a scenario."""
+        keys = self.model_dump(mode="json", exclude_defaults=True)
+        return ", ".join(f"{key} {value}" for key, value in keys.items())
+
     @field_validator("log")
     @classmethod
     def _expression(cls, log: str | None, info: ValidationInfo) -> str | None:

@@ -19,7 +19,8 @@ from emulator.engines.process import ProcessEngine
 from emulator.engines.process.table import labels_in
 from emulator.errors import UsageError
 from emulator.planning.plan import Plan, make_plan, new_run_id
-from emulator.record.reader import Record, runs_in
+from emulator.record.folder import runs_in
+from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import RealClock
 from emulator.scenario.schema import Scenario

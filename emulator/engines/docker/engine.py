@@ -15,12 +15,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError, NotFound
 
 from emulator.broker import Capacity
-from emulator.engines.base import CAPABILITIES, Finding, Inbox, KnownOutput, Resource
+from emulator.engines.base import Resource
 from emulator.engines.docker import doctor
 from emulator.engines.docker.addresses import Addresses, assigns_addresses, make_network
 from emulator.engines.docker.connection import Heartbeat, connect, ignore_missing, translate_errors
@@ -44,13 +44,17 @@ from emulator.engines.docker.requests import (
 )
 from emulator.engines.docker.usage import ContainerUsage
 from emulator.errors import EngineError, ImageError
-from emulator.faults.netem import Link
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
-from emulator.metrics.catalog import Usage
-from emulator.planning.plan import TASK_PORT, Plan, PlanContext, Task
+from emulator.planning.context import TASK_PORT, PlanContext
 from emulator.planning.task_limits import of_machine
-from emulator.scenario.schema import Dockerfile, Scenario
+
+if TYPE_CHECKING:
+    from emulator.engines.base import Finding, Inbox, KnownOutput
+    from emulator.faults.netem import Link
+    from emulator.metrics.catalog import Usage
+    from emulator.planning.plan import Plan, Task
+    from emulator.scenario.schema import Dockerfile, Scenario
 
 PARALLEL = 16
 
@@ -59,7 +63,10 @@ class DockerEngine:
     """Runs tasks as containers."""
 
     name = "docker"
-    capabilities = frozenset(CAPABILITIES)
+    capabilities = frozenset(
+        {"limits", "gpus", "isolation", "replace", "new-address", "same-address", "pause"}
+        | {"throttle", "oom", "network", "usage", "reattach"}
+    )
     machine_needs: Mapping[str, str] = {"gpus": "gpu", "network": "network"}
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import docker
 from docker.errors import APIError, ImageNotFound
@@ -33,7 +33,9 @@ from emulator.engines.docker.building import (
 from emulator.engines.docker.connection import translate_errors
 from emulator.errors import ImageError, UsageError
 from emulator.runtime import signals
-from emulator.scenario.schema import Dockerfile
+
+if TYPE_CHECKING:
+    from emulator.scenario.schema import Dockerfile
 
 KINDS = ("cpu", "gpu", "pytorch", "network")
 """The images that come with the emulator, each with a Dockerfile of its own."""
@@ -99,7 +101,7 @@ class Images:
 
         `auto` is the GPU image only where the engine can give GPUs to tasks.
         """
-        if isinstance(image, Dockerfile):
+        if not isinstance(image, str):
             return custom_tag(image)
         if image == "auto":
             image = "gpu" if self._gpus() else "cpu"
@@ -113,7 +115,7 @@ class Images:
         reference = self.reference(image)
         if self.has(reference):
             return reference
-        if isinstance(image, Dockerfile):
+        if not isinstance(image, str):
             return self._build_custom(image, say)
         for kind in KINDS:
             if reference == recipe_tag(kind):

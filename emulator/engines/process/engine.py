@@ -24,10 +24,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
-from filelock import FileLock, Timeout
 
 from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource
@@ -37,12 +36,17 @@ from emulator.engines.process.table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Streams
 from emulator.errors import EngineError, EngineLost
 from emulator.files import cache_dir, os_errors
-from emulator.metrics.catalog import Usage
 from emulator.metrics.processes import ProcessSampler, session_members
-from emulator.planning.plan import Plan, PlanContext, Task
+from emulator.planning.context import PlanContext
 from emulator.record.scratch import Scratch
 from emulator.scenario import program
-from emulator.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+    from emulator.metrics.catalog import Usage
+    from emulator.planning.plan import Plan, Task
+    from emulator.scenario.schema import Scenario
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20000, 29000)
@@ -228,6 +232,8 @@ class ProcessEngine:
         """Reserve a port that no other run has reserved and no other program listens on."""
         if task in self._ports:
             return self._ports[task]
+        from filelock import FileLock, Timeout  # not needed to find or remove a run
+
         folder = cache_dir("ports")
         folder.mkdir(parents=True, exist_ok=True)
         for port in PORTS:

@@ -25,7 +25,6 @@ from emulator.engines.docker import doctor
 from emulator.engines.docker.addresses import Addresses, assigns_addresses, make_network
 from emulator.engines.docker.connection import Heartbeat, connect, ignore_missing, translate_errors
 from emulator.engines.docker.images import Images
-from emulator.engines.docker.logs import Output
 from emulator.engines.docker.network import Shaper, missing_parts
 from emulator.engines.docker.oom import oom_kill
 from emulator.engines.docker.requests import (
@@ -42,7 +41,6 @@ from emulator.engines.docker.requests import (
     program_archive,
     volume_request,
 )
-from emulator.engines.docker.usage import ContainerUsage
 from emulator.errors import EngineError, ImageError
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
@@ -51,6 +49,8 @@ from emulator.planning.task_limits import of_machine
 
 if TYPE_CHECKING:
     from emulator.engines.base import Finding, Inbox, KnownOutput
+    from emulator.engines.docker.logs import Output
+    from emulator.engines.docker.usage import ContainerUsage
     from emulator.faults.netem import Link
     from emulator.metrics.catalog import Usage
     from emulator.planning.plan import Plan, Task
@@ -71,8 +71,6 @@ class DockerEngine:
 
     def __init__(self) -> None:
         self.api = connect()
-        self._usage = ContainerUsage(self.api)
-        self._output = Output(self.api, self._usage)
         self.images = Images(self.api, gpus=lambda: self.gpus)
         self._plan: Plan | None = None
         self._labels: dict[str, str] = {}
@@ -85,6 +83,20 @@ class DockerEngine:
         self._addresses: Addresses | None = None
         self._has_ipv6 = False
         self._lock = threading.Lock()
+
+    # Imported for a run: plans and lists need neither.
+
+    @cached_property
+    def _usage(self) -> ContainerUsage:
+        from emulator.engines.docker.usage import ContainerUsage
+
+        return ContainerUsage(self.api)
+
+    @cached_property
+    def _output(self) -> Output:
+        from emulator.engines.docker.logs import Output
+
+        return Output(self.api, self._usage)
 
     @property
     def keeps_addresses(self) -> bool:

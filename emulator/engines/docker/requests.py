@@ -34,12 +34,6 @@ RESTRICTED = {
     "LogConfig": {"Type": "json-file", "Config": {}},
 }
 """Part of every container's HostConfig."""
-RESTRICTED = {
-    "CapDrop": ["ALL"],
-    "SecurityOpt": ["no-new-privileges"],
-    "LogConfig": {"Type": "json-file", "Config": {}},
-}
-"""Part of every container's HostConfig."""
 
 
 def labels(plan: Plan, folder: Path) -> dict[str, str]:

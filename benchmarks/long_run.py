@@ -25,7 +25,8 @@ from emulator.analysis.throughput import curve
 from emulator.engines.base import Inbox
 from emulator.faults.schedule import PlannedFault
 from emulator.metrics.catalog import Usage
-from emulator.planning.plan import Plan, PlanContext, make_plan
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import (
     AllRunning,
     FaultEvent,

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from platformdirs import user_cache_path
-
 from emulator.errors import EmulatorError
 from emulator.validation.units import format_size
 
@@ -25,6 +23,8 @@ FOR_IMAGES = 10 * 2**30
 
 def cache_dir(*parts: str) -> Path:
     """Return a folder in this user's cache (`~/.cache/emulator` on Linux); it may not exist yet."""
+    from platformdirs import user_cache_path  # few commands have a cache
+
     return user_cache_path("emulator").joinpath(*parts)
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from emulator.api.server import ApiServer
 from emulator.api.tcp import TcpEndpoint
-from emulator.engines.base import Engine, Warming, capable
+from emulator.engines.base import Engine, Warming
+from emulator.engines.capabilities import capable
 from emulator.engines.requirements import make_ready, require_of
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.planning.baseline import ThroughputReference

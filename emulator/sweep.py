@@ -11,13 +11,14 @@ from emulator.analysis.comparison import Row, rows
 from emulator.engines.base import Engine
 from emulator.engines.requirements import make_ready
 from emulator.errors import EmulatorError, ScenarioError, UsageError
-from emulator.planning.plan import check_run_id, new_run_id
+from emulator.planning.plan import new_run_id
 from emulator.record.reader import Record
 from emulator.results import Judged, Result, judge
 from emulator.runtime.signals import Interruption
 from emulator.scenario.loader import load
 from emulator.scenario.matrix import Variant
 from emulator.scenario.schema import Scenario
+from emulator.validation.run_id import check_run_id
 
 INTERRUPTED = 130
 _WORST_FIRST = (INTERRUPTED, EmulatorError.exit_code, 1, 3, 0)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineLost, UsageError
-from emulator.report.terminal import print_runs
+from emulator.report.listings import print_runs
 from emulator.results import Result
 from emulator.run import up
 from emulator.runtime.clock import ManualClock

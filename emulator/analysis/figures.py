@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from emulator.analysis.analyse import Analysis
 from emulator.validation.units import format_duration, format_number
+
+if TYPE_CHECKING:
+    from emulator.analysis.analyse import Analysis
 
 UNKNOWN = "—"
 """Shown for an unknown value."""

@@ -6,13 +6,15 @@ import fnmatch
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from emulator.analysis.expectations import Status
 from emulator.analysis.figures import in_summary
 from emulator.errors import RecordError
-from emulator.record.reader import Record
+from emulator.record.folder import RunFolder
 from emulator.record.version import OtherFormat
+
+if TYPE_CHECKING:
+    from emulator.analysis.expectations import Status
 
 OTHER_FORMAT = "other format"
 """The outcome of a record that only another version of the emulator can read."""
@@ -39,7 +41,7 @@ class Listed:
     """LISTED, by key."""
 
 
-def listed(record: Record) -> Listed:
+def listed(record: RunFolder) -> Listed:
     """Return the row of a run. Of a record that can't be read, as much as possible."""
     live, summary, outcome = record.live, dict[str, Any](), "crashed"
     scenario, variant, engine = "?", "", "?"
@@ -85,15 +87,15 @@ def chosen(
     return matching if limit is None else matching[max(0, len(matching) - limit) :]
 
 
-def _identity(record: Record, summary: dict[str, Any]) -> tuple[str, str, str]:
+def _identity(record: RunFolder, summary: dict[str, Any]) -> tuple[str, str, str]:
     """Return scenario, variant and engine, from the summary or else the plan."""
     if summary:
         return str(summary["scenario"]), str(summary.get("variant", "")), str(summary["engine"])
-    plan = record.plan
-    return plan.scenario.name, plan.variant, plan.engine
+    outline = record.outline
+    return outline.scenario, outline.variant, outline.engine
 
 
-def _began(record: Record) -> float | None:
+def _began(record: RunFolder) -> float | None:
     """Return when a run began, from the first line of its history."""
     try:
         with (record.path / "history.jsonl").open("rb") as lines:

@@ -30,7 +30,7 @@ def _complete_scenarios(incomplete: str) -> list[str]:
 
 def complete_runs(incomplete: str) -> list[str]:
     """Return the runs that a name may go on to, for the shell."""
-    from emulator.record.reader import runs_in
+    from emulator.record.folder import runs_in
 
     return [r.run_id for r in runs_in(Path("runs")) if r.run_id.startswith(incomplete)]
 
@@ -103,10 +103,11 @@ def find_run(name: str, out: Path) -> Record:
 
 def find_live_run(name: str, out: Path) -> Record:
     """Return the run that `name` means; `last` is the latest that is under way, if any is."""
-    from emulator.record.reader import runs_in
+    from emulator.record.folder import runs_in
+    from emulator.record.reader import Record
 
     live = [run for run in runs_in(out) if run.live] if name == "last" else []
-    return live[-1] if live else find_run(name, out)
+    return Record(live[-1].path) if live else Record.find(name, out)
 
 
 def console(*, stderr: bool = False) -> Console:

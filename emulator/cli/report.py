@@ -68,8 +68,8 @@ def runs(
     """List runs with their results, the latest last. `emulate ps` lists those under way."""
     from emulator.analysis.figures import as_data
     from emulator.analysis.listing import chosen, listed
-    from emulator.record.reader import runs_in
-    from emulator.report.run_tables import print_listing
+    from emulator.record.folder import runs_in
+    from emulator.report.listings import print_listing
 
     rows = chosen(
         map(listed, runs_in(out)),

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emulator.cli.options import Out, RunArgument, WhichEngine, console, find_run, note, print_json
+from emulator.cli.options import Out, RunArgument, WhichEngine, console, note, print_json
 from emulator.errors import RecordError, UsageError
 from emulator.runtime import signals
 
 if TYPE_CHECKING:
-    from emulator.record.reader import Record
+    from emulator.record.folder import RunFolder
 
 REMOVES = "this ends once nothing is half removed"
 """Printed for a signal meanwhile."""
@@ -32,12 +32,12 @@ def ps(
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
     """List runs under way, and what other runs have left on an engine."""
-    from emulator.record.reader import runs_in
-    from emulator.report.terminal import print_runs, print_status
+    from emulator.record.folder import RunFolder, runs_in
+    from emulator.report.listings import print_runs, print_status
     from emulator.supervisor.cleanup import find_all
 
     if run is not None:
-        status = _status(find_run(run, out))
+        status = _status(RunFolder.find(run, out))
         print_json(status) if json else print_status(status, console())
         return
 
@@ -63,7 +63,7 @@ def ps(
         note(f"runs with their record elsewhere: {', '.join(elsewhere)}")
 
 
-def _summary(record: Record) -> dict[str, Any] | None:
+def _summary(record: RunFolder) -> dict[str, Any] | None:
     """Return a run's summary; None also where it is of another format."""
     try:
         return record.summary
@@ -71,11 +71,13 @@ def _summary(record: Record) -> dict[str, Any] | None:
         return None
 
 
-def _status(record: Record) -> dict[str, Any]:
+def _status(folder: RunFolder) -> dict[str, Any]:
     """Return tasks and faults of a run, asked of its supervisor or read from its folder."""
     from emulator.api.client import Cluster
+    from emulator.record.reader import Record
     from emulator.results import judge
 
+    record = Record(folder.path)
     if record.live:
         # Its API answers once all tasks run, and until the last has ended.
         with contextlib.suppress(UsageError), Cluster(record) as cluster:
@@ -97,18 +99,21 @@ def logs(
     out: Out = Path("runs"),
 ) -> None:
     """Print what the tasks of a run have printed."""
+    from emulator.record.folder import RunFolder
     from emulator.report.text import shown_line
 
-    record = find_run(run, out)
-    names = [t.name for t in record.plan.tasks]
+    record = RunFolder.find(run, out)
+    names = record.outline.tasks
     if task is not None and task not in names:
         raise UsageError(f"{record.run_id} has no task {task}.", f"It has {', '.join(names)}.")
     if follow and record.live:
         from emulator.api.client import Cluster
+        from emulator.record.reader import Record
         from emulator.report.terminal import LivePrinter
 
-        with Cluster(record) as cluster:
-            LivePrinter(sys.stdout).follow(record.plan, cluster.lines(task))
+        running = Record(record.path)
+        with Cluster(running) as cluster:
+            LivePrinter(sys.stdout).follow(running.plan, cluster.lines(task))
         return
     for name in names if task is None else [task]:
         head = f"{name:<{max(map(len, names))}} | " if task is None else ""
@@ -118,19 +123,30 @@ def logs(
 
 def down(run: RunArgument, out: Out = Path("runs")) -> None:
     """Stop a run, or remove what a kept or crashed one has left."""
-    from emulator.api.client import Cluster
-    from emulator.record.lock import wait_until_over
+    from emulator.record.folder import RunFolder
+    from emulator.record.remains import SOCKET
     from emulator.supervisor.cleanup import stop_or_remove
 
-    record = find_run(run, out)
+    record = RunFolder.find(run, out)
     with signals.deferred(REMOVES):
         # Before its API answers, and afterwards, a signal stops it.
-        with contextlib.suppress(UsageError), Cluster(record) as cluster:
-            cluster.stop()
-            wait_until_over(record.path)
+        if (record.path / SOCKET).exists() and _stopped(record):
             note(f"{record.run_id} was stopped")
             return
         note(stop_or_remove(record, note))
+
+
+def _stopped(record: RunFolder) -> bool:
+    """Stop a run by its API and wait for its end; return whether the API answered."""
+    from emulator.api.client import Cluster
+    from emulator.record.lock import wait_until_over
+    from emulator.record.reader import Record
+
+    with contextlib.suppress(UsageError), Cluster(Record(record.path)) as cluster:
+        cluster.stop()
+        wait_until_over(record.path)
+        return True
+    return False
 
 
 def clean(

@@ -5,9 +5,8 @@ lines and exits into the supervisor's inbox. Calls block, and several threads ma
 Everything that an engine makes is labelled with the run id, so that another process can find it; an
 engine has no state of its own on disk.
 
-Everything that only some engines can do is a capability: a name in `CAPABILITIES`, most with a
-protocol of their own. `requirements.py` refuses a scenario before anything starts; `capable` gives
-access to the methods of a capability.
+Everything that only some engines can do is a capability, most with a protocol of their own:
+`capabilities.py` lists them. `requirements.py` refuses a scenario before anything starts.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from emulator.broker import Capacity
-from emulator.errors import EngineError, Unsupported
-from emulator.faults.netem import Link
-from emulator.faults.oom import OomKilling
-from emulator.faults.pause import Pausing
-from emulator.faults.throttle import Throttling
-from emulator.metrics.catalog import Usage
-from emulator.planning.plan import Plan, PlanContext, Task
-from emulator.scenario.schema import Scenario
+if TYPE_CHECKING:
+    from emulator.broker import Capacity
+    from emulator.errors import EngineError
+    from emulator.faults.netem import Link
+    from emulator.metrics.catalog import Usage
+    from emulator.planning.context import PlanContext
+    from emulator.planning.plan import Plan, Task
+    from emulator.scenario.schema import Scenario
 
 
 @dataclass(frozen=True)
@@ -292,34 +290,3 @@ class Explaining(Protocol):
     @staticmethod
     def examine() -> Iterable[Finding]:
         """Check this machine for the engine; the first finding says whether it can run tasks."""
-
-
-CAPABILITIES: Mapping[str, type | None] = {
-    "limits": None,
-    "gpus": None,
-    "isolation": None,
-    "replace": None,
-    "new-address": Addressing,
-    "same-address": Addressing,
-    "pause": Pausing,
-    "throttle": Throttling,
-    "oom": OomKilling,
-    "network": Shaping,
-    "usage": Measuring,
-    "reattach": Reattaching,
-    "warm": Warming,
-}
-"""Every capability, with the protocol of its methods if there are any."""
-
-_Capability = TypeVar("_Capability")
-
-
-def capable(engine: Engine, protocol: type[_Capability]) -> _Capability:
-    """Return the engine with the methods of a capability.
-
-    Raises Unsupported where it lacks the capability.
-    """
-    names = [name for name, methods in CAPABILITIES.items() if methods is protocol]
-    if isinstance(engine, protocol) and not engine.capabilities.isdisjoint(names):
-        return engine
-    raise Unsupported(f"The {engine.name} engine lacks the capability {' or '.join(names)}.")

@@ -14,12 +14,14 @@ from functools import partial
 from pathlib import Path
 
 from emulator.broker import Capacity
-from emulator.engines.base import CAPABILITIES, Exited, Inbox, KnownOutput, Line, Resource
+from emulator.engines.base import Exited, Inbox, KnownOutput, Line, Resource
+from emulator.engines.capabilities import CAPABILITIES
 from emulator.engines.lines import overlap
 from emulator.errors import EngineError
 from emulator.faults.netem import Link
 from emulator.metrics.catalog import Usage
-from emulator.planning.plan import TASK_PORT, Plan, PlanContext, Task
+from emulator.planning.context import TASK_PORT, PlanContext
+from emulator.planning.plan import Plan, Task
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.schema import AnyImage, Dockerfile, Scenario
 

@@ -12,8 +12,9 @@ from emulator.engines.base import Engine
 from emulator.errors import Misfit, Unsupported, UsageError
 from emulator.files import disk
 from emulator.planning.baseline import ThroughputReference
-from emulator.planning.plan import Plan, check_run_id, make_plan, new_run_id
+from emulator.planning.plan import Plan, make_plan, new_run_id
 from emulator.scenario.schema import Scenario
+from emulator.validation.run_id import check_run_id
 from emulator.validation.units import format_size
 
 

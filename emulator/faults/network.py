@@ -48,8 +48,7 @@ class Partition(NetworkFault):
     state, colour = "cut off", "cut-off"
 
     partition: Annotated[list[Annotated[list[Glob], Field(min_length=1)]], Field(min_length=2)]
-    oneway: bool = False
-    """Only what the first group sends."""
+    oneway: bool = Field(default=False, description="Only what the first group sends.")
 
     @property
     def target(self) -> str:
@@ -107,18 +106,20 @@ class Shape(NetworkFault):
     applied = "the network of {} is impaired"
 
     shape: Glob
-    to: Glob | None = None
-    """The tasks, by name or glob, towards which the network is shaped; all by default."""
-    oneway: bool = False
-    """Only what the shaped task sends."""
-    delay: Duration = 0.0
-    """Seconds by which each packet is late."""
-    jitter: Duration = 0.0
-    """Seconds, give or take, around the delay."""
-    loss: Share = 0.0
-    """The share of packets that is lost, 0 to 1, or `5%`."""
-    bandwidth: Rate | None = None
-    """Bits per second that each of the tasks can send."""
+    to: Glob | None = Field(
+        default=None,
+        description="The tasks, by name or glob, towards which the network is shaped; all by "
+        "default.",
+    )
+    oneway: bool = Field(default=False, description="Only what the shaped task sends.")
+    delay: Duration = Field(default=0.0, description="Seconds by which each packet is late.")
+    jitter: Duration = Field(default=0.0, description="Seconds, give or take, around the delay.")
+    loss: Share = Field(
+        default=0.0, description="The share of packets that is lost, 0 to 1, or `5%`."
+    )
+    bandwidth: Rate | None = Field(
+        default=None, description="Bits per second that each of the tasks can send."
+    )
 
     @model_validator(mode="after")
     def _effect(self) -> Shape:

@@ -19,10 +19,12 @@ class Preempt(GracefulFault):
     replaces_target = gives_notice = True
 
     preempt: Glob
-    down: DurationOrForever = 10.0
-    """Seconds until it is back, or `forever`."""
-    address: Literal["new", "same"] | None = None
-    """Its address when it is back; with Docker a new one by default."""
+    down: DurationOrForever = Field(
+        default=10.0, description="Seconds until it is back, or `forever`."
+    )
+    address: Literal["new", "same"] | None = Field(
+        default=None, description="Its address when it is back; with Docker a new one by default."
+    )
 
     warm: bool = Field(strict=True, default=False)
     """Its replacement has imported its framework before, in a run that starts warm."""

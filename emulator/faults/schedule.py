@@ -8,6 +8,7 @@ performs it.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,17 +57,19 @@ class PlannedFault:
         return tuple(dict.fromkeys(link.source for link in self.links)) or (self.target,)
 
 
-_ADAPTER = TypeAdapter(PlannedFault)
+@functools.cache
+def _adapter() -> TypeAdapter[PlannedFault]:
+    return TypeAdapter(PlannedFault)
 
 
 def to_json(fault: PlannedFault) -> dict[str, Any]:
     """Return a fault for the history."""
-    return dict(_ADAPTER.dump_python(fault, mode="json"))
+    return dict(_adapter().dump_python(fault, mode="json"))
 
 
 def from_json(data: object) -> PlannedFault:
     """Return the fault that `to_json` wrote."""
-    return _ADAPTER.validate_python(data, context={"stored": True})
+    return _adapter().validate_python(data, context={"stored": True})
 
 
 def build_schedule(

@@ -17,7 +17,6 @@ from typing import Annotated, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
@@ -76,6 +75,11 @@ class Trigger(Model):
             raise ValueError("`delay` goes with `after` and `recovery`")
         return self
 
+    def in_words(self) -> str:
+        """Return it in words, with the keys of a scenario."""
+        keys = self.model_dump(mode="json", exclude_defaults=True)
+        return ", ".join(f"{key} {value}" for key, value in keys.items())
+
     @field_validator("log")
     @classmethod
     def _expression(cls, log: str | None, info: ValidationInfo) -> str | None:
@@ -87,12 +91,13 @@ class Trigger(Model):
 class Entry(Model):
     """An entry of `faults:`: a fault, `random` faults or a `trace`."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
     kind: ClassVar[str]
     """The key that makes an entry one of this kind."""
-    name: str | None = Field(default=None, pattern=r"^[a-zA-Z][-_a-zA-Z0-9]*$")
-    """For `after` and `recovery` of other faults."""
+    name: str | None = Field(
+        default=None,
+        pattern=r"^[a-zA-Z][-_a-zA-Z0-9]*$",
+        description="For `after` and `recovery` of other faults.",
+    )
     at: Annotated[
         Trigger | None,
         BeforeValidator(lambda v: v if isinstance(v, Mapping | Trigger | None) else {"time": v}),
@@ -252,8 +257,10 @@ class LastingFault(FaultSpec):
     """A fault that lasts for a time."""
 
     lasting = True
-    for_: DurationOrForever = Field(alias="for")
-    """Seconds, or `forever`: until the run ends or it is healed by hand."""
+    for_: DurationOrForever = Field(
+        alias="for",
+        description="Seconds, or `forever`: until the run ends or it is healed by hand.",
+    )
 
     @property
     def heals_after(self) -> float:
@@ -291,8 +298,7 @@ class GracefulFault(EndingFault):
     """A fault that asks its target to end, and restarts it itself."""
 
     restarts_target = True
-    grace: Duration = 30.0
-    """Seconds between SIGTERM and SIGKILL."""
+    grace: Duration = Field(default=30.0, description="Seconds between SIGTERM and SIGKILL.")
 
     @property
     def kills_after(self) -> float:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     PlainSerializer,
@@ -49,7 +50,7 @@ def states() -> dict[str, str]:
 # --- Parsing --------------------------------------------------------------------------------------
 
 Kind = TypeVar("Kind", bound=Entry)
-_MAPPING = TypeAdapter(dict[str, Any])
+_MAPPING = TypeAdapter(dict[str, Any], config=ConfigDict(defer_build=True))
 
 
 def _fault(value: object, info: ValidationInfo) -> FaultSpec:
@@ -135,13 +136,12 @@ class RandomFaults(Entry):
     kind = "random"
 
     random: OneFault
-    every: Annotated[Duration, Field(gt=0)]
-    """The mean time between two faults."""
-    seed: int | None = Field(default=None, strict=True)
-    """The seed; default: the scenario's."""
+    every: Annotated[Duration, Field(gt=0)] = Field(description="The mean time between two faults.")
+    seed: int | None = Field(
+        default=None, strict=True, description="The seed; default: the scenario's."
+    )
     max: int = Field(default=10, strict=True, ge=1, le=1000)
-    jitter: Duration = 0.0
-    """Seconds, give or take, around `every`."""
+    jitter: Duration = Field(default=0.0, description="Seconds, give or take, around `every`.")
 
     @model_validator(mode="after")
     def _checked(self) -> RandomFaults:
@@ -220,19 +220,30 @@ def _read_rows(path: Path) -> list[TraceRow]:
     return parsed
 
 
+_TRACE = "A CSV file with the columns time, target and down, in seconds; or such rows."
+
+
 class TraceFaults(Entry):
     """Recorded preemptions, from the time `at` or the beginning of the run on."""
 
     kind = "trace"
 
-    trace: Annotated[tuple[TraceRow, ...], Field(max_length=TRACE_ROWS), BeforeValidator(_rows)]
-    """A CSV file with the columns time, target and down, in seconds; or such rows."""
-    speed: float = Field(default=1.0, strict=True, ge=1e-6, le=1e9)
-    """The factor by which a trace is replayed faster than it was recorded."""
-    grace: Duration = 30.0
-    """Seconds between SIGTERM and SIGKILL."""
-    down: DurationOrForever | None = None
-    """Seconds until a task is back, instead of those of the rows."""
+    trace: Annotated[
+        tuple[TraceRow, ...],
+        Field(max_length=TRACE_ROWS, description=_TRACE),
+        BeforeValidator(_rows),
+    ]
+    speed: float = Field(
+        default=1.0,
+        strict=True,
+        ge=1e-6,
+        le=1e9,
+        description="The factor by which a trace is replayed faster than it was recorded.",
+    )
+    grace: Duration = Field(default=30.0, description="Seconds between SIGTERM and SIGKILL.")
+    down: DurationOrForever | None = Field(
+        default=None, description="Seconds until a task is back, instead of those of the rows."
+    )
 
     @model_validator(mode="after")
     def _begins(self) -> TraceFaults:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+from pydantic import Field
+
 from emulator.faults.spec import LastingFault, Target
 from emulator.validation.fields import Cores, Glob
 
@@ -25,8 +27,7 @@ class Throttle(LastingFault):
     state = colour = "throttled"
 
     throttle: Glob
-    cpus: Cores
-    """Cores."""
+    cpus: Cores = Field(description="Cores.")
 
     def apply(self, target: Target) -> None:
         """Lower its limit."""

@@ -50,6 +50,12 @@ class ProcessSampler:
             if leader in self._counted
         }
 
+    @staticmethod
+    def pids(leaders: Mapping[str, int]) -> dict[str, list[int]]:
+        """Return the process ids of each task's session; `leaders`: its first process."""
+        members = session_members(leaders.values())
+        return {task: members.get(leader, []) for task, leader in leaders.items()}
+
     def _usage(self, pids: Collection[int], before: Usage) -> Usage:
         cpu, memory, count = 0.0, 0, 0
         blocks: list[tuple[int, int]] = []

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from emulator.errors import UsageError
@@ -106,6 +105,8 @@ class BaselineFile:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Exclude other processes, with a lock file in the cache rather than beside the file."""
+        from filelock import FileLock  # few runs store one
+
         with os_errors(UsageError, f"Can't write the baselines to {self.path}"):
             folder = cache_dir("locks")
             folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +115,7 @@ class BaselineFile:
                 yield
 
 
-_FILE = TypeAdapter(dict[str, Baseline])
+_FILE = TypeAdapter(dict[str, Baseline], config=ConfigDict(defer_build=True))
 
 
 def conditions(engine: str, *, warm: bool) -> str:

@@ -8,47 +8,25 @@ passed in as a `PlanContext`.
 from __future__ import annotations
 
 import math
-import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from emulator.errors import Unsupported, UsageError
+from emulator.errors import Unsupported
 from emulator.faults.netem import Link, between_all
 from emulator.faults.schedule import PlannedFault, build_schedule
 from emulator.files import Disk, shortages
 from emulator.planning.baseline import ThroughputReference
+from emulator.planning.context import PlanContext
 from emulator.planning.task_limits import Limits
 from emulator.scenario import rendezvous
 from emulator.scenario.roles import EVALUATOR
-from emulator.scenario.schema import AnyImage, Role, Scenario
-
-TASK_PORT = 2222
-"""The port of every task if each has its own address (Kubeflow's default)."""
-
-_RUN_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
-def is_run_id(text: str) -> bool:
-    """Return whether a text is a valid run id, which is also part of host names."""
-    return _RUN_ID.fullmatch(text) is not None
-
-
-def check_run_id(text: str) -> str:
-    """Return `text` if it is a valid run id. Raises UsageError."""
-    if is_run_id(text):
-        return text
-    shown = repr(text if len(text) <= 80 else f"{text[:80]}...")
-    raise UsageError(
-        f"{shown} can't be a run id.",
-        "It has 1 to 63 lower-case letters, digits and dashes, begins with a letter and does not "
-        "end with a dash.",
-    )
+from emulator.scenario.schema import Role, Scenario
+from emulator.validation.run_id import check_run_id, is_run_id
 
 
 def _stored_run_id(text: str) -> str:
@@ -141,25 +119,6 @@ class Plan(BaseModel):
     def task(self, name: str) -> Task:
         """Return the task of that name; raises KeyError."""
         return {task.name: task for task in self.tasks}[name]
-
-
-@dataclass(frozen=True)
-class PlanContext:
-    """What the plan needs from its engine."""
-
-    engine: str
-    address: Callable[[str], tuple[str, int]]
-    """Task name -> host, port."""
-    image: Callable[[AnyImage], str]
-    """An image in the scenario -> the engine's reference."""
-    gpus: Callable[[], Sequence[str]]
-    """Ids of its devices; called only if a task asks for GPUs."""
-    shared: str
-    """The path of the shared volume inside a task."""
-    limits: Callable[[], Limits] = Limits
-    """Default limits of each task."""
-    disks: Callable[[Scenario], Sequence[Disk]] = lambda scenario: ()
-    """Disks of this machine that a run writes to, other than the disk of its folder."""
 
 
 def new_run_id(name: str) -> str:

@@ -6,7 +6,7 @@ reserve nothing.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from dataclasses import dataclass
 
 PROCESSES = 32_768
 """Processes and threads of one task; a TensorFlow chief was measured with 21,000."""
@@ -15,10 +15,9 @@ LEAST_RESERVE = 2**30
 RESERVED_SHARE = 0.1
 
 
-class Limits(BaseModel):
+@dataclass(frozen=True)
+class Limits:
     """Limits of one task; None: unlimited."""
-
-    model_config = ConfigDict(frozen=True)
 
     memory: int | None = None
     """Bytes."""

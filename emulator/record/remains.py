@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from emulator.planning.plan import is_run_id
 from emulator.record.lock import LOCK
 from emulator.record.scratch import is_ours, kind_of, opened, remove_scratch, scratch_in
+from emulator.validation.run_id import is_run_id
 
 SOCKET, PORT, TOKEN = "api.sock", "api.port", "api.token"
 """Files in the run folder, while the API answers."""

@@ -1,8 +1,7 @@
-"""Events and triggers in words (pure)."""
+"""Events in words (pure)."""
 
 from __future__ import annotations
 
-from emulator.faults.spec import Trigger
 from emulator.faults.table import FAULTS
 from emulator.record import events
 from emulator.validation.units import format_duration
@@ -54,9 +53,3 @@ def _fault_in_words(fault: events.FaultEvent) -> str:
             return f"{head}: {FAULTS[fault.kind].healed.format(target)}"
         case "skipped" | "failed":
             return f"{head}: {fault.stage}: {fault.reason or ''}"
-
-
-def trigger_in_words(trigger: Trigger) -> str:
-    """Return a fault's trigger in words, with the keys of a scenario."""
-    keys = trigger.model_dump(mode="json", exclude_defaults=True)
-    return ", ".join(f"{key} {value}" for key, value in keys.items())

@@ -27,12 +27,12 @@ from markupsafe import Markup
 from emulator import __version__
 from emulator.analysis.comparison import COMPARED, Row, called, cell, written
 from emulator.analysis.figures import FAULT_STAGES, FIGURES
+from emulator.faults.spec import Trigger
 from emulator.files import atomic_write, cache_dir
 from emulator.planning.plan import Task
 from emulator.report import HTML
 from emulator.report.charts import Chart, colour, curve_points, line_chart, line_style, timeline
 from emulator.report.data import Facts, causes, key_figures
-from emulator.report.event_text import trigger_in_words
 from emulator.report.text import printable
 from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
 from emulator.validation.units import format_duration, format_size
@@ -201,7 +201,7 @@ def _templates() -> jinja2.Environment:
         "colour": colour,
         "mark": _MARKS.__getitem__,
         "limits": _limits,
-        "trigger": trigger_in_words,
+        "trigger": Trigger.in_words,
     }
     return environment
 

@@ -18,7 +18,6 @@ from emulator.analysis.run_state import Estimate, LiveTask, RunState
 from emulator.metrics import catalog
 from emulator.metrics.catalog import GpuUsage
 from emulator.record.timeline import FaultTimeline
-from emulator.report.event_text import trigger_in_words
 from emulator.report.tables import FOLD, STYLES, fold, range_label
 from emulator.validation.units import format_duration, format_number, format_size
 
@@ -242,7 +241,7 @@ def _fault(live: RunState, fault: FaultTimeline, width: int) -> Text:
 
 def _stage(live: RunState, fault: FaultTimeline) -> str:
     if fault.since is None:
-        return f"waits for {trigger_in_words(fault.planned.trigger)}"
+        return f"waits for {fault.planned.trigger.in_words()}"
     text = f"{fault.stage} {_roughly(live.t - fault.since)} ago"
     if fault.stage == "healed" and fault.triggered is not None:
         text += f", after {format_duration(fault.since - fault.triggered)}"

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from emulator.planning.plan import Plan, Task
-from emulator.report.event_text import trigger_in_words
 from emulator.report.tables import print_table
 from emulator.validation.units import format_duration, format_size
 
@@ -52,7 +51,7 @@ def _rules(plan: Plan) -> Iterator[str]:
     timeout = "none" if scenario.timeout is None else format_duration(scenario.timeout)
     yield f"timeout: {timeout}"
     for fault in plan.faults:
-        yield f"fault {fault.id}: {fault.kind} {fault.target} at {trigger_in_words(fault.trigger)}"
+        yield f"fault {fault.id}: {fault.kind} {fault.target} at {fault.trigger.in_words()}"
 
 
 def _limits(task: Task) -> str:

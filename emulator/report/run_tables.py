@@ -1,9 +1,8 @@
-"""Several runs on the terminal: a comparison with ratios, or a list."""
+"""The comparison of several runs on the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,8 +11,7 @@ from rich.text import Text
 
 from emulator.analysis.comparison import COMPARED, COUNTED, Row, called, cell, written
 from emulator.analysis.figures import FIGURES
-from emulator.analysis.listing import LISTED, Listed
-from emulator.report.tables import print_table, status_text
+from emulator.report.tables import status_text
 
 _NUMBERS = 88
 """Least characters for the numbers; a name with less room than the rest is printed above."""
@@ -62,21 +60,3 @@ def _efficiency(row: Row) -> str:
     if row.efficiency is None:
         return ""
     return f"{row.efficiency:.2f}" + ("*" if row.efficiency_by == "steps" else "")
-
-
-def print_listing(rows: Sequence[Listed], console: Console) -> None:
-    """Print runs, in the order given; times are the machine's own."""
-    figures = (FIGURES[key].column for key in LISTED)
-    columns = ("run", "scenario", "when", "outcome", "verdict", *figures)
-    cells = (
-        (
-            row.run_id,
-            f"{row.scenario} {row.variant}".strip(),
-            None if row.began is None else f"{datetime.fromtimestamp(row.began):%m-%d %H:%M}",
-            row.outcome,
-            status_text(row.verdict) if row.verdict else None,
-            *(FIGURES[key].text(row.figures.get(key), "") for key in LISTED),
-        )
-        for row in rows
-    )
-    print_table(console, columns, cells, no_wrap=set(columns) - {"scenario"})

@@ -12,11 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates, fault_stages, in_summary
-from emulator.analysis.listing import OTHER_FORMAT, listed
 from emulator.engines.base import Finding
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry
-from emulator.record.reader import Record
 from emulator.report import HTML
 from emulator.report.data import causes
 from emulator.report.event_text import describe
@@ -205,33 +203,6 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def _millis(seconds: float) -> str:
     return f"{seconds * 1000:.{0 if seconds >= 0.01 else 2}f} ms"
-
-
-def print_runs(records: Sequence[Record], left: Mapping[str, int], console: Console) -> None:
-    """Print runs, one a line; `left` is the number of resources of each on an engine."""
-    rows = []
-    for record in records:
-        row = listed(record)
-        judged = row.outcome not in ("running", "crashed", OTHER_FORMAT)
-        scenario, verdict = f"{row.scenario} {row.variant}".strip(), row.verdict if judged else None
-        resources = left.get(record.run_id) or None
-        rows.append((record.run_id, scenario, row.engine, row.outcome, verdict, resources))
-    columns = ("run", "scenario", "engine", "state", "verdict", "on the engine")
-    print_table(console, columns, rows)
-
-
-def print_status(status: Mapping[str, Any], console: Console) -> None:
-    """Print the current state of a run's tasks and faults."""
-    head = f"{status['run_id']}: {status['state']}, on the {status['engine']} engine"
-    console.print(head, highlight=False)
-    keys = ("name", "state", "step", "restarts", "exit_code")
-    tasks = ([task[key] for key in keys] for task in status["tasks"])
-    print_table(console, ("task", "state", "step", "restarts", "exit"), tasks)
-    if status["faults"]:
-        faults = (
-            [fault[key] for key in ("id", "kind", "target", "stage")] for fault in status["faults"]
-        )
-        print_table(console, ("fault", "kind", "target", "stage"), faults)
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:

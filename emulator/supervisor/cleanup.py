@@ -27,20 +27,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.engines import AUTO, answering, choose
-from emulator.engines.base import Engine, Resource
 from emulator.errors import EngineMissing, InUse, RecordError, UsageError, printable
-from emulator.planning.plan import check_run_id, is_run_id
-from emulator.record.events import Attached, RunStarted
+from emulator.record.folder import RunFolder, runs_in
 from emulator.record.lock import is_being_removed, is_live, locked, wait_until_over
-from emulator.record.reader import Record, runs_in
 from emulator.record.remains import never_began, remains, remove_never_began, remove_remains
 from emulator.record.scratch import is_run_folder
 from emulator.runtime import signals
 from emulator.runtime.waiting import pause
-from emulator.supervisor.takeover import recover
+from emulator.validation.run_id import check_run_id, is_run_id
 
 if TYPE_CHECKING:
     import psutil
+
+    from emulator.engines.base import Engine, Resource
 
 SETTLES_WITHIN = 5.0
 """Seconds after a kill in which the engine's last answers come; a busy one was seen to take one."""
@@ -145,7 +144,7 @@ def _clean_folders(out: Path, *, dry_run: bool, say: Say) -> int:
     return count
 
 
-def stop_or_remove(record: Record, say: Say = lambda text: None) -> str:
+def stop_or_remove(record: RunFolder, say: Say = lambda text: None) -> str:
     """Stop a live run and wait for its end, or remove what it left; return what was done.
 
     Raises UsageError if the folder has another run's record, or if the run is being taken over;
@@ -156,9 +155,9 @@ def stop_or_remove(record: Record, say: Say = lambda text: None) -> str:
         supervisor.send_signal(signal.SIGTERM)
         wait_until_over(record.path)
         return f"{record.run_id} was stopped"
-    removed = remove(record.run_id, record.plan.engine, record.path, say)
-    if (warm := record.plan.warm) is not None:
-        removed += _remove_warm(warm.cluster, record.plan.engine)
+    removed = remove(record.run_id, record.outline.engine, record.path, say)
+    if cluster := record.outline.warm:
+        removed += _remove_warm(cluster, record.outline.engine)
     return f"removed {removed} things of {record.run_id}" if removed else "nothing was left"
 
 
@@ -172,7 +171,7 @@ def remove(run_id: str, engine_name: str, folder: Path, say: Say = lambda text: 
     with contextlib.closing(choose(engine_name)) as engine, _locked(folder, run_id):
         _refuse_namesakes(engine, run_id, folder)
         if is_run_folder(folder, run_id):
-            let_settle([Record(folder)], say)
+            let_settle([RunFolder(folder)], say)
         return engine.tear_down(run_id) + len(remove_remains(folder, run_id))
 
 
@@ -187,22 +186,26 @@ def _remove_warm(cluster: str, engine_name: str) -> int:
         return engine.tear_down(cluster)
 
 
-def settles_at(record: Record) -> float:
+def settles_at(record: RunFolder) -> float:
     """Return until when the engine may still make something, in seconds since 1970; 0: nothing."""
     files = [record.path / name for name in ("plan.json", "history.jsonl", "samples.jsonl")]
     written = max((path.stat().st_mtime for path in files if path.is_file()), default=0.0)
     until = written + SETTLES_WITHIN
     if until < time.time() or record.result("summary.json") is not None:
         return 0.0  # most runs; one that ended by itself has waited for all answers
+    from emulator.record.reader import Record  # a run that was just killed is rare
+    from emulator.supervisor.takeover import recover
+
+    crashed = Record(record.path)
     try:
-        recovered = recover(record.plan, record.history)
+        recovered = recover(crashed.plan, crashed.history)
     except RecordError:
         return 0.0
     starting = any(task.state == "starting" for task in recovered.tasks.values())
     return until if starting or recovered.timeline.prepared is None else 0.0
 
 
-def let_settle(records: Iterable[Record], say: Say) -> None:
+def let_settle(records: Iterable[RunFolder], say: Say) -> None:
     """Wait until the engine has made all that these runs asked it for. Raises Interruption."""
     until = {record.run_id: settles_at(record) for record in records}
     if waiting := [run_id for run_id, when in until.items() if when]:
@@ -254,11 +257,15 @@ def _folder(resource: Resource) -> Path | None:
     return Path(resource.folder)
 
 
-def _supervisor_of(record: Record) -> psutil.Process | None:
+def _supervisor_of(record: RunFolder) -> psutil.Process | None:
     """Return the process that began the run, or took it over, if it is still running."""
-    import psutil  # here: slow to import, and every run imports this module
+    import psutil  # slow to import, and most runs that are removed have no supervisor
 
-    supervisors = [e for e in record.history if isinstance(e, RunStarted | Attached)]
+    from emulator.record.events import Attached, RunStarted
+    from emulator.record.reader import Record
+
+    history = Record(record.path).history
+    supervisors = [e for e in history if isinstance(e, RunStarted | Attached)]
     if not supervisors or supervisors[-1].pid == os.getpid():
         return None
     try:

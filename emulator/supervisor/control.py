@@ -11,7 +11,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.engines.base import Addressing, Engine, Inbox, capable
+from emulator.engines.base import Addressing, Engine, Inbox
+from emulator.engines.capabilities import capable
 from emulator.engines.requirements import require_of
 from emulator.errors import UsageError
 from emulator.faults.schedule import MANUAL, expand_targets

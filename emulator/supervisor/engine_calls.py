@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from emulator.engines.base import Engine, Inbox, Shaping, capable
+from emulator.engines.base import Engine, Inbox, Shaping
+from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineLost
 from emulator.faults.netem import Link
 from emulator.faults.schedule import PlannedFault

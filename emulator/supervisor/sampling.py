@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.engines.base import Engine, Inbox, Measuring, capable
+from emulator.engines.base import Engine, Inbox, Measuring
+from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, RecordError
 from emulator.metrics.catalog import GpuUsage
 from emulator.metrics.samples import Sample

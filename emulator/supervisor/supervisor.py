@@ -19,8 +19,8 @@ from emulator.engines.base import (
     Line,
     Lines,
     Reattaching,
-    capable,
 )
+from emulator.engines.capabilities import capable
 from emulator.errors import EngineLost
 from emulator.metrics.steps import Observation
 from emulator.planning.plan import Plan

@@ -16,7 +16,8 @@ from emulator.analysis.comparison import IRRELEVANT, Row, differences, rows
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import as_data
 from emulator.analysis.throughput import Rate, Throughput
-from emulator.planning.plan import Plan, PlanContext, make_plan
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, make_plan
 from emulator.report.run_tables import print_comparison
 from emulator.scenario.loader import parse
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -227,7 +228,7 @@ def test_plan_shows_the_limits_that_a_task_has_by_default(
     assert "1.0 GiB, 32768 processes*" in shown
     assert "* marks a default" in shown
     planned = emulate("plan", hello, "--engine", "docker", "--json").json
-    assert planned["tasks"][0]["defaults"] == limits.model_dump()
+    assert planned["tasks"][0]["defaults"] == asdict(limits)
     created = [one for one in planned["requests"] if one["request"] == "create container"]
     for request in created:
         assert request["HostConfig"]["Memory"] == limits.memory

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.base import Engine, Exited, Line, Measuring, capable
+from emulator.engines.base import Engine, Exited, Line, Measuring
+from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script

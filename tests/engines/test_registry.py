@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from emulator import engines
-from emulator.engines.base import CAPABILITIES, Measuring, capable
+from emulator.engines.base import Measuring
+from emulator.engines.capabilities import CAPABILITIES, capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine

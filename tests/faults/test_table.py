@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jsonschema
 import pytest
+from pydantic import Field
 from typer.testing import CliRunner
 
 from emulator.api.client import Cluster
@@ -46,8 +47,7 @@ class FillDisk(LastingFault):
     state, colour = "disk full", "cut-off"
 
     fill_disk: Glob
-    left: Size = 0
-    """Bytes that are left."""
+    left: Size = Field(default=0, description="Bytes that are left.")
 
     def apply(self, target: Target) -> None:
         target.engine_as(Filling).fill(target.task, self.left)

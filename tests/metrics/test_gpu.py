@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engines.base import Engine, Measuring, capable
+from emulator.engines.base import Engine, Measuring
+from emulator.engines.capabilities import capable
 from emulator.engines.process import ProcessEngine
 from emulator.metrics.catalog import GpuShare
 from emulator.metrics.gpu.device import shares

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import Unsupported
-from emulator.planning.plan import Plan, PlanContext, Task, make_plan, new_run_id
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, Task, make_plan, new_run_id
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import AnyImage, Dockerfile, Scenario
 

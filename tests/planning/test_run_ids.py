@@ -18,13 +18,15 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.process.table import labels_in
 from emulator.errors import UsageError
-from emulator.planning.plan import Plan, check_run_id, is_run_id, make_plan, new_run_id
-from emulator.record.reader import Record, runs_in
+from emulator.planning.plan import Plan, make_plan, new_run_id
+from emulator.record.folder import runs_in
+from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import RealClock
 from emulator.scenario.schema import Scenario
 from emulator.supervisor.cleanup import abandoned, remove
 from emulator.sweep import plan_all
+from emulator.validation.run_id import check_run_id, is_run_id
 from tests.conftest import Emulate, own
 
 BAD = [

@@ -19,10 +19,12 @@ import emulator
 from emulator.analysis.listing import listed
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError, UsageError
-from emulator.planning.plan import Plan, PlanContext, make_plan
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import RunStarted, Step
+from emulator.record.folder import runs_in
 from emulator.record.lock import LOCK, is_live, wait_until_over
-from emulator.record.reader import Record, gc_paused, runs_in
+from emulator.record.reader import Record, gc_paused
 from emulator.record.version import FORMAT
 from emulator.record.writer import RunWriter
 from emulator.results import judge

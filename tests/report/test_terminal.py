@@ -14,8 +14,8 @@ from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
 from emulator.analysis.expectations import summary
 from emulator.analysis.listing import Listed
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
+from emulator.report.listings import print_listing
 from emulator.report.plan_tables import print_plan
-from emulator.report.run_tables import print_listing
 from emulator.report.terminal import print_result, print_summary
 from emulator.results import Result
 from emulator.supervisor.job import JobEnd

@@ -11,14 +11,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import docker
 from docker.errors import APIError
 
 from emulator.engines.docker.requests import network_request
 from emulator.errors import EngineError
-from emulator.planning.plan import Plan
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan
 
 ATTEMPTS = 5
 """Attempts to make the network again before another run has taken its subnet."""

@@ -11,7 +11,7 @@ import ssl
 import tarfile
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from docker.utils.build import PatternMatcher
 
@@ -19,10 +19,12 @@ from emulator.errors import UsageError
 from emulator.files import cache_dir
 from emulator.runtime import signals
 from emulator.runtime.waiting import each, for_lock
-from emulator.scenario.schema import Dockerfile
 from emulator.validation.files import text_of
 from emulator.validation.limits import CONTEXT_BYTES, CONTEXT_FILES, DOCKERFILE_BYTES
 from emulator.validation.units import format_size
+
+if TYPE_CHECKING:
+    from emulator.scenario.schema import Dockerfile
 
 ENDS_WITHIN = 30.0
 """Seconds that the engine gets to kill and remove the container of a build that is stopped."""

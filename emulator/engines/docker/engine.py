@@ -16,17 +16,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError, NotFound
 
 from emulator.broker import Capacity
-from emulator.engines.base import CAPABILITIES, Finding, Inbox, KnownOutput, Resource
+from emulator.engines.base import Resource
 from emulator.engines.docker import doctor
 from emulator.engines.docker.addresses import Addresses, assigns_addresses, make_network
 from emulator.engines.docker.connection import Heartbeat, connect, ignore_missing, translate_errors
 from emulator.engines.docker.images import Images
-from emulator.engines.docker.logs import Output
 from emulator.engines.docker.network import Shaper, missing_parts
 from emulator.engines.docker.oom import oom_kill
 from emulator.engines.docker.requests import (
@@ -43,18 +42,23 @@ from emulator.engines.docker.requests import (
     program_archive,
     volume_request,
 )
-from emulator.engines.docker.usage import ContainerUsage
-from emulator.engines.docker.warm.answers import Answers
-from emulator.engines.docker.warm.cluster import WarmCluster, lease, remove_ended
-from emulator.engines.docker.warm.pool import Waiting
 from emulator.errors import EngineError, ImageError
-from emulator.faults.netem import Link
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
-from emulator.metrics.catalog import Usage
-from emulator.planning.plan import TASK_PORT, Plan, PlanContext, Task
+from emulator.planning.context import TASK_PORT, PlanContext
 from emulator.planning.task_limits import of_machine
-from emulator.scenario.schema import AnyImage, Scenario
+
+if TYPE_CHECKING:
+    from emulator.engines.base import Finding, Inbox, KnownOutput
+    from emulator.engines.docker.logs import Output
+    from emulator.engines.docker.usage import ContainerUsage
+    from emulator.engines.docker.warm.answers import Answers
+    from emulator.engines.docker.warm.cluster import WarmCluster
+    from emulator.engines.docker.warm.pool import Waiting
+    from emulator.faults.netem import Link
+    from emulator.metrics.catalog import Usage
+    from emulator.planning.plan import Plan, Task
+    from emulator.scenario.schema import AnyImage, Scenario
 
 PARALLEL = 16
 
@@ -63,13 +67,14 @@ class DockerEngine:
     """Runs tasks as containers."""
 
     name = "docker"
-    capabilities = frozenset(CAPABILITIES)
+    capabilities = frozenset(
+        {"limits", "gpus", "isolation", "replace", "new-address", "same-address", "pause"}
+        | {"throttle", "oom", "network", "usage", "reattach", "warm"}
+    )
     machine_needs: Mapping[str, str] = {"gpus": "gpu", "network": "network"}
 
     def __init__(self) -> None:
         self.api = connect()
-        self._usage = ContainerUsage(self.api)
-        self._output = Output(self.api, self._usage)
         self.images = Images(self.api, gpus=lambda: self.gpus)
         self._plan: Plan | None = None
         self._labels: dict[str, str] = {}
@@ -83,6 +88,20 @@ class DockerEngine:
         self._has_ipv6 = False
         self._warm: WarmCluster | None = None
         self._lock = threading.Lock()
+
+    # Imported for a run: plans and lists need neither.
+
+    @cached_property
+    def _usage(self) -> ContainerUsage:
+        from emulator.engines.docker.usage import ContainerUsage
+
+        return ContainerUsage(self.api)
+
+    @cached_property
+    def _output(self) -> Output:
+        from emulator.engines.docker.logs import Output
+
+        return Output(self.api, self._usage)
 
     @property
     def keeps_addresses(self) -> bool:
@@ -370,6 +389,8 @@ class DockerEngine:
 
     def lease_warm(self, plan: Plan) -> Plan:
         """Return the plan with a cluster of warm containers, one that waits if there is one."""
+        from emulator.engines.docker.warm.cluster import lease
+
         with translate_errors("find warm containers"):
             self._warm = lease(self.api, plan, self._info, self.tear_down)
         return self._warm.plan
@@ -392,7 +413,7 @@ class DockerEngine:
                         waiting = dict(pool.map(self._put_back, warm.tasks))
                     warm.renew_spares()
                     self._make_spares(warm)
-                    waiting |= {name: self._waiting(name) for name in warm.spares}
+                    waiting |= {name: self._waiting(warm, name) for name in warm.spares}
                     self._warm = None
                     warm.give_back(waiting)
                     return removed
@@ -413,11 +434,11 @@ class DockerEngine:
             warm.renew(task.name)
             container = self._create(task, same_address=False)
             self.api.start(container)
-        return task.name, self._waiting(task.name, changed or ())
+        return task.name, self._waiting(warm, task.name, changed or ())
 
-    def _waiting(self, name: str, changed: Sequence[str] = ()) -> Waiting:
+    def _waiting(self, warm: WarmCluster, name: str, changed: Sequence[str] = ()) -> Waiting:
         address = self._addresses.of(name) if self._addresses else ""
-        return Waiting(self._created[name], self._output.position(name), address, tuple(changed))
+        return warm.waiting(self._created[name], self._output.position(name), address, changed)
 
     def _make_spares(self, warm: WarmCluster) -> None:
         """Make the spare containers that are missing: on the network, but without a name there."""
@@ -455,6 +476,8 @@ class DockerEngine:
     @staticmethod
     def remove_waiting(session: str) -> None:
         """Remove the warm clusters of a test session."""
+        from emulator.engines.docker.warm.cluster import remove_ended
+
         with contextlib.closing(DockerEngine()) as engine:
             remove_ended(engine._info, session, engine.tear_down)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import docker
 from docker.errors import APIError, ImageNotFound
@@ -33,7 +33,9 @@ from emulator.engines.docker.building import (
 from emulator.engines.docker.connection import translate_errors
 from emulator.errors import ImageError, UsageError
 from emulator.runtime import signals
-from emulator.scenario.schema import AnyImage, Dockerfile, NamedImage
+
+if TYPE_CHECKING:
+    from emulator.scenario.schema import AnyImage, Dockerfile
 
 KINDS = ("cpu", "gpu", "pytorch", "network")
 """The images that come with the emulator, each with a Dockerfile of its own."""
@@ -99,9 +101,9 @@ class Images:
 
         `auto` is the GPU image only where the engine can give GPUs to tasks.
         """
-        if isinstance(image, Dockerfile):
+        image = _without_preload(image)
+        if not isinstance(image, str):
             return custom_tag(image)
-        image = image.name if isinstance(image, NamedImage) else image
         if image == "auto":
             image = "gpu" if self._gpus() else "cpu"
         return recipe_tag(image) if image in KINDS else image
@@ -114,7 +116,8 @@ class Images:
         reference = self.reference(image)
         if self.has(reference):
             return reference
-        if isinstance(image, Dockerfile):
+        image = _without_preload(image)
+        if not isinstance(image, str):
             return self._build_custom(image, say)
         for kind in KINDS:
             if reference == recipe_tag(kind):
@@ -323,6 +326,15 @@ def _useful_wheels(kind: str, folder: Path | None) -> list[Path]:
 
 def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _without_preload(image: AnyImage) -> str | Dockerfile:
+    """Return what names or builds the image: preloading changes nothing in it."""
+    if isinstance(image, str):
+        return image
+    from emulator.scenario.schema import NamedImage  # loaded already, by the scenario that has it
+
+    return image.name if isinstance(image, NamedImage) else image
 
 
 def custom_tag(image: Dockerfile) -> str:

@@ -7,12 +7,14 @@ import socket
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emulator.errors import EngineError
 from emulator.files import os_errors
-from emulator.planning.plan import Plan, Task
 from emulator.scenario.program import Part, ready
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan, Task
 
 RUN, TASK, SCENARIO = "emulator.run", "emulator.task", "emulator.scenario"
 FOLDER, HOST = "emulator.folder", "emulator.host"

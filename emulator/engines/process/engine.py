@@ -23,11 +23,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
-from filelock import FileLock, Timeout
 
 from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource
@@ -37,12 +37,17 @@ from emulator.engines.process.table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Streams
 from emulator.errors import EngineError, EngineLost
 from emulator.files import cache_dir, os_errors
-from emulator.metrics.catalog import Usage
-from emulator.metrics.processes import ProcessSampler, session_members
-from emulator.planning.plan import Plan, PlanContext, Task
+from emulator.planning.context import PlanContext
 from emulator.record.scratch import Scratch
 from emulator.scenario import program
-from emulator.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+    from emulator.metrics.catalog import Usage
+    from emulator.metrics.processes import ProcessSampler
+    from emulator.planning.plan import Plan, Task
+    from emulator.scenario.schema import Scenario
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20000, 29000)
@@ -73,12 +78,17 @@ class ProcessEngine:
 
     def __init__(self) -> None:
         self._started: dict[str, _Started] = {}
-        self._sampler = ProcessSampler()
         self._locks: list[FileLock] = []
         self._ports: dict[str, int] = {}
         self._scratch: Scratch | None = None
         self._inbox: Inbox | None = None
         self._streams: Streams | None = None
+
+    @cached_property
+    def _sampler(self) -> ProcessSampler:
+        from emulator.metrics.processes import ProcessSampler  # only runs are sampled
+
+        return ProcessSampler()
 
     def plan_context(self, run_id: str, folder: Path) -> PlanContext:
         """Describe the engine to the plan; a port is reserved when the plan requests it."""
@@ -173,9 +183,7 @@ class ProcessEngine:
 
     def pids(self) -> Mapping[str, Collection[int]]:
         """Return the processes of each task."""
-        leaders = self._leaders()
-        members = session_members(leaders.values())
-        return {task: members.get(leader, []) for task, leader in leaders.items()}
+        return self._sampler.pids(self._leaders())
 
     def _leaders(self) -> dict[str, int]:
         """Return the first process of each running task: the leader of its group and session."""
@@ -228,6 +236,8 @@ class ProcessEngine:
         """Reserve a port that no other run has reserved and no other program listens on."""
         if task in self._ports:
             return self._ports[task]
+        from filelock import FileLock, Timeout  # not needed to find or remove a run
+
         folder = cache_dir("ports")
         folder.mkdir(parents=True, exist_ok=True)
         for port in PORTS:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import psutil
 
-from emulator.planning.plan import is_run_id
+from emulator.validation.run_id import is_run_id
 
 RUN, TASK, FOLDER = "EMULATOR_RUN", "EMULATOR_TASK", "EMULATOR_FOLDER"
 KEEPER = "EMULATOR_KEEPER"

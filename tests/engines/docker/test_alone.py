@@ -18,9 +18,10 @@ import emulator
 from emulator.engines.docker import DockerEngine, connection
 from emulator.engines.docker.requests import METADATA, container_request
 from emulator.errors import EngineError, EngineLost
-from emulator.planning.plan import PlanContext, make_plan
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import make_plan
 from emulator.record.events import Entry, fields_of
-from emulator.record.reader import runs_in
+from emulator.record.folder import runs_in
 from emulator.results import RunCallbacks
 from emulator.run import up
 from emulator.scenario.loader import load, parse

@@ -21,7 +21,8 @@ from emulator.engines.docker.requests import (
     program_archive,
     volume_request,
 )
-from emulator.planning.plan import Plan, PlanContext, make_plan
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, make_plan
 from emulator.planning.task_limits import of_machine
 from emulator.scenario.loader import parse
 

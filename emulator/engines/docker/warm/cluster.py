@@ -208,6 +208,11 @@ class WarmCluster:
             if self.has(task.name) and task.name in containers
         )
 
+    @staticmethod
+    def waiting(container: str, after: str, address: str, changed: Sequence[str]) -> Waiting:
+        """Return the state of a container that waits."""
+        return Waiting(container, after, address, tuple(changed))
+
     def give_back(self, waiting: Mapping[str, Waiting]) -> None:
         """Let the cluster wait for its next run."""
         self._pool.give_back(self.cluster, dict(waiting))

@@ -22,7 +22,8 @@ from emulator.engines.docker.warm.cluster import (
     preload_of,
     warm_request,
 )
-from emulator.planning.plan import Plan, PlanContext, make_plan
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, make_plan
 from emulator.scenario.loader import parse
 
 OWN = [parent.FOLDER, SHARED]

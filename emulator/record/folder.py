@@ -1,0 +1,171 @@
+"""A run folder as lists, logs and removal need it: its run, its results, its logs.
+
+`reader.py` reads everything else. This module stays without the models of plan and events: most of
+the time of a short command is spent on imports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from emulator.errors import RecordError, UsageError
+from emulator.record.lock import is_live
+from emulator.record.tail import last_lines
+from emulator.record.version import check_format
+from emulator.validation.run_id import is_run_id
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What identifies a run, from its plan."""
+
+    run_id: str
+    engine: str
+    scenario: str
+    """The scenario's name."""
+    variant: str
+    tasks: tuple[str, ...]
+    """The names of its tasks."""
+    warm: str = ""
+    """The warm cluster that it used; empty if it started cold."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run, finished or not."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Return the record in `path`; raises UsageError if there is none."""
+        if not (path / "plan.json").is_file():
+            raise UsageError(
+                f"{path} is no run folder: it has no plan.json.", "`emulate ps --all` lists runs."
+            )
+        return cls(path)
+
+    @classmethod
+    def find(cls, name: str, out: Path) -> Self:
+        """Return the run that `name` means: an id, the beginning of one, a folder, or `last`.
+
+        Raises UsageError if there is none in the folder `out`.
+        """
+        with contextlib.suppress(ValueError):  # no path has a NUL byte
+            if Path(name, "plan.json").is_file():
+                return cls(Path(name).resolve())
+        runs = runs_in(out)
+        if name == "last" and runs:
+            return cls(runs[-1].path)
+        exact = [run for run in runs if run.run_id == name]
+        matching = exact or [run for run in runs if run.run_id.startswith(name)]
+        if len(matching) == 1:
+            return cls(matching[0].path)
+        why = "fits several runs" if matching else f"is no run in {out}"
+        raise UsageError(
+            f"{name} {why}.", "`emulate ps --all` lists them; --out names another folder."
+        )
+
+    @property
+    def run_id(self) -> str:
+        """The folder's name is the run's."""
+        return self.path.name
+
+    def check_name(self) -> None:
+        """Raise UsageError if the folder was renamed or copied since its run.
+
+        Such a folder can be read. But resources are found by run id when a run is removed or taken
+        over: they may belong to another run by now.
+        """
+        if self.outline.run_id != self.run_id:
+            raise UsageError(
+                f"{self.path} holds the record of {self.outline.run_id} under another name.",
+                f"Give the folder the name {self.outline.run_id} to do this.",
+            )
+
+    @cached_property
+    def outline(self) -> Outline:
+        """What identifies the run.
+
+        Raises RecordError if its plan can't be read, or is of another format.
+        """
+        try:
+            plan = json.loads((self.path / "plan.json").read_bytes())
+            check_format(plan, self.path)
+            return Outline(
+                run_id=str(plan["run_id"]),
+                engine=str(plan["engine"]),
+                scenario=str(plan["scenario"]["name"]),
+                variant=str(plan["variant"]),
+                tasks=tuple(str(task["name"]) for task in plan["tasks"]),
+                warm=str(plan["warm"]["cluster"]) if plan.get("warm") else "",
+            )
+        except OSError as error:
+            raise unreadable(self.path, error) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise other_version(self.path, f"{type(error).__name__}: {error}") from None
+
+    def log(self, task: str) -> list[str]:
+        """Return what the task printed."""
+        try:
+            text = (self.path / "logs" / f"{task}.log").read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return []
+        return text.splitlines()
+
+    def last_words(self, task: str, count: int) -> list[str]:
+        """Return the last lines that the task printed; reads no more than those."""
+        path = self.path / "logs" / f"{task}.log"
+        try:
+            with path.open("rb") as file:
+                file.seek(last_lines(path, count))
+                return file.read().decode("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            return []
+
+    def result(self, name: str) -> dict[str, Any] | None:
+        """Return a result file; None if the run has not written it yet."""
+        try:
+            value: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return value
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The summary; None if the run has not written it yet.
+
+        Raises RecordError if it is of another format.
+        """
+        if (summary := self.result("summary.json")) is not None:
+            check_format(summary, self.path)
+        return summary
+
+    @property
+    def live(self) -> bool:
+        """Whether it has a supervisor now."""
+        return is_live(self.path)
+
+
+def runs_in(folder: Path) -> list[RunFolder]:
+    """Return the runs in a folder, oldest first; other folders are left out."""
+    plans = [plan for plan in folder.glob("*/plan.json") if is_run_id(plan.parent.name)]
+    return [RunFolder(plan.parent) for plan in sorted(plans, key=lambda p: p.stat().st_mtime)]
+
+
+def unreadable(path: Path, error: OSError) -> RecordError:
+    """Return the error for a run folder whose plan can't be read."""
+    return RecordError(f"Can't read the plan in {path}: {error.strerror}.")
+
+
+def other_version(path: Path, why: str) -> RecordError:
+    """Return the error for a run folder whose plan is not as this version writes it."""
+    return RecordError(
+        f"The plan in {path} is none of this version: {why}.",
+        "Judge it with the version that ran it.",
+    )

@@ -1,0 +1,59 @@
+"""Runs on the terminal, one a line, and the state of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+
+from emulator.analysis.figures import FIGURES
+from emulator.analysis.listing import LISTED, OTHER_FORMAT, Listed, listed
+from emulator.record.folder import RunFolder
+from emulator.report.tables import print_table, status_text
+
+
+def print_listing(rows: Sequence[Listed], console: Console) -> None:
+    """Print runs, in the order given; times are the machine's own."""
+    figures = (FIGURES[key].column for key in LISTED)
+    columns = ("run", "scenario", "when", "outcome", "verdict", *figures)
+    cells = (
+        (
+            row.run_id,
+            f"{row.scenario} {row.variant}".strip(),
+            None if row.began is None else f"{datetime.fromtimestamp(row.began):%m-%d %H:%M}",
+            row.outcome,
+            status_text(row.verdict) if row.verdict else None,
+            *(FIGURES[key].text(row.figures.get(key), "") for key in LISTED),
+        )
+        for row in rows
+    )
+    print_table(console, columns, cells, no_wrap=set(columns) - {"scenario"})
+
+
+def print_runs(records: Sequence[RunFolder], left: Mapping[str, int], console: Console) -> None:
+    """Print runs, one a line; `left` is the number of resources of each on an engine."""
+    rows = []
+    for record in records:
+        row = listed(record)
+        judged = row.outcome not in ("running", "crashed", OTHER_FORMAT)
+        scenario, verdict = f"{row.scenario} {row.variant}".strip(), row.verdict if judged else None
+        resources = left.get(record.run_id) or None
+        rows.append((record.run_id, scenario, row.engine, row.outcome, verdict, resources))
+    columns = ("run", "scenario", "engine", "state", "verdict", "on the engine")
+    print_table(console, columns, rows)
+
+
+def print_status(status: Mapping[str, Any], console: Console) -> None:
+    """Print the current state of a run's tasks and faults."""
+    head = f"{status['run_id']}: {status['state']}, on the {status['engine']} engine"
+    console.print(head, highlight=False)
+    keys = ("name", "state", "step", "restarts", "exit_code")
+    tasks = ([task[key] for key in keys] for task in status["tasks"])
+    print_table(console, ("task", "state", "step", "restarts", "exit"), tasks)
+    if status["faults"]:
+        faults = (
+            [fault[key] for key in ("id", "kind", "target", "stage")] for fault in status["faults"]
+        )
+        print_table(console, ("fault", "kind", "target", "stage"), faults)

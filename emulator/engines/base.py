@@ -88,6 +88,8 @@ class Inbox:
     """
 
     def __init__(self) -> None:
+        self.hurried = True
+        """Whether lines should arrive at once, because something may follow from them."""
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._lines = self._characters = 0

@@ -76,6 +76,11 @@ class Trigger(Model):
             raise ValueError("`delay` goes with `after` and `recovery`")
         return self
 
+    @property
+    def by_output(self) -> bool:
+        """Whether a line of output fires it."""
+        return self.time is None and self.after is None
+
     @field_validator("log")
     @classmethod
     def _expression(cls, log: str | None, info: ValidationInfo) -> str | None:

@@ -14,6 +14,10 @@ from emulator.record.writer import RunWriter
 class Subscriber(Protocol):
     """Follows a run; its methods are called on the supervisor's thread and must not block."""
 
+    @property
+    def hurried(self) -> bool:
+        """Whether it needs lines at once, and not a tenth of a second later."""
+
     def entry(self, entry: Entry, /) -> None:
         """Take an event that was written."""
 
@@ -32,6 +36,11 @@ class HistoryWriter:
         self._subscribers = list(subscribers)
         self._entries: list[Entry] = []
         self._lines: list[tuple[str, str]] = []
+
+    @property
+    def hurried(self) -> bool:
+        """Whether a subscriber needs lines at once."""
+        return any(subscriber.hurried for subscriber in self._subscribers)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Pass everything from now on to this one as well."""

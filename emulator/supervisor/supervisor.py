@@ -124,9 +124,15 @@ class Supervisor:
             while self._job.end is None or self._job.anything_left or self._injector.healing:
                 self._handle(self._clock.next_event(self.inbox, self._timers.next_due))
                 self._timers.run_due()  # also while a task prints without end
+                self.inbox.hurried = self._is_hurried()
         finally:
             self._sampling.end()
         return self._job.end
+
+    def _is_hurried(self) -> bool:
+        """Return whether something may follow from the next line, or an exit is expected."""
+        calm = self._job.phase == "running" and self._restarting is None
+        return not calm or self._injector.awaits_output or self._history.hurried
 
     # --- Events ---------------------------------------------------------------------------------
 

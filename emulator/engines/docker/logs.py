@@ -23,7 +23,7 @@ from emulator.engines.docker.connection import lost
 from emulator.engines.docker.log_stream import ChunkedBody, LogLines, Printed, seconds
 from emulator.engines.docker.usage import ContainerUsage
 from emulator.engines.lines import overlap
-from emulator.engines.streams import PIECE, Streams
+from emulator.engines.streams import AT_ONCE, PIECE, Arrived, Streams
 
 
 class Output:
@@ -38,7 +38,7 @@ class Output:
 
     def report_to(self, inbox: Inbox) -> None:
         """Report to this inbox from now on, in the time of this machine's clock."""
-        self._inbox, self._streams = inbox, Streams(inbox)
+        self._inbox, self._streams = inbox, Streams(inbox, stamped=True)
         if not self._api.base_url.startswith("http+docker://localhost"):
             self._clock_ahead = seconds(self._api.info()["SystemTime"]) - time.time()
 
@@ -161,16 +161,17 @@ class _LogStream:
         """Return the socket's descriptor."""
         return self._socket.fileno()
 
-    def read(self) -> tuple[list[Line], bool]:
+    def read(self) -> Arrived:
         """Return the lines that have arrived, and whether the log has ended."""
         data, closed = self._receive()
+        size = len(data)
         if self._body is not None:
             data = self._body.feed(data)
             closed = closed or self._body.ended
         printed = list(self._log.feed(data))
         if closed:
             printed += self._log.finish()
-        return self._lines(printed), closed
+        return Arrived(self._lines(printed), size, has_ended=closed)
 
     def ended(self, error: Exception | None) -> None:
         """Close the connection, and report the end."""
@@ -180,14 +181,19 @@ class _LogStream:
 
     def _receive(self) -> tuple[bytes, bool]:
         """Return the bytes that have arrived, and whether the connection is closed."""
-        pieces, self._early = [self._early], b""
-        with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError):
-            # TLS may have decrypted more than it returned, for which no selector would wake.
-            while sum(map(len, pieces)) < PIECE or self._is_pending():
-                if not (data := self._socket.recv(PIECE)):
-                    return b"".join(pieces), True
-                pieces.append(data)
-        return b"".join(pieces), False
+        received, self._early = self._early, b""
+        # TLS may have decrypted more than it returned, for which no selector would wake.
+        while len(received) < AT_ONCE or self._is_pending():
+            try:
+                data = self._socket.recv(PIECE)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                break
+            received += data
+            if not data:
+                return received, True
+            if len(data) < PIECE and not self._is_pending():
+                break
+        return received, False
 
     def _is_pending(self) -> bool:
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0

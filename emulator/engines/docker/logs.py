@@ -81,15 +81,17 @@ class Output:
         try:
             if error is not None:
                 raise error
-            code = self._api.wait(container, timeout=None)["StatusCode"]
+            state = self._api.inspect_container(container)["State"]
+            if state["Running"]:  # or paused: the stream broke off, or its end came first
+                self._api.wait(container, timeout=None)
+                state = self._api.inspect_container(container)["State"]
             self._usage.ended(container)
             # Docker 20.10 loses a last line without newline on a followed stream about every
             # third time, but not on a second request.
             for line in self._lines(task, self._printed(container, self._last_stamp.get(task, ""))):
                 self._inbox.put(line)
-            state = self._api.inspect_container(container)["State"]
             ended = seconds(state["FinishedAt"]) - self._clock_ahead
-            self._inbox.put(Exited(task, ended, code, bool(state["OOMKilled"])))
+            self._inbox.put(Exited(task, ended, state["ExitCode"], bool(state["OOMKilled"])))
         except Exception as failed:  # any error: without its output the run must end
             self._report_failure(task, failed)
 

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from emulator.broker import Capacity
 from emulator.errors import EngineError, Unsupported
@@ -30,8 +30,7 @@ from emulator.planning.plan import Plan, PlanContext, Task
 from emulator.scenario.schema import Scenario
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A task printed a line."""
 
     task: str

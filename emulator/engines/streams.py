@@ -15,9 +15,8 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from emulator.engines.base import Inbox, Line, Lines
 
@@ -33,8 +32,7 @@ MUCH = 16 * 1024
 """Bytes of one source in a batch from which on there is no time to lose: a socket holds 200 KiB."""
 
 
-@dataclass(frozen=True)
-class Arrived:
+class Arrived(NamedTuple):
     """What a source has read."""
 
     lines: list[Line]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from emulator.engines.lines import UnfinishedLine
 
@@ -50,8 +50,7 @@ class ChunkedBody:
         return bytes(body)
 
 
-@dataclass(frozen=True)
-class Printed:
+class Printed(NamedTuple):
     """One line, and the engine's stamps of its first and last piece."""
 
     first_stamp: str

@@ -124,15 +124,21 @@ class RunWriter:
 
     def flush(self) -> None:
         """Write what was buffered: output first, from which a take-over recovers lost steps."""
-        with _disk_errors(self.path):
-            for task, lines in self._output_waiting.items():
-                if task not in self._logs:
-                    self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
-                self._logs[task].write(b"".join(lines))
-            self._output_waiting.clear()
-            if self._events_waiting:
-                self._history.write(b"".join(self._events_waiting))
-                self._events_waiting.clear()
+        try:
+            self._write_waiting()
+        except OSError:
+            with _disk_errors(self.path):  # only now: to enter it costs more than to write a line
+                raise
+
+    def _write_waiting(self) -> None:
+        for task, lines in self._output_waiting.items():
+            if task not in self._logs:
+                self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
+            self._logs[task].write(b"".join(lines))
+        self._output_waiting.clear()
+        if self._events_waiting:
+            self._history.write(b"".join(self._events_waiting))
+            self._events_waiting.clear()
 
     def sample(
         self, at: float, wall: float, tasks: Mapping[str, Usage], gpus: Sequence[GpuUsage] = ()

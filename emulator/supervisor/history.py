@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from emulator.metrics.samples import Sample
@@ -46,15 +45,14 @@ class HistoryWriter:
         """Pass everything from now on to this one as well."""
         self._subscribers.append(subscriber)
 
-    @contextlib.contextmanager
-    def batch(self) -> Iterator[None]:
-        """Write output, steps and phases together at the end; any other event ends the wait."""
+    def begin_batch(self) -> None:
+        """Write output, steps and phases together later: at `end_batch`, or with another event."""
         self.record.buffering = True
-        try:
-            yield
-        finally:
-            self.record.buffering = False
-            self._flush()
+
+    def end_batch(self) -> None:
+        """Write what has waited."""
+        self.record.buffering = False
+        self._flush()
 
     def write(self, entry: Entry, *, wall: float | None = None) -> None:
         """Write an event; `wall` is the engine's stamp, where it gave one. Raises RecordError."""

@@ -22,32 +22,27 @@ class ChunkedBody:
 
     def __init__(self) -> None:
         self._waiting = bytearray()
-        self._left = 0
-        """Bytes of the current chunk that are missing, its CRLF included."""
         self.ended = False
         """Whether the last chunk has come."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next bytes; return what they hold. Raises ValueError if they are no chunks."""
-        self._waiting += data
-        body = bytearray()
-        while not self.ended:
-            if self._left:
-                piece = self._waiting[: self._left]
-                self._left -= len(piece)
-                del self._waiting[: len(piece)]
-                body += piece[: max(0, len(piece) - max(0, 2 - self._left))]
-                if self._left:
-                    break
-                continue
-            line, newline, _ = self._waiting.partition(b"\r\n")
-            if not newline:
+        """Take the next bytes; return the chunks that they complete.
+
+        Raises ValueError if they are no chunks.
+        """
+        waiting = self._waiting
+        waiting += data
+        chunks, at = [], 0
+        while not self.ended and (newline := waiting.find(b"\r\n", at)) >= 0:
+            size = int(waiting[at:newline].partition(b";")[0], 16)
+            begin, end = newline + 2, newline + 2 + size
+            if len(waiting) < end + 2:
                 break
-            size = int(line.partition(b";")[0], 16)
-            del self._waiting[: len(line) + 2]
-            self._left = size + 2
+            chunks.append(waiting[begin:end])
+            at = end + 2
             self.ended = not size
-        return bytes(body)
+        del waiting[:at]
+        return b"".join(chunks)
 
 
 class Printed(NamedTuple):
@@ -94,17 +89,16 @@ class LogLines:
         self._last = stamp
         self._first = self._first or stamp
         if text.endswith(b"\n"):
-            self._line.add(text[:-1])
-            yield self._take()
+            yield self._take(text[:-1])
         else:
             self._line.add(text)
 
     def finish(self) -> Iterator[Printed]:
         """Yield the line that lacks its newline at the end of the stream, if there is one."""
         if self._first:
-            yield self._take()
+            yield self._take(b"")
 
-    def _take(self) -> Printed:
-        printed = Printed(self._first, self._last, self._line.finish())
+    def _take(self, end: bytes) -> Printed:
+        printed = Printed(self._first, self._last, self._line.finish(end))
         self._first = ""
         return printed

@@ -76,17 +76,17 @@ class Trigger(Model):
             raise ValueError("`delay` goes with `after` and `recovery`")
         return self
 
-    @property
-    def by_output(self) -> bool:
-        """Whether a line of output fires it."""
-        return self.time is None and self.after is None
-
     @field_validator("log")
     @classmethod
     def _expression(cls, log: str | None, info: ValidationInfo) -> str | None:
         if log is not None and not is_stored(info):
             once(info, ("log", log), lambda: compiled(log))
         return log
+
+    @property
+    def by_output(self) -> bool:
+        """Whether a line of output fires it."""
+        return self.time is None and self.after is None
 
 
 class Entry(Model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 
@@ -15,6 +16,7 @@ def main() -> None:
     code = _run()
     signals.ignore()  # the code stands
     _flush()
+    gc.freeze()  # else Python searches all objects for cycles at its exit: 60 ms after a run
     sys.exit(code)
 
 

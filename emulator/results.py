@@ -33,6 +33,8 @@ class RunCallbacks:
     """The API answers; called on a thread of its own."""
     stoppable: Callable[[Callable[[], None]], None] = lambda stop: None
     """Gets a function that ends the job like Ctrl-C; its second call ends it at once."""
+    hurried: bool = False
+    """Whether `lines` and `entry` are to be called at once, and not a tenth of a second later."""
 
 
 class ExpectationFailed(AssertionError):

@@ -201,7 +201,7 @@ class RunState:
     def entry(self, entry: Entry) -> None:
         """Add an event of the history."""
         self.tick(entry.t)
-        entry = entry.at(self._happened_at(entry))
+        entry = entry.having(t=self._happened_at(entry))
         task = self.tasks.get(entry.task)
         if not isinstance(entry, Step | Phase):
             self.timeline.add(entry)

@@ -73,6 +73,11 @@ class RecordWatcher:
         """The supervisor has ended: requests to it are refused."""
         self.over = False
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether there is any stream."""
+        return bool(self._streams)
+
     def notify(self) -> None:
         """Wake every stream; costs nothing if there is none."""
         # Once is enough: a task that prints without end must not pile these up.
@@ -276,6 +281,11 @@ class ApiServer:
         self._server: Any = None
         self._closing = False
         self._wakes, self._wake = socket.socketpair()
+
+    @property
+    def hurried(self) -> bool:
+        """Whether a client follows the run, which may react to what it reads."""
+        return self._watcher.is_followed
 
     def open(self) -> None:
         """Begin to listen; returns at once."""

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from emulator.broker import Capacity
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from emulator.scenario.schema import Scenario
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A task printed a line."""
 
     task: str
@@ -86,37 +85,44 @@ class Inbox:
     """
 
     def __init__(self) -> None:
-        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._room = threading.Condition()
-        self._lines = self._characters = 0
+        self.hurried = True
+        """Whether lines should arrive at once, because something may follow from them."""
+        self._events: queue.SimpleQueue[tuple[object, int, int]] = queue.SimpleQueue()
+        """Events, and of lines their number and that of their characters."""
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._lines = self._characters = self._waiting = 0
 
     def put(self, event: object) -> None:
         """Add an event; lines wait until there is room for some."""
         if isinstance(event, Line):
             event = Lines((event,))
+        lines = characters = 0
         if isinstance(event, Lines):
-            with self._room:
-                self._room.wait_for(self._has_room)
-                self._lines += len(event.lines)
-                self._characters += sum(len(line.text) for line in event.lines)
-        self._events.put(event)
+            lines, characters = len(event.lines), sum([len(line.text) for line in event.lines])
+            with self._lock:
+                while self._lines >= LINES_WAITING or self._characters >= CHARACTERS_WAITING:
+                    self._waiting += 1
+                    self._room.wait()
+                    self._waiting -= 1
+                self._lines += lines
+                self._characters += characters
+        self._events.put((event, lines, characters))
 
     def get(self, *, timeout: float | None = None) -> Any:  # noqa: ANN401  any event
         """Return the next event; raises queue.Empty after `timeout` seconds."""
-        event = self._events.get(timeout=timeout)
-        if isinstance(event, Lines):
-            with self._room:
-                self._lines -= len(event.lines)
-                self._characters -= sum(len(line.text) for line in event.lines)
-                self._room.notify()
+        event, lines, characters = self._events.get(timeout=timeout)
+        if lines:
+            with self._lock:
+                self._lines -= lines
+                self._characters -= characters
+                if self._waiting:
+                    self._room.notify()
         return event
 
     def empty(self) -> bool:
         """Say whether there is no event."""
         return self._events.empty()
-
-    def _has_room(self) -> bool:
-        return self._lines < LINES_WAITING and self._characters < CHARACTERS_WAITING
 
 
 @dataclass(frozen=True)

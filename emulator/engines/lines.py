@@ -33,8 +33,14 @@ class UnfinishedLine:
         self._length += len(piece)
         self._last = piece[-1:] or self._last
 
-    def finish(self) -> str:
-        """Return the line without its carriage return, cut and marked, and begin the next line."""
+    def finish(self, piece: bytes = b"") -> str:
+        """Add the last bytes of the line; return it without its carriage return, cut and marked.
+
+        Begins the next line.
+        """
+        if not self._length and len(piece) <= self._longest:  # most lines
+            return piece.removesuffix(b"\r").decode("utf-8", "surrogateescape")
+        self.add(piece)
         length = self._length - (self._last == b"\r")
         end = min(length, self._longest)
         if length > end:
@@ -65,8 +71,7 @@ class LineSplitter:
         """Take the next bytes; yield the lines that they finish."""
         *finished, rest = data.split(b"\n")
         for piece in finished:
-            self._line.add(piece)
-            yield self._line.finish()
+            yield self._line.finish(piece)
         self._line.add(rest)
 
     def finish(self) -> Iterator[str]:

@@ -1,25 +1,44 @@
 """One thread that reads the output of all tasks of a run, and reports it in batches.
 
 A thread for each task would be woken for each line, and wake the supervisor for each. This one
-reads what has arrived from any of them, passes it on at once as one event, and then waits for EVERY
-seconds: so there are at most 1/EVERY wake-ups a second, however many tasks print.
+reads what has arrived from any of them, passes it on at once as one event, and then waits: so there
+are at most 1/EVERY wake-ups a second, however many tasks print. Waking up costs far more than
+reading a line. So it waits longer, for UNHURRIED seconds, while the supervisor is not in a hurry
+and the engine stamps the lines, so that the time of a step does not depend on when it is read.
 """
 
 from __future__ import annotations
 
+import heapq
 import os
 import selectors
 import threading
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import NamedTuple, Protocol
 
 from emulator.engines.base import Inbox, Line, Lines
 
 EVERY = 0.01
-"""Seconds between two batches, at most 100 a second: a line is reported so much later at worst."""
-PIECE = 256 * 1024
-"""Bytes that a source reads at once, at most."""
+"""Seconds between two batches: a line is reported so much later at worst."""
+UNHURRIED = 0.1
+"""The same while nothing waits for what a line may cause."""
+PIECE = 64 * 1024
+"""Bytes that a source requests at once."""
+AT_ONCE = 4 * PIECE
+"""Bytes after which a source lets the next one read."""
+MUCH = 16 * 1024
+"""Bytes of one source in a batch from which on there is no time to lose: a socket holds 200 KiB."""
+
+
+class Arrived(NamedTuple):
+    """What a source has read."""
+
+    lines: list[Line]
+    size: int
+    """In bytes, those of an unfinished line included."""
+    has_ended: bool
 
 
 class Source(Protocol):
@@ -28,7 +47,7 @@ class Source(Protocol):
     def fileno(self) -> int:
         """Return the descriptor that is readable when something has arrived."""
 
-    def read(self) -> tuple[list[Line], bool]:
+    def read(self) -> Arrived:
         """Return the lines that have arrived, without blocking, and whether this was the end.
 
         May raise any error; that ends the source as well.
@@ -41,8 +60,11 @@ class Source(Protocol):
 class Streams:
     """Reads sources on one thread, which runs as long as there are any."""
 
-    def __init__(self, inbox: Inbox, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._inbox, self._sleep = inbox, sleep
+    def __init__(
+        self, inbox: Inbox, sleep: Callable[[float], None] = time.sleep, *, stamped: bool = False
+    ) -> None:
+        """`stamped`: the lines have the time at which they were printed, not read."""
+        self._inbox, self._sleep, self._stamped = inbox, sleep, stamped
         self._lock = threading.Lock()
         self._selector: selectors.BaseSelector | None = None
         self._waker = -1
@@ -81,19 +103,22 @@ class Streams:
                 with self._lock:
                     ready.update({id(source): source for source in self._due})
                     self._due.clear()
-            batch: list[Line] = []
+            batch: list[list[Line]] = []
+            largest = 0
             ends: list[tuple[Source, Exception | None]] = []
             for source in ready.values():
                 error: Exception | None = None
                 try:
-                    lines, ended = source.read()
+                    arrived = source.read()
                 except Exception as raised:  # any: without its output the run must end
-                    lines, ended, error = [], True, raised
-                batch += lines
-                if ended:
+                    arrived, error = Arrived([], 0, has_ended=True), raised
+                largest = max(largest, arrived.size)
+                if arrived.lines:
+                    batch.append(arrived.lines)
+                if arrived.has_ended:
                     ends.append((source, error))
             if batch:
-                self._inbox.put(Lines(batch))
+                self._inbox.put(Lines(_in_order(batch)))
             for source, error in ends:
                 with self._lock:
                     selector.unregister(source)
@@ -103,7 +128,8 @@ class Streams:
                 ).start()
             if ends and self._closed_unless_needed(selector, woken):
                 return
-            self._sleep(EVERY)
+            calm = self._stamped and largest < MUCH and not self._inbox.hurried
+            self._sleep(UNHURRIED if calm else EVERY)
 
     def _closed_unless_needed(self, selector: selectors.BaseSelector, woken: int) -> bool:
         """Close everything if no source is left; return whether that was so."""
@@ -115,3 +141,8 @@ class Streams:
             os.close(self._waker)
             self._selector, self._waker = None, -1
             return True
+
+
+def _in_order(batch: Sequence[list[Line]]) -> list[Line]:
+    """Return the lines of several tasks by time, those of each task in their order (pure)."""
+    return batch[0] if len(batch) == 1 else list(heapq.merge(*batch, key=attrgetter("wall")))

@@ -87,6 +87,11 @@ class Trigger(Model):
             once(info, ("log", log), lambda: compiled(log))
         return log
 
+    @property
+    def by_output(self) -> bool:
+        """Whether a line of output fires it."""
+        return self.time is None and self.after is None
+
 
 class Entry(Model):
     """An entry of `faults:`: a fault, `random` faults or a `trace`."""

@@ -33,10 +33,10 @@ class Entry:
     task: str = ""
     """The task that it belongs to; empty: the whole job."""
 
-    def at(self, t: float) -> Self:
-        """Return the event with another time; as `replace` does, for a million of them."""
+    def having(self, **header: float) -> Self:
+        """Return the event with another `n`, `t` or `wall`: `replace`, but four times as fast."""
         event = object.__new__(type(self))
-        vars(event).update(vars(self), t=t)
+        vars(event).update(vars(self), **header)
         return event
 
 
@@ -334,7 +334,10 @@ def entry_of(line: Mapping[str, Any]) -> Entry:
 
 def observed(name: str, task: str, data: Mapping[str, Any]) -> Entry:
     """Return the step or phase that a task reported, as `steps.StepReader` reads it."""
-    return entry_of({**data, "event": name, "task": task})
+    values = dict(data)
+    if name == "step":
+        return Step(task=task, step=values.pop("step"), values=values)
+    return entry_of({**values, "event": name, "task": task})
 
 
 def fields_of(event: Entry) -> dict[str, Any]:

@@ -59,5 +59,5 @@ def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
     something else happens.
     """
     happened_at = HappenedAt()
-    timed = [entry.at(happened_at(entry)) for entry in history]
+    timed = [entry.having(t=happened_at(entry)) for entry in history]
     return sorted(timed, key=lambda entry: entry.t)

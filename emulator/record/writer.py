@@ -11,7 +11,6 @@ import contextlib
 import json
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -102,15 +101,14 @@ class RunWriter:
         `wall` is the engine's stamp, if it gave one. Step events may be merged (`coalesce.py`); a
         buffered step has the number of the event that it will be merged into.
         """
-        event = replace(
-            event,
+        event = event.having(
             n=self._n,
             t=round(self.t, 6),
             wall=round(self._clock.wall() if wall is None else wall, 6),
         )
         for one in self._coalescer.take(event):
             if one.n != self._n:
-                event, one = replace(event, n=self._n), replace(one, n=self._n)
+                event, one = event.having(n=self._n), one.having(n=self._n)
             self._events_waiting.append(line_of(one).encode() + b"\n")
             self._n += 1
         if not self.buffering:
@@ -126,15 +124,21 @@ class RunWriter:
 
     def flush(self) -> None:
         """Write what was buffered: output first, from which a take-over recovers lost steps."""
-        with _disk_errors(self.path):
-            for task, lines in self._output_waiting.items():
-                if task not in self._logs:
-                    self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
-                self._logs[task].write(b"".join(lines))
-            self._output_waiting.clear()
-            if self._events_waiting:
-                self._history.write(b"".join(self._events_waiting))
-                self._events_waiting.clear()
+        try:
+            self._write_waiting()
+        except OSError:
+            with _disk_errors(self.path):  # only now: to enter it costs more than to write a line
+                raise
+
+    def _write_waiting(self) -> None:
+        for task, lines in self._output_waiting.items():
+            if task not in self._logs:
+                self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
+            self._logs[task].write(b"".join(lines))
+        self._output_waiting.clear()
+        if self._events_waiting:
+            self._history.write(b"".join(self._events_waiting))
+            self._events_waiting.clear()
 
     def sample(
         self, at: float, wall: float, tasks: Mapping[str, Usage], gpus: Sequence[GpuUsage] = ()

@@ -10,6 +10,8 @@ from emulator.validation.units import format_duration
 def describe(entry: events.Entry) -> str:
     """Return an event in words; empty if the tasks' output shows it anyway."""
     match entry:
+        case events.Step() | events.Phase():
+            return ""  # first, because nearly all events are one of these
         case events.AllRunning():
             return "all tasks are running"
         case events.Attached():

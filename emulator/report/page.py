@@ -16,7 +16,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -116,11 +116,12 @@ def _cells(row: Row, reference: Row, unit: str | None) -> Iterator[tuple[str, st
 
 def _page(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  # noqa: ANN401
     """Render a template with its charts, its scripts and the policy that allows only those."""
-    plotly, packed = _plotly()
+    plotly_digest, packed = _plotly()
     script = _source("page.js")
+    scripts = f"{_digest(script.encode())} {plotly_digest}"
     policy = (
         "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
-        f"script-src {_digest(script)} {_digest(plotly)}; base-uri 'none'; form-action 'none'"
+        f"script-src {scripts}; base-uri 'none'; form-action 'none'"
     )
     return (
         _templates()
@@ -140,39 +141,53 @@ def _page(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  #
 
 
 def load() -> None:
-    """Load everything that a page needs besides its data; later pages are written faster."""
+    """Load everything that the page of a run needs besides its data."""
     _plotly()
-    for name in ("report.html.j2", "compare.html.j2"):
+    for name in ("report.html.j2", "base.html.j2", "macros.html.j2"):
         _templates().get_template(name)
 
 
 @lru_cache(maxsize=1)
-def _plotly() -> tuple[str, str]:
-    """Return Plotly's JavaScript, and the same gzipped in base64: 1.96 MB instead of 4.8.
+def _plotly() -> tuple[str, Markup]:
+    """Return the digest of Plotly's JavaScript, and it gzipped in base64: 1.96 MB instead of 4.8.
 
-    The user's cache keeps the gzipped file, because compressing takes longer than all the rest.
+    The user's cache keeps both, because hashing and compressing take longer than all the rest.
     """
-    # Read from its path, because importing plotly takes a second.
-    file = resources.files("plotly") / "package_data" / "plotly.min.js"
-    source = file.read_bytes()
-    cached = cache_dir("pages", f"plotly-{hashlib.sha256(source).hexdigest()[:16]}.js.gz")
+    cached = cache_dir("pages", f"plotly-{metadata.version('plotly')}.txt")
     try:
-        packed = cached.read_bytes()
-    except OSError:
-        packed = gzip.compress(source, 9, mtime=0)
+        digest, packed = cached.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        source = (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+        digest = _digest(source)
+        packed = base64.b64encode(gzip.compress(source, 9, mtime=0)).decode("ascii")
         with contextlib.suppress(OSError):  # without a cache it takes a little longer
             cached.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(cached, packed, many_writers=True)
-    return source.decode("utf-8"), base64.b64encode(packed).decode("ascii")
+            atomic_write(cached, f"{digest}\n{packed}\n", many_writers=True)
+    return digest, Markup(packed)
+
+
+class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
+    """Keeps compiled templates in the user's cache, if it can be used."""
+
+    def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        """Load a compiled template, if it is stored."""
+        with contextlib.suppress(OSError):
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        """Store a compiled template."""
+        with contextlib.suppress(OSError):
+            Path(self.directory).mkdir(parents=True, exist_ok=True)
+            super().dump_bytecode(bucket)
 
 
 def _source(name: str) -> str:
     return (resources.files(__package__) / "templates" / name).read_text(encoding="utf-8")
 
 
-def _digest(script: str) -> str:
+def _digest(script: bytes) -> str:
     """Return the source expression that allows exactly this script (CSP level 2)."""
-    digest = hashlib.sha256(script.encode("utf-8")).digest()
+    digest = hashlib.sha256(script).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
@@ -188,6 +203,7 @@ def embedded(value: object) -> Markup:
 def _templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("emulator.report"),
+        bytecode_cache=_CompiledTemplates(str(cache_dir("pages"))),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -105,7 +105,7 @@ class LivePrinter:
         if self._closed:
             return
         try:
-            self._stream.write("".join(f"{line}\n" for line in lines))
+            self._stream.write("\n".join([*lines, ""]))
             self._stream.flush()
         except BrokenPipeError:
             self._closed = True

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from emulator.metrics.samples import Sample
@@ -13,6 +12,10 @@ from emulator.record.writer import RunWriter
 
 class Subscriber(Protocol):
     """Follows a run; its methods are called on the supervisor's thread and must not block."""
+
+    @property
+    def hurried(self) -> bool:
+        """Whether it needs lines at once, and not a tenth of a second later."""
 
     def entry(self, entry: Entry, /) -> None:
         """Take an event that was written."""
@@ -33,19 +36,23 @@ class HistoryWriter:
         self._entries: list[Entry] = []
         self._lines: list[tuple[str, str]] = []
 
+    @property
+    def hurried(self) -> bool:
+        """Whether a subscriber needs lines at once."""
+        return any(subscriber.hurried for subscriber in self._subscribers)
+
     def subscribe(self, subscriber: Subscriber) -> None:
         """Pass everything from now on to this one as well."""
         self._subscribers.append(subscriber)
 
-    @contextlib.contextmanager
-    def batch(self) -> Iterator[None]:
-        """Write output, steps and phases together at the end; any other event ends the wait."""
+    def begin_batch(self) -> None:
+        """Write output, steps and phases together later: at `end_batch`, or with another event."""
         self.record.buffering = True
-        try:
-            yield
-        finally:
-            self.record.buffering = False
-            self._flush()
+
+    def end_batch(self) -> None:
+        """Write what has waited."""
+        self.record.buffering = False
+        self._flush()
 
     def write(self, entry: Entry, *, wall: float | None = None) -> None:
         """Write an event; `wall` is the engine's stamp, where it gave one. Raises RecordError."""

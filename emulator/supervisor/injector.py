@@ -112,6 +112,15 @@ class Injector:
         """Whether a heal has no answer of the engine yet."""
         return any(one.stage == "active" and one.healing for one in self._faults)
 
+    @property
+    def awaits_output(self) -> bool:
+        """Whether a line may trigger a fault, or a target is about to end."""
+        return any(
+            one.stage == "terminating"
+            or (one.stage in ("planned", "waiting") and one.fault.trigger.by_output)
+            for one in self._faults
+        )
+
     def end(self) -> None:
         """The job has ended: heal what can be healed, and record what never happened."""
         for one in self._faults:

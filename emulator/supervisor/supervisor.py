@@ -55,6 +55,9 @@ STOP_GRACE = 10.0
 DRAIN = 10.0
 """Seconds that the other workers get to finish by themselves once the job has succeeded."""
 
+NOTHING = Observation("", {})
+"""What most lines report."""
+
 
 class Supervisor:
     """Runs one plan on one engine to its end, or continues a run from its `recovered` state.
@@ -124,9 +127,15 @@ class Supervisor:
             while self._job.end is None or self._job.anything_left or self._injector.healing:
                 self._handle(self._clock.next_event(self.inbox, self._timers.next_due))
                 self._timers.run_due()  # also while a task prints without end
+                self.inbox.hurried = self._is_hurried()
         finally:
             self._sampling.end()
         return self._job.end
+
+    def _is_hurried(self) -> bool:
+        """Return whether something may follow from the next line, or an exit is expected."""
+        calm = self._job.phase == "running" and self._restarting is None
+        return not calm or self._injector.awaits_output or self._history.hurried
 
     # --- Events ---------------------------------------------------------------------------------
 
@@ -135,9 +144,12 @@ class Supervisor:
             case None:
                 pass  # a timer is due
             case Lines(lines=lines):
-                with self._history.batch():
+                self._history.begin_batch()
+                try:
                     for line in lines:
                         self._on_line(line)
+                finally:
+                    self._history.end_batch()
             case Exited():
                 self._on_exit(event)
             case EngineDown(error=error) | Called(error=EngineLost() as error):
@@ -169,7 +181,7 @@ class Supervisor:
         state = self._job.tasks[line.task]
         state.last_words.append(line.text)
         self._history.line(line.task, line.text)
-        seen = state.reader.read(line.text) or Observation("", {})
+        seen = state.reader.read(line.text) or NOTHING
         if seen.event:
             self._history.write(observed(seen.event, line.task, seen.data), wall=line.wall)
         if seen.event == "step":

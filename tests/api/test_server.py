@@ -276,6 +276,23 @@ def test_a_request_after_the_supervisor_has_ended_is_refused_at_once(tmp_path: P
             assert (answer.status_code, answer.json()) == (422, {"error": "The run is over."})
 
 
+def test_lines_are_hurried_while_a_client_follows(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_text('{"n": 0}\n')
+    opened = threading.Event()
+    server = ApiServer(CONTROL, tmp_path, opened.set)
+    with contextlib.closing(server):
+        server.open()
+        assert opened.wait(60)
+        transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
+        with httpx.Client(transport=transport, timeout=60) as client:
+            assert client.get("http://run/v1/nothing").status_code == 404
+            assert not server.hurried  # it has been asked something, and that is all
+            with client.stream("GET", "http://run/v1/history") as answer:
+                lines = answer.iter_lines()  # it ends the request when it is collected
+                assert next(lines) == '{"n": 0}'
+                assert server.hurried
+
+
 def test_a_long_path_has_its_api_all_the_same(emulate: Emulate, tmp_path: Path) -> None:
     emulate.out = tmp_path / "/".join(["deep" * 10] * 4) / "runs"
     run = Running(emulate, tmp_path, "process", "none")

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from emulator.engines.base import Inbox, Line, Lines
-from emulator.engines.streams import Streams
+from emulator.engines.streams import EVERY, MUCH, UNHURRIED, Arrived, Streams, _in_order
 
 
 class Source:
@@ -25,14 +25,15 @@ class Source:
     def fileno(self) -> int:
         return self.reading.fileno()
 
-    def read(self) -> tuple[list[Line], bool]:
+    def read(self) -> Arrived:
         if self.fails:
             raise self.fails
         try:
             data = self.reading.recv(65536)
         except BlockingIOError:
-            return [], False
-        return [Line(self.task, 0.0, text) for text in data.decode().split()], not data
+            return Arrived([], 0, has_ended=False)
+        lines = [Line(self.task, 0.0, text) for text in data.decode().split()]
+        return Arrived(lines, len(data), has_ended=not data)
 
     def ended(self, error: Exception | None) -> None:
         self.error, self.thread = error, threading.current_thread().name
@@ -51,8 +52,10 @@ class Rounds:
 
     def __init__(self) -> None:
         self.waits, self.go = threading.Semaphore(0), threading.Semaphore(0)
+        self.seconds: list[float] = []
 
     def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
         self.waits.release()
         assert self.go.acquire(timeout=60)
 
@@ -134,12 +137,56 @@ def test_a_source_is_read_although_nothing_has_arrived(monkeypatch: pytest.Monke
     streams.add(source)
     looked = threading.Event()
 
-    def read() -> tuple[list[Line], bool]:
+    def read() -> Arrived:
         looked.set()
-        return [], True
+        return Arrived([], 0, has_ended=True)
 
     monkeypatch.setattr(source, "read", read)
     streams.look_at(source)
     assert looked.wait(60)
     assert source.over.wait(60)
     source.close()
+
+
+@pytest.mark.parametrize(
+    ("stamped", "hurried", "size", "seconds"),
+    [
+        (True, False, 1, UNHURRIED),
+        (True, False, MUCH - 1, UNHURRIED),
+        (True, False, MUCH, EVERY),  # its socket would be full before the next batch
+        (True, True, 1, EVERY),
+        (False, False, 1, EVERY),  # the time of a step would be that of the batch
+    ],
+)
+def test_batches_are_rarer_while_nothing_depends_on_a_line(
+    stamped: bool, hurried: bool, size: int, seconds: float
+) -> None:
+    inbox, rounds = Inbox(), Rounds()
+    inbox.hurried = hurried
+    streams = Streams(inbox, rounds, stamped=stamped)
+    quiet, source = Source("worker-0"), Source("worker-1")
+    source.write("x" * size)  # an unfinished line counts as well
+    streams.add(source)
+    streams.add(quiet)
+    assert rounds.waits.acquire(timeout=60)
+    assert rounds.seconds == [seconds]
+    rounds.go.release(1000)
+    for one in (quiet, source):
+        one.close()
+        assert one.over.wait(60)
+
+
+def test_lines_of_several_tasks_are_in_the_order_of_their_time() -> None:
+    a, b = ([Line(task, wall, f"{task} {wall}") for wall in walls] for task, walls in BATCH)
+    assert [line.text for line in _in_order([a, b])] == [
+        "a 1.0",
+        "b 2.0",
+        "a 3.0",
+        "a 2.5",
+        "b 4.0",
+    ]
+    assert _in_order([a]) == a
+
+
+BATCH = (("a", (1.0, 3.0, 2.5)), ("b", (2.0, 4.0)))
+"""The clock of the first was set back: the order of its lines stays."""

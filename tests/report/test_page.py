@@ -9,7 +9,7 @@ import json
 import os
 import re
 import xml.etree.ElementTree as ET
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +60,37 @@ def test_nothing_in_the_page_leads_to_the_network() -> None:
 
 def test_only_our_script_and_plotlys_may_run() -> None:
     html = page.render(facts_of(preempted()))
-    plotly = gzip.decompress(base64.b64decode(embedded(html, "plotly")))
+    script = gzip.decompress(base64.b64decode(embedded(html, "plotly")))
     bundled = resources.files("plotly") / "package_data" / "plotly.min.js"
-    assert plotly == bundled.read_bytes()
+    assert script == bundled.read_bytes()
     scripts = [s.encode() for s in re.findall(r"(?s)<script>(.*?)</script>", html)]
     assert len(scripts) == 1
     allowed = re.findall(r"sha256-([A-Za-z0-9+/=]+)", html)
-    expected = [base64.b64encode(hashlib.sha256(s).digest()).decode() for s in (*scripts, plotly)]
+    expected = [base64.b64encode(hashlib.sha256(s).digest()).decode() for s in (*scripts, script)]
     assert allowed == expected
     assert "unsafe-inline" not in html[html.index("script-src") : html.index("base-uri")]
+
+
+def test_a_page_is_the_same_with_a_cache_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, damaged, impossible = (tmp_path / name for name in ("first", "damaged", "impossible"))
+    damaged.mkdir()
+    name = f"plotly-{metadata.version('plotly')}.txt"
+    (damaged / name).write_text("half of a li")
+    impossible.write_text("no folder")
+    pages = []
+    for cache in (first, first, damaged, damaged, impossible):
+        monkeypatch.setattr(
+            page, "cache_dir", lambda *parts, cache=cache: cache.joinpath(*parts[1:])
+        )
+        page._plotly.cache_clear()
+        page._templates.cache_clear()
+        page.load()
+        pages.append(page.render(facts_of(preempted())))
+    assert len(set(pages)) == 1
+    assert sorted(p.suffix for p in first.iterdir()) == [".cache"] * 3 + [".txt"]
+    assert (first / name).read_text() == (damaged / name).read_text()
 
 
 def test_the_page_has_the_size_in_the_docs() -> None:

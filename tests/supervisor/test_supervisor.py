@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -576,3 +576,69 @@ def test_the_way_from_up_to_the_start_of_a_task_is_short(tmp_path: Path) -> None
     text = BASE + "cluster: {worker: 1}"
     up(parse(text), Engine(clock), text=text, out=tmp_path, clock=clock)
     assert ways == [["up", "run", "start_task", "start", "_start"]]
+
+
+@pytest.mark.parametrize(
+    ("fault", "hurried"),
+    [
+        ("{pause: worker-1, at: 2.5s, for: 1s}", ""),
+        ("{pause: worker-1, at: {step: 3}, for: 1s}", "123"),
+        ("{pause: worker-1, at: {log: 'step.: 4'}, for: 1s}", "1234"),
+        ("{pause: worker-1, at: {phase: eval}, for: 1s}", "123456"),  # never
+        (
+            "{kill: worker-1, at: {step: 2}, name: a}, {pause: worker-0, at: {after: a}, for: 1s}",
+            "12",
+        ),
+        (
+            "{kill: worker-1, at: 1.5s, name: a},"
+            " {pause: worker-0, at: {recovery: a, delay: 1s}, for: 1s}",
+            "1234",
+        ),
+    ],
+)
+def test_lines_are_hurried_while_one_may_trigger_a_fault(
+    tmp_path: Path, fault: str, hurried: str
+) -> None:
+    clock = ManualClock()
+    trains = Script(lines=[(n, step(n)) for n in range(1, 7)], exits_at=8)
+    later = Script(lines=[(2.2, "ready")], exits_at=None)
+    engine = MemoryEngine(clock, {"worker-0": trains, "worker-1": later})
+    seen: list[str] = []
+
+    def look(lines: Sequence[tuple[str, str]]) -> None:
+        assert engine._inbox is not None
+        seen.extend(text[-2] for _, text in lines if engine._inbox.hurried and "step" in text)
+
+    text = BASE + f"cluster: {{worker: 2}}\nfaults: [{fault}]"
+    text += "\nrestart: {policy: on-failure, backoff: 0.5s}"
+    callbacks = RunCallbacks(lines=look)
+    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock, callbacks=callbacks)
+    assert result.outcome == "succeeded"
+    assert "".join(seen) == hurried
+
+
+@pytest.mark.parametrize("hurried", [True, False])
+def test_lines_are_hurried_for_a_subscriber_and_around_the_run(
+    tmp_path: Path, hurried: bool
+) -> None:
+    clock = ManualClock()
+    engine = MemoryEngine(clock, {"worker-0": Script(lines=[(1, "a")], exits_at=2)})
+    seen = {}
+
+    def look(event: Entry) -> None:
+        if engine._inbox is not None:
+            seen[event.event] = engine._inbox.hurried
+
+    text = BASE + "cluster: {worker: 1}"
+    up(
+        parse(text),
+        engine,
+        text=text,
+        out=tmp_path,
+        clock=clock,
+        callbacks=RunCallbacks(entry=look, hurried=hurried),
+    )
+    assert seen["all-running"]
+    assert seen["exit"] is hurried
+    assert engine._inbox is not None
+    assert engine._inbox.hurried  # the job has ended

@@ -45,6 +45,8 @@ class Killed(BaseException):
 class Fuse:
     """Kills once so many things have happened: events written, engine calls begun and done."""
 
+    hurried = False
+
     def __init__(self, length: float) -> None:
         self.left = length
 

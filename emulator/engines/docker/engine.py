@@ -273,6 +273,8 @@ class DockerEngine:
         container = self._created.get(task)
         if container is None:
             return
+        if number == signal.SIGKILL:
+            self._output.expect_kill(container)
         with translate_errors(f"signal {task}"):
             try:
                 self.api.kill(container, signal=signal.Signals(number).name)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from emulator.engines.lines import UnfinishedLine
 
@@ -22,36 +23,30 @@ class ChunkedBody:
 
     def __init__(self) -> None:
         self._waiting = bytearray()
-        self._left = 0
-        """Bytes of the current chunk that are missing, its CRLF included."""
         self.ended = False
         """Whether the last chunk has come."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next bytes; return what they hold. Raises ValueError if they are no chunks."""
-        self._waiting += data
-        body = bytearray()
-        while not self.ended:
-            if self._left:
-                piece = self._waiting[: self._left]
-                self._left -= len(piece)
-                del self._waiting[: len(piece)]
-                body += piece[: max(0, len(piece) - max(0, 2 - self._left))]
-                if self._left:
-                    break
-                continue
-            line, newline, _ = self._waiting.partition(b"\r\n")
-            if not newline:
+        """Take the next bytes; return the chunks that they complete.
+
+        Raises ValueError if they are no chunks.
+        """
+        waiting = self._waiting
+        waiting += data
+        chunks, at = [], 0
+        while not self.ended and (newline := waiting.find(b"\r\n", at)) >= 0:
+            size = int(waiting[at:newline].partition(b";")[0], 16)
+            begin, end = newline + 2, newline + 2 + size
+            if len(waiting) < end + 2:
                 break
-            size = int(line.partition(b";")[0], 16)
-            del self._waiting[: len(line) + 2]
-            self._left = size + 2
+            chunks.append(waiting[begin:end])
+            at = end + 2
             self.ended = not size
-        return bytes(body)
+        del waiting[:at]
+        return b"".join(chunks)
 
 
-@dataclass(frozen=True)
-class Printed:
+class Printed(NamedTuple):
     """One line, and the engine's stamps of its first and last piece."""
 
     first_stamp: str
@@ -64,15 +59,15 @@ class LogLines:
 
     Frames with stamps up to `after` are dropped. Stamps have nine digits and one zone, so they
     compare as text. The engine cuts lines at 16 KiB and puts a stamp before each piece; only the
-    last piece of a line ends with a newline. Lines that are too long are cut and marked, see
-    `lines.py`.
+    last piece of a line ends with a newline. Pieces of standard output and standard error come in
+    any order. Lines that are too long are cut and marked, see `lines.py`.
     """
 
     def __init__(self, after: str = "") -> None:
         self._after = after
         self._waiting = bytearray()
-        self._first = self._last = ""
-        self._line = UnfinishedLine()
+        self._lines: defaultdict[int, _Line] = defaultdict(_Line)
+        """The unfinished line of each stream."""
 
     def feed(self, data: bytes) -> Iterator[Printed]:
         """Take the next bytes of the stream; yield the lines that they finish."""
@@ -83,29 +78,38 @@ class LogLines:
             end = at + HEADER + int.from_bytes(waiting[at + 4 : at + HEADER], "big")
             if len(waiting) < end:
                 break
-            yield from self.frame(bytes(waiting[at + HEADER : end]))
+            yield from self.frame(waiting[at], bytes(waiting[at + HEADER : end]))
             at = end
         del waiting[:at]
 
-    def frame(self, frame: bytes) -> Iterator[Printed]:
-        """Take one frame; yield the line that it finishes, if it does."""
+    def frame(self, stream: int, frame: bytes) -> Iterator[Printed]:
+        """Take one frame of a stream; yield the line that it finishes, if it does."""
         head, _, text = frame.partition(b" ")
         if (stamp := head.decode("utf-8", "surrogateescape")) <= self._after:
             return
-        self._last = stamp
-        self._first = self._first or stamp
+        line = self._lines[stream]
+        line.last_stamp = stamp
+        line.first_stamp = line.first_stamp or stamp
         if text.endswith(b"\n"):
-            self._line.add(text[:-1])
-            yield self._take()
+            yield line.finish(text[:-1])
         else:
-            self._line.add(text)
+            line.text.add(text)
 
     def finish(self) -> Iterator[Printed]:
-        """Yield the line that lacks its newline at the end of the stream, if there is one."""
-        if self._first:
-            yield self._take()
+        """Yield the lines that lack their newline at the end of the stream."""
+        for line in self._lines.values():
+            if line.first_stamp:
+                yield line.finish(b"")
 
-    def _take(self) -> Printed:
-        printed = Printed(self._first, self._last, self._line.finish())
-        self._first = ""
+
+class _Line:
+    """The line that a stream has not finished; no stamp: nothing of it has come."""
+
+    def __init__(self) -> None:
+        self.first_stamp = self.last_stamp = ""
+        self.text = UnfinishedLine()
+
+    def finish(self, end: bytes) -> Printed:
+        printed = Printed(self.first_stamp, self.last_stamp, self.text.finish(end))
+        self.first_stamp = ""
         return printed

@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import docker
@@ -24,7 +24,11 @@ from emulator.engines.docker.log_stream import ChunkedBody, LogLines, Printed, s
 from emulator.engines.docker.usage import ContainerUsage
 from emulator.engines.docker.warm.answers import Answers
 from emulator.engines.lines import overlap
-from emulator.engines.streams import PIECE, Streams
+from emulator.engines.streams import AT_ONCE, PIECE, Arrived, Streams
+
+OOM_WITHIN = 0.5
+"""Seconds after an exit in which the engine reports that the kernel caused it."""
+_KILLED = 128 + signal.SIGKILL
 
 
 class Output:
@@ -33,13 +37,14 @@ class Output:
     def __init__(self, api: docker.APIClient, usage: ContainerUsage) -> None:
         self._api, self._usage = api, usage
         self._last_stamp: dict[str, str] = {}
+        self._killed = set[str]()
         self._inbox: Inbox | None = None
         self._streams: Streams | None = None
         self._clock_ahead = 0.0
 
     def report_to(self, inbox: Inbox) -> None:
         """Report to this inbox from now on, in the time of this machine's clock."""
-        self._inbox, self._streams = inbox, Streams(inbox)
+        self._inbox, self._streams = inbox, Streams(inbox, stamped=True)
         if not self._api.base_url.startswith("http+docker://localhost"):
             self._clock_ahead = seconds(self._api.info()["SystemTime"]) - time.time()
 
@@ -88,6 +93,10 @@ class Output:
         """Return the stamp of the last line of a task that was read; empty if none was."""
         return self._last_stamp.get(task, "")
 
+    def expect_kill(self, container: str) -> None:
+        """A container is about to be sent SIGKILL: its exit is not the kernel's doing."""
+        self._killed.add(container)
+
     def find_position(self, task: str, container: str, known: KnownOutput) -> bool:
         """Find where another supervisor stopped reading, so that `follow` continues there.
 
@@ -117,24 +126,47 @@ class Output:
                 code, oom = answers.answer["exit"], answers.answer["oom"]
                 self._inbox.put(Exited(task, ended, code, oom))
                 return
-            code = self._api.wait(container, timeout=None)["StatusCode"]
+            state = self._api.inspect_container(container)["State"]
+            if state["Running"]:  # or paused: the stream broke off, or its end came first
+                self._api.wait(container, timeout=None)
+                state = self._api.inspect_container(container)["State"]
             self._usage.ended(container)
             # Docker 20.10 loses a last line without newline on a followed stream about every
             # third time, but not on a second request.
             rest = self._printed(container, self._last_stamp.get(task, ""))
             for line in self._lines(task, rest, answers):
                 self._inbox.put(line)
-            state = self._api.inspect_container(container)["State"]
             ended = seconds(state["FinishedAt"]) - self._clock_ahead
-            self._inbox.put(Exited(task, ended, code, bool(state["OOMKilled"])))
+            code = int(state["ExitCode"])
+            oom = bool(state["OOMKilled"]) or (
+                code == _KILLED
+                and container not in self._killed
+                and self._ran_out(container, state)
+            )
+            self._killed.discard(container)
+            self._inbox.put(Exited(task, ended, code, oom))
         except Exception as failed:  # any error: without its output the run must end
             self._report_failure(task, failed)
+
+    def _ran_out(self, container: str, state: Mapping[str, Any]) -> bool:
+        """Return whether the kernel killed a container for its memory.
+
+        The engine learns of that and of the exit in any order: its event may still be to come.
+        """
+        since, until = seconds(state["StartedAt"]), time.time() + self._clock_ahead + OOM_WITHIN
+        events = self._api.events(
+            since=f"{since:.9f}",
+            until=f"{until:.9f}",
+            filters={"container": container, "event": "oom"},
+            decode=True,
+        )
+        return any(True for _ in events)
 
     def _report_failure(self, task: str, error: Exception) -> None:
         assert self._inbox is not None
         if isinstance(error, APIError) and error.status_code in (404, 409):
             # It was removed, or is being removed, while it ran.
-            self._inbox.put(Exited(task, time.time(), 128 + signal.SIGKILL))
+            self._inbox.put(Exited(task, time.time(), _KILLED))
         else:
             self._inbox.put(EngineDown(lost(f"follow {task}", error)))
 
@@ -203,9 +235,10 @@ class _LogStream:
         """Return the socket's descriptor."""
         return self._socket.fileno()
 
-    def read(self) -> tuple[list[Line], bool]:
+    def read(self) -> Arrived:
         """Return the lines that have arrived, and whether the log has ended."""
         data, closed = self._receive()
+        size = len(data)
         if self._body is not None:
             data = self._body.feed(data)
             closed = closed or self._body.ended
@@ -213,7 +246,8 @@ class _LogStream:
         if closed:
             printed += self._log.finish()
         lines = self._lines(printed)
-        return lines, closed or (self._answers is not None and self._answers.complete)
+        answered = self._answers is not None and self._answers.complete
+        return Arrived(lines, size, has_ended=closed or answered)
 
     def ended(self, error: Exception | None) -> None:
         """Close the connection, and report the end."""
@@ -223,14 +257,19 @@ class _LogStream:
 
     def _receive(self) -> tuple[bytes, bool]:
         """Return the bytes that have arrived, and whether the connection is closed."""
-        pieces, self._early = [self._early], b""
-        with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError):
-            # TLS may have decrypted more than it returned, for which no selector would wake.
-            while sum(map(len, pieces)) < PIECE or self._is_pending():
-                if not (data := self._socket.recv(PIECE)):
-                    return b"".join(pieces), True
-                pieces.append(data)
-        return b"".join(pieces), False
+        received, self._early = self._early, b""
+        # TLS may have decrypted more than it returned, for which no selector would wake.
+        while len(received) < AT_ONCE or self._is_pending():
+            try:
+                data = self._socket.recv(PIECE)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                break
+            received += data
+            if not data:
+                return received, True
+            if len(data) < PIECE and not self._is_pending():
+                break
+        return received, False
 
     def _is_pending(self) -> bool:
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0

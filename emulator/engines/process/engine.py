@@ -34,7 +34,7 @@ from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Reso
 from emulator.engines.lines import LineSplitter
 from emulator.engines.process import doctor, keeper
 from emulator.engines.process.table import KEEPER, labelled, owned
-from emulator.engines.streams import PIECE, Streams
+from emulator.engines.streams import AT_ONCE, PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost
 from emulator.files import cache_dir, os_errors
 from emulator.planning.context import PlanContext
@@ -280,20 +280,20 @@ class _Output:
         self._has_ended = True
         streams.look_at(self)
 
-    def read(self) -> tuple[list[Line], bool]:
+    def read(self) -> Arrived:
         """Return the lines that have arrived, and whether this was the end."""
         has_ended = self._has_ended  # before the pipe is found empty
         lines: list[Line] = []
-        left = PIECE
-        while left > 0 and self._poll.poll(0):
-            data = os.read(self._pipe, left)  # does not block: something is there
-            left -= len(data)
+        size = 0
+        while size < AT_ONCE and self._poll.poll(0):
+            data = os.read(self._pipe, PIECE)  # does not block: something is there
+            size += len(data)
             now = time.time()
             lines += [Line(self._task, now, text) for text in self._lines.feed(data)]
         if not has_ended or self._poll.poll(0):
-            return lines, False
+            return Arrived(lines, size, has_ended=False)
         lines += [Line(self._task, time.time(), text) for text in self._lines.finish()]
-        return lines, True
+        return Arrived(lines, size, has_ended=True)
 
     def ended(self, error: Exception | None) -> None:
         """Report the exit."""

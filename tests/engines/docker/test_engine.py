@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import requests
 
 from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine
 from emulator.planning.plan import make_plan
+from emulator.run import up
 from emulator.scenario.loader import load
 from tests.conftest import Emulate, own
 
@@ -199,3 +206,34 @@ def test_a_restarted_task_keeps_its_disk(emulate: Emulate, tmp_path: Path, tiny_
     done = emulate.up(path, "--engine", "docker")
     assert done.returncode == 0, done.stderr
     assert [line.strip() for line in printed(done.stderr, "worker-0")] == ["1", "2", "3"]
+
+
+def test_a_task_that_ends_costs_seven_calls(
+    tmp_path: Path, tiny_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    send = requests.Session.send
+
+    def counted(
+        session: requests.Session, request: requests.PreparedRequest, **options: Any
+    ) -> requests.Response:
+        path = urlsplit(str(request.path_url)).path
+        what = re.sub(r"/v[\d.]+/containers/[0-9a-f]{64}", "", path)
+        if what != path or path.endswith("/containers/create"):
+            calls[f"{request.method} {what.rpartition('/containers')[2]}"] += 1
+        return send(session, request, **options)
+
+    monkeypatch.setattr(requests.Session, "send", counted)
+    path = write(tmp_path, tiny_image, "sleep 0.5", "{worker: 3}", "metrics: {interval: 1d}\n")
+    with contextlib.closing(DockerEngine()) as engine:
+        result = up(load(path), engine, text=path.read_text(), out=tmp_path, reports=False)
+    assert result.outcome == "succeeded"
+    waited = calls.pop("POST /wait", 0)  # its output may end a moment before the container does
+    assert calls == {
+        "POST /create": 3,
+        "PUT /archive": 3,
+        "POST /start": 3,
+        "GET /logs": 6,  # followed, and once again at its end
+        "GET /json": 3 + waited,
+        "DELETE ": 3,
+    }

@@ -17,7 +17,7 @@ A, B, C = (f"2026-01-02T03:04:05.00000000{n}Z" for n in (1, 2, 3))
 def join_frames(frames: Iterable[bytes], after: str = "") -> Iterator[Printed]:
     log = LogLines(after)
     for frame in frames:
-        yield from log.frame(frame)
+        yield from log.frame(1, frame)
     yield from log.finish()
 
 
@@ -37,6 +37,17 @@ def test_pieces_of_a_long_line_are_joined_and_keep_both_stamps() -> None:
     assert list(join_frames(frames((A, "lo"), (B, "ng\n"), (C, "end")))) == [
         Printed(A, B, "long"),
         Printed(C, C, "end"),
+    ]
+
+
+def test_pieces_of_the_two_streams_are_never_joined() -> None:
+    log = LogLines()
+    pieces = [(1, A, "o"), (2, A, "err"), (1, B, "ut\n"), (2, C, "or"), (1, C, "rest")]
+    found = [line for n, stamp, text in pieces for line in log.frame(n, f"{stamp} {text}".encode())]
+    assert [*found, *log.finish()] == [
+        Printed(A, B, "out"),
+        Printed(C, C, "rest"),
+        Printed(A, C, "error"),
     ]
 
 

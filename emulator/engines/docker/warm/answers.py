@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from emulator.engines.docker.log_stream import Printed
@@ -34,7 +33,7 @@ class Answers:
         if not mark:
             return printed
         self._note(answer, printed.last_stamp)
-        return replace(printed, text=text) if text else None  # a last line without its newline
+        return printed._replace(text=text) if text else None  # a last line without its newline
 
     def _note(self, text: str, stamp: str) -> None:
         try:

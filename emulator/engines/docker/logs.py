@@ -138,11 +138,9 @@ class Output:
                 self._inbox.put(line)
             ended = seconds(state["FinishedAt"]) - self._clock_ahead
             code = int(state["ExitCode"])
-            oom = bool(state["OOMKilled"]) or (
-                code == _KILLED
-                and container not in self._killed
-                and self._ran_out(container, state)
-            )
+            oom = bool(state["OOMKilled"])
+            if code == _KILLED and not oom and container not in self._killed:
+                oom = self._ran_out(container, state)
             self._killed.discard(container)
             self._inbox.put(Exited(task, ended, code, oom))
         except Exception as failed:  # any error: without its output the run must end
@@ -154,7 +152,8 @@ class Output:
         The engine learns of that and of the exit in any order: its event may still be to come.
         """
         since, until = seconds(state["StartedAt"]), time.time() + self._clock_ahead + OOM_WITHIN
-        events = self._api.events(
+        api: Any = self._api  # its types know whole seconds only
+        events = api.events(
             since=f"{since:.9f}",
             until=f"{until:.9f}",
             filters={"container": container, "event": "oom"},

@@ -58,16 +58,27 @@ class LogLines:
     """Turns the frames of a log stream into lines.
 
     Frames with stamps up to `after` are dropped. Stamps have nine digits and one zone, so they
-    compare as text. The engine cuts lines at 16 KiB and puts a stamp before each piece; only the
-    last piece of a line ends with a newline. Pieces of standard output and standard error come in
-    any order. Lines that are too long are cut and marked, see `lines.py`.
+    compare as text. The engine cuts lines at 16 KiB; the pieces have stamps of their own or all the
+    first one's, and only the last ends with a newline. Pieces of standard output and standard error
+    come in any order. Lines that are too long are cut and marked, see `lines.py`.
     """
 
     def __init__(self, after: str = "") -> None:
-        self._after = after
         self._waiting = bytearray()
-        self._lines: defaultdict[int, _Line] = defaultdict(_Line)
-        """The unfinished line of each stream."""
+        self._lines: defaultdict[int, _Line] = defaultdict(lambda: _Line(after))
+        """The last line of each stream."""
+        self._start = after
+
+    @property
+    def after(self) -> str:
+        """The stamp after which a log must be read to go on with `begin_again`."""
+        return min((line.finished for line in self._lines.values()), default=self._start)
+
+    def begin_again(self) -> None:
+        """Expect the log again, from `after` on: the unfinished lines, and what follows them."""
+        self._waiting.clear()
+        for stream, line in self._lines.items():
+            self._lines[stream] = _Line(line.finished)
 
     def feed(self, data: bytes) -> Iterator[Printed]:
         """Take the next bytes of the stream; yield the lines that they finish."""
@@ -85,9 +96,9 @@ class LogLines:
     def frame(self, stream: int, frame: bytes) -> Iterator[Printed]:
         """Take one frame of a stream; yield the line that it finishes, if it does."""
         head, _, text = frame.partition(b" ")
-        if (stamp := head.decode("utf-8", "surrogateescape")) <= self._after:
-            return
         line = self._lines[stream]
+        if (stamp := head.decode("utf-8", "surrogateescape")) <= line.after:
+            return
         line.last_stamp = stamp
         line.first_stamp = line.first_stamp or stamp
         if text.endswith(b"\n"):
@@ -103,13 +114,15 @@ class LogLines:
 
 
 class _Line:
-    """The line that a stream has not finished; no stamp: nothing of it has come."""
+    """The line that a stream has not finished; no first stamp: nothing of it has come."""
 
-    def __init__(self) -> None:
+    def __init__(self, after: str) -> None:
+        self.after = self.finished = after
+        """Frames up to `after` are dropped; `finished` is the stamp of the last whole line."""
         self.first_stamp = self.last_stamp = ""
         self.text = UnfinishedLine()
 
     def finish(self, end: bytes) -> Printed:
         printed = Printed(self.first_stamp, self.last_stamp, self.text.finish(end))
-        self.first_stamp = ""
+        self.first_stamp, self.finished = "", self.last_stamp
         return printed

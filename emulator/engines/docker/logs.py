@@ -60,12 +60,13 @@ class Output:
         except Exception as error:  # any error: without its output the run must end
             self._report_failure(task, error)
             return
+        log = LogLines(after)
         self._streams.add(
             _LogStream(
                 response,
-                LogLines(after),
+                log,
                 lines=lambda printed: list(self._lines(task, printed, answers)),
-                ended=lambda error: self._report_end(task, container, error, answers),
+                ended=lambda error: self._report_end(task, container, log, error, answers),
                 answers=answers,
             )
         )
@@ -102,7 +103,7 @@ class Output:
 
         Returns whether the container was started since that supervisor last requested it.
         """
-        printed = list(self._printed(container, ""))
+        printed = list(self._printed(container, LogLines()))
         if count := overlap(known.printed, [line.text for line in printed]):
             self._last_stamp[task] = printed[count - 1].last_stamp
         state = self._api.inspect_container(container)["State"]
@@ -113,7 +114,12 @@ class Output:
         self._last_stamp.pop(task, None)
 
     def _report_end(
-        self, task: str, container: str, error: Exception | None, answers: Answers | None = None
+        self,
+        task: str,
+        container: str,
+        log: LogLines,
+        error: Exception | None,
+        answers: Answers | None = None,
     ) -> None:
         """Report the lines that the stream lacked, and the exit."""
         assert self._inbox is not None
@@ -133,8 +139,8 @@ class Output:
             self._usage.ended(container)
             # Docker 20.10 loses a last line without newline on a followed stream about every
             # third time, but not on a second request.
-            rest = self._printed(container, self._last_stamp.get(task, ""))
-            for line in self._lines(task, rest, answers):
+            log.begin_again()
+            for line in self._lines(task, self._printed(container, log), answers):
                 self._inbox.put(line)
             ended = seconds(state["FinishedAt"]) - self._clock_ahead
             code = int(state["ExitCode"])
@@ -178,10 +184,9 @@ class Output:
             if line is not None:
                 yield Line(task, seconds(line.first_stamp) - self._clock_ahead, line.text)
 
-    def _printed(self, container: str, after: str) -> Iterator[Printed]:
-        """Yield the lines that a container has printed after a stamp, without waiting for more."""
-        log = LogLines(after)
-        with contextlib.closing(self._log(container, after, follow=False)) as response:
+    def _printed(self, container: str, log: LogLines) -> Iterator[Printed]:
+        """Yield the lines after what `log` has had, without waiting for more."""
+        with contextlib.closing(self._log(container, log.after, follow=False)) as response:
             for data in response.iter_content(PIECE):
                 yield from log.feed(data)
         yield from log.finish()
@@ -199,6 +204,8 @@ class Output:
 
 class _LogStream:
     """The followed log of one container, as a source of `Streams`.
+
+    A line that is unfinished at its end may still be lacking its last piece: it stays in `log`.
 
     The engine's socket is read itself. What has none, such as a connection over SSH, is passed on
     by a thread.
@@ -241,10 +248,7 @@ class _LogStream:
         if self._body is not None:
             data = self._body.feed(data)
             closed = closed or self._body.ended
-        printed = list(self._log.feed(data))
-        if closed:
-            printed += self._log.finish()
-        lines = self._lines(printed)
+        lines = self._lines(self._log.feed(data))
         answered = self._answers is not None and self._answers.complete
         return Arrived(lines, size, has_ended=closed or answered)
 

@@ -51,6 +51,18 @@ def test_pieces_of_the_two_streams_are_never_joined() -> None:
     ]
 
 
+def test_an_unfinished_line_is_read_again_with_the_piece_that_the_stream_lacked() -> None:
+    """The pieces of a line may all have one stamp."""
+    log = LogLines()
+    first = [(2, A, "half"), (1, A, "whole\n"), (1, B, "lo")]
+    found = [line for n, stamp, text in first for line in log.frame(n, f"{stamp} {text}".encode())]
+    assert (found, log.after) == ([Printed(A, A, "whole")], "")
+    log.begin_again()
+    again = [*first, (1, B, "ng"), (2, C, "err")]
+    found = [line for n, stamp, text in again for line in log.frame(n, f"{stamp} {text}".encode())]
+    assert [*found, *log.finish()] == [Printed(A, C, "halferr"), Printed(B, B, "long")]
+
+
 def test_what_was_read_before_is_left_out() -> None:
     assert list(join_frames(frames((A, "old"), (B, "old\n"), (C, "new\n")), after=B)) == [
         Printed(C, C, "new")

@@ -1,7 +1,8 @@
 """Seconds from the command to the first step of `mwms`, over those of docker-compose.
 
-Two synchronous workers, TensorFlow imported from nothing in each container. docker-compose gets the
-same image, program, environment and limits, as the plan has them. They alternate.
+Two synchronous workers. Cold: TensorFlow is imported from nothing in each container. Warm: the
+tasks are forked in containers that wait since an earlier run. docker-compose gets the same image,
+program, environment and limits, as the plan has them. The three alternate.
 
     python benchmarks/cold_start.py --rounds 3
 """
@@ -23,43 +24,64 @@ from pathlib import Path
 
 from benchmarks.figures import Figure
 from emulator.bundled import ROOT, scenario_path
-from emulator.engines import choose
+from emulator.engines import WARM_SESSION, choose
+from emulator.engines.docker import DockerEngine
 from emulator.engines.requirements import make_ready
 from emulator.scenario.loader import load
 
 SCENARIO = "mwms"
+SESSION = f"benchmark-{os.getpid()}"
+TITLES = {
+    "emulate": "`emulate up mwms`",
+    "warm": "`emulate up mwms --warm`, not the first time",
+    "compose": "docker-compose",
+}
+UNIT = "of docker-compose"
 
 
 def measure(rounds: int = 3) -> list[Figure]:
     """Return the medians and the ratio of pairs; without docker-compose only ours."""
-    has_compose = shutil.which("docker-compose") is not None
-    ours: list[float] = []
-    theirs: list[float] = []
-    for number in range(-1, rounds):
-        for way in ("emulate", "compose") if number % 2 else ("compose", "emulate"):
-            if way == "emulate":
-                seconds = emulated()
-            elif has_compose:
-                seconds = composed()
-            else:
-                continue
-            if number >= 0:  # round -1 fills the page cache
-                (ours if way == "emulate" else theirs).append(seconds)
-    found = [Figure("cold.emulate", "`emulate up mwms`", statistics.median(ours), "s")]
-    if theirs:
-        ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+    ways = {"emulate": emulated, "warm": warm, "compose": composed}
+    if shutil.which("docker-compose") is None:
+        del ways["compose"]
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    try:
+        for number in range(-1, rounds):
+            for way in ways if number % 2 else reversed(ways):
+                took = ways[way]()
+                if number >= 0:  # round -1 fills the page cache, and makes the warm containers
+                    seconds[way].append(took)
+    finally:
+        DockerEngine.remove_waiting(SESSION)
+    found = [
+        Figure(f"cold.{way}", TITLES[way], statistics.median(seconds[way]), "s") for way in ways
+    ]
+    if "compose" in ways:
         found += [
-            Figure("cold.compose", "docker-compose", statistics.median(theirs), "s"),
-            Figure("cold.ratio", "ratio of pairs", ratio, "of docker-compose", 0.95),
+            Figure(f"cold.{key}", title, ratio(seconds[way], seconds["compose"]), UNIT, goal)
+            for way, key, title, goal in (
+                ("emulate", "ratio", "ratio of pairs", 0.95),
+                ("warm", "warm_ratio", "ratio of pairs, warm", 0.25),
+            )
         ]
     return found
 
 
-def emulated() -> float:
+def ratio(ours: list[float], theirs: list[float]) -> float:
+    """Return the median ratio of pairs."""
+    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+
+
+def warm() -> float:
+    """Return the seconds until a task that starts warm has printed its first step."""
+    return emulated("--warm")
+
+
+def emulated(*options: str) -> float:
     """Return the seconds until a task under `emulate up` has printed its first step."""
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "emulator", "up", SCENARIO, "--engine", "docker"]
-        return _until_first_step([*command, "--out", out], Path(out))
+        return _until_first_step([*command, *options, "--out", out], Path(out))
 
 
 def composed() -> float:
@@ -95,7 +117,7 @@ def _until_first_step(command: list[str], folder: Path) -> float:
     process = subprocess.Popen(
         command,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), WARM_SESSION: SESSION},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

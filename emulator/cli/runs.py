@@ -153,6 +153,9 @@ def clean(
     out: Out = Path("runs"),
     engine: WhichEngine = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list it.")] = False,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Also what waits for the next warm run.")
+    ] = False,
 ) -> None:
     """Remove what crashed runs have left behind.
 
@@ -166,6 +169,6 @@ def clean(
         note(text)
 
     with signals.deferred(REMOVES):
-        count = clean_up(out, engine_name=engine, dry_run=dry_run, say=say)
+        count = clean_up(out, engine_name=engine, dry_run=dry_run, say=say, warm=warm)
     done = "found" if dry_run else "removed"
     note(f"{count} things {done}" if count else "nothing to clean")

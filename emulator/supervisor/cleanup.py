@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import psutil
 
     from emulator.engines.base import Engine, Resource
+from emulator.engines.waiting import waits_until
 
 SETTLES_WITHIN = 5.0
 """Seconds after a kill in which the engine's last answers come; a busy one was seen to take one."""
@@ -75,19 +76,26 @@ def find_all(say: Say) -> list[Resource]:
     ]
 
 
-def clean(out: Path, *, engine_name: str, dry_run: bool, say: Say) -> int:
+def clean(out: Path, *, engine_name: str, dry_run: bool, say: Say, warm: bool = False) -> int:
     """Remove what runs have left; return how many things that was.
 
-    On disk only what lies in run folders in `out`. Raises EngineError.
+    On disk only what lies in run folders in `out`. What waits for a warm run only if `warm` is set.
+    Raises EngineError.
     """
     if not dry_run:
         let_settle((record for record in runs_in(out) if not record.live), say)
     engines = answering(engine_name, lambda error: _say_missing(error, say))
-    count = sum(_clean_engine(engine, dry_run=dry_run, say=say) for engine in engines)
+    live = is_live if warm else _is_live_or_waits
+    count = sum(_clean_engine(engine, live, dry_run=dry_run, say=say) for engine in engines)
     return count + _clean_folders(out, dry_run=dry_run, say=say)
 
 
-def _clean_engine(engine: Engine, *, dry_run: bool, say: Say) -> int:
+def _is_live_or_waits(folder: Path) -> bool:
+    """Return whether a folder is of a live run, or of a cluster that waits for a warm run."""
+    return is_live(folder) or waits_until(folder) > time.time()
+
+
+def _clean_engine(engine: Engine, live: Callable[[Path], bool], *, dry_run: bool, say: Say) -> int:
     count = 0
     found = engine.find()
     if not dry_run:
@@ -97,7 +105,10 @@ def _clean_engine(engine: Engine, *, dry_run: bool, say: Say) -> int:
         names = ", ".join(f"{one.kind} {one.name}" for one in strange)
         say(printable(f"not ours, for what they are labelled with is no run id: {names}"))
     runs: defaultdict[str, list[Resource]] = defaultdict(list)
-    for one in abandoned(found, host=socket.gethostname(), live=is_live):
+    for folder in sorted({folder for one in found if (folder := _folder(one))}):
+        if not is_live(folder) and live(folder):
+            say(f"{folder.name} waits for a warm run; `emulate clean --warm` removes it")
+    for one in abandoned(found, host=socket.gethostname(), live=live):
         runs[one.run_id].append(one)
     for run_id, resources in sorted(runs.items()):
         try:

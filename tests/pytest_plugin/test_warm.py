@@ -92,7 +92,9 @@ def test_workers_share_what_waits_and_the_session_removes_it_all(session: pytest
     assert left(clusters(session.path / "runs")) == []
 
 
-def test_what_a_killed_session_has_left_is_removed_by_clean(session: pytest.Pytester) -> None:
+def test_what_a_killed_session_has_left_waits_and_is_removed_by_clean(
+    session: pytest.Pytester,
+) -> None:
     session.makepyfile(
         """
         def test_it(emulator):
@@ -111,5 +113,8 @@ def test_what_a_killed_session_has_left_is_removed_by_clean(session: pytest.Pyte
     used = clusters(session.path / "runs")
     assert left(used) != []
     clean = [sys.executable, "-m", "emulator", "clean", "--engine", "docker", "--out", "runs"]
-    subprocess.run(clean, cwd=session.path, check=True)
+    done = subprocess.run(clean, cwd=session.path, check=True, capture_output=True, text=True)
+    assert f"{used[0]} waits for a warm run; `emulate clean --warm` removes it" in done.stderr
+    assert left(used) != []
+    subprocess.run([*clean, "--warm"], cwd=session.path, check=True)
     assert left(used) == []

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from emulator.engines import WARM_SESSION
+from emulator.engines.waiting import STATE, state_of
 from emulator.errors import InUse
 from emulator.files import atomic_write, cache_dir
 from emulator.record import lock
 
 IDLE = 600.0
 """Seconds that a cluster waits for a run."""
-_STATE = "waiting.json"
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class Pool:
     def take(self, key: str) -> Cluster | None:
         """Return a waiting cluster of this key, which this process uses from now on."""
         for folder in self._folders():
-            state = _state(folder)
+            state = state_of(folder)
             if state is None or state["key"] != key or state["until"] < time.time():
                 continue
             with contextlib.suppress(InUse, OSError):
                 held = lock.acquire(folder)
-                if _state(folder) != state:  # another process was faster
+                if state_of(folder) != state:  # another process was faster
                     lock.release(held)
                     continue
-                (folder / _STATE).unlink()
+                (folder / STATE).unlink()
                 waiting = {name: _waiting(one) for name, one in state["waiting"].items()}
                 return Cluster(folder.name, folder, key, held, state["session"], waiting)
         return None
@@ -99,7 +99,7 @@ class Pool:
             "until": time.time() + IDLE,
             "waiting": {name: asdict(one) for name, one in waiting.items()},
         }
-        atomic_write(cluster.folder / _STATE, json.dumps(state))
+        atomic_write(cluster.folder / STATE, json.dumps(state))
         lock.release(cluster.lock)
 
     def abandon(self, cluster: Cluster) -> None:
@@ -120,7 +120,7 @@ class Pool:
         count = 0
         newest_first = sorted(self._folders(), key=_written, reverse=True)
         for folder in newest_first:
-            state = _state(folder)
+            state = state_of(folder)
             waits = state is not None and state["until"] >= time.time()
             if waits and state is not None:
                 count += len(state["waiting"])
@@ -131,7 +131,7 @@ class Pool:
             with contextlib.suppress(InUse, OSError):
                 held = lock.acquire(folder)
                 try:
-                    if _state(folder) == state:
+                    if state_of(folder) == state:
                         yield folder.name
                         self._remove(folder)
                 finally:
@@ -154,19 +154,9 @@ class Pool:
 
 def _written(folder: Path) -> float:
     try:
-        return (folder / _STATE).stat().st_mtime
+        return (folder / STATE).stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _state(folder: Path) -> dict[str, Any] | None:
-    """Return the state of a cluster that waits; None if it does not."""
-    try:
-        state = json.loads((folder / _STATE).read_text())
-        assert {"key", "session", "until", "waiting"} <= state.keys()
-        return dict(state)
-    except (OSError, ValueError, AssertionError, AttributeError):
-        return None
 
 
 def _waiting(one: dict[str, Any]) -> Waiting:

@@ -88,13 +88,13 @@ def serve(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def taken() -> dict[str, Any] | None:
-    """Return the request, and remove it; None if there is none."""
+    """Return the request, and remove it; None if there is none, or not yet the whole of it."""
     try:
         with open(REQUEST) as file:
             request: dict[str, Any] = json.load(file)
         os.unlink(REQUEST)
         return request
-    except OSError:
+    except (OSError, ValueError):  # it may be being written: its signal is still to come
         return None
 
 

@@ -337,6 +337,22 @@ def of_another_format(record: Record, file: str) -> None:
     (record.path / file).write_text("".join([json.dumps(head) + "\n", *rest]))
 
 
+def test_a_step_is_a_line_of_the_log_and_one_of_the_history(tmp_path: Path) -> None:
+    steps = 1000
+    clock = ManualClock(wall=1_700_000_000.0)
+    text = f"framework: none\nimage: none\n{TEXT}"
+    printed = [json.dumps({"emulate": "step", "step": n, "loss": 0.25}) for n in range(steps)]
+    script = Script([(n / 100, line) for n, line in enumerate(printed)], exits_at=steps / 100)
+    engine = MemoryEngine(clock, {"*": script})
+    folder = up(parse(text), engine, text=text, out=tmp_path, clock=clock).folder
+    assert (folder / "logs" / "worker-0.log").read_text().splitlines() == printed
+    events = (folder / "history.jsonl").read_text().splitlines()
+    written = [line for line in events if '"step"' in line]
+    assert len(written) == steps
+    assert len(events) < steps + 20
+    assert sum(map(len, written)) < 120 * steps
+
+
 @pytest.mark.parametrize("file", ["plan.json", "history.jsonl", "summary.json"])
 def test_a_record_of_another_format_is_refused_in_a_sentence(
     tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from ipaddress import IPv4Address
@@ -20,6 +21,8 @@ import requests
 from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine
 from emulator.planning.plan import make_plan
+from emulator.record.events import AllRunning, Entry
+from emulator.results import RunCallbacks
 from emulator.run import up
 from emulator.scenario.loader import load
 from tests.conftest import Emulate, own
@@ -206,6 +209,29 @@ def test_a_restarted_task_keeps_its_disk(emulate: Emulate, tmp_path: Path, tiny_
     done = emulate.up(path, "--engine", "docker")
     assert done.returncode == 0, done.stderr
     assert [line.strip() for line in printed(done.stderr, "worker-0")] == ["1", "2", "3"]
+
+
+def test_a_task_that_runs_costs_no_thread(tmp_path: Path, tiny_image: str) -> None:
+    """Those of a pool come and go with the calls of the engine, and are as many as it allows."""
+    names: list[Counter[str]] = []
+
+    def note(entry: Entry) -> None:
+        if isinstance(entry, AllRunning):
+            threads = {thread.name.partition("_")[0] for thread in threading.enumerate()} - before
+            names.append(Counter(name for name in threads if "ThreadPool" not in name))
+
+    for tasks in (2, 10):
+        before = {thread.name.partition("_")[0] for thread in threading.enumerate()}
+        go = (
+            "until [ $(ls /shared | wc -l) = $1 ]; do touch /shared/$EMULATOR_TASK; sleep 0.1; done"
+        )
+        path = write(tmp_path, tiny_image, go.replace("$1", str(tasks)), f"{{worker: {tasks}}}")
+        with contextlib.closing(DockerEngine()) as engine:
+            text, callbacks = path.read_text(), RunCallbacks(entry=note)
+            up(load(path), engine, text=text, out=tmp_path, reports=False, callbacks=callbacks)
+    few, many = names
+    assert few["streams"] == 1
+    assert {*many} <= {*few, "ended"}
 
 
 def test_a_task_that_ends_costs_seven_calls(

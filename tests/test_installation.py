@@ -105,7 +105,11 @@ def test_a_bare_name_is_told_from_a_place(line: str, is_bare: bool) -> None:
 def told() -> Iterator[Path]:
     """Yield every file that may tell somebody what to install."""
     yield from ROOT.glob("*.md")
-    yield from (ROOT / "Makefile", *ROOT.glob("Dockerfile.*"), *ROOT.glob("scripts/*"))
+    yield from (
+        ROOT / "Makefile",
+        *ROOT.glob("Dockerfile.*"),
+        *filter(Path.is_file, ROOT.glob("scripts/*")),
+    )
     for folder in ("docs", "images", "emulator"):
         yield from (
             path

@@ -95,7 +95,8 @@ class MemoryEngine:
         self._scripts = dict(scripts or {})
         self._gpus = tuple(gpus)
         self._fails = frozenset(fails_to_start)
-        self.capabilities = frozenset(CAPABILITIES) - (set() if measured else {"usage"})
+        lacking = {"warm"} if measured else {"warm", "usage"}
+        self.capabilities = frozenset(CAPABILITIES) - lacking
         self._runs: dict[str, _Run] = {}
         self._starts = 0
         self._run_id = ""

@@ -99,7 +99,7 @@ def test_what_a_killed_session_has_left_waits_and_is_removed_by_clean(
         """
         def test_it(emulator):
             emulator.run("small.yaml").check()
-            print("waits", flush=True)
+            print("it", "waits", flush=True)
             input()
         """
     )
@@ -108,7 +108,10 @@ def test_what_a_killed_session_has_left_waits_and_is_removed_by_clean(
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=session.path, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
-        next(line for line in process.stdout if "waits" in line)
+        printed: list[str] = []
+        while not (printed and "it waits" in printed[-1]):
+            assert process.poll() is None, "".join(printed)
+            printed.append(process.stdout.readline())
         os.kill(process.pid, signal.SIGKILL)
     used = clusters(session.path / "runs")
     assert left(used) != []

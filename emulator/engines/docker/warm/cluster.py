@@ -49,7 +49,7 @@ PER_RUN = ("EMULATOR_RUN", "EMULATOR_SEED")
 """Variables that differ from run to run; a task gets all others when its container is made."""
 WAKE = "RTMIN+7"
 """The signal `parent.WAKE`, as the engine names it."""
-RESET_WITHIN = 10.0
+RESET_WITHIN = 30.0
 """Seconds for a parent to remove what a task has left; else its container is replaced."""
 BYTES_A_TASK = 2**30
 """Memory of a waiting container, at most: containers that take half of the engine's may wait."""

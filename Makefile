@@ -13,8 +13,8 @@ demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Doc
 	@docker version >/dev/null 2>&1 || $(MAKE) --no-print-directory $(VENV)/.tensorflow
 	$(BIN)/emulate up scenarios/quickstart.yaml
 
-# Many tests start commands: without bytecode each of these would compile the package again.
-test: export PYTHONDONTWRITEBYTECODE :=
+# Many tests and benchmarks start commands: without bytecode each would compile the package again.
+test bench: export PYTHONDONTWRITEBYTECODE :=
 # Most tests wait, so that twice as many as a small machine has cores are at work. Trainings compute:
 # two at a time, which wait for their share of the machine.
 test: $(VENV)/.tensorflow images  ## The whole suite; what needs Docker or Chromium is skipped where there is none

@@ -1,6 +1,6 @@
 """Run the benchmarks that need no GPU, store their figures, and write docs/benchmarks.md's tables.
 
-    make bench                                    # all of them, within 15 minutes
+    make bench                                    # all of them, in about 20 minutes
     python -m benchmarks.bench startup lines      # some
 
 Prints which figures got worse by more than a tenth since the last stored ones. Run it on a machine

@@ -27,7 +27,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.engines import AUTO, answering, choose
-from emulator.errors import EngineMissing, InUse, RecordError, UsageError, printable
+from emulator.errors import (
+    EngineError,
+    EngineLost,
+    EngineMissing,
+    InUse,
+    RecordError,
+    UsageError,
+    printable,
+)
 from emulator.record.folder import RunFolder, runs_in
 from emulator.record.lock import is_being_removed, is_live, locked, wait_until_over
 from emulator.record.remains import never_began, remains, remove_never_began, remove_remains
@@ -97,6 +105,7 @@ def _is_live_or_waits(folder: Path) -> bool:
 
 def _clean_engine(engine: Engine, live: Callable[[Path], bool], *, dry_run: bool, say: Say) -> int:
     count = 0
+    failed: list[EngineError] = []
     found = engine.find()
     if not dry_run:
         _wait_for_removal({folder for one in found if (folder := _folder(one))}, say)
@@ -123,6 +132,13 @@ def _clean_engine(engine: Engine, live: Callable[[Path], bool], *, dry_run: bool
             count += len(resources)
         except InUse:
             say(_left_alone(run_id))
+        except EngineLost:
+            raise
+        except EngineError as error:  # what other runs have left is removed first
+            say(error.message)
+            failed.append(error)
+    if failed:
+        raise failed[0]
     return count
 
 

@@ -170,6 +170,8 @@ def _advice(error: APIError) -> str:
         return "Something else has that name: choose another --run-id, or run `emulate clean`."
     if "pool" in text and ("subnet" in text or "address" in text):
         return "Too many networks: `emulate clean` and `docker network prune` remove unused ones."
+    if "active endpoints" in text:  # also of one that is gone, as after a hundred at once
+        return "A container is still on it; if not, restart the engine, then run `emulate clean`."
     return "Build it with `emulate build`, or pull it." if "No such image" in text else ""
 
 

@@ -373,18 +373,18 @@ class DockerEngine:
                 self._remove_container(container)
 
     def tear_down(self, run_id: str) -> int:
-        """Remove the run's containers, all at once, then its network and volume."""
+        """Remove the run's containers, all at once, then its volume and network."""
         chosen = _labelled(run_id)
         with translate_errors(f"remove what {run_id} made"):
             containers = self.api.containers(all=True, filters=chosen)
             with ThreadPoolExecutor(PARALLEL) as pool:
                 list(pool.map(self._remove_container, [c["Id"] for c in containers]))
-            networks = self.api.networks(filters=chosen)
-            for network in networks:
-                ignore_missing(partial(self.api.remove_network, network["Id"]))
             volumes = self.api.volumes(filters=chosen)["Volumes"] or []
             for volume in volumes:
                 ignore_missing(partial(self.api.remove_volume, volume["Name"]))
+            networks = self.api.networks(filters=chosen)
+            for network in networks:
+                ignore_missing(partial(self.api.remove_network, network["Id"]))
         return len(containers) + len(networks) + len(volumes)
 
     # --- Warm starts ----------------------------------------------------------------------------

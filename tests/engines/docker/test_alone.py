@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from docker.types import IPAMConfig, IPAMPool
 
 import emulator
 from emulator.engines.docker import DockerEngine, connection
-from emulator.engines.docker.requests import METADATA, container_request
+from emulator.engines.docker.requests import FOLDER, HOST, METADATA, RUN, container_request
 from emulator.errors import EngineError, EngineLost
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import make_plan
@@ -63,6 +64,31 @@ def scenario(tmp_path: Path, image: str, command: str, extra: str = "", workers:
 def printed_by_tasks(stderr: str) -> list[str]:
     lines = (line.partition(" | ")[2] for line in stderr.splitlines())
     return [line.split()[1] for line in lines if line.startswith("address ")]
+
+
+def test_clean_goes_on_where_the_engine_will_not_remove_what_a_run_has_left(
+    emulate: Emulate, own: OwnEngine, tiny_image: str
+) -> None:
+    stuck, other = "stuck-1", "other-1"
+    for run in (stuck, other):
+        given = {RUN: run, FOLDER: "/nowhere", HOST: socket.gethostname()}
+        own.api.create_network(run, labels=given)
+        own.api.create_volume(run, labels=given)
+    config = own.api.create_host_config(network_mode=stuck)
+    guest = own.api.create_container(tiny_image, ["sleep", "600"], host_config=config)["Id"]
+    own.api.start(guest)
+    clean = ("clean", "--engine", "docker", "--out", emulate.out)
+    try:
+        done = emulate(*clean, env=own.env)
+        assert done.returncode == 4
+        assert f"would not remove what {stuck} made" in done.stderr
+        assert "A container is still on it" in done.stderr
+        assert own.api.networks(names=[other]) == []
+        assert own.api.volumes(filters={"label": RUN})["Volumes"] in (None, [])
+    finally:
+        own.api.remove_container(guest, force=True)
+    assert emulate(*clean, env=own.env).returncode == 0
+    assert own.api.networks(filters={"label": RUN}) == []
 
 
 # --- The metadata service ------------------------------------------------------------------------

@@ -194,6 +194,8 @@ class DockerEngine:
         """Make the run's network and its shared volume, unless its warm cluster has them."""
         self._set_run(plan, folder, inbox)
         warm = self._warm
+        if warm is not None:
+            warm.used = True
         if warm is None or not warm.cluster.waiting:
             with translate_errors(f"make the network {plan.resources}"):
                 make_network(self.api, plan, self._labels)

@@ -127,6 +127,8 @@ class WarmCluster:
         """The task of each spare container that was not used yet."""
         self._has_program = set[str]()
         """Containers that have the program of this run."""
+        self.used = False
+        """Whether the run has begun to use it, or to make it."""
         self.usable = True
         """Whether a later run can use the cluster: no fault has changed a limit or the network."""
 
@@ -215,15 +217,20 @@ class WarmCluster:
 
     def give_back(self, waiting: Mapping[str, Waiting]) -> None:
         """Let the cluster wait for its next run."""
-        self._pool.give_back(self.cluster, dict(waiting))
+        self._pool.give_back(self.cluster, waiting)
 
     def forget(self) -> None:
         """Forget the cluster: it was removed from the engine."""
         self._pool.forget(self.cluster)
 
     def abandon(self) -> None:
-        """Leave the cluster as it is, for whoever removes leftovers."""
-        self._pool.abandon(self.cluster)
+        """Leave the cluster: to the next run if it was not used, else to who removes leftovers."""
+        if self.used:
+            self._pool.abandon(self.cluster)
+        elif self.cluster.waiting:
+            self._pool.give_back(self.cluster, self.cluster.waiting)
+        else:
+            self._pool.forget(self.cluster)
 
     def _clean(
         self,

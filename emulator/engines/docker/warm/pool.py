@@ -15,7 +15,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ class Pool:
         session = os.environ.get(WARM_SESSION, "")
         return Cluster(folder.name, folder, key, lock.acquire(folder), session)
 
-    def give_back(self, cluster: Cluster, waiting: dict[str, Waiting]) -> None:
+    def give_back(self, cluster: Cluster, waiting: Mapping[str, Waiting]) -> None:
         """Let a cluster wait for its next run. Raises OSError."""
         state = {
             "key": cluster.key,

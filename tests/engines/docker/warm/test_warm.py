@@ -394,6 +394,18 @@ def test_a_job_without_a_python_program_is_refused(site: Site) -> None:
     assert not site.clusters.exists()
 
 
+def test_a_run_that_comes_to_nothing_leaves_what_waits_to_the_next(site: Site) -> None:
+    site.run(["python3", "a.py"], source="")
+    waiting = site.containers()
+    with contextlib.closing(DockerEngine()) as engine:
+        plan = Record(latest(site)).plan.model_copy(update={"warm": None})
+        assert engine.lease_warm(plan).resources == Record(latest(site)).plan.resources
+        assert site.containers() == {}
+    assert site.containers() == waiting  # interrupted, or refused, before it was used
+    site.run(["python3", "a.py"], source="")
+    assert site.containers() == waiting
+
+
 def test_a_warm_run_can_not_be_taken_over(site: Site, tmp_path: Path) -> None:
     result = site.run(["python3", "a.py"], source="")
     (result.folder / "summary.json").unlink()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -53,7 +54,13 @@ class Program(Model):
     env: Env = {}
 
 
-Module = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)]
+def _module(value: str) -> str:
+    if not all(part.isidentifier() for part in value.split(".")):
+        raise ValueError(f"{value!r} is not the name of a Python module, such as 'tensorflow'")
+    return value
+
+
+Module = Annotated[str, Field(max_length=200), AfterValidator(_module)]
 Preload = Annotated[list[Module] | None, Field(max_length=50)]
 
 

@@ -164,6 +164,12 @@ def test_every_variable_that_a_task_is_given_is_taken(framework: str) -> None:
         ("cpus: 1", "<<: [{cpus: 2}, 5]", "7: cluster.worker: `<<` takes mappings"),
         ("cpus: 1", 'image: ""', "7: cluster.worker.image: '' is not an image reference, such"),
         ("cpus: 1", "image: Upper", "7: cluster.worker.image: 'Upper' is not an image reference"),
+        (
+            "cpus: 1",
+            "image: {name: cpu, preload: [1bad]}",
+            "7: cluster.worker.image.preload.0: '1bad' is not the name of a Python module, such as",
+        ),
+        ("cpus: 1", "image: {name: a b}", "7: cluster.worker.image.name: 'a b' is not an image re"),
         ("cpus: 1", "image: a b", "7: cluster.worker.image: 'a b' is not an image reference"),
         (
             "cpus: 1",

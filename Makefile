@@ -4,33 +4,43 @@ BIN     := $(VENV)/bin
 PYTHON  ?= python3
 REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker)
 
-.PHONY: help demo test bench images check format docker browser compiler clean
+.PHONY: help demo test gallery bench images check format docker browser compiler clean
 
 help:            ## Show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
 
 demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Docker where it answers
 	@docker version >/dev/null 2>&1 || $(MAKE) --no-print-directory $(VENV)/.tensorflow
-	$(BIN)/emulate up scenarios/quickstart.yaml
+	$(BIN)/emulate up quickstart
 
 # Many tests and benchmarks start commands: without bytecode each would compile the package again.
-test bench: export PYTHONDONTWRITEBYTECODE :=
+test gallery bench: export PYTHONDONTWRITEBYTECODE :=
+# Tests that train for as long as scenarios do.
+TRAININGS := tests/test_scenarios.py tests/manifests/test_jobs.py
+
 # Most tests wait, so that twice as many as a small machine has cores are at work. Trainings compute:
-# two at a time, which wait for their share of the machine.
+# two at a time train, while a third one writes its reports or waits for its share of the machine.
 test: $(VENV)/.tensorflow images  ## The whole suite; what needs Docker or Chromium is skipped where there is none
 	@failed=0; \
-	$(BIN)/pytest tests --ignore tests/test_scenarios.py -n 4 --dist worksteal || failed=1; \
-	$(BIN)/pytest scenarios tests/test_scenarios.py -n 2 --dist worksteal $(REQUIRE) || failed=1; \
+	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 4 --dist worksteal || failed=1; \
+	$(BIN)/pytest scenarios $(TRAININGS) -n 3 --dist worksteal $(REQUIRE) || failed=1; \
 	exit $$failed
+
+gallery: $(VENV)/.tensorflow images ## Run all scenarios of the gallery; the runs are in runs/gallery
+	$(BIN)/pytest scenarios tests/gallery -m gallery -n 3 --dist worksteal --emulator-out runs/gallery $(REQUIRE)
 
 bench: $(VENV)/.installed images ## Measure everything that docs/benchmarks.md shows, and write it there
 	$(BIN)/python -m benchmarks.bench
 
 # Before the tests, whose time limits are for tests: on a fresh machine this takes minutes.
+# Two at a time: one unpacks while the other waits for its packages.
 images: $(VENV)/.installed ## The images that the tests run in, where a Docker engine answers
 	@if docker version >/dev/null 2>&1; then \
-		for image in network cpu pytorch; do $(BIN)/emulate build $$image || exit; done; \
+		$(MAKE) --no-print-directory --jobs 2 $(addprefix image-,network cpu pytorch jax); \
 	else echo 'no Docker engine answers: tests that need one are skipped (`make docker` starts one)'; fi
+
+image-%:
+	@$(BIN)/emulate build $*
 
 check: $(VENV)/.installed  ## Format, lint and types
 	$(BIN)/ruff format --check .

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.figures import Figure
 
 ROOT = Path(__file__).parents[1]
-SCENARIO = ROOT / "scenarios" / "quickstart.yaml"
+SCENARIO = ROOT / "scenarios" / "strategies" / "quickstart.yaml"
 COMMANDS = {
     "help": (["--help"], 0.15),
     "plan": (["plan", str(SCENARIO)], 0.25),

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from emulator.api.client import Cluster, connect
     from emulator.engines import choose
     from emulator.errors import EmulatorError
+    from emulator.manifests.convert import load
     from emulator.record.reader import Record
     from emulator.results import Result, judge
     from emulator.run import up
-    from emulator.scenario.loader import load
     from emulator.scenario.schema import Scenario
 
     __version__: str
@@ -39,7 +39,7 @@ _HOMES = {
     "Scenario": "scenario.schema",
     "choose": "engines",
     "judge": "results",
-    "load": "scenario.loader",
+    "load": "manifests.convert",
     "up": "run",
 }
 

@@ -11,19 +11,21 @@ ROOT = _CHECKOUT if (_CHECKOUT / "Dockerfile.cpu").is_file() else _CHECKOUT / "e
 
 
 def scenarios() -> list[Path]:
-    """Return the scenarios that come with the emulator."""
-    return sorted((ROOT / "scenarios").glob("*.yaml"))
+    """Return the scenarios that come with the emulator, by name; each is in a folder by theme."""
+    return sorted((ROOT / "scenarios").glob("*/*.yaml"), key=lambda path: path.stem)
 
 
 def scenario_path(given: Path) -> Path:
     """Return `given`, or if no such file exists the bundled scenario of that name.
 
-    `quickstart`, `quickstart.yaml` and `scenarios/quickstart.yaml` all find the bundled one.
+    `mwms`, `mwms.yaml`, `scenarios/mwms.yaml` and `scenarios/strategies/mwms.yaml` all find it.
     """
     try:
         if given.exists() or not given.name:
             return given
     except OSError:  # a name too long, a folder that can't be entered
         return given
-    bundled = ROOT / "scenarios" / given.with_suffix(".yaml").name
-    return bundled if bundled.exists() and str(given.parent) in (".", "scenarios") else given
+    if given.parent != Path() and (given.is_absolute() or given.parts[0] != "scenarios"):
+        return given
+    name = given.with_suffix(".yaml").name
+    return next((path for path in scenarios() if path.name == name), given)

@@ -76,8 +76,10 @@ class InUse(UsageError):
 class Misfit(UsageError):
     """A value in a scenario exceeds the engine's machine; the loader adds its line."""
 
-    def __init__(self, path: tuple[str, ...], message: str, hint: str = "") -> None:
-        super().__init__(f"{'.'.join(path)}: {message}.", f"{hint[:1].upper()}{hint[1:]}.")
+    def __init__(self, path: tuple[str | int, ...], message: str, hint: str = "") -> None:
+        super().__init__(
+            f"{'.'.join(map(str, path))}: {message}.", f"{hint[:1].upper()}{hint[1:]}."
+        )
         self.path, self.problem = path, (message, hint)
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from emulator.analysis import expectations
+from emulator.analysis import conditions, expectations
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.analysis.expectations import Status, Verdict
+from emulator.analysis.explanation import explain
 from emulator.analysis.regression import comparison_of
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry
 from emulator.record.reader import Record, gc_paused
-from emulator.supervisor.job import LAST_WORDS, JobEnd, Outcome
+from emulator.supervisor.job import JobEnd, Outcome
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class RunCallbacks:
     stoppable: Callable[[Callable[[], None]], None] = lambda stop: None
     """Gets a function that ends the job like Ctrl-C; its second call ends it at once."""
     hurried: bool = False
-    """Whether `lines` and `entry` are to be called at once, and not a tenth of a second later."""
+    """Whether `lines` and `entry` are to be called at once, and not a quarter of a second later."""
 
 
 class ExpectationFailed(AssertionError):
@@ -78,7 +79,7 @@ class Result:
 
     @property
     def lost_steps(self) -> int | None:
-        """Steps that were repeated after restarts."""
+        """Steps that were repeated after restarts and restores."""
         return self.analysis.lost_steps
 
     @property
@@ -90,6 +91,11 @@ class Result:
     def goodput(self) -> float | None:
         """The productive share of the duration."""
         return self.analysis.goodput
+
+    @property
+    def cost(self) -> float | None:
+        """What the run cost, in the currency of the scenario's prices; None without prices."""
+        return self.analysis.cost
 
     @property
     def steps_per_second(self) -> float | None:
@@ -110,6 +116,12 @@ class Result:
     def accuracy(self) -> float | None:
         """The last one that was reported."""
         return self.analysis.accuracy
+
+    @property
+    def last_words(self) -> Mapping[str, Sequence[str]]:
+        """The lines that say why tasks ended, by task; the one that settled the outcome first."""
+        words: Mapping[str, Sequence[str]] = self.summary["last_words"]
+        return words
 
     def check(self) -> None:
         """Raise ExpectationFailed unless every verdict is ok."""
@@ -140,7 +152,8 @@ class Judged(NamedTuple):
 def judge(record: Record) -> Judged:
     """Judge a run from its folder alone."""
     plan = record.plan
-    analysis = analyse(record.timeline)
+    samples = record.samples
+    analysis = analyse(record.timeline, samples)
     verdicts = expectations.judge(
         plan.scenario.expect, analysis, record.timeline, comparison_of(plan)
     )
@@ -152,7 +165,9 @@ def judge(record: Record) -> Judged:
         warm=[] if plan.warm is None else list(plan.warm.preload),
         analysis=analysis,
         verdicts=verdicts,
-        samples=record.samples,
+        samples=samples,
+        explanation=explain(record.timeline, plan.scenario.expect, analysis, record.tail),
+        conditions=conditions.changes(record.timeline),
     )
     return Judged(analysis, verdicts, summary)
 
@@ -160,7 +175,6 @@ def judge(record: Record) -> Judged:
 def load_result(record: Record) -> Result:
     """Return the result of a finished run, judged from its folder alone. Raises RecordError."""
     judged = judge(record)
-    task = record.timeline.ended_by
-    lines = tuple(line for line in record.last_words(task, LAST_WORDS) if line.strip())
     outcome = cast("Outcome", judged.analysis.outcome)
-    return Result(record.path, JobEnd(outcome, judged.analysis.reason, task, lines), *judged)
+    end = JobEnd(outcome, judged.analysis.reason, record.timeline.ended_by)
+    return Result(record.path, end, *judged)

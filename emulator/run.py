@@ -6,9 +6,10 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from emulator.api.server import ApiServer
 from emulator.api.tcp import TcpEndpoint
@@ -173,6 +174,8 @@ def up(
     endpoint: TcpEndpoint | None = None,
     callbacks: RunCallbacks = RunCallbacks(),
     clock: Clock | None = None,
+    kept: Mapping[str, str] = MappingProxyType({}),
+    notes: Sequence[str] = (),
 ) -> Result:
     """Run a scenario to its end, remove what it made unless `keep` is set, and judge it.
 
@@ -180,12 +183,20 @@ def up(
     `gpus` are the only devices that it gets (None: all of the engine's), `reference` is what its
     rate is compared with, `warm` forks tasks from processes that have imported their frameworks
     (see docs/warm.md) and leaves these waiting for the next run, `reports` are the pages for
-    people, `endpoint` is a port for the API. The caller closes the engine. Raises EmulatorError,
-    after removing what the run made.
+    people, `endpoint` is a port for the API. `kept` are the files that the text was made from, by
+    their name in the run folder, and `notes` what it lacks of them, as warnings. The caller closes
+    the engine. Raises EmulatorError, after removing what the run made.
     """
     clock = clock or RealClock()
     plan, folder = make_ready(
-        scenario, engine, out=out, run_id=run_id, variant=variant, gpus=gpus, reference=reference
+        scenario,
+        engine,
+        out=out,
+        run_id=run_id,
+        variant=variant,
+        gpus=gpus,
+        reference=reference,
+        notes=notes,
     )
     if warm:
         require_of(engine, [("a warm start", "warm")])
@@ -198,7 +209,7 @@ def up(
         signals.check()  # from here on the supervisor gets the signals, and the run has a record
         callbacks.planned(plan, folder)
         session = _Session(plan, engine, clock, callbacks, deferral, keep, endpoint)
-        with session.open(RunWriter(folder, plan, text, clock), reports=reports) as run:
+        with session.open(RunWriter(folder, plan, text, clock, kept), reports=reports) as run:
             run.supervisor.run()
         return run.result
 

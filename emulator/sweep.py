@@ -11,11 +11,11 @@ from emulator.analysis.comparison import Row, rows
 from emulator.engines.base import Engine
 from emulator.engines.requirements import make_ready
 from emulator.errors import EmulatorError, ScenarioError, UsageError
+from emulator.manifests.convert import Given
 from emulator.planning.plan import new_run_id
 from emulator.record.reader import Record
 from emulator.results import Judged, Result, judge
 from emulator.runtime.signals import Interruption
-from emulator.scenario.loader import load
 from emulator.scenario.matrix import Variant
 from emulator.scenario.schema import Scenario
 from emulator.validation.run_id import check_run_id
@@ -62,12 +62,12 @@ def judge_all(records: Sequence[Record]) -> list[tuple[Record, Judged]]:
     return [(record, judge(record)) for record in records]
 
 
-def read_all(path: Path, variants: Sequence[Variant], sets: Sequence[str] = ()) -> list[Scenario]:
-    """Load the scenario at `path` in every variant.
+def read_all(given: Given, variants: Sequence[Variant], sets: Sequence[str] = ()) -> list[Scenario]:
+    """Parse a scenario in every variant.
 
     Raises UsageError with every problem at once, each with the label of its variant.
     """
-    return _for_all(variants, lambda _, variant: load(path, [*sets, *variant.overrides]))
+    return _for_all(variants, lambda _, variant: given.parse([*sets, *variant.overrides]))
 
 
 def plan_all(

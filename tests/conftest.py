@@ -239,12 +239,15 @@ def left(engine: str, run_id: str) -> list[str]:
 def wait_for_line(process: subprocess.Popen[str], *texts: str) -> None:
     """Read the command's stderr until lines had all `texts`, in any order: events, not a sleep."""
     assert process.stderr is not None
-    left = set(texts)
+    left, said = set(texts), []
     for line in process.stderr:
+        said.append(line)
         left = {text for text in left if text not in line}
         if not left:
             return
-    raise AssertionError(f"{left} never came; the command ended with {process.wait()}")
+    raise AssertionError(
+        f"{left} never came; the command ended with {process.wait()} and said\n{''.join(said)}"
+    )
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> Finished:

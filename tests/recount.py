@@ -27,7 +27,7 @@ class Printed:
 
 @dataclass
 class Life:
-    """What a task printed between a start and its end."""
+    """What a task printed between a start, or a restore of an earlier step, and the next."""
 
     restored: int | None = None
     steps: list[Printed] = field(default_factory=list)
@@ -135,6 +135,12 @@ def percentile(times: Sequence[float], share: float) -> float:
     return times[math.ceil(share * len(times)) - 1]
 
 
+def prints_events(folder: Path) -> bool:
+    """Say whether tasks print steps as JSON; those read from other output are not counted again."""
+    logs = (folder / "logs").glob("*.log")
+    return any(told["emulate"] == "step" for log in logs for told in _said(log))
+
+
 def recount(folder: Path) -> Recount:
     """Read a run's logs, and the stamps and order of their lines."""
     said = {log.stem: iter(list(_said(log))) for log in sorted((folder / "logs").glob("*.log"))}
@@ -151,8 +157,11 @@ def recount(folder: Path) -> Recount:
         assert told["emulate"] == event["event"], (told, event)
         life = tasks[task][-1]
         if told["emulate"] == "phase":
-            if told["phase"] == "restore" and "step" in told and life.restored is None:
-                life.restored = told["step"] if not life.steps else None
+            if told["phase"] == "restore" and "step" in told:
+                if life.steps and told["step"] < life.steps[-1].step:  # it goes back as it is
+                    tasks[task].append(Life(restored=told["step"]))
+                elif life.restored is None and not life.steps:
+                    life.restored = told["step"]
             continue
         assert told["step"] == event["step"], (told, event)
         if life.steps and life.steps[-1].step == told["step"]:
@@ -226,6 +235,33 @@ def fault_times(folder: Path, fault: str, target: str) -> dict[str, float | None
         "caught_up_after": next((e for e in steps if e["step"] > before), None),
     }
     return {key: None if event is None else float(event["at"]) for key, event in found.items()}
+
+
+def paid(folder: Path) -> dict[str, float]:
+    """Return for how many seconds the machine of each task is paid for.
+
+    That is until the outcome, from each start to the end that no start follows, or that is a
+    preemption.
+    """
+    events = happened(folder)
+    over = next(n for n, event in enumerate(events) if event["event"] == "job")
+    preemptions = {e["id"] for e in events if (e["event"], e.get("kind")) == ("fault", "preempt")}
+    since: dict[str, float] = {}
+    ended: dict[str, float] = {}
+    seconds: dict[str, float] = {}
+    for event in events[:over]:
+        task, name, at = event.get("task", ""), event["event"], float(event["at"])
+        if name == "start":
+            since.setdefault(task, at)
+            ended.pop(task, None)
+        elif name == "exit" and event.get("fault") in preemptions:
+            seconds[task] = seconds.get(task, 0.0) + at - since.pop(task)
+        elif name == "exit":
+            ended[task] = at
+    for task, begin in since.items():
+        end = ended.get(task, float(events[over]["at"]))
+        seconds[task] = seconds.get(task, 0.0) + end - begin
+    return seconds
 
 
 def _said(log: Path) -> Iterator[dict[str, Any]]:

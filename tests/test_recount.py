@@ -16,7 +16,7 @@ import pytest
 from emulator.analysis.throughput import curve
 from emulator.record.reader import Record
 from tests.conftest import Emulate
-from tests.recount import Recount, fault_times, percentile, recount
+from tests.recount import Recount, fault_times, paid, percentile, recount
 
 TEXT = """\
 name: recounted
@@ -72,6 +72,7 @@ restart: {policy: on-failure, backoff: 0.2s}
 faults:
   - {preempt: worker-1, at: {step: 40, task: worker-1}, grace: 2s, down: 0.6s}
   - {pause: worker-0, at: {step: 100, task: worker-0}, for: 0.5s}
+prices: {worker: {spot: 0.36/h, on_demand: 0.72/h}}
 """
 """Worker 1 is preempted and saves; worker 0 fails for it; later worker 0 is paused."""
 
@@ -104,12 +105,29 @@ def agrees(folder: Path, summary: dict[str, Any]) -> Recount:
         same_times(rates["tasks"][task]["step_time"], logs.task_step_times(task))
     same_curve(folder, summary, logs)
     for fault in summary["faults"]:
-        same_fault(folder, fault, logs)
+        same_fault(folder, fault, logs, done=summary["outcome"] == "succeeded")
+    if summary["cost"]["run"] is not None:
+        same_cost(summary["cost"], paid(folder))
     return logs
 
 
-def same_fault(folder: Path, fault: dict[str, Any], logs: Recount) -> None:
-    """Look at every number of a fault that was applied."""
+def same_cost(cost: dict[str, Any], seconds: dict[str, float]) -> None:
+    """Look whether each machine is paid for as long as the history says, and what that makes."""
+    assert cost["tasks"].keys() == seconds.keys()
+    for name, task in cost["tasks"].items():
+        assert task["paid"] == near(seconds[name])
+        assert task["cost"] == amount(task["per_hour"] * seconds[name] / 3600)
+    assert cost["run"] == amount(sum(task["cost"] for task in cost["tasks"].values()))
+    assert sum(cost["time"].values()) == amount(cost["run"])
+
+
+def amount(value: float) -> Any:
+    """Return what equals an amount of money: it has nine digits after the point."""
+    return pytest.approx(value, abs=1e-7, rel=1e-3)
+
+
+def same_fault(folder: Path, fault: dict[str, Any], logs: Recount, *, done: bool) -> None:
+    """Look at every number of a fault that was applied, to a job that was done at last or not."""
     if fault["status"] != "applied":
         return
     times = fault_times(folder, fault["id"], fault["target"])
@@ -138,9 +156,10 @@ def same_fault(folder: Path, fault: dict[str, Any], logs: Recount) -> None:
         if not steps:
             continue
         begin, end = steps[0].when, steps[-1].when
+        until = end if done and stepped is None else back
         rates = {
             "before": logs.rate(max(begin, trigger - 10), trigger, task),
-            "during": None if back is None else logs.rate(gone, back, task),
+            "during": None if until is None else logs.rate(gone, until, task),
             "after": stepped and logs.rate(stepped, min(stepped + 10, end), task),
         }
         for when, rate in rates.items():
@@ -232,6 +251,11 @@ def test_the_numbers_of_faults_are_those_of_the_logs(emulate: Emulate, tmp_path:
         "target_rate_before",
     }
     known |= {"triggered", "target_rate_after"}
+    for key in ("paid", "cost"):
+        wrong = copy.deepcopy(summary)
+        wrong["cost"]["tasks"]["worker-1"][key] *= 1.01
+        with pytest.raises(AssertionError):
+            agrees(folder, wrong)
     for fault, keys in ((preempted, known | {"detected_after", "saved_after"}), (paused, known)):
         for key in keys:
             assert fault[key] is not None, key

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.results import ExpectationFailed, Result, load_result
@@ -46,9 +48,9 @@ def test_a_run_is_judged_once_for_its_result_its_files_and_its_reports(
 ) -> None:
     judged: list[str] = []
 
-    def counted(timeline: Timeline) -> Analysis:
+    def counted(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
         judged.append(timeline.plan.run_id)
-        return analyse(timeline)
+        return analyse(timeline, samples)
 
     monkeypatch.setattr("emulator.results.analyse", counted)
     clock = ManualClock()
@@ -83,7 +85,7 @@ def test_the_check_names_every_expectation_that_is_not_met(result: Result) -> No
 def test_a_run_that_is_over_is_read_from_its_folder(result: Result) -> None:
     again = load_result(Record(result.folder))
     assert again == result
-    assert again.end.last_words[-1] == "start 2"
+    assert again.last_words["worker-0"][-1] == "start 2"
     assert (again.end.task, again.exit_code) == ("worker-0", 1)
 
 

@@ -25,6 +25,7 @@ LAYERS = [
     {"metrics"},
     {"faults"},
     {"scenario"},
+    {"manifests"},
     {"planning"},
     {"record", "broker"},
     {"analysis"},

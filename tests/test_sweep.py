@@ -11,6 +11,7 @@ from rich.console import Console
 
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineLost, UsageError
+from emulator.manifests.convert import read_scenario
 from emulator.report.listings import print_runs
 from emulator.results import Result
 from emulator.run import up
@@ -31,7 +32,13 @@ def path(tmp_path: Path) -> Path:
 def planned(path: Path, *varied: str, run_id: str | None = "x") -> list[PlannedVariant]:
     actual = variants(varied)
     engine = MemoryEngine(ManualClock(), {})
-    return plan_all(actual, read_all(path, actual), engine, out=path.parent / "runs", run_id=run_id)
+    return plan_all(
+        actual,
+        read_all(read_scenario(path), actual),
+        engine,
+        out=path.parent / "runs",
+        run_id=run_id,
+    )
 
 
 def ended(tmp_path: Path, exit_code: int = 0) -> Callable[[PlannedVariant], Result]:
@@ -68,7 +75,7 @@ def test_variants_without_a_run_id_share_a_new_one(path: Path) -> None:
 def test_every_problem_has_the_label_of_its_variant(path: Path) -> None:
     actual = variants(["restart.policy=nevr,always", "timeout=5,3s"])
     with pytest.raises(UsageError) as refused:
-        read_all(path, actual, ["seed=x"])
+        read_all(read_scenario(path), actual, ["seed=x"])
     assert str(refused.value).splitlines() == [
         "restart.policy=nevr timeout=5 (and 1 more): --vary restart.policy=nevr: "
         "restart.policy: 'nevr' is not allowed (did you mean 'never'?)",
@@ -80,7 +87,7 @@ def test_every_problem_has_the_label_of_its_variant(path: Path) -> None:
 
 def test_an_override_that_can_not_be_applied_has_its_label(path: Path) -> None:
     with pytest.raises(UsageError) as refused:
-        read_all(path, variants(["program.command.0=b,c", "faults.0.grace=1s,2s"]))
+        read_all(read_scenario(path), variants(["program.command.0=b,c", "faults.0.grace=1s,2s"]))
     assert str(refused.value).splitlines() == [
         f"program.command.0=b faults.0.grace={grace} (and 1 more): "
         f"--vary faults.0.grace={grace}: the list has no entry 0."
@@ -91,7 +98,7 @@ def test_an_override_that_can_not_be_applied_has_its_label(path: Path) -> None:
 def test_a_problem_of_all_variants_has_no_label(path: Path) -> None:
     path.write_text(TEXT + "timeout: 5\n")
     with pytest.raises(UsageError) as refused:
-        read_all(path, variants(["seed=1,2"]))
+        read_all(read_scenario(path), variants(["seed=1,2"]))
     assert str(refused.value) == f"{path}:5: timeout: '5' is not a duration; write '5s'"
 
 

@@ -1,4 +1,4 @@
-"""The numbers of a run, computed from its timeline alone (pure)."""
+"""The numbers of a run, computed from its timeline and its samples alone (pure)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from emulator.analysis import goodput
+from emulator.analysis.costs import Costs, costs
 from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.throughput import Throughput, Work, follow, rates
+from emulator.analysis.traffic import Traffic, TrafficIndex, traffic_of
+from emulator.analysis.values import Values, last_values
 from emulator.faults.schedule import PlannedFault
 from emulator.faults.table import FAULTS
-from emulator.record.events import Entry, Phase, Stall, Step, TaskExit
-from emulator.record.timeline import FaultTimeline, Incarnation, TaskTimeline, Timeline
+from emulator.metrics.samples import Sample
+from emulator.record.events import Entry, HelperEvent, Phase, Stall, Step, TaskExit
+from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
 
 WINDOW = 10.0
 """Seconds before and after a fault over which rates are measured."""
@@ -30,7 +34,20 @@ class TaskResult:
     first_step: int | None = None
     last_step: int | None = None
     lost_steps: int = 0
-    """Steps that it repeated after restarts."""
+    """Steps that it repeated after it was restarted or went back."""
+
+
+@dataclass(frozen=True)
+class HelperResult:
+    """The result of one helper, which no verdict depends on."""
+
+    state: str
+    """starting, running, succeeded, stopped (the job was over), failed."""
+    exit_code: int | None = None
+    reason: str = ""
+    """Why it could not be started."""
+    last_words: Sequence[str] = ()
+    """What it printed last, if it ended by itself."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +76,13 @@ class FaultResult:
     """Until the job was further than ever before."""
     killed: bool = False
     """It was killed: it still ran when the grace period was over."""
+    silent: bool = False
+    """It lost power: no packet said so to its peers."""
     exit_code: int | None = None
     rate_before: float | None = None
     """The job's steps per second in the WINDOW before the trigger."""
     rate_during: float | None = None
-    """From when it was applied until the task was restored."""
+    """From when it was applied until the task was restored, or until the job was done before."""
     rate_after: float | None = None
     """In the WINDOW after the job's first step with the task restored."""
     target_rate_before: float | None = None
@@ -81,14 +100,23 @@ class Analysis:
     reason: str
     duration: float
     tasks: Mapping[str, TaskResult]
+    helpers: Mapping[str, HelperResult] = field(default_factory=dict)
     final_step: int | None = None
     network: float | None = None
+    training_began: float | None = None
+    """When the tasks before training had succeeded; None also if there are none."""
     all_running: float | None = None
     first_step: float | None = None
     steps_per_second: float | None = None
     examples_per_second: float | None = None
     throughput: Throughput = field(default_factory=Throughput)
     accuracy: float | None = None
+    values: Values = field(default_factory=dict)
+    """The last of what tasks reported with their steps."""
+    bytes_per_step: Mapping[str, Traffic] = field(default_factory=dict)
+    """What a task of each role sent and received in a step; roles of which it is known."""
+    traffic: TrafficIndex = field(default_factory=TrafficIndex, repr=False, compare=False)
+    """The same of some of the steps."""
     restarts: int = 0
     lost_steps: int | None = None
     """Of the task that lost most; None if no task reported a step."""
@@ -101,6 +129,28 @@ class Analysis:
     """Seconds by cause (goodput.py); their sum is the duration."""
     goodput: float | None = None
     """The productive share of the duration."""
+    costs: Costs | None = None
+    """None if the scenario has no prices."""
+
+    @property
+    def cost(self) -> float | None:
+        """What the run cost, in money."""
+        return None if self.costs is None else self.costs.run
+
+    @property
+    def cost_per_thousand_steps(self) -> float | None:
+        """The same, for every thousand steps that the job has reached."""
+        return self.costs.run / self.final_step * 1000 if self.costs and self.final_step else None
+
+    @property
+    def preemption_cost(self) -> float | None:
+        """What its preemptions cost, in money."""
+        return None if self.costs is None else self.costs.preempted.cost
+
+    @property
+    def break_even(self) -> float | None:
+        """The seconds between two preemptions at which spot machines cost as much as on demand."""
+        return None if self.costs is None else self.costs.break_even
 
     @property
     def worst_recovery(self) -> float | None:
@@ -108,19 +158,23 @@ class Analysis:
         return math.inf if self.unrecovered else max(self.recoveries, default=None)
 
 
-def analyse(timeline: Timeline) -> Analysis:
-    """Return the numbers of a run."""
+def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
+    """Return the numbers of a run; without samples, what tasks used is unknown."""
     duration = timeline.duration
     progress = ProgressIndex(timeline)
     tasks = {task.name: _task(timeline.tasks[task.name]) for task in timeline.plan.tasks}
     work = follow(timeline)
-    faults = [_fault(fault, progress, work) for fault in timeline.faults.values()]
+    before = {task.name for task in timeline.plan.before_training}
+    done = timeline.outcome == "succeeded"
+    faults = [_fault(fault, progress, work, done=done) for fault in timeline.faults.values()]
     recoveries = _recoveries(timeline, progress) + [
         fault.first_step_after
         for fault in faults
         if FAULTS[fault.kind].restarts_target and fault.status == "applied"
+        if fault.target not in before
     ]
     throughput = rates(timeline.plan, work)
+    traffic = traffic_of(timeline.plan, progress.advances, samples)
     time = goodput.split(timeline, duration)
     steps = progress.steps
     accuracies = (step.values.get("accuracy") for step in reversed(steps))
@@ -130,14 +184,19 @@ def analyse(timeline: Timeline) -> Analysis:
         reason=timeline.reason if timeline.outcome else "the record ends before the job does",
         duration=duration,
         tasks=tasks,
+        helpers={name: _helper(event) for name, event in timeline.helpers.items()},
         final_step=progress.furthest[-1] if steps else None,
         network=timeline.prepared,
+        training_began=timeline.training_began,
         all_running=timeline.all_running,
         first_step=steps[0].t if steps else None,
         steps_per_second=throughput.job.steps_per_second,
         examples_per_second=throughput.job.examples_per_second,
         throughput=throughput,
         accuracy=None if accuracy is None else float(accuracy),
+        values=last_values(timeline),
+        bytes_per_step=traffic.by_role(),
+        traffic=traffic,
         restarts=len(timeline.restarts),
         lost_steps=max(task.lost_steps for task in tasks.values()) if steps else None,
         recoveries=[seconds for seconds in recoveries if seconds is not None],
@@ -145,6 +204,7 @@ def analyse(timeline: Timeline) -> Analysis:
         faults=faults,
         time=time,
         goodput=time["productive"] / duration if steps and duration > 0 else None,
+        costs=costs(timeline, duration),
     )
 
 
@@ -161,38 +221,44 @@ def _task(task: TaskTimeline) -> TaskResult:
     )
 
 
+def _helper(event: HelperEvent) -> HelperResult:
+    return HelperResult(
+        event.state, event.exit_code, event.reason or "", tuple(event.last_words or ())
+    )
+
+
 def _lost_steps(task: TaskTimeline) -> int:
-    lost = 0
-    reached: int | None = None
-    for incarnation in task.incarnations:
-        if reached is not None:
-            lost += _repeated(incarnation, reached)
-        if steps := incarnation.steps:
-            reached = steps[-1].step
-    return lost
+    """Return how many steps it repeated: those after what it restored, up to where it had been.
 
-
-def _repeated(incarnation: Incarnation, reached: int) -> int:
-    """Return how many steps up to `reached` it repeated: those after what it restored.
-
-    If it reports no restore, it repeated its first step and all after it.
+    It restores in a new incarnation, or goes back while it runs, as a session of TensorFlow 1 does
+    when another task was lost. An incarnation that reports no restore repeats its first step and
+    all after it.
     """
-    for report in incarnation.reports:
-        if isinstance(report, Step):
-            return max(0, reached - report.first + 1)
-        if report.phase == "restore" and report.step is not None:
-            return max(0, reached - report.step)
-    return 0
+    lost = 0
+    reached: int | None = None  # None: what it repeats is counted
+    for incarnation in task.incarnations:
+        resumes = True
+        for report in incarnation.reports:
+            match report:
+                case Phase(phase="restore", step=int(step)):
+                    lost += max(0, (reached or 0) - step)
+                    reached, resumes = None, False
+                case Step():
+                    if resumes and reached is not None:
+                        lost += max(0, reached - report.first + 1)
+                    reached, resumes = report.step, False
+    return lost
 
 
 def _recoveries(timeline: Timeline, progress: ProgressIndex) -> list[float | None]:
     """Return, for each restart after a failure, the seconds from its exit to the job's next step.
 
-    The policy `always` also restarts tasks that succeeded; these are no failures.
+    The policy `always` also restarts tasks that succeeded; these are no failures. Before training
+    there is nothing to recover: a failure there only makes it begin later.
     """
     failures = [
         (one.restart, one.exit)
-        for task in timeline.tasks.values()
+        for task in (timeline.tasks[one.name] for one in timeline.plan.in_training)
         for one in task.incarnations
         if one.restart is not None and one.exit is not None and one.exit.exit_code
     ]
@@ -204,8 +270,10 @@ def _recoveries(timeline: Timeline, progress: ProgressIndex) -> list[float | Non
     ]
 
 
-def _fault(fault: FaultTimeline, progress: ProgressIndex, work: Mapping[str, Work]) -> FaultResult:
-    """Return the result of a fault, and the job's numbers around it."""
+def _fault(
+    fault: FaultTimeline, progress: ProgressIndex, work: Mapping[str, Work], *, done: bool
+) -> FaultResult:
+    """Return the result of a fault, and the numbers around it of a job that was `done` or not."""
     outcome, planned = fault.outcome, fault.planned
     result = FaultResult(
         id=planned.id,
@@ -222,7 +290,7 @@ def _fault(fault: FaultTimeline, progress: ProgressIndex, work: Mapping[str, Wor
     first_step = progress.step_after(restored)
     caught_up = progress.step_after(restored, progress.furthest_before(trigger))
     job, target = (
-        _rates(source, trigger, applied, restored, first_step)
+        _rates(source, trigger, applied, restored, first_step, done=done)
         for source in (progress, work.get(planned.target))
     )
 
@@ -236,6 +304,7 @@ def _fault(fault: FaultTimeline, progress: ProgressIndex, work: Mapping[str, Wor
         detected_after=since(_detected(planned, progress.ends(trigger, restored))),
         saved_after=since(_saved(planned, progress.between(trigger, applied))),
         killed=bool(applied.killed),
+        silent=bool(applied.silent),
         exit_code=applied.exit_code,
         restored_after=since(restored),
         first_step_after=since(first_step),
@@ -277,15 +346,21 @@ def _rates(
     applied: Entry,
     restored: Entry | None,
     first_step: Entry | None,
+    *,
+    done: bool,
 ) -> tuple[float | None, float | None, float | None]:
-    """Return steps per second before, during and after a fault, of the job or of one task."""
+    """Return steps per second before, during and after a fault, of the job or of one task.
+
+    A job that was `done` while the fault lasted has made its last step during the fault. One that
+    was not may have hung since.
+    """
     if source is None or source.first is None or source.last is None:
         return None, None, None
     before = source.rate_within(max(trigger.t - WINDOW, source.first), trigger.t)
-    if restored is None:
-        return before, None, None
-    during = source.rate_within(applied.t, restored.t)
     if first_step is None:
-        return before, during, None
+        until = source.last if done else restored.t if restored else None
+        return before, None if until is None else source.rate_within(applied.t, until), None
+    assert restored is not None, "a first step follows it"
+    during = source.rate_within(applied.t, restored.t)
     end = min(first_step.t + WINDOW, source.last)
     return before, during, source.rate_within(first_step.t, end)

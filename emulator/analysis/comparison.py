@@ -6,13 +6,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.expectations import Status, Verdict, overall
-from emulator.analysis.figures import FIGURES, rounded
+from emulator.analysis.figures import COSTS, FIGURES, rounded
 from emulator.analysis.throughput import scaling_efficiency, workers
+from emulator.analysis.values import Values
 from emulator.planning.plan import Plan
 from emulator.validation.units import format_number
 
@@ -20,6 +21,10 @@ COUNTED = ("final_step", "lost_steps", "restarts")
 MEASURED = ("worst_recovery", "goodput", "steps_per_second", "duration")
 """Figures that are shown with their ratio to the first run's."""
 COMPARED = (*COUNTED, *MEASURED)
+LEARNED = ("examples_per_second", "accuracy")
+"""Figures that a run has only if its tasks report them: columns of the second table."""
+LISTED = 12
+"""Reported values that are columns; a program may report hundreds. As data there are all."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +36,17 @@ class Row:
     outcome: str
     verdict: Status
     figures: Mapping[str, float | None]
-    """COMPARED, by key."""
+    """COMPARED, LEARNED and COSTS, by key."""
     differs: Mapping[str, Any]
     """This run's values of the keys in which the compared scenarios differ."""
+    currency: str = ""
+    """Of its costs."""
     efficiency: float | None = None
     """Of scaling, relative to the baseline; None without one."""
     efficiency_by: str | None = None
     """Its unit of work: `examples` or `steps`."""
+    values: Values = field(default_factory=dict)
+    """The last of what its tasks reported with their steps, except what is among the figures."""
 
 
 IRRELEVANT = {"description", "parametrize", "reference", "marks", "reserve"}
@@ -75,10 +84,15 @@ def _row(
         variant=plan.variant,
         outcome=analysis.outcome,
         verdict=overall(verdicts),
-        figures={key: rounded(FIGURES[key].of(analysis)) for key in COMPARED},
+        figures={
+            key: rounded(FIGURES[key].of(analysis), FIGURES[key].digits)
+            for key in (*COMPARED, *LEARNED, *COSTS)
+        },
         differs=differs,
+        currency=plan.scenario.currency,
         efficiency=rounded(efficiency[0]) if efficiency else None,
         efficiency_by=efficiency[1] if efficiency else None,
+        values={k: v for k, v in analysis.values.items() if k not in ("examples", "accuracy")},
     )
 
 
@@ -127,14 +141,38 @@ def called(rows: Sequence[Row]) -> Iterator[str]:
         yield row.variant if unique else f"{row.run_id} {row.variant}".strip()
 
 
+def costs_of(rows: Sequence[Row]) -> list[str]:
+    """Return those of COSTS that are known of a run; empty: no scenario has prices."""
+    return [key for key in COSTS if any(row.figures[key] is not None for row in rows)]
+
+
 def cell(row: Row, reference: Row, key: str) -> str:
     """Return a figure as text, a measured one with its ratio to that of the `reference`."""
     value, first = row.figures[key], reference.figures[key]
-    text = FIGURES[key].text(value, "")
-    compared = key in MEASURED and row is not reference
+    text = FIGURES[key].text(value, "", row.currency)
+    same_currency = row.currency == reference.currency
+    measured = key in MEASURED or (FIGURES[key].is_money and same_currency)
+    compared = measured and row is not reference
     if not compared or value is None or not first or math.inf in (value, first):
         return text
     return f"{text} x{format_number(value / first, 2)}"
+
+
+def reported(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
+    """Return the columns of what tasks reported: a head, and a text for each run.
+
+    Empty if no run has any of it. Tasks that reported different values have their range.
+    """
+    columns = [(FIGURES[key].column, [cell(row, rows[0], key) for row in rows]) for key in LEARNED]
+    names = list(dict.fromkeys(name for row in rows for name in row.values))[:LISTED]
+    columns += [(name, [_range(row.values.get(name, {})) for row in rows]) for name in names]
+    return [(head, texts) for head, texts in columns if any(texts)]
+
+
+def _range(of: Mapping[str, float | None]) -> str:
+    """Return the last values of tasks as text; those that are no number are left out."""
+    known = sorted(value for value in of.values() if value is not None)
+    return " to ".join(dict.fromkeys(f"{value:.4g}" for value in (*known[:1], *known[-1:])))
 
 
 def written(value: object) -> str:

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from emulator.analysis import regression
 from emulator.analysis.analyse import Analysis, TaskResult
+from emulator.analysis.conditions import Condition, as_data
+from emulator.analysis.explanation import NOTHING, Explanation
 from emulator.analysis.figures import FIGURES, put_in_summary, rounded
 from emulator.analysis.invariants import INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
@@ -21,8 +23,8 @@ from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
 from emulator.record.timeline import Timeline
 from emulator.record.version import header
-from emulator.scenario.schema import Expectations, Share
-from emulator.validation.units import format_duration, format_number
+from emulator.scenario.schema import Expectations, Share, TrafficBounds
+from emulator.validation.units import format_duration, format_number, format_size
 
 Status = Literal["ok", "failed", "unknown"]
 EXIT_CODES: Mapping[Status, int] = {"ok": 0, "failed": 1, "unknown": 3}
@@ -43,6 +45,7 @@ CUT_OFF = ("running", "error", "interrupted")
 REACHED = (
     "final_step",
     "accuracy",
+    "values.",
     "min_goodput",
     "throughput.min",
     regression.EXPECTATION,
@@ -124,6 +127,8 @@ def summary(
     variant: str = "",
     warm: Sequence[str] = (),
     samples: Sequence[Sample] = (),
+    explanation: Explanation = NOTHING,
+    conditions: Sequence[Condition] = (),
 ) -> dict[str, Any]:
     """Return the content of `summary.json`; docs/results.md explains every key."""
     result: dict[str, Any] = {
@@ -137,7 +142,14 @@ def summary(
         "reason": analysis.reason,
         "verdict": overall(verdicts),
         "verdicts": [asdict(verdict) for verdict in verdicts],
+        **explanation.as_data(),
+        "values": {name: dict(of) for name, of in analysis.values.items()},
+        "bytes_per_step": {
+            role: {key: round(value) for key, value in asdict(traffic).items()}
+            for role, traffic in analysis.bytes_per_step.items()
+        },
         "tasks": {name: _task(task) for name, task in analysis.tasks.items()},
+        "helpers": {name: asdict(helper) for name, helper in analysis.helpers.items()},
         "throughput": {
             "step_time": _step_time(analysis.throughput.job),
             "tasks": {name: _rate(rate) for name, rate in analysis.throughput.tasks.items()},
@@ -152,9 +164,14 @@ def summary(
         "recoveries": [rounded(seconds) for seconds in analysis.recoveries],
         "unrecovered": analysis.unrecovered,
         "time": dict(analysis.time),
+        "cost": {} if analysis.costs is None else analysis.costs.as_data(),
     }
     for key, figure in FIGURES.items():
         put_in_summary(result, key, figure.of(analysis))
+    if analysis.training_began is not None:
+        result["startup"]["training"] = rounded(analysis.training_began)
+    if conditions:
+        result["conditions"] = as_data(conditions)
     return result
 
 
@@ -192,6 +209,8 @@ def _number(digits: int, unit: str = "") -> Format:
 
 COUNT, SHARE, RATE = _number(0), _number(3), _number(2, " steps/s")
 OF_BEFORE = _number(2, " of before")
+VALUE = "{:.6g}".format
+SIZE = partial(format_size, digits=2)
 
 
 def _status(holds: bool | None) -> Status:
@@ -211,6 +230,15 @@ def _faults(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
         actual = f"{len(faults) - len(missed)} applied"
         actual += "".join(f"; {f.kind} {f.target} {f.status}: {f.reason}" for f in missed[:3])
         yield Verdict("faults", "unknown" if missed else "ok", f"{len(faults)} applied", actual)
+
+
+def _steps(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
+    """Check that no step was read, where none is expected."""
+    if expect.steps is not None:
+        read = [name for name, task in analysis.tasks.items() if task.last_step is not None]
+        actual = f"steps of {', '.join(read[:3])}" if read else "none"
+        actual += f" and {len(read) - 3} more" if len(read) > 3 else ""
+        yield Verdict("steps", _status(not read), expect.steps, actual)
 
 
 def _regression(
@@ -235,6 +263,85 @@ def _bound(
     bound: float | None = getattr(settings, key) if settings else None
     if bound is not None:
         yield _compare(name, bound, getattr(analysis, figure), form)
+
+
+def _accuracy(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
+    """Compare the accuracy; percent, or a sum over replicas, would pass every bound."""
+    for verdict in _bound("accuracy", "accuracy", SHARE, expect, analysis):
+        if analysis.accuracy is not None and not 0 <= analysis.accuracy <= 1:
+            shown = format_number(analysis.accuracy, 3)
+            actual = f"the tasks reported {shown}, which is not between 0 and 1"
+            yield replace(verdict, status="unknown", actual=actual)
+        else:
+            yield verdict
+
+
+def _values(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
+    """Compare the least and the greatest of the last values that the tasks reported."""
+    for key, bounds in expect.values.items():
+        of = analysis.values.get(key, {})
+        known = [value for value in of.values() if value is not None]
+        lacking = [task for task, value in of.items() if value is None]
+        for side, bound, worst in (("min", bounds.min, min), ("max", bounds.max, max)):
+            if bound is None:
+                continue
+            value = worst(known) if known and not lacking else None
+            verdict = _compare(f"values.{key}.{side}", bound, value, VALUE)
+            if lacking:
+                verdict = replace(verdict, actual=f"the last value of {lacking[0]} is no number")
+            yield verdict
+
+
+def _bytes_per_step(expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
+    for role, traffic in expect.bytes_per_step.items():
+        for way in ("sent", "received"):
+            bounds: TrafficBounds | None = getattr(traffic, way)
+            if bounds is not None:
+                verdicts = _sizes(bounds, role, way, analysis)
+                verdicts += _shares_of_reported(bounds, role, way, analysis)
+                name = f"bytes_per_step.{role}.{way}"
+                yield from (replace(v, expectation=f"{name}.{v.expectation}") for v in verdicts)
+
+
+UNCOUNTED = "its bytes were not counted, or not often enough between the steps"
+
+
+def _sizes(bounds: TrafficBounds, role: str, way: str, analysis: Analysis) -> list[Verdict]:
+    """Compare the bytes that a role has `sent` or `received` in a step with sizes."""
+    traffic = analysis.bytes_per_step.get(role)
+    verdicts = [
+        _compare(key, bound, getattr(traffic, way, None), SIZE)
+        for key, bound in (("min", bounds.min), ("max", bounds.max))
+        if bound is not None
+    ]
+    return [v if traffic else replace(v, actual=UNCOUNTED) for v in verdicts]
+
+
+def _shares_of_reported(
+    bounds: TrafficBounds, role: str, way: str, analysis: Analysis
+) -> list[Verdict]:
+    """Compare them with the values that tasks reported; the worst share counts."""
+    stretches = analysis.traffic.stretches(bounds.of) if bounds.of else []
+    measured = [analysis.traffic.bytes_per_step(role, one.steps) for one in stretches]
+    pairs = [
+        (getattr(traffic, way), one.value)
+        for one, traffic in zip(stretches, measured, strict=True)
+        if traffic
+    ]
+    verdicts = []
+    for key, bound, worst in (("at_least", bounds.at_least, min), ("at_most", bounds.at_most, max)):
+        if bound is None:
+            continue
+        size, value = worst(pairs, key=lambda pair: pair[0] / pair[1], default=(0.0, 1.0))
+        complete = bool(pairs) and len(pairs) == len(stretches)
+        verdict = _compare(key, bound, size / value if complete else None, "{:.3g}".format)
+        expected, actual = f"{verdict.expected} of {bounds.of}", verdict.actual
+        if complete:
+            actual += f", {SIZE(size)} of {SIZE(value)}"
+        elif stretches:
+            actual = UNCOUNTED
+        verdicts.append(replace(verdict, expected=expected, actual=actual))
+    return verdicts
 
 
 def _shares(name: str, expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
@@ -277,15 +384,16 @@ def _saved_within_grace(expect: Expectations, analysis: Analysis) -> Iterator[Ve
     preemptions = [
         fault
         for fault in analysis.faults
-        for kind in [FAULTS[fault.kind]]
-        if fault.status == "applied" and kind.gives_notice and kind.replaces_target
+        if fault.status == "applied" and FAULTS[fault.kind].replaces_target and not fault.silent
     ]
     unsaved = [
         f"{fault.target} saved no checkpoint before its end"
         for fault in preemptions
         if fault.saved_after is None
     ]
-    observed = Observed("a checkpoint before each end", len(preemptions), "preemptions", unsaved)
+    observed = Observed(
+        "a checkpoint before each end", len(preemptions), "preemptions with notice", unsaved
+    )
     yield _observed("saved_within_grace", observed)
 
 
@@ -299,8 +407,11 @@ def _invariant(
 _CHECKS: Mapping[str, Check] = {
     "outcome": _outcome,
     "faults": _faults,
+    "steps": _steps,
     "final_step": partial(_bound, "final_step", "final_step", COUNT),
-    "accuracy": partial(_bound, "accuracy", "accuracy", SHARE),
+    "accuracy": _accuracy,
+    "values": _values,
+    "bytes_per_step": _bytes_per_step,
     "throughput.min": partial(_bound, "throughput.min", "steps_per_second", RATE),
     "throughput.max": partial(_bound, "throughput.max", "steps_per_second", RATE),
     "throughput.during": partial(_shares, "during"),
@@ -327,7 +438,7 @@ def _observed(name: str, observed: Observed) -> Verdict:
 
 def _compare(name: str, bound: float, value: float | None, form: Format) -> Verdict:
     """Compare a value with its bound: an upper one if its name has `max`, else a lower one."""
-    upper = name.startswith("max_") or name.endswith(".max")
+    upper = name.startswith("max") or name.endswith((".max", "at_most"))
     expected = f"at {'most' if upper else 'least'} {form(bound)}"
     if value is None:
         return Verdict(name, "unknown", expected, "the tasks did not report it")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from emulator.validation.units import format_duration, format_number
+from emulator.validation.units import format_duration, format_money, format_number
 
 if TYPE_CHECKING:
     from emulator.analysis.analyse import Analysis
@@ -38,21 +38,29 @@ class Figure:
     note: str
     """A short definition."""
     form: Callable[[float], str]
+    is_money: bool = False
+    """Its unit is the currency of the scenario's prices."""
 
     def of(self, analysis: Analysis) -> float | None:
         """Return its value in a run; None: unknown."""
         value: float | None = getattr(analysis, self.key)
         return value
 
-    def text(self, value: float | None, unknown: str = UNKNOWN) -> str:
-        """Return a value as text; `never` for an infinite time."""
+    def text(self, value: float | None, unknown: str = UNKNOWN, currency: str = "") -> str:
+        """Return a value as text; `never` for an infinite time. Amounts have the `currency`."""
         if value is None:
             return unknown
-        return "never" if math.isinf(value) else self.form(value)
+        text = "never" if math.isinf(value) else self.form(value)
+        return f"{text} {currency}" if currency and self.is_money else text
 
-    def in_words(self, value: float) -> str:
+    def in_words(self, value: float, currency: str = "") -> str:
         """Return a value in a phrase."""
-        return self.phrase.format(self.text(value))
+        return self.phrase.format(self.text(value, currency=currency))
+
+    @property
+    def digits(self) -> int:
+        """Decimals of its value as data; what a short run costs is very little."""
+        return 9 if self.is_money else 4
 
 
 def _rate(rate: float) -> str:
@@ -93,6 +101,18 @@ FIGURES: Mapping[str, Figure] = {
                "by the restart policy", format_number),
         Figure("accuracy", "accuracy", "Accuracy", "accuracy", "accuracy {}",
                "the last that was reported", partial(format_number, digits=3)),
+        Figure("cost", "cost.run", "Cost", "cost", "cost {}",
+               "of all machines", format_money, is_money=True),
+        Figure("cost_per_thousand_steps", "cost.per_thousand_steps", "A thousand steps",
+               "1000 steps", "{} a thousand steps", "the cost divided by the final step",
+               format_money, is_money=True),
+        Figure("preemption_cost", "cost.preemptions.cost", "Preemptions cost", "preempted",
+               "of it for preemptions {}", "paid from each loss until all was made up for",
+               format_money, is_money=True),
+        Figure("break_even", "cost.break_even", "Break-even", "break-even",
+               "break-even at a preemption every {}",
+               "between two preemptions; more often, and spot costs more than on demand",
+               format_duration),
     )
 }  # fmt: skip
 """By key, in the order of the page."""
@@ -127,7 +147,8 @@ def put_in_summary(summary: dict[str, Any], key: str, value: float | None) -> No
     *sections, last = FIGURES[key].path.split(".")
     for name in sections:
         summary = summary.setdefault(name, {})
-    summary[last] = None if value is None or math.isinf(value) else rounded(value)
+    is_known = value is not None and not math.isinf(value)
+    summary[last] = rounded(value, FIGURES[key].digits) if is_known else None
 
 
 def in_summary(summary: Mapping[str, Any], key: str) -> float | None:
@@ -140,6 +161,10 @@ def in_summary(summary: Mapping[str, Any], key: str) -> float | None:
     return value if isinstance(value, int | float) else None
 
 
+COSTS = ("cost", "cost_per_thousand_steps", "preemption_cost", "break_even")
+"""Figures of runs whose scenario has prices."""
+
+
 def as_data(row: Any) -> dict[str, Any]:  # noqa: ANN401  of a comparison or a listing
     """Return a dataclass with `figures` as flat data for JSON, which has no infinity (None)."""
     data = dict(vars(row))
@@ -147,6 +172,6 @@ def as_data(row: Any) -> dict[str, Any]:  # noqa: ANN401  of a comparison or a l
     return data | {key: None if value == math.inf else value for key, value in figures.items()}
 
 
-def rounded(value: float | None) -> float | None:
-    """Return a number with at most four decimals, as results have it."""
-    return round(value, 4) if isinstance(value, float) else value
+def rounded(value: float | None, digits: int = 4) -> float | None:
+    """Return a number with at most four decimals, as results have it, or as many as given."""
+    return round(value, digits) if isinstance(value, float) else value

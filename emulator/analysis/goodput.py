@@ -10,13 +10,14 @@ Where causes overlap, the first of these counts:
 1. A completed phase of the leading task: the one whose step ends the interval, or the last one
    that led. So a checkpoint that another worker or an evaluator saves meanwhile takes no time from
    training. Of nested phases the inner one counts.
-2. A stall.
+2. A stall, or the tasks before training (`data`).
 3. The state of the job:
    - A failure is an exit before the end of the job, except a voluntary one with code 0. It begins
      with the signal of the fault or the watchdog, unless the job advanced after it.
    - A step ends the recovery if it is an advance, or if its task was started since or went back. A
      step that only catches up with other tasks does not.
-   - Steps after a recovery are wasted until the furthest step is passed.
+   - Steps after a recovery are wasted until the furthest step is passed, and so are those after a
+     restore of an earlier step while the job advances.
 
 Times are whole microseconds, as in the history, so the causes add up to the duration exactly.
 """
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise, takewhile
 from typing import NamedTuple
 
@@ -35,10 +36,12 @@ from emulator.record.events import (
     Entry,
     FaultEvent,
     JobEnded,
+    Phase,
     Stall,
     Step,
     TaskExit,
     TaskStart,
+    TrainingBegan,
 )
 from emulator.record.timeline import Timeline
 
@@ -58,7 +61,22 @@ class _Span(NamedTuple):
     """The task whose phases count."""
     advances: int = 1
     """How many advances of the job it is the time of."""
+    failure: int = 0
+    """The number of the failure before it, or at its end, that the job had not yet made up for."""
 
+
+class Piece(NamedTuple):
+    """A time with one cause, in microseconds since the run began."""
+
+    begin: int
+    end: int
+    cause: str
+    failure: int = 0
+    """The number of the failure that cost this time, with the phases and stalls within: from what
+    it cut off until the job is further than ever before. 0: none."""
+
+
+_FAILED = ("wasted", "recovery")
 
 Moment = tuple[int, Entry]
 """An entry and when it happened, in microseconds since the run began."""
@@ -66,17 +84,27 @@ Moment = tuple[int, Entry]
 
 def split(timeline: Timeline, duration: float) -> dict[str, float]:
     """Return the seconds of each of CAUSES; their sum is the duration."""
+    spent = dict.fromkeys(CAUSES, 0)
+    for piece in pieces(timeline, duration):
+        spent[piece.cause] += piece.end - piece.begin
+    return {cause: time / _MICRO for cause, time in spent.items()}
+
+
+def micros(seconds: float, duration: float) -> int:
+    """Return a time in whole microseconds, between 0 and the duration."""
+    return min(max(round(seconds * _MICRO), 0), round(duration * _MICRO))
+
+
+def pieces(timeline: Timeline, duration: float) -> Iterator[Piece]:
+    """Yield what the time from 0 to the duration went into, without a gap."""
     end = round(duration * _MICRO)
-
-    def micros(seconds: float) -> int:
-        return min(max(round(seconds * _MICRO), 0), end)
-
     entries = takewhile(lambda entry: not isinstance(entry, JobEnded), timeline.history)
-    moments = [(micros(entry.t), entry) for entry in entries]
-    states = [span for span in _states(moments, end) if span.begin < span.end]
+    moments = [(micros(entry.t, duration), entry) for entry in entries]
+    before = {task.name for task in timeline.plan.before_training}
+    states = [span for span in _states(moments, end, before) if span.begin < span.end]
     phases = {
         task.name: _flattened(
-            _Span(micros(one.begin), micros(one.end), one.name)
+            _Span(micros(one.begin, duration), micros(one.end, duration), one.name)
             for one in task.phases(math.inf)
             if one.name in _PHASES and "cut off" not in one.values and one.end <= duration
         )
@@ -87,20 +115,31 @@ def split(timeline: Timeline, duration: float) -> dict[str, float]:
         for when, entry in moments
         if isinstance(entry, Stall)
     ]
-    stalls = sorted([*stalls, *_long_gaps(states)])
-    spent = dict.fromkeys(CAUSES, 0)
+    stalls = sorted([*stalls, *_long_gaps(states), *_before_training(moments, before, end)])
     layers = chain(states, stalls, *phases.values())
     for begin, until in pairwise(sorted({edge for span in layers for edge in span[:2]})):
         state = states[_index(states, begin)]
         phase = _cause(phases.get(state.lead, ()), begin)
-        spent[phase or _cause(stalls, begin) or state.cause] += until - begin
-    return {cause: time / _MICRO for cause, time in spent.items()}
+        failure = state.failure if state.cause in _FAILED else 0
+        yield Piece(begin, until, phase or _cause(stalls, begin) or state.cause, failure)
 
 
-def _states(moments: Sequence[Moment], end: int) -> Iterator[_Span]:
-    """Yield the states of the job, without a gap."""
+def _before_training(
+    moments: Sequence[Moment], tasks: Collection[str], end: int
+) -> Iterator[_Span]:
+    """Yield the time in which tasks before training prepare its data, with their failures."""
+    begins = (when for when, e in moments if isinstance(e, TaskStart) and e.task in tasks)
+    ends = (when for when, entry in moments if isinstance(entry, TrainingBegan))
+    if (begin := next(begins, None)) is not None:
+        yield _Span(begin, next(ends, end), "data")
+
+
+def _states(
+    moments: Sequence[Moment], end: int, before_training: Collection[str] = ()
+) -> Iterator[_Span]:
+    """Yield the states of the job, without a gap; exits of tasks before training change none."""
     lead = next((entry.task for _, entry in moments if isinstance(entry, Step)), "")
-    state, since, furthest = "startup", 0, -1
+    state, since, furthest, failures = "startup", 0, -1, 0
     if not lead:
         since = next((when for when, entry in moments if isinstance(entry, AllRunning)), end)
         yield from (_Span(0, since, "startup"), _Span(since, end, "other"))
@@ -117,22 +156,31 @@ def _states(moments: Sequence[Moment], end: int) -> Iterator[_Span]:
                 signalled.pop(entry.task, None)
             case Stall():
                 signalled[entry.task] = when
+            case TaskExit() if entry.task in before_training:
+                pass
             case TaskExit() if entry.exit_code or entry.told_to_stop:
                 failed = max(since, signalled.pop(entry.task, when))
-                yield _Span(since, failed, "wasted" if state == "productive" else state, lead)
+                failures += state not in _FAILED
+                cut_off = "wasted" if state == "productive" else state
+                yield _Span(since, failed, cut_off, lead, failure=failures)
                 state, since = "recovery", failed
+            case Phase(phase="restore", step=int(step)):
+                if state == "productive" and step < furthest:
+                    yield _Span(since, when, state, lead)
+                    state, since = "wasted", when
             case Step(step=step):
                 before, at = latest.get(entry.task, (step, when))
                 latest[entry.task] = step, when
                 if step > furthest or (state == "recovery" and before >= step):
                     lead, more = entry.task, _advances(entry, furthest) - 1
                     first = max(since, when - more * (when - at) // entry.count)
-                    yield _Span(since, first, state, lead)
+                    yield _Span(since, first, state, lead, failure=failures)
                     if more:  # merged steps, each an advance
                         yield _Span(first, when, "productive", lead, more)
                     state, since = "productive" if step > furthest else "wasted", when
                     furthest = max(furthest, step)
-    yield _Span(since, end, "other" if state == "productive" else state, lead)
+    cause = "other" if state == "productive" else state
+    yield _Span(since, end, cause, lead, failure=failures)
 
 
 def _advances(entry: Step, furthest: int) -> int:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from emulator.record.events import Phase, Step
 from emulator.record.timeline import TaskTimeline, Timeline
-from emulator.scenario.roles import chief
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ def monotone_checkpoints(timeline: Timeline) -> Observed:
 def single_chief(timeline: Timeline) -> Observed:
     """Check that each incarnation of the chief ended before the next, without steps after its end.
 
-    The chief is chief-0 or master-0; without these worker-0, as in TensorFlow 2.
+    The chief is chief-0 or master-0, for example; without one, worker-0, as in TensorFlow 2.
     """
     started = {name: task for name, task in timeline.tasks.items() if task.incarnations}
-    name = chief(started)
+    name = timeline.plan.roles.leader(started)
     incarnations = started[name].incarnations if name else []
     return Observed(
         "one chief at a time",
@@ -83,7 +82,7 @@ def steps_exactly_once(timeline: Timeline) -> Observed:
     merged steps only the first is named.
     """
     tasks = [step.task for _, step in timeline.steps]
-    leader = chief(tasks) or next(iter(tasks), "")
+    leader = timeline.plan.roles.leader(tasks) or next(iter(tasks), "")
     steps = list(_reports(timeline.tasks[leader])) if leader else []
     count = sum(report.entry.count - report.again for report in steps)
     if count < 2:

@@ -18,7 +18,7 @@ class ProgressIndex:
         self.steps: list[Step] = []
         self.furthest: list[int] = []
         """The job's furthest step after each of `steps`."""
-        self._advances: list[Step] = []
+        self.advances: list[Step] = []
         """The steps that were further than all before them."""
         self._step_places: list[int] = []
         self._ends: list[TaskExit | Stall] = []
@@ -30,7 +30,7 @@ class ProgressIndex:
             if isinstance(entry, Step):
                 if entry.step > furthest:
                     furthest = entry.step
-                    self._advances.append(entry)
+                    self.advances.append(entry)
                 self.steps.append(entry)
                 self.furthest.append(furthest)
                 self._step_places.append(place)
@@ -39,9 +39,9 @@ class ProgressIndex:
             if isinstance(entry, TaskExit | Stall):
                 self._ends.append(entry)
                 self._end_places.append(place)
-        self._advance_times = [entry.t for entry in self._advances]
-        self.first = self._advance_times[0] if self._advances else None
-        self.last = self._advance_times[-1] if self._advances else None
+        self._advance_times = [entry.t for entry in self.advances]
+        self.first = self._advance_times[0] if self.advances else None
+        self.last = self._advance_times[-1] if self.advances else None
         """When the job advanced first and last."""
 
     def place(self, entry: Entry) -> int:
@@ -88,8 +88,8 @@ class ProgressIndex:
     def _reached(self, when: float) -> float:
         """Return how far the job was at a time between its first and its last advance."""
         number = max(1, bisect_left(self._advance_times, when))
-        if number >= len(self._advances):
-            return float(self._advances[-1].step)
-        before, after = self._advances[number - 1], self._advances[number]
+        if number >= len(self.advances):
+            return float(self.advances[-1].step)
+        before, after = self.advances[number - 1], self.advances[number]
         share = (when - before.t) / (after.t - before.t) if after.t > before.t else 1.0
         return before.step + share * (after.step - before.step)

@@ -55,7 +55,8 @@ class LiveTask:
         """pending, starting, running, backoff, down (preempted), ended."""
         state = self.timeline.state
         if state in ("succeeded", "failed", "stopped"):
-            return "backoff" if self.run.job_waits else "ended"
+            waits = self.run.job_waits and self.task.before is None
+            return "backoff" if waits else "ended"
         if self.run.outcome and state in ("backoff", "down"):
             return "ended"
         return state

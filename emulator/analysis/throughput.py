@@ -23,9 +23,8 @@ from functools import cached_property
 from itertools import accumulate
 
 from emulator.planning.plan import Plan
-from emulator.record.events import Step
-from emulator.record.timeline import Timeline
-from emulator.scenario.roles import TRAINING
+from emulator.record.events import Phase, Step
+from emulator.record.timeline import Incarnation, Timeline
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def scaling_efficiency(
 
 def workers(plan: Plan) -> int:
     """Return how many tasks of a plan train."""
-    return sum(task.role in TRAINING for task in plan.tasks)
+    return sum(plan.roles.trains(task.role) for task in plan.tasks)
 
 
 # --- Stretches of work --------------------------------------------------------------------------
@@ -221,16 +220,40 @@ def follow(timeline: Timeline, *, examples: bool = False) -> dict[str, Work]:
     """
     work = {name: Work() for name in (JOB, *(task.name for task in timeline.plan.tasks))}
     positions: dict[int, _Position] = defaultdict(_Position)
+    resumed = {
+        id(step)
+        for task in timeline.tasks.values()
+        for one in task.incarnations
+        for step in _resumed(one)
+    }
     job = _Position()
     for incarnation, reported in timeline.steps:
         step = _in_examples(reported) if examples else reported
         if step is None or step.task not in work:
             continue
+        if id(reported) in resumed:
+            positions[id(incarnation)] = _Position()
         position = positions[id(incarnation)]
         started = incarnation.running.t if incarnation.running else None
         _advance_job(work[JOB], job, position, started, step)
         _advance_task(work[step.task], position, step)
     return work
+
+
+def _resumed(incarnation: Incarnation) -> Iterator[Step]:
+    """Yield the first step after each restore with which a task went back as it ran.
+
+    That may be the step that it reported last: it was done again, and took its own time.
+    """
+    furthest, back = -1, False
+    for report in incarnation.reports:
+        match report:
+            case Phase(phase="restore", step=int(step)):
+                back = step < furthest
+            case Step():
+                if back:
+                    yield report
+                furthest, back = report.step, False
 
 
 def _in_examples(step: Step) -> Step | None:

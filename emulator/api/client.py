@@ -76,9 +76,13 @@ class Cluster:
         grace: Time | None = None,
         down: Time | None = None,
         address: str | None = None,
+        loss: str | None = None,
     ) -> list[str]:
-        """SIGTERM, `grace`, SIGKILL, `down` ("forever": for good), back on a fresh disk."""
-        return self.fault(preempt=target, grace=grace, down=down, address=address)
+        """SIGTERM, `grace`, SIGKILL, `down` ("forever": for good), back on a fresh disk.
+
+        With `loss="silent"` it loses power instead of SIGTERM.
+        """
+        return self.fault(preempt=target, grace=grace, down=down, address=address, loss=loss)
 
     def partition(
         self, *groups: list[str], for_: Time = "forever", oneway: bool = False
@@ -113,6 +117,14 @@ class Cluster:
     def stop(self) -> None:
         """End the job as Ctrl-C does; a second time: at once."""
         self._ask("POST", "/stop")
+
+    def suspend(self) -> None:
+        """Stop all pods of a job of a training operator, until it is resumed."""
+        self._ask("PUT", "/suspension")
+
+    def resume(self) -> None:
+        """Make the pods of a suspended job."""
+        self._ask("DELETE", "/suspension")
 
     def history(self, after: int = -1) -> Iterator[Entry]:
         """Yield events as they happen, from number `after` + 1 on, until the run is over."""

@@ -40,7 +40,7 @@ from emulator.faults.spec import FaultSpec
 from emulator.faults.table import OneFault
 from emulator.metrics import sample_file
 from emulator.metrics.samples import Sample
-from emulator.record.events import AllRunning, Attached, Entry
+from emulator.record.events import AllRunning, Attached, Entry, Suspension
 from emulator.record.reader import Record
 from emulator.record.remains import SOCKET, TEMPORARY
 from emulator.record.tail import last_lines, whole_lines
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes (Linux 108, macOS 104)."""
+LINES_AT_A_TIME = 100
+"""Sent to one reader before another is served: sending waits only where the reader is slow."""
 ANSWER_WITHIN = 60.0
 """Seconds; the supervisor answers between two events."""
 
@@ -116,8 +118,10 @@ class RecordWatcher:
                 over = self.over
                 grown.clear()
                 for name, path in files().items():
-                    for line in whole_lines(path, name, offsets):
+                    for number, line in enumerate(whole_lines(path, name, offsets)):
                         yield name, line
+                        if number % LINES_AT_A_TIME == 0:
+                            await asyncio.sleep(0)
                 if over:
                     return
                 await grown.wait()
@@ -162,6 +166,10 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
         await ask(control.stop)
         return JSONResponse({}, 202)
 
+    async def suspension(request: Request) -> Response:
+        await ask(lambda: control.suspend(suspended=request.method == "PUT"))
+        return JSONResponse({}, 202)
+
     async def history(request: Request) -> Response:
         after = _number(request, "after")
 
@@ -187,9 +195,9 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
 
     async def lines(request: Request) -> Response:
         only, last = request.query_params.get("task"), _number(request, "last")
-        if only is not None and only not in control.tasks:
+        if only is not None and only not in control.printing:
             raise UsageError(
-                f"No task is called {only!r}.", f"There are {', '.join(control.tasks)}."
+                f"No task is called {only!r}.", f"There are {', '.join(control.printing)}."
             )
 
         def files() -> dict[str, Path]:
@@ -227,6 +235,7 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
             Route("/v1/faults", faults, methods=["POST"]),
             Route("/v1/faults/{id:path}", heal, methods=["DELETE"]),
             Route("/v1/stop", stop, methods=["POST"]),
+            Route("/v1/suspension", suspension, methods=["PUT", "DELETE"]),
             Route("/v1/history", history),
             Route("/v1/samples", samples),
             Route("/v1/lines", lines),
@@ -295,8 +304,8 @@ class ApiServer:
         self._thread.start()
 
     def entry(self, entry: Entry) -> None:
-        """Take an event that was written; the API is open once all tasks run."""
-        if isinstance(entry, AllRunning | Attached):
+        """Take an event that was written; the API is open once all tasks run, or none is to."""
+        if isinstance(entry, AllRunning | Attached | Suspension):
             self.open()
         self._watcher.notify()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from emulator.scenario.schema import Scenario
+    from emulator.scenario.schema import Role, Scenario
 
 ROUNDING = 1e-6
 """Cores; tolerates rounding, such as three claims of a third of a core."""
@@ -66,21 +66,35 @@ class Claim:
 
 
 def need_of(scenario: Scenario) -> Need:
-    """Return what a scenario needs: its `reserve`, else the sum of its tasks' limits (pure).
+    """Return what a scenario needs: its `reserve`, else the sum of its limits (pure).
 
-    Tasks that share GPUs need as many together as the largest of them asks for.
+    Tasks that share GPUs need as many together as the largest of them asks for. Tasks before
+    training have ended when the others start, so that the larger need of the two counts.
     """
-    roles = scenario.cluster.values()
-    cpus = sum(role.replicas * (role.cpus or 0) for role in roles)
-    memory = sum(role.replicas * (role.memory or 0) for role in roles)
-    exclusive = sum(role.replicas * role.gpus.count for role in roles if not role.gpus.shared)
-    shared = max((role.gpus.count for role in roles if role.gpus.shared), default=0)
+    before, training = (
+        _of_roles(roles.values()) for roles in (scenario.before_training, scenario.in_training)
+    )
+    helpers = scenario.helpers.values()
+    cpus = max(before.cpus, training.cpus) + sum(helper.cpus or 0 for helper in helpers)
+    memory = max(before.memory, training.memory) + sum(helper.memory or 0 for helper in helpers)
     reserve = scenario.reserve
     if reserve is not None and reserve.cpus is not None:
         cpus = reserve.cpus
     if reserve is not None and reserve.memory is not None:
         memory = reserve.memory
-    return Need(cpus, memory, exclusive + shared)
+    return Need(cpus, memory, max(before.gpus, training.gpus))
+
+
+def _of_roles(roles: Collection[Role]) -> Need:
+    """Return what roles need whose tasks run at the same time."""
+    exclusive = sum(role.replicas * role.gpus.count for role in roles if not role.gpus.shared)
+    shared = max((role.gpus.count for role in roles if role.gpus.shared), default=0)
+    together = [(role.replicas, one) for role in roles for one in (role, *role.sidecars)]
+    return Need(
+        sum(count * (one.cpus or 0) for count, one in together),
+        sum(count * (one.memory or 0) for count, one in together),
+        exclusive + shared,
+    )
 
 
 def grant(claims: Iterable[Claim]) -> list[Claim]:

@@ -16,9 +16,17 @@ from typer.core import TyperGroup
 __all__ = ["COMMANDS", "app"]
 
 SECTIONS: Mapping[str, Mapping[str, str]] = {
-    "Run a scenario": {"up": "up", "plan": "up", "attach": "manual", "down": "runs"},
+    "Run a scenario": {
+        "scenarios": "scenarios",
+        "up": "up",
+        "plan": "up",
+        "convert": "convert",
+        "attach": "manual",
+        "down": "runs",
+    },
     "Follow runs": {"ps": "runs", "top": "top", "logs": "runs", "wait": "manual"},
     "Inject faults": {"preempt": "manual", "fault": "manual", "heal": "manual"},
+    "Jobs of a training operator": {"suspend": "manual", "resume": "manual"},
     "Look at results": {
         "check": "up",
         "report": "report",

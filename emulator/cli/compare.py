@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from emulator.cli.options import (
     print_json,
 )
 from emulator.errors import UsageError
+
+if TYPE_CHECKING:
+    from emulator.manifests.convert import Given
 
 
 def compare(
@@ -72,7 +75,7 @@ def compare(
 
 
 def up_variants(
-    path: Path,
+    given: Given,
     varied: Sequence[str],
     sets: Sequence[str],
     *,
@@ -88,23 +91,23 @@ def up_variants(
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.results import Result
     from emulator.run import up
-    from emulator.scenario.loader import scenario_text
     from emulator.scenario.matrix import variants
     from emulator.sweep import PlannedVariant, judge_all, plan_all, read_all, up_all
     from emulator.sweep import compare as compare_runs
 
     found = variants(varied, sets)
-    scenarios = read_all(path, found, sets)
+    scenarios = read_all(given, found, sets)
     # What auto means is decided once, for all variants.
     from emulator.engines import choose
 
     with contextlib.closing(choose(engine, note)) as first:
         planned = plan_all(found, scenarios, first, out=out, run_id=run_id)
     references = {
-        one.number: reference_beside(path, one.scenario, first.name, " ".join([*sets, one.label]))
+        one.number: reference_beside(
+            given.path, one.scenario, first.name, " ".join([*sets, one.label])
+        )
         for one in planned
     }
-    text = scenario_text(path)
     shown = console(stderr=json)
 
     def run(variant: PlannedVariant) -> Result:
@@ -113,7 +116,9 @@ def up_variants(
             result = up(
                 variant.scenario,
                 chosen,
-                text=text,
+                text=given.text,
+                kept=given.kept,
+                notes=given.warnings,
                 out=out,
                 run_id=variant.run_id,
                 variant=variant.label,

@@ -1,17 +1,32 @@
-"""`export`: a run in the formats of other tools."""
+"""`export`: a run in the formats of other tools, or a scenario as a manifest."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from emulator.cli.options import Out, RunArgument, find_run, note
+from emulator.cli.options import Out, Sets, find_run, note, read
+from emulator.errors import UsageError
+
+
+def _complete(incomplete: str) -> list[str]:
+    from emulator.cli.options import complete_runs, complete_scenarios
+
+    return [*complete_runs(incomplete), *complete_scenarios(incomplete)]
 
 
 def export(
-    run: RunArgument,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|SCENARIO",
+            help="A run id, its folder, or `last`; with --to, a scenario file or its name.",
+            autocompletion=_complete,
+        ),
+    ],
     tensorboard: Annotated[
         Path | None,
         typer.Option("--tensorboard", metavar="DIR", help="Event files, as a log dir has them."),
@@ -27,14 +42,93 @@ def export(
         Path | None,
         typer.Option("--trace", metavar="FILE", help="The timeline for Perfetto, as JSON."),
     ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="A scenario for a cluster: tfjob, pytorchjob, trainjob, compose, kubernetes, "
+            "helm-values.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Of --to; default: standard output."),
+    ] = None,
+    image: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--image",
+            metavar="NAME=REF",
+            help="Of --to: the image to write for a role, or for an image of the scenario.",
+        ),
+    ] = None,
+    sets: Sets = None,
     out: Out = Path("runs"),
 ) -> None:
-    """Write a run for TensorBoard, pandas, DuckDB, Perfetto. At least one format, or several.
+    """Write a run for TensorBoard, pandas, DuckDB, Perfetto, or a scenario for a cluster (--to).
 
     An earlier export in the same place is replaced, other files never. Exit codes: 0, or 2 where
     nothing could be written.
     """
-    from emulator.exports.export import export
+    of_runs = {"tensorboard": tensorboard, "csv": csv, "parquet": parquet, "trace": trace}
+    if to is None:
+        _refuse({"-o": output, "--image": image, "--set": sets}, "needs --to: it is for a scenario")
+        from emulator.exports.export import export
 
-    record = find_run(run, out)
-    export(record, note, tensorboard=tensorboard, csv=csv, parquet=parquet, trace=trace)
+        export(find_run(what, out), note, **of_runs)
+        return
+    _refuse({f"--{name}": given for name, given in of_runs.items()}, "is for a run, not with --to")
+    _scenario(Path(what), to, output, image or [], sets)
+
+
+def _refuse(options: dict[str, object], why: str) -> None:
+    for name, given in options.items():
+        if given:
+            raise UsageError(
+                f"{name} {why}.",
+                "`emulate export RUN --csv DIR` writes a run, "
+                "`emulate export SCENARIO --to tfjob` a scenario.",
+            )
+
+
+def _scenario(
+    path: Path, to: str, output: Path | None, images: list[str], sets: list[str] | None
+) -> None:
+    """Write a scenario as a manifest."""
+    from emulator.exports.destination import claim_file, writing
+    from emulator.files import atomic_write
+    from emulator.manifests.out.export import HEAD, export, target
+    from emulator.scenario.loader import overridden
+
+    given = read(path)
+    scenario = given.parse(sets or [])
+    written = export(
+        scenario,
+        overridden(given.text, str(path), sets or []),
+        target(to, scenario),
+        folder=given.folder,
+        destination=output.resolve().parent if output else Path.cwd(),
+        images=_images(images),
+        file=output.name if output else "FILE",
+    )
+    for one in written.notes:
+        note(one)
+    if output is None:
+        sys.stdout.write(written.text)
+        return
+    claim_file(output, HEAD)
+    with writing(output):
+        atomic_write(output, written.text)
+
+
+def _images(given: list[str]) -> dict[str, str]:
+    images = {}
+    for text in given:
+        name, equals, reference = text.partition("=")
+        if not (name and equals and reference):
+            raise UsageError(
+                f"--image {text} is not NAME=REF.", "For example: --image cpu=registry/train:1"
+            )
+        images[name] = reference
+    return images

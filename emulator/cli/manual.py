@@ -1,4 +1,4 @@
-"""`preempt`, `fault`, `heal`, `wait`, `attach`: act on a run that is under way."""
+"""Commands that act on a run under way: `preempt`, `fault`, `heal`, `suspend`, `resume`, ..."""
 
 from __future__ import annotations
 
@@ -86,11 +86,14 @@ def _with_options(command: Command, *kinds: type[FaultSpec]) -> Command:
 
 def _option(key: str, kinds: Sequence[type[FaultSpec]]) -> inspect.Parameter:
     """Return the option for a key that some kinds have."""
-    names = ", ".join(kind.kind for kind in kinds)
-    field = kinds[0].model_fields[kinds[0].key_fields()[key]]
-    what = (field.description or key).partition("\n")[0].removesuffix(".")
+    names: dict[str, list[str]] = {}
+    for kind in kinds:
+        field = kind.model_fields[kind.key_fields()[key]]
+        what = (field.description or key).partition("\n")[0].removesuffix(".")
+        names.setdefault(what, []).append(kind.kind)
     type_: Any = bool if field.annotation is bool else str | None
-    option = typer.Option(f"--{key}", help=f"{what} ({names}).")
+    each = (f"{what} ({', '.join(having)})." for what, having in names.items())
+    option = typer.Option(f"--{key}", help=" ".join(each))
     return inspect.Parameter(
         "for_" if key == "for" else key,
         inspect.Parameter.KEYWORD_ONLY,
@@ -114,7 +117,8 @@ def preempt(
 ) -> None:
     """Preempt a task now.
 
-    It gets SIGTERM, the grace period, SIGKILL, is down, and starts again on a fresh disk.
+    It gets SIGTERM, the grace period, SIGKILL, is down, and starts again on a fresh disk. With
+    `--loss silent` it loses power instead of SIGTERM.
     """
     _inject("preempt", [target], run, out, options)
 
@@ -171,6 +175,24 @@ def wait(
         else:
             print_summary(summary, console())
     raise typer.Exit(exit_code(analysis.outcome, verdicts))
+
+
+def suspend(run: RunArgument = "last", out: Out = Path("runs")) -> None:
+    """Stop all pods of a job of a training operator; `emulate resume` makes them again."""
+    from emulator.api.client import Cluster
+
+    with Cluster(find_live_run(run, out)) as cluster:
+        cluster.suspend()
+    note(f"{cluster.run_id}: suspended; `emulate resume {cluster.run_id}` makes its pods again")
+
+
+def resume(run: RunArgument = "last", out: Out = Path("runs")) -> None:
+    """Make the pods of a suspended job of a training operator."""
+    from emulator.api.client import Cluster
+
+    with Cluster(find_live_run(run, out)) as cluster:
+        cluster.resume()
+    note(f"{cluster.run_id}: resumed")
 
 
 def attach(

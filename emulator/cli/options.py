@@ -18,11 +18,12 @@ from emulator.errors import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from emulator.manifests.convert import Additions, Given
     from emulator.record.reader import Record
-    from emulator.scenario.schema import Scenario
 
 
-def _complete_scenarios(incomplete: str) -> list[str]:
+def complete_scenarios(incomplete: str) -> list[str]:
+    """Return the scenarios that a name may go on to, for the shell."""
     here = [str(path) for path in Path().glob("*.yaml")] + [str(p) for p in Path().glob("*/*.yaml")]
     names = [*here, *(path.stem for path in scenarios())]
     return [name for name in names if name.startswith(incomplete)]
@@ -39,8 +40,8 @@ ScenarioArgument = Annotated[
     Path,
     typer.Argument(
         metavar="SCENARIO",
-        help="A scenario file, or the name of a bundled one such as quickstart.",
-        autocompletion=_complete_scenarios,
+        help="A scenario file, a manifest such as a TFJob, or the name of a bundled scenario.",
+        autocompletion=complete_scenarios,
     ),
 ]
 RunArgument = Annotated[
@@ -78,15 +79,11 @@ ApiPort = Annotated[
 ]
 
 
-def read(path: Path, sets: list[str] | None, seed: int | None = None) -> tuple[Scenario, str, Path]:
-    """Return a scenario, its text and where it was found."""
-    from emulator.scenario.loader import parse, scenario_text
+def read(path: Path, added: Additions | None = None) -> Given:
+    """Return what a scenario or a manifest says, with what is added to it, not validated yet."""
+    from emulator.manifests.convert import NOTHING, read_scenario
 
-    found = scenario_path(path)
-    text = scenario_text(found)
-    folder = found.resolve().parent
-    scenario = parse(text, file=str(found), folder=folder, sets=overrides(sets, seed))
-    return scenario, text, found
+    return read_scenario(scenario_path(path), added or NOTHING)
 
 
 def overrides(sets: list[str] | None, seed: int | None) -> list[str]:

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -30,15 +30,23 @@ def ps(
         bool, typer.Option("--all", "-a", help="Also finished runs that have left nothing.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+    output: Annotated[
+        Literal["wide"] | None,
+        typer.Option(
+            "-o", "--output", help="`wide`: also the conditions of jobs of a training operator."
+        ),
+    ] = None,
 ) -> None:
     """List runs under way, and what other runs have left on an engine."""
     from emulator.record.folder import RunFolder, runs_in
-    from emulator.report.listings import print_runs, print_status
+    from emulator.report.listings import print_conditions, print_runs, print_status
     from emulator.supervisor.cleanup import find_all
 
     if run is not None:
         status = _status(RunFolder.find(run, out))
         print_json(status) if json else print_status(status, console())
+        if output == "wide" and not json:
+            print_conditions({status["run_id"]: status.get("conditions", ())}, console())
         return
 
     found = find_all(note)
@@ -59,6 +67,8 @@ def ps(
         )
         return
     print_runs(shown, left, console())
+    if output == "wide":
+        print_conditions({r.run_id: _conditions(r) for r in shown}, console())
     if elsewhere := sorted({thing.run_id for thing in found if thing.run_id not in records}):
         note(f"runs with their record elsewhere: {', '.join(elsewhere)}")
 
@@ -71,6 +81,16 @@ def _summary(record: RunFolder) -> dict[str, Any] | None:
         return None
 
 
+def _conditions(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the conditions of a run's job, also of one under way; none if it can't be read."""
+    from emulator.analysis.conditions import as_data, changes
+    from emulator.record.reader import Record
+
+    with contextlib.suppress(RecordError):
+        return as_data(changes(Record(folder.path).timeline))
+    return []
+
+
 def _status(folder: RunFolder) -> dict[str, Any]:
     """Return tasks and faults of a run, asked of its supervisor or read from its folder."""
     from emulator.api.client import Cluster
@@ -81,7 +101,8 @@ def _status(folder: RunFolder) -> dict[str, Any]:
     if record.live:
         # Its API answers once all tasks run, and until the last has ended.
         with contextlib.suppress(UsageError), Cluster(record) as cluster:
-            return cluster.status()
+            found = _conditions(folder)
+            return {**cluster.status(), **({"conditions": found} if found else {})}
     summary = judge(record)[2]
     tasks = [
         {"name": name, "step": task["last_step"], **task} for name, task in summary["tasks"].items()
@@ -103,7 +124,8 @@ def logs(
     from emulator.report.text import shown_line
 
     record = RunFolder.find(run, out)
-    names = record.outline.tasks
+    outline = record.outline
+    names = (*outline.tasks, *outline.helpers, *outline.sidecars)
     if task is not None and task not in names:
         raise UsageError(f"{record.run_id} has no task {task}.", f"It has {', '.join(names)}.")
     if follow and record.live:

@@ -19,7 +19,7 @@ REQUIREMENTS = "requirements-emulator.txt"
 
 
 def build(
-    kind: Annotated[str, typer.Argument(help="cpu, gpu, pytorch or all.")] = "cpu",
+    kind: Annotated[str, typer.Argument(help="cpu, gpu, pytorch, jax, network or all.")] = "cpu",
     base: Annotated[
         str | None,
         typer.Option(
@@ -39,7 +39,7 @@ def build(
 ) -> None:
     """Build the images that scenarios run in. One that is up to date is left alone."""
     from emulator.engines.docker.connection import connect
-    from emulator.engines.docker.images import KINDS, BuildOptions, Images
+    from emulator.engines.docker.images import KINDS, BuildOptions, Images, stable_tag
     from emulator.report.terminal import LivePrinter
     from emulator.validation.units import format_duration
 
@@ -51,7 +51,8 @@ def build(
     for one in KINDS if kind == "all" else (kind,):
         began = time.monotonic()
         tag = images.build(one, say)
-        note(f"{tag} is ready after {format_duration(time.monotonic() - began)}")
+        took = format_duration(time.monotonic() - began)
+        note(f"{tag} is ready after {took}, also as {stable_tag(one)}")
 
 
 def doctor(

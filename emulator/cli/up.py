@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from emulator.bundled import scenario_path
+from emulator.cli.additions import Command, ConfigMaps, Faults, Images, Quirks, additions
 from emulator.cli.options import (
     ApiPort,
     Out,
@@ -77,8 +77,15 @@ def up(
             help="Run every combination of the values, one after the other, and compare them.",
         ),
     ] = None,
+    images: Images = None,
+    faults: Faults = None,
+    configmaps: ConfigMaps = None,
+    command: Command = None,
+    quirks: Quirks = False,
 ) -> None:
     """Run a scenario to its end, and judge it.
+
+    A TFJob, a PyTorchJob, Helm values and a cluster's JSON are converted first: see `convert`.
 
     Ctrl-C stops the run gracefully; press it twice to kill. With -d it runs in the background: see
     `emulate ps`, `logs -f`, `preempt`, `fault`, `wait` and `down`.
@@ -94,11 +101,13 @@ def up(
         raise UsageError("--warm is for one run, not for --vary.", "Leave one of them out.")
     if keep and warm:
         raise UsageError("--keep leaves containers for a look, --warm to the next run.", "Use one.")
+    added = additions(images, faults, configmaps, command, quirks)
+    given = read(scenario, added)
     if vary:
         from emulator.cli.compare import up_variants
 
         code = up_variants(
-            scenario_path(scenario),
+            given,
             vary,
             overrides(sets, seed),
             engine=engine,
@@ -116,27 +125,34 @@ def up(
     from emulator.report.live import view
     from emulator.report.terminal import print_result
     from emulator.run import up as run_up
-    from emulator.scenario.loader import placed
 
-    parsed, text, found = read(scenario, sets, seed)
+    parsed = given.parse(overrides(sets, seed))
     if detach:
         run_id = new_run_id(parsed.name) if run_id is None else run_id
-        options = [f"--set={one}" for one in overrides(sets, seed)]
+        options = [*(f"--set={one}" for one in overrides(sets, seed)), *added.arguments]
         options += ["--keep"] * keep + ["--warm"] * warm
         options += [] if api_port is None else [f"--api-port={api_port}"]
-        arguments = ["up", str(found), f"--engine={engine}", f"--out={out}", f"--run-id={run_id}"]
+        arguments = [
+            "up",
+            str(given.path),
+            f"--engine={engine}",
+            f"--out={out}",
+            f"--run-id={run_id}",
+        ]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
-    with placed(text, str(found), overrides(sets, seed)), view(plain=plain) as shown:
+    with given.placed(overrides(sets, seed)), view(plain=plain) as shown:
         callbacks = reporting_to_parent(shown.callbacks())
         with contextlib.closing(choose(engine, callbacks.say)) as chosen:
             variant = " ".join(overrides(sets, seed))
             result = run_up(
                 parsed,
                 chosen,
-                text=text,
+                text=given.text,
+                kept=given.kept,
+                notes=given.warnings,
                 out=out,
                 run_id=run_id,
-                reference=reference_beside(found, parsed, chosen.name, variant, warm=warm),
+                reference=reference_beside(given.path, parsed, chosen.name, variant, warm=warm),
                 keep=keep,
                 warm=warm,
                 endpoint=None if api_port is None else TcpEndpoint(api_port),
@@ -189,6 +205,11 @@ def plan(
     json: Annotated[
         bool, typer.Option("--json", help="Tasks and engine requests as data.")
     ] = False,
+    images: Images = None,
+    faults: Faults = None,
+    configmaps: ConfigMaps = None,
+    command: Command = None,
+    quirks: Quirks = False,
 ) -> None:
     """Show what would run, and start nothing.
 
@@ -199,14 +220,19 @@ def plan(
     from emulator.engines.requirements import make_ready
     from emulator.planning.baseline import reference_beside
     from emulator.report.plan_tables import print_plan
-    from emulator.scenario.loader import placed
 
-    parsed, text, found = read(scenario, sets, seed)
+    given = read(scenario, additions(images, faults, configmaps, command, quirks))
+    parsed = given.parse(overrides(sets, seed))
     with contextlib.closing(choose(engine, note)) as chosen:
-        stored = reference_beside(found, parsed, chosen.name, " ".join(overrides(sets, seed)))
-        with placed(text, str(found), overrides(sets, seed)):
+        stored = reference_beside(given.path, parsed, chosen.name, " ".join(overrides(sets, seed)))
+        with given.placed(overrides(sets, seed)):
             planned, folder = make_ready(
-                parsed, chosen, out=Path("runs"), run_id=run_id, reference=stored
+                parsed,
+                chosen,
+                out=Path("runs"),
+                run_id=run_id,
+                reference=stored,
+                notes=given.warnings,
             )
         requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
     if json:

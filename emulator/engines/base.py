@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """A task printed a line."""
+    """A task printed a line, or draws one that is not finished."""
 
     task: str
+    """Or the init step or side-car of one: `worker-0.proxy`."""
     wall: float
     """Seconds since 1970, by the engine's clock."""
     text: str
+    is_finished: bool = True
+    """If not, the text is the end of what a progress bar has drawn, see `lines.DrawnLine`. It is
+    not stored: the whole line follows when it is finished."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,18 @@ class Exited:
     exit_code: int
     """128 + the signal's number where a signal ended it."""
     oom_killed: bool = False
+
+
+@dataclass(frozen=True)
+class SidecarEnded:
+    """A side-car ended while its task runs, or could not be started; the task goes on."""
+
+    name: str
+    """`worker-0.proxy`."""
+    wall: float
+    exit_code: int | None = None
+    reason: str = ""
+    """Why it could not be started."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +101,27 @@ class Inbox:
     """
 
     def __init__(self) -> None:
-        self.hurried = True
-        """Whether lines should arrive at once, because something may follow from them."""
+        self._hurry = threading.Event()
+        self._hurry.set()
         self._events: queue.SimpleQueue[tuple[object, int, int]] = queue.SimpleQueue()
         """Events, and of lines their number and that of their characters."""
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._lines = self._characters = self._waiting = 0
+
+    @property
+    def hurried(self) -> bool:
+        """Whether lines should arrive at once, because something may follow from them."""
+        return self._hurry.is_set()
+
+    @hurried.setter
+    def hurried(self, value: bool) -> None:
+        if value != self._hurry.is_set():  # to set it takes a lock
+            self._hurry.set() if value else self._hurry.clear()
+
+    def wait_until_hurried(self, seconds: float) -> None:
+        """Wait until lines should arrive at once, for so many seconds at most."""
+        self._hurry.wait(seconds)
 
     def put(self, event: object) -> None:
         """Add an event; lines wait until there is room for some."""
@@ -185,7 +215,9 @@ class Engine(Protocol):
         """Start a task, on the disk it had if it ran before; return its container id or pid.
 
         With `same_address` a removed task gets its address again (capability `same-address`).
-        Raises EngineError.
+        With capability `pods`, the init steps of a task on a fresh disk come first: this returns
+        when they have succeeded and the task was started, or when one has failed or was stopped,
+        which is then the exit of the task. `signal` may be called meanwhile. Raises EngineError.
         """
 
     def signal(self, task: str, number: int) -> None:
@@ -281,6 +313,20 @@ class Addressing(Protocol):
     @property
     def keeps_addresses(self) -> bool:
         """Whether a fault injected by hand may choose the address of a restarted task."""
+
+
+@runtime_checkable
+class Publishing(Protocol):
+    """Capability `ports`: programs of this machine reach ports of tasks and helpers.
+
+    An engine without the capability `port-mapping` has each port at its own number.
+    """
+
+    def published(self, task: str) -> Mapping[int, str]:
+        """Return where each published port of a running task is: its number -> `host:port`.
+
+        Empty if the task has ended. Raises EngineError.
+        """
 
 
 @runtime_checkable

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from emulator.engines.base import Addressing, Engine, Measuring, Reattaching, Shaping, Warming
+from emulator.engines.base import (
+    Addressing,
+    Engine,
+    Measuring,
+    Publishing,
+    Reattaching,
+    Shaping,
+    Warming,
+)
 from emulator.errors import Unsupported
 from emulator.faults.oom import OomKilling
 from emulator.faults.pause import Pausing
+from emulator.faults.preempt import PowerCutting
 from emulator.faults.throttle import Throttling
 
 CAPABILITIES: Mapping[str, type | None] = {
@@ -16,6 +25,7 @@ CAPABILITIES: Mapping[str, type | None] = {
     "gpus": None,
     "isolation": None,
     "replace": None,
+    "silent-loss": PowerCutting,
     "new-address": Addressing,
     "same-address": Addressing,
     "pause": Pausing,
@@ -25,6 +35,10 @@ CAPABILITIES: Mapping[str, type | None] = {
     "usage": Measuring,
     "reattach": Reattaching,
     "warm": Warming,
+    "mounts": None,
+    "pods": None,
+    "ports": Publishing,
+    "port-mapping": None,
 }
 """Every capability, with the protocol of its methods if there are any."""
 

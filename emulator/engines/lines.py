@@ -1,4 +1,4 @@
-"""Lines of output: cut at the same length by every engine (pure).
+r"""Lines of output: cut at the same length by every engine (pure).
 
 A line is kept up to `LONGEST_LINE` bytes; a longer one is cut and marked with the number of missing
 bytes. The text depends on the whole line alone, not on the pieces in which it was read: when an
@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 
 LONGEST_LINE = 1024 * 1024
 """Bytes of a line that are kept."""
+DRAWN = 4096
+"""Bytes of an unfinished line that are passed on: several times the width of a progress bar."""
 
 
 class UnfinishedLine:
@@ -48,6 +50,47 @@ class UnfinishedLine:
         text = self._kept[:end].decode("utf-8", "surrogateescape")
         self._kept, self._length, self._last = bytearray(), 0, b""
         return text if length == end else f"{text} [cut: {length - end} bytes more]"
+
+
+class DrawnLine:
+    """The end of a line that a program draws again and again with `\\r` or `\\b`."""
+
+    def __init__(self) -> None:
+        self.newlines = 0
+        """Lines that were finished."""
+        self.last_drawn = (0, b"")
+        """The number of the last of them that was drawn, and its end, without its newline."""
+        self._end = b""
+        self._is_new = False
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the output."""
+        first, last = data.find(b"\n"), data.rfind(b"\n")
+        if first < 0:
+            self._end = (self._end + data[-DRAWN:])[-DRAWN:]
+        else:
+            if _is_redrawn(data) or _is_redrawn(self._end):
+                lines = [self._end + data[:first], *data[first + 1 : last].split(b"\n")]
+                for number, line in enumerate(lines, self.newlines + 1):
+                    if _is_redrawn(line):
+                        self.last_drawn = (number, line[-DRAWN:])
+            self.newlines += data.count(b"\n")
+            self._end = data[last + 1 :][-DRAWN:]
+        self._is_new = bool(self._end)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether something was drawn on the unfinished line since it was last taken."""
+        return self._is_new and _is_redrawn(self._end)
+
+    def take(self) -> str:
+        """Return the end of the unfinished line, if `is_drawn`."""
+        self._is_new = False
+        return self._end.decode("utf-8", "surrogateescape")
+
+
+def _is_redrawn(data: bytes) -> bool:
+    return b"\r" in data or b"\b" in data
 
 
 def _between_characters(line: bytearray, end: int) -> int:

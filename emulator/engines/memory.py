@@ -23,6 +23,7 @@ from emulator.metrics.catalog import Usage
 from emulator.planning.context import TASK_PORT, PlanContext
 from emulator.planning.plan import Plan, Task
 from emulator.runtime.clock import ManualClock
+from emulator.scenario.container import Port
 from emulator.scenario.schema import AnyImage, Dockerfile, Scenario
 
 
@@ -32,6 +33,8 @@ class Script:
 
     lines: Sequence[tuple[float, str]] = ()
     """(seconds since the task's start, what it prints)."""
+    drawings: Sequence[tuple[float, str]] = ()
+    """The same of what it draws on a line that it has not finished."""
     exits_at: float | None = 0.0
     """Seconds since the task's start; None: it runs until it is stopped."""
     exit_code: int = 0
@@ -95,10 +98,11 @@ class MemoryEngine:
         self._scripts = dict(scripts or {})
         self._gpus = tuple(gpus)
         self._fails = frozenset(fails_to_start)
-        lacking = {"warm"} if measured else {"warm", "usage"}
+        lacking = {"warm", "pods"} if measured else {"warm", "pods", "usage"}
         self.capabilities = frozenset(CAPABILITIES) - lacking
         self._runs: dict[str, _Run] = {}
         self._starts = 0
+        self._ports: dict[str, Sequence[Port]] = {}
         self._run_id = ""
         self._inbox: Inbox | None = None
         # For tests to look at: every change of a CPU limit or of the network, every signal.
@@ -115,7 +119,12 @@ class MemoryEngine:
             return str(image.dockerfile) if isinstance(image, Dockerfile) else image.name
 
         return PlanContext(
-            self.name, lambda task: (task, TASK_PORT), reference, lambda: self._gpus, "/shared"
+            self.name,
+            lambda task: (task, TASK_PORT),
+            reference,
+            lambda: self._gpus,
+            "/shared",
+            named=True,
         )
 
     def capacity(self) -> Capacity:
@@ -128,6 +137,7 @@ class MemoryEngine:
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Add the run."""
         self._run_id, self._inbox = plan.run_id, inbox
+        self._ports = {one.name: one.ports for one in plan.everything}
         self._runs[plan.run_id] = _Run(str(folder))
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
@@ -145,6 +155,8 @@ class MemoryEngine:
         begin = self._clock.now()
         for after, text in script.lines:
             self._clock.call_at(begin + after, partial(self._print, task.name, start, text))
+        for after, text in script.drawings:
+            self._clock.call_at(begin + after, partial(self._draw, task.name, start, text))
         if script.exits_at is not None:
             end = Exited(task.name, 0, script.exit_code, script.oom_killed)
             self._clock.call_at(begin + script.exits_at, partial(self._end, start, end))
@@ -200,6 +212,11 @@ class MemoryEngine:
         if one := self._running(task):
             self._end(one.start, Exited(task, 0, 128 + signal.SIGKILL, oom_killed=True))
 
+    def cut_power(self, task: str) -> None:
+        """End the task at once; scripts send nothing."""
+        if one := self._running(task):
+            self._end(one.start, Exited(task, 0, 128 + signal.SIGKILL))
+
     @property
     def can_shape(self) -> bool:
         """Nothing has to be made."""
@@ -225,6 +242,12 @@ class MemoryEngine:
     def pids(self) -> Mapping[str, Collection[int]]:
         """Scripts have no processes."""
         return {}
+
+    def published(self, task: str) -> Mapping[int, str]:
+        """Return an address that nothing listens on: scripts have no ports."""
+        one = self._running(task)
+        ports = self._ports.get(task, ()) if one else ()
+        return {port.port: f"127.0.0.1:{port.host_port or port.port}" for port in ports}
 
     def remove(self, task: str) -> None:
         """Forget the task; one that runs ends as if killed."""
@@ -276,6 +299,10 @@ class MemoryEngine:
             else:
                 one.printed.append(text)
                 self._report_rest(task, one)
+
+    def _draw(self, task: str, start: int, text: str) -> None:
+        if self._inbox and (one := self._running(task, start)) and not one.frozen:
+            self._inbox.put(Line(task, self._clock.wall(), text, is_finished=False))
 
     def _report_rest(self, name: str, task: _Task) -> None:
         """Report lines that were printed and not read, as a followed log does."""

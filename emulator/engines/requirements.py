@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ from emulator.errors import Misfit, Unsupported, UsageError
 from emulator.files import disk
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.plan import Plan, make_plan, new_run_id
-from emulator.scenario.schema import Scenario
+from emulator.scenario.container import Container, ContainerBase
+from emulator.scenario.frameworks.table import FRAMEWORKS
+from emulator.scenario.schema import Role, Scenario
 from emulator.validation.run_id import check_run_id
 from emulator.validation.units import format_size
 
@@ -27,10 +30,12 @@ def make_ready(
     variant: str = "",
     gpus: Sequence[str] | None = None,
     reference: ThroughputReference | None = None,
+    notes: Sequence[str] = (),
 ) -> tuple[Plan, Path]:
     """Check that the engine can run the scenario; return the plan and the run folder.
 
-    `gpus` are the only devices that it gets; None: all of the engine's. Raises Unsupported, and
+    `gpus` are the only devices that it gets; None: all of the engine's. `notes` are warnings about
+    the scenario from what it was made of. Raises Unsupported, and
     UsageError if `run_id` is not valid or the folder's path is not text.
     """
     require(scenario, engine)
@@ -40,7 +45,15 @@ def make_ready(
     if gpus is not None:
         context = replace(context, gpus=lambda: gpus)
     disks = [*disk("the run folder", folder), *context.disks(scenario)]
-    plan = make_plan(scenario, run_id, context, variant=variant, reference=reference, disks=disks)
+    plan = make_plan(
+        scenario,
+        run_id,
+        context,
+        variant=variant,
+        reference=reference,
+        disks=disks,
+        notes=notes,
+    )
     return plan, folder
 
 
@@ -63,7 +76,7 @@ def require(scenario: Scenario, engine: Engine) -> None:
     memory limit above the machine's memory, which is only requested where there is such a limit.
     """
     require_of(engine, needs(scenario))
-    if any(spec.memory is not None for spec in scenario.cluster.values()):
+    if any(spec.memory is not None for _, spec in _containers(scenario)):
         fits(scenario, engine.capacity())
 
 
@@ -72,14 +85,21 @@ def fits(scenario: Scenario, capacity: Capacity) -> None:
 
     Raises Misfit.
     """
-    for role, spec in scenario.cluster.items():
+    for path, spec in _containers(scenario):
         if (spec.memory or 0) > capacity.memory:
             raise Misfit(
-                ("cluster", role, "memory"),
+                (*path, "memory"),
                 f"{format_size(spec.memory or 0)} is more than the "
                 f"{format_size(capacity.memory)} that the engine's machine has",
                 "write less, or leave it out",
             )
+
+
+def _containers(scenario: Scenario) -> Iterator[tuple[tuple[str | int, ...], ContainerBase]]:
+    """Yield each container of a scenario with its path (pure)."""
+    yield from ((("cluster", role), spec) for role, spec in scenario.cluster.items())
+    yield from scenario.pod_containers
+    yield from ((("helpers", name), helper) for name, helper in scenario.helpers.items())
 
 
 def require_of(engine: Engine, needs: Iterable[tuple[str, str]]) -> None:
@@ -107,15 +127,25 @@ def machine_needs(engine: type[Engine], capabilities: Iterable[str]) -> frozense
 
 def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Yield what a scenario needs besides the mandatory methods, with its capability (pure)."""
+    yield from _mount_needs("every task", scenario)
+    yield from FRAMEWORKS[scenario.framework].needs
     for role, spec in scenario.cluster.items():
-        if spec.cpus is not None:
-            yield f"a CPU limit for {role}", "limits"
-        if spec.memory is not None:
-            yield f"a memory limit for {role}", "limits"
-        if spec.processes is not None:
-            yield f"a limit of processes for {role}", "limits"
+        yield from _container_needs(role, spec)
         if spec.gpus.count:
             yield f"GPUs for {role}", "gpus"
+        yield from _pod_needs(role, spec, scenario)
+    for name, helper in scenario.helpers.items():
+        yield from _container_needs(name, helper)
+        if not helper.command:
+            yield f"the image's own command for {name}", "pods"
+    listeners = Counter[int]()
+    for spec in scenario.cluster.values():
+        listeners.update({port.port: spec.replicas for port in spec.ports})
+    for helper in scenario.helpers.values():
+        listeners.update({port.port: 1 for port in helper.ports})
+    for port, count in listeners.items():
+        if count > 1:
+            yield f"port {port} for {count} tasks", "port-mapping"
     if not scenario.network.internet:
         yield "a network without internet", "isolation"
     if scenario.network.metadata == "closed":
@@ -126,3 +156,50 @@ def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "limited bandwidth", "network"
     for fault in scenario.faults:
         yield from fault.needs()
+
+
+def _container_needs(who: str, spec: Container) -> Iterator[tuple[str, str]]:
+    """Yield what a role or a helper needs of its containers (pure)."""
+    yield from _mount_needs(who, spec)
+    if spec.working_dir is not None:
+        yield f"the working directory {spec.working_dir} for {who}", "pods"
+    if spec.files:
+        yield f"files for {who}", "pods"
+    if spec.cpus is not None:
+        yield f"a CPU limit for {who}", "limits"
+    if spec.memory is not None:
+        yield f"a memory limit for {who}", "limits"
+    if spec.processes is not None:
+        yield f"a limit of processes for {who}", "limits"
+    if spec.ports:
+        yield f"published ports of {who}", "ports"
+    for port in spec.ports:
+        if port.host_port not in (None, port.port):
+            yield f"port {port.port} of {who} at another port, {port.host_port}", "port-mapping"
+
+
+def _pod_needs(role: str, spec: Role, scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Yield what a role needs of the pods that its tasks are (pure)."""
+    program = scenario.program
+    if not (program.command if spec.command is None else spec.command):
+        yield f"the image's own command for {role}", "pods"
+    if program.working_dir and not spec.working_dir:
+        yield f"the working directory {program.working_dir} for {role}", "pods"
+    if program.files and not spec.files:
+        yield f"files for {role}", "pods"
+    if spec.init:
+        yield f"init steps for {role}", "pods"
+    if spec.sidecars:
+        yield f"side-cars for {role}", "pods"
+
+
+def _mount_needs(who: str, spec: Container | Scenario) -> Iterator[tuple[str, str]]:
+    """Yield what the keys need that a scenario also has for every task (pure)."""
+    for target, mount in spec.mounts.items():
+        # Without containers a folder is where it is, and a task can write what its user can.
+        if str(mount.path) != target or not mount.is_writable:
+            yield f"a mount at {target} for {who}", "mounts"
+    if spec.shm_size is not None:
+        yield f"a size of /dev/shm for {who}", "limits"
+    if spec.ulimits:
+        yield f"ulimits for {who}", "limits"

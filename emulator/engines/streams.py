@@ -18,16 +18,20 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from emulator.engines.base import Inbox, Line, Lines
+from emulator.engines.base import EngineDown, Inbox, Line, Lines
+from emulator.errors import EngineLost
 
 EVERY = 0.01
 """Seconds between two batches: a line is reported so much later at worst."""
-UNHURRIED = 0.1
-"""The same while nothing waits for what a line may cause."""
+UNHURRIED = 0.25
+"""The same while nothing waits for what a line may cause; it ends as soon as something does."""
 PIECE = 64 * 1024
 """Bytes that a source requests at once."""
 AT_ONCE = 4 * PIECE
 """Bytes after which a source lets the next one read."""
+IN_AN_EVENT = 5000
+"""Lines in an event at most: no request to the supervisor waits for many more. AT_ONCE bytes may be
+a hundred thousand lines."""
 MUCH = 16 * 1024
 """Bytes of one source in a batch from which on there is no time to lose: a socket holds 200 KiB."""
 
@@ -61,13 +65,20 @@ class Streams:
     """Reads sources on one thread, which runs as long as there are any."""
 
     def __init__(
-        self, inbox: Inbox, sleep: Callable[[float], None] = time.sleep, *, stamped: bool = False
+        self, inbox: Inbox, sleep: Callable[[float], None] | None = None, *, stamped: bool = False
     ) -> None:
-        """`stamped`: the lines have the time at which they were printed, not read."""
-        self._inbox, self._sleep, self._stamped = inbox, sleep, stamped
+        """`stamped`: the lines have the time at which they were printed, not read.
+
+        `sleep` replaces both waits between two batches.
+        """
+        self._inbox, self._stamped = inbox, stamped
+        self._sleep = sleep or time.sleep
+        self._sleep_calmly = sleep or inbox.wait_until_hurried
         self._lock = threading.Lock()
         self._selector: selectors.BaseSelector | None = None
         self._waker = -1
+        self._sources: dict[int, Source] = {}
+        """Those whose end was not seen yet, by identity."""
         self._due: list[Source] = []
         """To be read, whether or not anything has arrived."""
 
@@ -82,17 +93,28 @@ class Streams:
                     target=self._run, args=(self._selector, woken), name="streams", daemon=True
                 ).start()
             self._selector.register(source, selectors.EVENT_READ, source)
+            self._sources[id(source)] = source
             self._due.append(source)
             os.write(self._waker, b"+")
 
     def look_at(self, source: Source) -> None:
-        """Read a source that was added, although nothing may have arrived from it."""
+        """Read a source that was added, although nothing may have arrived from it.
+
+        Nothing happens if its end was seen already: its descriptor may be another file's by now.
+        """
         with self._lock:
-            if self._selector is not None:
+            if id(source) in self._sources:
                 self._due.append(source)
                 os.write(self._waker, b"+")
 
     def _run(self, selector: selectors.BaseSelector, woken: int) -> None:
+        try:
+            self._read(selector, woken)
+        except Exception as error:  # any: a run without its output and exits would never end
+            lost = EngineLost(f"Reading the output of tasks failed: {error!r}.")
+            self._inbox.put(EngineDown(lost))
+
+    def _read(self, selector: selectors.BaseSelector, woken: int) -> None:
         while True:
             ready: dict[int, Source] = {}
             for key, _ in selector.select():
@@ -118,10 +140,13 @@ class Streams:
                 if arrived.has_ended:
                     ends.append((source, error))
             if batch:
-                self._inbox.put(Lines(_in_order(batch)))
+                lines = _in_order(batch)
+                for start in range(0, len(lines), IN_AN_EVENT):
+                    self._inbox.put(Lines(lines[start : start + IN_AN_EVENT]))
             for source, error in ends:
                 with self._lock:
                     selector.unregister(source)
+                    del self._sources[id(source)]
                     self._due = [one for one in self._due if one is not source]
                 threading.Thread(
                     target=source.ended, args=(error,), name="ended", daemon=True
@@ -129,12 +154,15 @@ class Streams:
             if ends and self._closed_unless_needed(selector, woken):
                 return
             calm = self._stamped and largest < MUCH and not self._inbox.hurried
-            self._sleep(UNHURRIED if calm else EVERY)
+            if calm:
+                self._sleep_calmly(UNHURRIED)
+            else:
+                self._sleep(EVERY)
 
     def _closed_unless_needed(self, selector: selectors.BaseSelector, woken: int) -> bool:
         """Close everything if no source is left; return whether that was so."""
         with self._lock:
-            if len(selector.get_map()) > 1:
+            if self._sources:
                 return False
             selector.close()
             os.close(woken)
@@ -144,5 +172,13 @@ class Streams:
 
 
 def _in_order(batch: Sequence[list[Line]]) -> list[Line]:
-    """Return the lines of several tasks by time, those of each task in their order (pure)."""
-    return batch[0] if len(batch) == 1 else list(heapq.merge(*batch, key=attrgetter("wall")))
+    """Return the lines of several tasks by time, those of each task in their order (pure).
+
+    A task may have two sources: what was read first comes first.
+    """
+    if len(batch) == 1:
+        return batch[0]
+    tasks: dict[str, list[Line]] = {}
+    for lines in batch:
+        tasks.setdefault(lines[0].task, []).extend(lines)
+    return list(heapq.merge(*tasks.values(), key=attrgetter("wall")))

@@ -57,6 +57,8 @@ def moments(
     numbers = device_numbers(samples)
     for sample in samples:
         for run, scalars in _gpus(sample.gpus, numbers).items():
+            if run not in runs:
+                continue  # a helper
             runs[run].append(Moment(_milliseconds(sample.t), sample.wall, scalars))
     walls = {sample.t: sample.wall for sample in samples}
     for task in plan.tasks:

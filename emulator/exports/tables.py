@@ -78,6 +78,7 @@ _FAULT = (
         for key, (_, about) in FAULT_STAGES.items()
     ),
     Column("killed", "bool", "", "it was still running at the end of the grace period"),
+    Column("silent", "bool", "", "it lost power: no packet said so to its peers"),
     Column("exit_code", "int"),
     Column("rate_before", "float", "steps/s", "of the job, in the ten seconds before"),
     Column("rate_during", "float", "steps/s", "until the task was restored"),

@@ -22,6 +22,7 @@ from emulator.planning.plan import Task
 from emulator.record.events import (
     AllRunning,
     Attached,
+    BeforeTraining,
     EmulatorFailed,
     Entry,
     FaultEvent,
@@ -31,6 +32,7 @@ from emulator.record.events import (
     RunStarted,
     SecondInterrupt,
     Stall,
+    TrainingBegan,
     fields_of,
 )
 from emulator.record.timeline import Interval, TaskTimeline, Timeline
@@ -183,7 +185,14 @@ def _labels(task: Task) -> str:
 
 # --- The job ------------------------------------------------------------------------------------
 
-_STAGES = {RunStarted: "prepare", Prepared: "start tasks", AllRunning: "train", JobEnded: "remove"}
+_STAGES = {
+    RunStarted: "prepare",
+    Prepared: "start tasks",
+    BeforeTraining: "before training",
+    TrainingBegan: "start training",
+    AllRunning: "train",
+    JobEnded: "remove",
+}
 """Event -> the stage of the job that it begins."""
 
 
@@ -226,6 +235,8 @@ def _gpus(
             head = f"GPU {numbers[gpu.uuid]} "
             yield from job.counters(head, GPU, gpu, sample.t)
             for name, share in gpu.tasks.items():
+                if name not in tasks:
+                    continue  # a helper
                 yield from tasks[name].counters(head, GPU_SHARE, share, sample.t)
 
 

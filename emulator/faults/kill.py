@@ -10,15 +10,23 @@ class Kill(EndingFault):
     """SIGKILL now; the disk is kept."""
 
     kind = "kill"
-    kills = True
 
     kill: Glob
+
+    @property
+    def kills(self) -> bool:
+        """Whether the target has no chance to end cleanly."""
+        return True
 
 
 class Terminate(EndingFault):
     """SIGTERM and nothing else; the disk is kept."""
 
     kind = "terminate"
-    gives_notice = True
 
     terminate: Glob
+
+    @property
+    def gives_notice(self) -> bool:
+        """Whether the target gets time to save a checkpoint."""
+        return True

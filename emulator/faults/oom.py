@@ -24,9 +24,13 @@ class Oom(EndingFault):
 
     kind = "oom"
     capability, request = "oom", "running {} out of memory"
-    kills = True
 
     oom: Glob
+
+    @property
+    def kills(self) -> bool:
+        """Whether the target has no chance to end cleanly."""
+        return True
 
     def apply(self, target: Target) -> None:
         """Lower its memory limit."""

@@ -12,7 +12,7 @@ import functools
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -139,13 +139,16 @@ def expand_targets(
 
 
 def trigger_matches(
-    trigger: Trigger, task: str, *, event: str, data: Mapping[str, object], line: str
+    trigger: Trigger, task: str, *, event: str, data: Mapping[str, object], line: str | None
 ) -> bool:
-    """Return whether a line of `task`, or the step or phase event read from it, is the trigger."""
+    """Return whether a line of `task`, or the step or phase event read from it, is the trigger.
+
+    `line` is None for a step that was read from an unfinished line.
+    """
     if trigger.task is not None and not fnmatch.fnmatchcase(task, trigger.task):
         return False
     if trigger.log is not None:
-        return compiled(trigger.log).matches(line)
+        return line is not None and compiled(trigger.log).matches(line)
     if trigger.step is not None:
         step = data.get("step")
         return event == "step" and isinstance(step, int) and step >= trigger.step
@@ -171,6 +174,7 @@ def _trace_schedule(
     """
     begin = (fault.at.time if fault.at else None) or 0.0
     back_at = dict.fromkeys(tasks, 0.0)
+    planned: list[tuple[float, PlannedFault]] = []
     for index, row in enumerate(fault.trace):
         targets = _matching(row.target, tasks, f"faults.{number}.trace, row {index + 1}")
         for target in targets:
@@ -181,8 +185,40 @@ def _trace_schedule(
             down = down if down == math.inf else round(min(down, LONGEST), 3)
             spec = Preempt.model_construct(preempt=target, grace=fault.grace, down=down)
             id_ = f"{number}.{index}" + (f":{target}" if len(targets) > 1 else "")
-            yield PlannedFault(id_, target, _at(when), spec, fault.name or "")
-            back_at[target] = when + spec.downtime
+            planned.append((when, PlannedFault(id_, target, _at(when), spec, fault.name or "")))
+            if not fault.after_recovery or down == math.inf:
+                back_at[target] = when + spec.downtime
+    if fault.after_recovery or (fault.at is not None and fault.at.time is None):
+        yield from _chained(fault, planned)
+    else:
+        yield from (one for _, one in planned)
+
+
+def _chained(
+    fault: TraceFaults, planned: Sequence[tuple[float, PlannedFault]]
+) -> Iterator[PlannedFault]:
+    """Yield the preemptions of a trace with triggers that follow from the first ones.
+
+    The first ones have the trigger of the trace. The others follow as long after it as in the
+    trace: when the first one has taken effect or, with `after_recovery`, when the job has recovered
+    from the one before.
+    """
+    leaders: dict[float, str] = {}
+    for when, one in planned:
+        leaders.setdefault(when, one.id)
+    times = sorted(leaders)
+    places = {when: place for place, when in enumerate(times)}
+    for when, one in planned:
+        if (place := places[when]) == 0:
+            timed = fault.at is None or fault.at.time is not None
+            trigger = one.trigger if timed else fault.at
+        elif fault.after_recovery:
+            before = times[place - 1]
+            trigger = _follows(when - before, recovery=leaders[before])
+        else:
+            trigger = _follows(when - times[0], after=leaders[times[0]])
+        assert trigger is not None
+        yield replace(one, trigger=trigger)
 
 
 def _random_schedule(
@@ -211,6 +247,12 @@ def _random_schedule(
 def _at(when: float) -> Trigger:
     """Return a trigger at a time, or at the maximum of all timers."""
     return Trigger.model_construct(time=round(min(when, LONGEST), 3))
+
+
+def _follows(delay: float, *, after: str | None = None, recovery: str | None = None) -> Trigger:
+    """Return a trigger some seconds after what another fault has brought about."""
+    delay = round(min(delay, LONGEST), 3)
+    return Trigger.model_construct(after=after, recovery=recovery, delay=delay)
 
 
 def _cyclic_references(faults: Sequence[Entry]) -> Iterator[tuple[int, str, str, str]]:

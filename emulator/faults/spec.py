@@ -184,8 +184,6 @@ class FaultSpec(Entry):
     """It restarts its target itself; otherwise the restart policy decides."""
     replaces_target: ClassVar[bool] = False
     """The target restarts on a fresh disk, as on another machine."""
-    gives_notice: ClassVar[bool] = False
-    """The target gets time to save a checkpoint."""
     blocks_job: ClassVar[bool] = False
     """It may stop the progress of the whole job without ending a task."""
     one_by_one: ClassVar[bool] = False
@@ -206,6 +204,11 @@ class FaultSpec(Entry):
     def target(self) -> str:
         """A task's name, or a glob."""
         return str(getattr(self, self.kind))
+
+    @property
+    def gives_notice(self) -> bool:
+        """Whether the target gets time to save a checkpoint."""
+        return False
 
     @property
     def is_healed(self) -> bool:
@@ -277,8 +280,16 @@ class EndingFault(FaultSpec):
     """A fault that ends its target's process; it took effect when the process has exited."""
 
     ends_target = True
-    kills: ClassVar[bool] = False
-    """The target has no chance to end cleanly."""
+
+    @property
+    def kills(self) -> bool:
+        """Whether the target has no chance to end cleanly."""
+        return False
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the target's peers get no packet that says that it has ended."""
+        return False
 
     @property
     def same_address(self) -> bool:
@@ -306,8 +317,8 @@ class GracefulFault(EndingFault):
     grace: Duration = Field(default=30.0, description="Seconds between SIGTERM and SIGKILL.")
 
     @property
-    def kills_after(self) -> float:
-        """Seconds from SIGTERM to SIGKILL."""
+    def kills_after(self) -> float | None:
+        """Seconds from SIGTERM to SIGKILL; None: the target gets no SIGTERM."""
         return self.grace
 
 

@@ -224,7 +224,7 @@ _TRACE = "A CSV file with the columns time, target and down, in seconds; or such
 
 
 class TraceFaults(Entry):
-    """Recorded preemptions, from the time `at` or the beginning of the run on."""
+    """Recorded preemptions, from the beginning of the run, the time `at`, or another trigger on."""
 
     kind = "trace"
 
@@ -244,12 +244,11 @@ class TraceFaults(Entry):
     down: DurationOrForever | None = Field(
         default=None, description="Seconds until a task is back, instead of those of the rows."
     )
-
-    @model_validator(mode="after")
-    def _begins(self) -> TraceFaults:
-        if self.at is not None and self.at.time is None:
-            raise ValueError("`at` of a trace is the time when it begins, such as `10s`")
-        return self
+    after_recovery: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether the times between preemptions count from the job's recovery.",
+    )
 
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield each name or glob of tasks with its path below the entry."""

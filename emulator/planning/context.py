@@ -31,5 +31,7 @@ class PlanContext:
     """The path of the shared volume inside a task."""
     limits: Callable[[], Limits] = Limits
     """Default limits of each task."""
+    named: bool = False
+    """Whether its tasks have the names on the network that a scenario sets."""
     disks: Callable[[Scenario], Sequence[Disk]] = lambda scenario: ()
     """Disks of this machine that a run writes to, other than the disk of its folder."""

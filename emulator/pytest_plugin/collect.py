@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emulator.errors import UsageError
+from emulator.manifests.convert import read_scenario
 from emulator.pytest_plugin.fixtures import settings_of
-from emulator.scenario.loader import load
 from emulator.scenario.matrix import Variant, variants
 from emulator.scenario.pytest_options import mark_arguments
 from emulator.scenario.schema import Scenario
@@ -29,9 +29,10 @@ class ScenarioFile(pytest.Module):
         """Yield a test for each variant. Raises CollectError with all problems of the file."""
         settings = settings_of(self.config)
         try:
-            base = load(self.path, settings.sets)
+            given = read_scenario(self.path)
+            base = given.parse(settings.sets)
             expanded = variants(settings.varied, settings.sets, parametrize=base.parametrize)
-            scenarios = read_all(self.path, expanded, settings.sets)
+            scenarios = read_all(given, expanded, settings.sets)
             if any(mark_arguments(mark)[0] == "parametrize" for mark in base.marks):
                 raise UsageError(
                     f"{self.path.name}: marks: a scenario has no mark `parametrize`.",

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pytest
@@ -18,6 +19,7 @@ from emulator.engines import AUTO, choose, engine_class, names
 from emulator.engines.base import Warming
 from emulator.engines.requirements import machine_needs, make_ready, needs
 from emulator.errors import EmulatorError, EngineLost, EngineMissing, InUse, Unsupported
+from emulator.manifests.convert import Additions
 from emulator.planning.baseline import ThroughputReference, conditions
 from emulator.planning.plan import new_run_id
 from emulator.pytest_plugin.regression import reference_rate, reference_variant, store
@@ -112,14 +114,19 @@ class Emulator:
         set: Sets = (),
         seed: int | None = None,
         engine: str | None = None,
+        images: Mapping[str, str] = MappingProxyType({}),
+        faults: str | Path | None = None,
     ) -> RunningCluster:
         """Start a cluster and return once all its tasks run; its `with` block ends it.
 
-        `set` overrides values as `--set` does. Skips the test if the machine lacks something that
-        the scenario needs, unless --emulator-require names it. Raises EmulatorError.
+        `set` overrides values as `--set` does, `images` replaces those of a manifest as `--image`
+        does, and `faults` is a file as for `--faults`. Skips the test if the machine lacks
+        something that the scenario needs, unless --emulator-require names it. Raises
+        EmulatorError.
         """
         __tracebackhide__ = True
-        test_run, _ = self._start(Running.begin, scenario, set, seed, engine)
+        added = _added(images, faults)
+        test_run, _ = self._start(Running.begin, scenario, set, seed, engine, added)
         self._clusters.append(RunningCluster(test_run.folder, test_run.running))
         return self._clusters[-1]
 
@@ -130,10 +137,13 @@ class Emulator:
         set: Sets = (),
         seed: int | None = None,
         engine: str | None = None,
+        images: Mapping[str, str] = MappingProxyType({}),
+        faults: str | Path | None = None,
     ) -> Result:
         """Run a scenario to its end and return the result; otherwise as `up`."""
         __tracebackhide__ = True
-        return self._start(Running.result, scenario, set, seed, engine)[1]
+        added = _added(images, faults)
+        return self._start(Running.result, scenario, set, seed, engine, added)[1]
 
     def runs(self) -> list[TestRun]:
         """Return this test's recorded runs, references last."""
@@ -179,23 +189,26 @@ class Emulator:
         sets: Sets,
         seed: int | None,
         engine: str | None,
+        added: Additions,
     ) -> tuple[TestRun, T]:
         """Start a run and wait for it."""
         __tracebackhide__ = True
         try:
             chosen = assigned(sets) + ([] if seed is None else [f"seed={seed}"])
-            test_run = self._planned(given, chosen, engine or self.engine)
+            test_run = self._planned(given, chosen, engine or self.engine, added)
             with self._skipping(test_run.requested):
                 return test_run, wait(test_run.running)
         except EmulatorError as error:
             raise error.with_traceback(None) from None  # the sentence says more than our lines
 
-    def _planned(self, given: ScenarioLike, chosen: Sequence[str], engine_name: str) -> TestRun:
+    def _planned(
+        self, given: ScenarioLike, chosen: Sequence[str], engine_name: str, added: Additions
+    ) -> TestRun:
         """Parse the scenario, build its images, acquire a lease, run its reference."""
         __tracebackhide__ = True
         image = () if self.image is None else to_overrides({"image": self.image})
         folders = [self.item.path.parent, self.settings.root, *self.settings.folders]
-        requested = read(given, folders, chosen, self.settings.sets, image=image)
+        requested = read(given, folders, chosen, self.settings.sets, image=image, added=added)
         reference = reference_variant(requested)
         variants = [requested] if reference is None else [requested, reference]
         with self.untimed(), self._skipping(*variants):
@@ -268,7 +281,9 @@ class Emulator:
                     up,
                     requested.scenario,
                     engine,
-                    text=requested.text,
+                    text=requested.given.text,
+                    kept=requested.given.kept,
+                    notes=requested.given.warnings,
                     out=self.out,
                     run_id=run_id,
                     variant=requested.label,
@@ -292,6 +307,10 @@ class Emulator:
             TestRun(requested, folder, engine_name, running, lease, is_reference, keep)
         )
         return self._runs[-1]
+
+
+def _added(images: Mapping[str, str], faults: str | Path | None) -> Additions:
+    return Additions(images=dict(images), faults=None if faults is None else Path(faults))
 
 
 def _log_entry(entry: Entry) -> None:

@@ -43,7 +43,7 @@ class MemoryCluster:
         return up(
             requested.scenario,
             MemoryEngine(clock, scripts, gpus=gpus),
-            text=requested.text,
+            text=requested.given.text,
             out=self._out,
             variant=requested.label,
             clock=clock,

@@ -13,8 +13,8 @@ from typing import Any
 
 from emulator.bundled import scenario_path
 from emulator.errors import UsageError
+from emulator.manifests.convert import NOTHING, Additions, Given, read_scenario
 from emulator.planning.baseline import Baseline, BaselineFile, baseline_key
-from emulator.scenario.loader import parse, scenario_text
 from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
 
@@ -29,9 +29,7 @@ Sets = Mapping[str, Any] | Sequence[str]
 class RequestedScenario:
     """A scenario with its overrides, as `--set` takes them, in the order in which they apply."""
 
-    text: str
-    folder: Path
-    """The folder to which its paths are relative."""
+    given: Given
     path: Path | None
     """None if it is written in the test itself."""
     image: tuple[str, ...] = ()
@@ -41,12 +39,13 @@ class RequestedScenario:
     chosen: tuple[str, ...] = ()
     """Overrides of this variant."""
     last: tuple[str, ...] = ()
+    added: Additions = NOTHING
+    """What the test adds to a manifest."""
 
     @functools.cached_property
     def scenario(self) -> Scenario:
         """The parsed scenario. Raises UsageError."""
-        file = "the test" if self.path is None else str(self.path)
-        return parse(self.text, file=file, folder=self.folder, sets=self._overrides)
+        return self.given.parse(self._overrides)
 
     @property
     def _overrides(self) -> tuple[str, ...]:
@@ -89,7 +88,8 @@ class RequestedScenario:
         if self.path is None:
             return ""
         sets = [f"--set={assignment}" for assignment in self._overrides]
-        return shlex.join(["emulate", "up", str(self.path), f"--engine={engine}", *sets])
+        options = [f"--engine={engine}", *self.added.arguments, *sets]
+        return shlex.join(["emulate", "up", str(self.path), *options])
 
 
 def assigned(sets: Sets) -> list[str]:
@@ -106,16 +106,26 @@ def read(
     sets: Sequence[str] = (),
     *,
     image: Sequence[str] = (),
+    added: Additions = NOTHING,
 ) -> RequestedScenario:
-    """Find and parse a scenario with `image`, `sets`, `chosen` overridden. Raises UsageError."""
+    """Find and parse a scenario with `image`, `sets`, `chosen` overridden. Raises UsageError.
+
+    `added` is added to a manifest; its file of faults is looked for like the scenario.
+    """
+    if added.faults is not None:
+        added = replace(added, faults=_find(added.faults, folders))
     if isinstance(given, Mapping):
-        path, folder = None, folders[0]
+        if added != NOTHING:
+            raise UsageError("Only a file can have additions.", "Write them into the scenario.")
+        path = None
         text = json.dumps(_plain(given), indent=2)
+        found = Given(folders[0] / "scenario.yaml", text, title="the test")
     else:
         path = _find(given, folders)
-        folder = path.resolve().parent
-        text = scenario_text(path)
-    requested = RequestedScenario(text, folder, path, tuple(image), tuple(sets), tuple(chosen))
+        found = read_scenario(path, added)
+    requested = RequestedScenario(
+        found, path, tuple(image), tuple(sets), tuple(chosen), added=added
+    )
     _ = requested.scenario  # raises here, not later
     return requested
 

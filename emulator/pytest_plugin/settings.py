@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,13 +80,21 @@ class Settings:
             require=frozenset(required),
             sets=sets,
             varied=varied,
-            # pytest gives files without `..`; a folder with it would never be their parent.
-            folders=tuple(Path(os.path.abspath(f)) for f in config.getini("emulator_scenarios")),
+            folders=tuple(_folders(config.getini("emulator_scenarios"))),
             cpus=cpus,
             memory=size,
             update_baseline=option("emulator_update_baseline"),
             root=config.rootpath,
         )
+
+
+def _folders(given: Iterable[Path]) -> Iterator[Path]:
+    """Yield the folders of scenarios; in a name, `*` stands for each folder that it matches."""
+    for path in given:
+        # pytest gives files without `..`; a folder with it would never be their parent.
+        name = os.path.abspath(path)
+        found = [Path(one) for one in sorted(glob.glob(name)) if os.path.isdir(one)]
+        yield from found or [Path(name)]  # which is reported as missing
 
 
 def _engine(config: pytest.Config) -> str:

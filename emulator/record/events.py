@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from emulator.record.version import FORMAT, version
 
 FaultStage = Literal["planned", "preparing", "triggered", "applied", "healed", "skipped", "failed"]
+HelperStage = Literal["starting", "running", "stopping", "ended", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +67,25 @@ class Prepared(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BeforeTraining(Entry):
+    """All tasks run that end before training; triggers by time of faults on them count from here.
+
+    Only runs with such tasks have this event and the next.
+    """
+
+    event: ClassVar = "before-training"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingBegan(Entry):
+    """All tasks before training have succeeded: the others are started."""
+
+    event: ClassVar = "training"
+
+
+@dataclass(frozen=True, kw_only=True)
 class AllRunning(Entry):
-    """All tasks run for the first time: triggers by time count from here."""
+    """All tasks of the training run for the first time: triggers by time count from here."""
 
     event: ClassVar = "all-running"
 
@@ -90,6 +108,9 @@ class JobEnded(Entry):
     outcome: str
     """`succeeded`, `failed`, `timeout` or `interrupted`."""
     reason: str
+    cause: str | None = None
+    """Why a job of the training operator failed, if no task did: `backoff-limit`, `deadline`, or
+    `stuck`, when all pods had ended and the operator would leave it as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +199,14 @@ class Refused(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Suspension(Entry):
+    """A job of the training operator was suspended, or is resumed: its pods are made."""
+
+    event: ClassVar = "suspension"
+    suspended: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Restart(Entry):
     """The restart policy starts a task again, or with `scope` job all of them."""
 
@@ -238,6 +267,63 @@ class Phase(Entry):
         return step if isinstance(step, int) else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class PortPublished(Entry):
+    """A port of a running task or helper can be reached from the engine's machine."""
+
+    event: ClassVar = "port"
+    port: int
+    """The number in its container."""
+    address: str
+    """Where it is: `127.0.0.1:49153`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sidecar(Entry):
+    """A side-car of a task ended by itself, or could not be started; the task went on."""
+
+    event: ClassVar = "sidecar"
+    name: str
+    """Its own name, such as `proxy`."""
+    exit_code: int | None = None
+    reason: str = ""
+    """Why it could not be started."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HelperEvent(Entry):
+    """A helper reached a stage; `task` is its name, and no task of the job has that name."""
+
+    event: ClassVar = "helper"
+    stage: HelperStage
+    """`failed`: it could not be started, or not be stopped."""
+    id: str | None = None
+    """The container's id, or the process id."""
+    signal: str | None = None
+    """What it was sent to stop."""
+    exit_code: int | None = None
+    """128 + the signal's number if a signal ended it."""
+    told_to_stop: bool | None = None
+    """The supervisor had sent it a signal, because the job was over."""
+    last_words: Sequence[str] | None = None
+    """What it printed last, if it ended by itself."""
+    reason: str | None = None
+    """Why it failed."""
+
+    @property
+    def state(self) -> Literal["starting", "running", "succeeded", "stopped", "failed"]:
+        """What the helper is after it; `stopped`: by us, when the job was over."""
+        match self.stage:
+            case "starting" | "failed" as stage:
+                return stage
+            case "ended":
+                if self.told_to_stop:
+                    return "stopped"
+                return "failed" if self.exit_code else "succeeded"
+            case _:
+                return "running"
+
+
 # --- Faults and measurements ----------------------------------------------------------------------
 
 
@@ -260,6 +346,8 @@ class FaultEvent(Entry):
     """Seconds from the notice to the exit."""
     killed: bool | None = None
     """SIGKILL was needed."""
+    silent: bool | None = None
+    """No packet said so to its peers: its address is still there, and answers nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,6 +377,8 @@ KINDS: Mapping[str, type[Entry]] = {
     for kind in (
         RunStarted,
         Prepared,
+        BeforeTraining,
+        TrainingBegan,
         AllRunning,
         Attached,
         JobEnded,
@@ -300,10 +390,14 @@ KINDS: Mapping[str, type[Entry]] = {
         TaskExit,
         StopSignal,
         Refused,
+        Suspension,
         Restart,
         Stall,
         Step,
         Phase,
+        PortPublished,
+        Sidecar,
+        HelperEvent,
         FaultEvent,
         SamplingStarted,
         SamplingFailed,

@@ -15,9 +15,14 @@ from typing import Any, Self
 
 from emulator.errors import RecordError, UsageError
 from emulator.record.lock import is_live
-from emulator.record.tail import last_lines
+from emulator.record.tail import end_of
 from emulator.record.version import check_format
 from emulator.validation.run_id import is_run_id
+
+GIVEN = ("manifest.yaml", "manifest.json", "given.yaml", "faults.yaml")
+"""Beside `scenario.yaml`: what that was made from, as it was given. No other name is written."""
+TAIL = 256 * 1024
+"""Bytes of a log in which the reason of a failure is looked for."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,10 @@ class Outline:
     variant: str
     tasks: tuple[str, ...]
     """The names of its tasks."""
+    helpers: tuple[str, ...] = ()
+    """The names of its helpers."""
+    sidecars: tuple[str, ...] = ()
+    """The names of its side-cars, each with that of its task: `worker-0.proxy`."""
     warm: str = ""
     """The warm cluster that it used; empty if it started cold."""
 
@@ -103,6 +112,10 @@ class RunFolder:
                 scenario=str(plan["scenario"]["name"]),
                 variant=str(plan["variant"]),
                 tasks=tuple(str(task["name"]) for task in plan["tasks"]),
+                sidecars=tuple(
+                    str(one["name"]) for task in plan["tasks"] for one in task.get("sidecars", ())
+                ),
+                helpers=tuple(str(one["name"]) for one in plan.get("helpers", ())),
                 warm=str(plan["warm"]["cluster"]) if plan.get("warm") else "",
             )
         except OSError as error:
@@ -118,15 +131,9 @@ class RunFolder:
             return []
         return text.splitlines()
 
-    def last_words(self, task: str, count: int) -> list[str]:
-        """Return the last lines that the task printed; reads no more than those."""
-        path = self.path / "logs" / f"{task}.log"
-        try:
-            with path.open("rb") as file:
-                file.seek(last_lines(path, count))
-                return file.read().decode("utf-8", "replace").splitlines()
-        except FileNotFoundError:
-            return []
+    def tail(self, task: str) -> list[str]:
+        """Return the last lines that the task printed: those in the last TAIL bytes of its log."""
+        return end_of(self.path / "logs" / f"{task}.log", TAIL)
 
     def result(self, name: str) -> dict[str, Any] | None:
         """Return a result file; None if the run has not written it yet."""

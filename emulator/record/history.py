@@ -20,7 +20,8 @@ class HappenedAt:
 
     The one rule for time, for every number and picture. An event that the engine stamped (see
     STAMPED) happened at its stamp, but not after it was read, and not before its task was started
-    or had its own last event. Any other event happened when it was written. Its `wall` and `t`
+    or reported its last step or phase. It may have been read after the exit: event files are read
+    with a delay. Any other event happened when it was written. Its `wall` and `t`
     relate the engine's clock to ours, at the beginning and again when either was moved by more than
     CLOCK_MOVED.
     """
@@ -29,7 +30,8 @@ class HappenedAt:
         self.began: float | None = None
         """Seconds since 1970 of the time 0; None before the first event."""
         self._floor: dict[str, float] = {}
-        self._running: dict[str, float] = {}
+        self._earliest_exit: dict[str, float] = {}
+        """Where no step or phase is later."""
 
     def __call__(self, entry: Entry) -> float:
         """Return the seconds from the beginning of the run until the event."""
@@ -42,14 +44,15 @@ class HappenedAt:
             if isinstance(entry, TaskStart):
                 self._floor[entry.task] = entry.t
             elif isinstance(entry, TaskRunning):
-                self._running[entry.task] = entry.t
+                self._earliest_exit[entry.task] = entry.t
             return entry.t
         floor = self._floor.get(entry.task, 0.0)
         if isinstance(entry, TaskExit):  # a task runs before it ends, even for no time
-            floor = max(floor, self._running.get(entry.task, 0.0))
+            floor = max(floor, self._earliest_exit.get(entry.task, 0.0))
         stamp = min(round(entry.wall - self.began, 6), entry.t)
-        self._floor[entry.task] = max(stamp, floor)
-        return self._floor[entry.task]
+        floors = self._earliest_exit if isinstance(entry, TaskExit) else self._floor
+        floors[entry.task] = max(stamp, floor)
+        return floors[entry.task]
 
 
 def as_it_happened(history: Sequence[Entry]) -> list[Entry]:

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from emulator.record.folder import GIVEN
 from emulator.record.lock import LOCK
 from emulator.record.scratch import is_ours, kind_of, opened, remove_scratch, scratch_in
 from emulator.validation.run_id import is_run_id
@@ -28,6 +29,7 @@ _BEFORE_THE_PLAN = {
     "logs": stat.S_IFDIR,
     "plan.partial": stat.S_IFREG,
     "scenario.yaml": stat.S_IFREG,
+    **dict.fromkeys(GIVEN, stat.S_IFREG),
     "history.jsonl": stat.S_IFREG,
     LOCK: stat.S_IFREG,
     LOG: stat.S_IFREG,

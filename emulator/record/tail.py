@@ -1,4 +1,4 @@
-"""Complete lines of a growing file: those since an offset, and the last ones."""
+"""Lines of a growing file: complete ones since an offset, and the last ones."""
 
 from __future__ import annotations
 
@@ -45,3 +45,17 @@ def last_lines(path: Path, count: int) -> int:
     complete = text[: text.rfind(b"\n") + 1]
     kept = complete.split(b"\n")[:-1][-count:] if count > 0 else []
     return end + len(complete) - sum(len(line) + 1 for line in kept)
+
+
+def end_of(path: Path, size: int) -> list[str]:
+    """Return the lines in the last `size` bytes of a file; none where there is no such file.
+
+    The first line may be a part of one. Unlike with splitlines, only a newline ends a line.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            text = file.read()
+    except FileNotFoundError:
+        return []
+    return text.decode("utf-8", "replace").removesuffix("\n").split("\n") if text else []

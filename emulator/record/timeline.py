@@ -19,19 +19,24 @@ from emulator.faults.table import states as states_under_faults
 from emulator.planning.plan import Plan
 from emulator.record.events import (
     AllRunning,
+    BeforeTraining,
     EmulatorFailed,
     Entry,
     FaultEvent,
     FaultStage,
+    HelperEvent,
     JobEnded,
     Phase,
+    PortPublished,
     Prepared,
     Restart,
     Step,
     StopSignal,
+    Suspension,
     TaskExit,
     TaskRunning,
     TaskStart,
+    TrainingBegan,
     fields_of,
 )
 
@@ -293,13 +298,22 @@ class Timeline:
         self.history = history
         """The events that it was made from; empty if they are added one by one."""
         self.tasks = {task.name: TaskTimeline(task.name) for task in plan.tasks}
+        self._before_training = {task.name for task in plan.before_training}
         self.faults = {fault.id: FaultTimeline(fault) for fault in plan.faults}
         """By id, in the order of the plan; manual ones after them."""
+        self.helpers: dict[str, HelperEvent] = {}
+        """The latest event of each helper that has begun, by name."""
+        self.ports: dict[tuple[str, int], str] = {}
+        """Where the ports of tasks and helpers are, by name and number."""
         self.steps: list[tuple[Incarnation, Step]] = []
         """Every step of every task, in order, with the incarnation that reported it."""
         self.prepared: float | None = None
         self.all_running: float | None = None
-        """When the network was there, and all tasks ran for the first time."""
+        """When the network was there, and all tasks of the training ran for the first time."""
+        self.before_training: float | None = None
+        self.training_began: float | None = None
+        """When all tasks before training ran, and when they had succeeded; None if there are
+        none."""
         self.restarts: list[Restart] = []
         self.ended: float | None = None
         """When the outcome was settled."""
@@ -310,6 +324,10 @@ class Timeline:
         """The task that settled the outcome; empty if none did."""
         self.restarting = False
         """All tasks are being stopped, or wait, to be started again together."""
+        self.suspended = False
+        """A job of the training operator, whose pods are stopped or were never made."""
+        self.resumed: float | None = None
+        """When it was last resumed."""
         for entry in history:
             self.add(entry)
 
@@ -332,6 +350,13 @@ class Timeline:
                 self._restart(entry)
             case Prepared():
                 self.prepared = entry.t
+            case Suspension():
+                self.suspended = entry.suspended
+                self.resumed = None if entry.suspended else entry.t
+            case BeforeTraining():
+                self.before_training = entry.t
+            case TrainingBegan():
+                self.training_began = entry.t
             case AllRunning():
                 self.all_running = entry.t
             case JobEnded():
@@ -342,6 +367,10 @@ class Timeline:
                 self.outcome, self.reason = "error", entry.message
             case TaskStart() | TaskRunning() | TaskExit() | StopSignal() | Step() | Phase():
                 self._of_task(entry)
+            case HelperEvent():
+                self.helpers[entry.task] = entry
+            case PortPublished():
+                self.ports[entry.task, entry.port] = entry.address
             case _:
                 pass  # an event of the emulator itself
 
@@ -367,7 +396,7 @@ class Timeline:
         if entry.scope == "job":
             self.restarting = True
             for each in self.tasks.values():
-                each.restarts += 1
+                each.restarts += each.name not in self._before_training
         if task := self.tasks.get(entry.task):
             task.restarts += entry.scope == "task"
             if task.last is not None:

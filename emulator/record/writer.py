@@ -1,8 +1,8 @@
 """The writing side of a run folder: one writer, which has the run's lock.
 
-`scenario.yaml` and `plan.json` are written before the first task starts, `history.jsonl`,
-`samples.jsonl` and `logs/` during the run, `summary.json` and `verdicts.json` last. A crash at any
-stage leaves something to read.
+`scenario.yaml`, what it was made from and `plan.json` are written before the first task starts,
+`history.jsonl`, `samples.jsonl` and `logs/` during the run, `summary.json` and `verdicts.json`
+last. A crash at any stage leaves something to read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from emulator.errors import RecordError, UsageError
@@ -22,6 +23,7 @@ from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.coalesce import Coalescer
 from emulator.record.events import Entry, Step, line_of
+from emulator.record.folder import GIVEN
 from emulator.record.lock import acquire, release
 from emulator.record.reader import Record
 from emulator.record.version import header
@@ -31,7 +33,14 @@ from emulator.runtime.clock import Clock
 class RunWriter:
     """The writing side; has the run's lock until it is closed or its process ends."""
 
-    def __init__(self, path: Path, plan: Plan, scenario_text: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        path: Path,
+        plan: Plan,
+        scenario_text: str,
+        clock: Clock,
+        kept: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.path = path
         self._clock = clock
         self._began = clock.now()
@@ -51,6 +60,8 @@ class RunWriter:
         self._open()
         with _disk_errors(path):
             (path / "scenario.yaml").write_text(scenario_text, encoding="utf-8")
+            for name in kept.keys() & GIVEN:
+                (path / name).write_text(kept[name], encoding="utf-8")
             atomic_write(path / "plan.json", _json({**header(), **plan.model_dump(mode="json")}))
 
     def _begin_buffers(self) -> None:

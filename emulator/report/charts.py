@@ -223,7 +223,8 @@ def _fault_in_words(fault: FaultResult) -> str:
     lines = [f"<b>{escape(f'{fault.id}: {fault.kind} {fault.target}')}</b> ({fault.status})"]
     lines.append(f"triggered at {format_duration(fault.triggered or 0.0)}")
     code = "" if fault.exit_code is None else f", exit code {fault.exit_code}"
-    details = {"applied_after": f"{code}{' (had to be killed)' if fault.killed else ''}"}
+    how = " (lost power)" if fault.silent else " (had to be killed)" if fault.killed else ""
+    details = {"applied_after": f"{code}{how}"}
     for key, text in fault_stages(vars(fault)).items():
         if text:
             lines.append(f"{FAULT_STAGES[key][0]} after {text}{details.get(key, '')}")

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from emulator.analysis.analyse import Analysis
+from emulator.analysis.costs import Costs
 from emulator.analysis.expectations import Verdict
-from emulator.analysis.figures import FIGURES
+from emulator.analysis.figures import COSTS, FIGURES
+from emulator.analysis.hints import tells
+from emulator.analysis.last_words import last_words
 from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
@@ -20,9 +23,10 @@ from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.report.text import printable
 from emulator.results import Judged, judge
+from emulator.validation.units import format_money
 
 LAST_LINES = 25
-"""Lines of output of a failed task; the page links to the whole log."""
+"""Lines of output of a task; the page links to the whole log."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Facts:
     scenario: str
     """The text of the scenario file."""
     logs: Mapping[str, Sequence[str]]
-    """Tasks with a log, and the last lines of those that failed."""
+    """Tasks and helpers with a log, and the lines that say why they ended of those whose end is
+    explained."""
     files: frozenset[str]
     """Names of the files in the folder."""
     running: bool
@@ -82,7 +87,9 @@ def read(record: Record, judged: Judged | None = None) -> Facts:
     """Read a run, and judge it unless `judged` is given. Raises RecordError."""
     judged = judged or judge(record)
     exits = (task.final_exit for task in record.timeline.tasks.values())
-    failed = {one.task for one in exits if one and one.state == "failed"}
+    shown = {one.task for one in exits if one and one.state == "failed"}
+    shown |= {name for name, one in record.timeline.helpers.items() if one.state == "failed"}
+    shown.update(judged.summary["last_words"])
     try:
         scenario = (record.path / "scenario.yaml").read_text("utf-8", "replace")
     except OSError:
@@ -94,9 +101,9 @@ def read(record: Record, judged: Judged | None = None) -> Facts:
         samples=record.samples,
         scenario=printable(scenario),
         logs={
-            task.name: _last_lines(record, task.name) if task.name in failed else ()
-            for task in record.plan.tasks
-            if (record.path / "logs" / f"{task.name}.log").is_file()
+            name: _last_lines(record, name) if name in shown else ()
+            for name in record.plan.printing
+            if (record.path / "logs" / f"{name}.log").is_file()
         },
         files=frozenset(path.name for path in record.path.iterdir()),
         running=record.live and judged.analysis.outcome == "running",
@@ -104,17 +111,27 @@ def read(record: Record, judged: Judged | None = None) -> Facts:
 
 
 def _last_lines(record: Record, task: str) -> Sequence[str]:
-    return tuple(printable(line) for line in record.log(task)[-LAST_LINES:])
+    words = last_words(record.tail(task), LAST_LINES, tells=tells)
+    return tuple(printable(line) for line in words)
+
+
+def notes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield advice on the errors that were recognised, and warnings: what it is, and its text."""
+    for found in summary["hints"]:
+        yield "hint", f"{found['advice']} See {found['docs']}."
+    for warning in summary["warnings"]:
+        yield "warning", warning
 
 
 ALWAYS = ("steps_per_second", "final_step", "lost_steps", "goodput", "worst_recovery", "restarts")
-IF_KNOWN = ("examples_per_second", "first_step", "accuracy")
+IF_KNOWN = ("examples_per_second", "first_step", "accuracy", *COSTS)
 """Figures of the page."""
 
 
 def key_figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
     """Yield title, value and note of the key figures; a dash for an unknown value."""
-    faults = facts.analysis.faults
+    faults, costs = facts.analysis.faults, facts.analysis.costs
+    currency = "" if costs is None else costs.currency
     applied = sum(fault.status == "applied" for fault in faults)
     for key, figure in FIGURES.items():
         value = figure.of(facts.analysis)
@@ -122,7 +139,7 @@ def key_figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
             note = figure.note
             if key == "restarts":
                 note = f"{applied} of {len(faults)} faults applied" if faults else "no faults"
-            yield figure.title, figure.text(value), note
+            yield figure.title, figure.text(value, currency=currency), note
 
 
 @dataclass(frozen=True)
@@ -133,9 +150,16 @@ class Cause:
     seconds: float
     share: float
     """Of the duration, 0..1."""
+    cost: str = ""
+    """What the machines cost in this time."""
 
 
-def causes(time: Mapping[str, float]) -> list[Cause]:
-    """Return the causes that took any time."""
+def causes(time: Mapping[str, float], costs: Costs | None = None) -> list[Cause]:
+    """Return the causes that took any time, with what they cost."""
     total = sum(time.values())
-    return [Cause(name, seconds, seconds / total) for name, seconds in time.items() if seconds > 0]
+    money = {} if costs is None else costs.time
+    return [
+        Cause(name, seconds, seconds / total, format_money(money[name]) if name in money else "")
+        for name, seconds in time.items()
+        if seconds > 0
+    ]

@@ -12,6 +12,10 @@ def describe(entry: events.Entry) -> str:
     match entry:
         case events.Step() | events.Phase():
             return ""  # first, because nearly all events are one of these
+        case events.BeforeTraining():
+            return "all tasks before training are running"
+        case events.TrainingBegan():
+            return "the tasks before training have succeeded; starting the others"
         case events.AllRunning():
             return "all tasks are running"
         case events.Attached():
@@ -22,18 +26,48 @@ def describe(entry: events.Entry) -> str:
         case events.Restart():
             what = entry.task if entry.scope == "task" else "every task"
             return f"restarting {what} in {format_duration(entry.delay)} (number {entry.number})"
+        case events.Suspension(suspended=True):
+            return "the job is suspended: it has no pods until `emulate resume`"
+        case events.Suspension():
+            return "the job is resumed"
         case events.StopSignal(signal="SIGKILL"):
             return f"{entry.task} did not exit: SIGKILL"
         case events.Refused():
             return f"the engine refused {entry.operation} for {entry.task}: {entry.reason}"
         case events.Stall():
             return f"{entry.task} made no step for {format_duration(entry.seconds)}: SIGKILL"
+        case events.PortPublished():
+            return f"port {entry.port} of {entry.task} is at {entry.address}"
+        case events.Sidecar():
+            head = f"side-car {entry.name} of {entry.task}"
+            if entry.exit_code is None:
+                return f"{head} can't be started, which does not end the task: {entry.reason}"
+            return f"{head} ended by itself with exit code {entry.exit_code}"
+        case events.HelperEvent():
+            return _helper_in_words(entry)
         case events.FaultEvent():
             return _fault_in_words(entry)
         case events.JobEnded():
             return f"job {entry.outcome}: {entry.reason}"
         case events.Removed():
             return "removed everything that this run created"
+    return ""
+
+
+def _helper_in_words(helper: events.HelperEvent) -> str:
+    """Return a helper's event in words; empty if it began or ended as it should."""
+    head = f"helper {helper.task}"
+    match helper.stage:
+        case "failed":
+            return f"{head} failed, which does not decide the job: {helper.reason or ''}"
+        case "ended" if not helper.told_to_stop:
+            head = f"{head} ended by itself with exit code {helper.exit_code}"
+            if helper.state != "failed":
+                return head
+            words = "; ".join(helper.last_words or ()) or "none"
+            return f"{head}, which does not decide the job; its last output: {words}"
+        case "stopping" if helper.signal == "SIGKILL":
+            return f"{head} did not exit: SIGKILL"
     return ""
 
 
@@ -46,6 +80,8 @@ def _fault_in_words(fault: events.FaultEvent) -> str:
             return f"{head}: waiting: {fault.reason}"
         case "triggered":
             return f"{head}: {fault.kind} {target}"
+        case "applied" if fault.silent:
+            return f"{head}: {fault.task} has lost power (exit code {fault.exit_code})"
         case "applied" if fault.exit_code is not None:
             how = "killed" if fault.killed else "by itself"
             return f"{head}: {fault.task} has exited ({how}, exit code {fault.exit_code})"

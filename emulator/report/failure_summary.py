@@ -10,6 +10,7 @@ from rich.console import Console
 from emulator.record.events import Entry
 from emulator.record.reader import Record
 from emulator.report import HTML
+from emulator.report.data import notes
 from emulator.report.event_text import describe
 from emulator.report.terminal import print_figures, print_verdicts
 from emulator.report.text import printable
@@ -30,9 +31,10 @@ def story(result: Result) -> str:
     print_figures(result.summary, console)
     tables = "\n".join(line.rstrip() for line in text.getvalue().splitlines())
     lines = [tables.strip("\n"), "", "what happened:", *event_lines(Record(result.folder).history)]
-    if result.end.last_words and result.outcome != "succeeded":
-        lines += ["", f"the last output of {result.end.task}:"]
-        lines += [f"  {printable(line)}" for line in result.end.last_words]
+    for task, words in list(result.last_words.items())[:1]:
+        lines += ["", f"the last output of {task}:", *(f"  {printable(line)}" for line in words)]
+    if said := [f"{kind}: {printable(text)}" for kind, text in notes(result.summary)]:
+        lines += ["", *said]
     lines += ["", f"run     {result.folder}"]
     if (page := result.folder / HTML).is_file():
         lines.append(f"report  {page.as_uri()}")

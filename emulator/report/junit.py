@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import FIGURES, in_summary
-from emulator.report.data import Facts
+from emulator.report.data import Facts, notes
 from emulator.report.text import printable
 from emulator.validation.units import format_number
 
@@ -48,13 +48,16 @@ def _suite(facts: Facts) -> ET.Element:
     for number, verdict in enumerate(facts.verdicts):
         # The first case, the outcome, has the run's time; the others take none.
         seconds = facts.analysis.duration if number == 0 else 0.0
-        suite.append(_case(name, verdict, seconds))
+        hints = [text for kind, text in notes(facts.summary) if kind == "hint" and number == 0]
+        suite.append(_case(name, verdict, seconds, hints))
+    if said := [f"{kind}: {printable(text)}" for kind, text in notes(facts.summary)]:
+        ET.SubElement(suite, "system-out").text = "\n".join(said)
     if output := [f"{task} | {line}" for task, lines in facts.logs.items() for line in lines]:
         ET.SubElement(suite, "system-err").text = "\n".join(output)
     return suite
 
 
-def _case(suite: str, verdict: Verdict, seconds: float) -> ET.Element:
+def _case(suite: str, verdict: Verdict, seconds: float, hints: Sequence[str]) -> ET.Element:
     case = ET.Element(
         "testcase",
         name=printable(verdict.expectation),
@@ -67,6 +70,7 @@ def _case(suite: str, verdict: Verdict, seconds: float) -> ET.Element:
         message = f"expected {expected}, got {actual}"
         problem = ET.SubElement(case, kind, type=verdict.status, message=message)
         problem.text = f"expected: {expected}\nactual:   {actual}"
+        problem.text += "".join(f"\nhint:     {printable(hint)}" for hint in hints)
     return case
 
 
@@ -76,6 +80,9 @@ def _properties(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "run_id", printable(str(summary["run_id"]))
     yield "engine", printable(str(summary["engine"]))
     yield "outcome", facts.state
-    for key in FIGURES:
+    for key, figure in FIGURES.items():
         if (value := in_summary(summary, key)) is not None and not math.isinf(value):
-            yield key, format_number(value, 4) if isinstance(value, float) else str(value)
+            yield (
+                key,
+                format_number(value, figure.digits) if isinstance(value, float) else str(value),
+            )

@@ -57,3 +57,25 @@ def print_status(status: Mapping[str, Any], console: Console) -> None:
             [fault[key] for key in ("id", "kind", "target", "stage")] for fault in status["faults"]
         )
         print_table(console, ("fault", "kind", "target", "stage"), faults)
+    if status["helpers"]:
+        helpers = (
+            (name, one["state"], one["exit_code"]) for name, one in status["helpers"].items()
+        )
+        print_table(console, ("helper", "state", "exit"), helpers)
+    if status.get("ports"):
+        ports = ([port[key] for key in ("name", "port", "address")] for port in status["ports"])
+        print_table(console, ("task", "port", "is at"), ports)
+
+
+def print_conditions(
+    conditions: Mapping[str, Sequence[Mapping[str, Any]]], console: Console
+) -> None:
+    """Print the conditions of jobs of a training operator, by run, in the order they were set."""
+    columns = ("run", "at", "condition", "status", "reason", "message")
+    rows = [
+        (run, f"{one['t']:.1f} s", *(one[key] for key in ("type", "status", "reason", "message")))
+        for run, listed in conditions.items()
+        for one in listed
+    ]
+    if rows:
+        print_table(console, columns, rows)

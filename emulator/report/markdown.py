@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from emulator.analysis.analyse import FaultResult
 from emulator.analysis.figures import FAULT_STAGES, fault_rates, fault_stages
-from emulator.report.data import Facts, causes, key_figures
+from emulator.report.data import Facts, causes, key_figures, notes
 from emulator.report.text import printable
-from emulator.validation.units import format_duration
+from emulator.validation.units import format_duration, format_money
 
 _MARKS = {"ok": "✅ ok", "failed": "❌ failed", "unknown": "❓ unknown"}
 # Characters with a meaning in GitHub's Markdown.
@@ -32,14 +32,21 @@ def _lines(facts: Facts) -> Iterator[str]:
         f"{_text(facts.state + reason)}; {format_duration(analysis.duration)} "
         f"on the {summary['engine']} engine{began}, run `{summary['run_id']}`."
     )
+    for kind, text in notes(facts.summary):
+        yield from ("", f"> **{kind.capitalize()}:** {_text(text)}")
     yield from _table(
         ("expectation", "verdict", "expected", "actual"),
         ((v.expectation, _MARKS[v.status], v.expected, v.actual) for v in facts.verdicts),
     )
     yield from _table(("figure", ""), ((title, value) for title, value, _ in key_figures(facts)))
+    costs = analysis.costs
+    priced = () if costs is None else (f"cost, {costs.currency}" if costs.currency else "cost",)
     yield from _table(
-        ("time", "seconds", "share"),
-        ((c.name, f"{c.seconds:.2f}", f"{c.share:.1%}") for c in causes(analysis.time)),
+        ("time", "seconds", "share", *priced),
+        (
+            (c.name, f"{c.seconds:.2f}", f"{c.share:.1%}", *(c.cost for _ in priced))
+            for c in causes(analysis.time, costs)
+        ),
     )
     yield from _table(
         ("fault", "status", "at", *(head for head, _ in FAULT_STAGES.values()), "steps/s"),
@@ -48,6 +55,24 @@ def _lines(facts: Facts) -> Iterator[str]:
     yield from _table(
         ("task", "state", "exit", "restarts", "last step"),
         ((n, t.state, t.exit_code, t.restarts, t.last_step) for n, t in analysis.tasks.items()),
+    )
+    if costs is not None:
+        yield from _table(
+            ("machine of", "paid", "an hour", "seconds", "cost"),
+            (
+                (
+                    name,
+                    t.kind,
+                    format_money(t.per_hour, costs.currency),
+                    f"{t.paid:.2f}",
+                    format_money(t.cost, costs.currency),
+                )
+                for name, t in costs.tasks.items()
+            ),
+        )
+    yield from _table(
+        ("helper", "state", "exit"),
+        ((name, one.state, one.exit_code) for name, one in analysis.helpers.items()),
     )
     for task, lines in facts.logs.items():
         if lines:

@@ -25,17 +25,25 @@ import jinja2
 from markupsafe import Markup
 
 from emulator import __version__
-from emulator.analysis.comparison import COMPARED, Row, called, cell, written
+from emulator.analysis.comparison import (
+    COMPARED,
+    Row,
+    called,
+    cell,
+    costs_of,
+    reported,
+    written,
+)
 from emulator.analysis.figures import FAULT_STAGES, FIGURES
 from emulator.faults.spec import Trigger
 from emulator.files import atomic_write, cache_dir
 from emulator.planning.plan import Task
 from emulator.report import HTML
 from emulator.report.charts import Chart, colour, curve_points, line_chart, line_style, timeline
-from emulator.report.data import Facts, causes, key_figures
+from emulator.report.data import Facts, causes, key_figures, notes
 from emulator.report.text import printable
 from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
-from emulator.validation.units import format_duration, format_size
+from emulator.validation.units import format_duration, format_money, format_size
 
 COMPARISON_HEIGHT = 300
 """Pixels of the chart of a comparison."""
@@ -61,7 +69,9 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         plan=facts.plan,
         scenario=facts.plan.scenario,
         figures=list(key_figures(facts)),
-        causes=causes(facts.analysis.time),
+        causes=causes(facts.analysis.time, facts.analysis.costs),
+        costs=facts.analysis.costs,
+        notes=list(notes(facts.summary)),
         legend=list(_legend(facts)),
         speeds=_speeds(facts),
         panels=panels,
@@ -70,7 +80,7 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         no_gpus=no_gpus(facts),
         series=list(_series(names, [name for panel in panels for name in panel.lines])),
         devices=list(_series(list(devices(facts).values()), [n for p in gpus for n in p.lines])),
-        commands=_commands(facts.plan.tasks),
+        commands=_commands(facts.plan.everything),
         rendezvous={task.name: _environment(task) for task in facts.plan.tasks},
         files=facts.files | {"report.md", "junit.xml"},
         link=_linker(facts.folder, place or facts.folder),
@@ -90,6 +100,7 @@ def render_comparison(rows: Sequence[Row], facts: Sequence[Facts], *, place: Pat
             "name": name,
             "row": row,
             "cells": list(_cells(row, rows[0], unit)),
+            "costs": [(FIGURES[key].title, cell(row, rows[0], key)) for key in costs_of(rows)],
             "causes": causes(one.analysis.time),
             "link": _linker(one.folder, place)(HTML) if HTML in one.files else "",
         }
@@ -99,6 +110,7 @@ def render_comparison(rows: Sequence[Row], facts: Sequence[Facts], *, place: Pat
         "compare.html.j2",
         {"curves": line_chart(curves, "steps/s", COMPARISON_HEIGHT, max(f.end for f in facts))},
         runs=runs,
+        reported=reported(rows),
         differs=[(key, [written(row.differs[key]) for row in rows]) for key in rows[0].differs],
         series=list(_series(names, names)),
     )
@@ -215,6 +227,7 @@ def _templates() -> jinja2.Environment:
         "rate": lambda value: "?" if value is None else f"{value:.3g}",
         "printable": lambda value: "" if value is None else printable(str(value)),
         "colour": colour,
+        "money": format_money,
         "mark": _MARKS.__getitem__,
         "limits": _limits,
         "trigger": Trigger.in_words,

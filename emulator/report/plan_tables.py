@@ -11,24 +11,31 @@ from rich.text import Text
 
 from emulator.planning.plan import Plan, Task
 from emulator.report.tables import print_table
-from emulator.validation.units import format_duration, format_size
+from emulator.scenario.container import Mount, Ulimit
+from emulator.scenario.operator import Operator
+from emulator.scenario.schema import Scenario
+from emulator.validation.units import format_duration, format_money, format_size
 
 
 def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Print a plan: tasks, rules, warnings, and the environment of each role's first task."""
+    """Print a plan: tasks, mounts, rules, warnings, the environment of each role's first task."""
     console.print(f"[bold]{plan.scenario.name}[/bold] on the {plan.engine} engine", highlight=False)
     if plan.scenario.description:
         console.print(plan.scenario.description, highlight=False, markup=False)
     numbers: dict[str, int] = {}
     """Of commands with their images."""
     rows = []
-    for task in plan.tasks:
-        command = shlex.join([*filter(None, [task.image]), *task.command])
+    for task in plan.everything:
+        command = _command(task)
         number = numbers.setdefault(command, len(numbers) + 1)
-        rows.append((task.name, f"{task.host}:{task.port}", _limits(task), number))
+        name = f"{task.name} (helper)" if task in plan.helpers else task.name
+        name += f" (before {task.before})" if task.before else ""
+        rows.append((name, f"{task.host}:{task.port}", _limits(task), number))
     print_table(console, ("task", "address", "limits", "runs"), rows)
     commands = (f"{number}: {command}" for command, number in numbers.items())
-    for line in (_about_limits(plan), "", *commands, "", *_rules(plan)):
+    settings = [*_settings(plan), ""] if any(_settings(plan)) else []
+    pods = [*_pods(plan), ""] if any(_pods(plan)) else []
+    for line in (_about_limits(plan), "", *commands, "", *pods, *settings, *_rules(plan)):
         console.out(line, highlight=False)
     for task in plan.tasks:
         if task.index == 0:
@@ -40,18 +47,96 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
         console.print(Text.assemble(("note:", "yellow"), f" {warning}"))
 
 
+def _command(task: Task) -> str:
+    """Return a task's image and command; in brackets what the image adds, or does not."""
+    notes = [] if task.command else ["(the image's own command)"]
+    notes += ["(without the image's entry point)"] if task.entrypoint == "none" else []
+    return " ".join([*filter(None, [task.image]), *notes, *map(shlex.quote, task.command)])
+
+
+def _pods(plan: Plan) -> Iterator[str]:
+    """Yield the init steps and side-cars of each role, as its first task has them."""
+    for task in plan.tasks:
+        if task.index == 0:
+            for what, parts in (("init step", task.init), ("side-car", task.sidecars)):
+                yield from (f"{task.role}: {what} {one.part}: {_command(one)}" for one in parts)
+
+
 def _rules(plan: Plan) -> Iterator[str]:
     scenario, restart = plan.scenario, plan.scenario.restart
     rule = str(restart.policy)
     if rule != "never":
-        backoff = format_duration(restart.backoff)
+        backoff = format_duration(restart.first_backoff)
         rule += f" ({restart.scope}), at most {restart.limit}, backoff from {backoff}"
-    yield f"restart: {rule}"
-    yield f"success: {scenario.success}"
+    if scenario.operator is not None:
+        yield from _of_operator(scenario.operator, scenario)
+    else:
+        yield f"restart: {rule}"
+        yield f"success: {scenario.success}"
     timeout = "none" if scenario.timeout is None else format_duration(scenario.timeout)
     yield f"timeout: {timeout}"
+    if prices := scenario.prices:
+        each = (f"{r} {_money(p.per_hour, scenario)} ({p.kind})" for r, p in prices.items())
+        total = sum(p.per_hour * scenario.cluster[role].replicas for role, p in prices.items())
+        yield f"prices an hour: {', '.join(each)}; all tasks {_money(total, scenario)}"
     for fault in plan.faults:
         yield f"fault {fault.id}: {fault.kind} {fault.target} at {fault.trigger.in_words()}"
+
+
+def _of_operator(operator: Operator, scenario: Scenario) -> Iterator[str]:
+    """Yield what decides the end of a job of a training operator."""
+    policies = ", ".join(f"{role} {operator.policy_of(role)}" for role in scenario.cluster)
+    limit = "no limit" if operator.backoff_limit is None else f"limit {operator.backoff_limit}"
+    yield f"{operator.kind}: {operator.namespace}/{operator.job}"
+    yield f"restart: {policies}; {limit}"
+    if operator.active_deadline is not None:
+        yield f"deadline: {format_duration(operator.active_deadline)}"
+    if operator.kind == "TFJob":
+        yield f"success: {operator.success}"
+    yield f"pods at the end: {operator.clean_pods}"
+    if operator.suspend:
+        yield "suspended: its pods are not started"
+
+
+def _money(amount: float, scenario: Scenario) -> str:
+    return format_money(amount, scenario.currency)
+
+
+def _settings(plan: Plan) -> Iterator[str]:
+    """Yield mounts, files, ports and further limits of each role and helper."""
+    named = [
+        (" ".join(filter(None, (one.role, one.part))), one)
+        for task in plan.tasks
+        if task.index == 0
+        for one in (task, *task.init, *task.sidecars)
+    ]
+    for name, task in (*named, *((helper.name, helper) for helper in plan.helpers)):
+        parts = [f"in {task.working_dir}"] if task.working_dir else []
+        parts += [_mount(target, mount) for target, mount in task.mounts.items()]
+        parts += [
+            f"file {path} ({len(file.content)} bytes)" for path, file in plan.files(task).items()
+        ]
+        if task.shm_size is not None:
+            parts.append(f"/dev/shm of {format_size(task.shm_size)}")
+        parts += [f"{key} {_ulimit(limit)}" for key, limit in task.ulimits.items()]
+        parts += [f"port {p.port} at 127.0.0.1:{p.host_port or '(any)'}" for p in task.ports]
+        if parts:
+            yield f"{name}: {', '.join(parts)}"
+
+
+def _mount(target: str, mount: Mount) -> str:
+    if mount.tmpfs is not None:
+        return f"{target} in memory ({format_size(mount.tmpfs)})"
+    source = f"volume {mount.volume}" if mount.volume else str(mount.path)
+    if mount.scratch:
+        source = f"the scratch volume {mount.scratch}"
+    return f"{target} from {source}" + ("" if mount.is_writable else " (read-only)")
+
+
+def _ulimit(limit: Ulimit) -> str:
+    return "/".join(
+        "unlimited" if n == -1 else str(n) for n in dict.fromkeys((limit.soft, limit.hard))
+    )
 
 
 def _limits(task: Task) -> str:

@@ -9,9 +9,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from emulator.analysis.comparison import COMPARED, COUNTED, Row, called, cell, written
+from emulator.analysis.comparison import (
+    COMPARED,
+    COUNTED,
+    Row,
+    called,
+    cell,
+    costs_of,
+    reported,
+    written,
+)
 from emulator.analysis.figures import FIGURES
-from emulator.report.tables import status_text
+from emulator.report.tables import print_table, status_text
 
 _NUMBERS = 88
 """Least characters for the numbers; a name with less room than the rest is printed above."""
@@ -52,8 +61,37 @@ def print_comparison(rows: Sequence[Row], console: Console) -> None:
         efficiency = [_efficiency(row)] if scaled else []
         table.add_row(Text(name), row.outcome, status_text(row.verdict), *figures, *efficiency)
     console.print(table)
+    if columns := reported(rows):
+        console.print(_reported(names, columns, narrow=narrow))
     if any(row.efficiency_by == "steps" for row in rows):
         console.out(_BY_STEPS, highlight=False)
+    if costs := costs_of(rows):
+        _print_costs(names, rows, costs, console)
+
+
+def _print_costs(
+    names: Sequence[str], rows: Sequence[Row], keys: Sequence[str], console: Console
+) -> None:
+    """Print what the runs cost, with the ratios to the first."""
+    columns = ("run", *(FIGURES[key].column for key in keys))
+    cells = (
+        (name, *(cell(row, rows[0], key) for key in keys))
+        for name, row in zip(names, rows, strict=True)
+    )
+    print_table(console, columns, cells)
+
+
+def _reported(
+    names: Sequence[str], columns: Sequence[tuple[str, Sequence[str]]], *, narrow: bool
+) -> Table:
+    """Return the second table: what the tasks reported, a row for each run."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0 if narrow else 1, 0, 0), pad_edge=False)
+    table.add_column("run", overflow="fold")
+    for head, _ in columns:
+        table.add_column(Text(head), overflow="fold")
+    for number, name in enumerate(names):
+        table.add_row(Text(name), *(Text(texts[number]) for _, texts in columns))
+    return table
 
 
 def _efficiency(row: Row) -> str:

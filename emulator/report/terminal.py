@@ -11,12 +11,19 @@ from typing import IO, Any, Self
 from rich.console import Console
 from rich.text import Text
 
-from emulator.analysis.figures import FAULT_STAGES, FIGURES, fault_rates, fault_stages, in_summary
+from emulator.analysis.figures import (
+    COSTS,
+    FAULT_STAGES,
+    FIGURES,
+    fault_rates,
+    fault_stages,
+    in_summary,
+)
 from emulator.engines.base import Finding
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry
 from emulator.report import HTML
-from emulator.report.data import causes
+from emulator.report.data import causes, notes
 from emulator.report.event_text import describe
 from emulator.report.tables import FOLD, STYLES, Row, fold, print_table, range_label, status_text
 from emulator.report.text import printable, shown_line
@@ -75,13 +82,18 @@ class LivePrinter:
 
     def _planned(self, plan: Plan, folder: Path) -> None:
         self._lay_out(plan)
-        roles = ", ".join(_counted(r, spec.replicas) for r, spec in plan.scenario.cluster.items())
+        roles = ", ".join(
+            _counted(role, spec.replicas) + (f" before {spec.before}" if spec.before else "")
+            for role, spec in plan.scenario.cluster.items()
+        )
+        if plan.helpers:
+            roles += f" (helpers: {', '.join(helper.name for helper in plan.helpers)})"
         self._print(f"{plan.run_id}: {roles} on the {plan.engine} engine; record in {folder}")
         for warning in plan.warnings:
             self._print(f"note: {warning}")
 
     def _lay_out(self, plan: Plan) -> None:
-        names = [task.name for task in plan.tasks]
+        names = plan.printing
         self._width = max(map(len, [*names, "emulate"]))
         self._colour = {n: _TASK_COLOURS[i % len(_TASK_COLOURS)] for i, n in enumerate(names)}
 
@@ -128,10 +140,6 @@ def _counted(role: str, replicas: int) -> str:
 
 def print_result(result: Result, console: Console, *, kept: bool = False) -> None:
     """Print the tables at the end of a run."""
-    if result.end.last_words and result.end.outcome == "failed":
-        console.print(f"\nThe last output of [bold]{result.end.task}[/bold]:")
-        for line in result.end.last_words:
-            console.out(f"  {printable(line)}", highlight=False)
     print_summary(result.summary, console)
     console.out(f"Record: {result.folder}", highlight=False)
     if (page := result.folder / HTML).is_file():
@@ -141,7 +149,11 @@ def print_result(result: Result, console: Console, *, kept: bool = False) -> Non
 
 
 def print_summary(summary: Mapping[str, Any], console: Console) -> None:
-    """Print a summary: tasks, verdicts, faults, figures."""
+    """Print a summary: last output, tasks, verdicts, faults, figures, advice."""
+    for task, lines in list(summary["last_words"].items())[:1]:
+        console.print(f"\nThe last output of [bold]{task}[/bold]:")
+        for line in lines:
+            console.out(f"  {printable(line)}", highlight=False)
     columns = ["task", "state", "exit", "restarts", "last step", "steps/s"]
     print_table(console, columns, _task_rows(summary))
     print_verdicts(summary, console)
@@ -150,8 +162,20 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         columns = ["fault", "status", *stages, "exit", "steps/s"]
         print_table(console, columns, map(_fault_row, summary["faults"]))
     print_figures(summary, console)
+    for name, helper in summary["helpers"].items():
+        if helper["state"] == "failed":
+            console.print(Text.assemble(("note:", "yellow"), f" {_failed_helper(name, helper)}"))
+    print_notes(summary, console)
     text = f"{summary['scenario']}: {summary['outcome']}, verdict {summary['verdict']}"
+    text += ", with a warning" if summary["warnings"] else ""
     console.print(Text(text, f"bold {STYLES[summary['verdict']]}"))
+
+
+def _failed_helper(name: str, helper: Mapping[str, Any]) -> str:
+    """Return why a helper failed, with the last line that it printed."""
+    how = "" if helper["exit_code"] is None else f" with exit code {helper['exit_code']}"
+    last = helper["reason"] or next(reversed(helper["last_words"]), "it printed nothing")
+    return printable(f"the helper {name} failed{how}, which does not decide the job: {last}")
 
 
 def _task_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
@@ -187,9 +211,17 @@ def print_figures(summary: Mapping[str, Any], console: Console) -> None:
     known = sorted(causes(summary["time"]), key=lambda c: (c.name != "productive", -c.seconds))
     if shares := [f"{cause.name} {cause.share:.0%}" for cause in known if cause.share >= 0.01]:
         console.out(f"time: {', '.join(shares)}", highlight=False)
+    if costs := list(_costs(summary)):
+        console.out(", ".join(costs), highlight=False)
     if warm := summary["warm"]:
         tasks = "1 task" if len(warm) == 1 else f"{len(warm)} tasks"
         console.out(f"{tasks} started warm: these times have no imports", highlight=False)
+
+
+def print_notes(summary: Mapping[str, Any], console: Console) -> None:
+    """Print advice on known errors, and warnings; these are never wrapped."""
+    for kind, text in notes(summary):
+        console.print(Text(f"{kind}: {printable(text)}", "bold"), soft_wrap=True)
 
 
 def _figures(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -199,6 +231,12 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[str]:
         if key == "examples_per_second" and (times := summary["throughput"]["step_time"]):
             p50, p99 = (_millis(times[share]) for share in ("p50", "p99"))
             yield f"a step took {p50} (p50), {p99} (p99)"
+
+
+def _costs(summary: Mapping[str, Any]) -> Iterator[str]:
+    for key in COSTS:
+        if (value := in_summary(summary, key)) is not None:
+            yield FIGURES[key].in_words(value, summary["cost"]["currency"])
 
 
 def _millis(seconds: float) -> str:

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from emulator.errors import shown
 from emulator.faults.schedule import cross_errors
 from emulator.faults.spec import is_glob, matches
 from emulator.scenario import rendezvous
+from emulator.scenario.container import File, Mounts
+from emulator.scenario.container_checks import container_errors
 from emulator.scenario.document import KeyPath
+from emulator.scenario.frameworks.pytorch import Elastic
+from emulator.scenario.frameworks.spec import (
+    WORKER,
+    FrameworkName,
+    Job,
+    RendezvousForm,
+    role_of,
+)
+from emulator.scenario.frameworks.table import FRAMEWORKS, roles_of
 from emulator.scenario.messages import closest
-from emulator.scenario.roles import CHIEFS, ROLES
-from emulator.scenario.schema import Role, Scenario
+from emulator.scenario.pod import PodContainer
+from emulator.scenario.schema import EVENTS, Expectations, Helper, Role, Scenario
+from emulator.scenario.value_checks import added_by_values, value_errors
 from emulator.validation.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
 from emulator.validation.units import format_size
 
+_SET_BY_US = "is set by the emulator itself"
+ABOUT_STEPS = (
+    "final_step",
+    "accuracy",
+    "throughput",
+    "max_lost_steps",
+    "recovers_within",
+    "min_goodput",
+    "steps_exactly_once",
+    "values",
+    "bytes_per_step",
+)
+"""Expectations that can't be judged without steps."""
 _ROLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?")
 
 
@@ -33,75 +59,263 @@ def cross_section_errors(
 ) -> Iterator[CrossError]:
     """Yield the errors; none that depends on a section in `broken`."""
     count = sum(spec.replicas for spec in scenario.cluster.values())
-    if not broken & {"cluster", "framework"}:
+    if not broken & {"cluster", "framework", "operator"}:
         yield from _of_roles(scenario)
-    if not broken & {"program", "cluster", "framework"}:
+    if not broken & {"program", "cluster", "framework", "rendezvous", "elastic"}:
         yield from _of_variables(scenario)
+    if not broken & {"framework", "rendezvous"} and scenario.rendezvous:
+        yield from _of_rendezvous(scenario.framework, scenario.rendezvous)
+    if not broken & {"cluster", "framework", "elastic"} and scenario.elastic:
+        training = sum(spec.replicas for spec in scenario.in_training.values())
+        yield from _of_elastic(scenario.framework, scenario.elastic, training)
+    if not broken & {"cluster", "helpers", "operator", "addresses"} and count <= TASKS:
+        yield from _of_names(scenario)
+    if not broken & {"cluster", "helpers", "metrics"}:
+        yield from _of_helpers(scenario)
+    if not broken & {"cluster", "helpers", "network"}:
+        yield from _of_ports(scenario)
+    if not broken & {"program", "cluster", "helpers", "mounts"}:
+        yield from (CrossError(*mistake) for mistake in container_errors(scenario))
     if "cluster" not in broken and count > TASKS:
         yield CrossError(("cluster",), f"has {count:,} tasks; {TASKS:,} are the most")
-    elif not broken & {"cluster", "faults", "network"}:
+    elif not broken & {"cluster", "faults", "network", "helpers"}:
         tasks = [f"{r}-{i}" for r, spec in scenario.cluster.items() for i in range(spec.replicas)]
         yield from _of_faults(scenario, tasks)
-    if not broken & {"program", "cluster"} and (size := _text_size(scenario)) > GIVEN_BYTES:
-        message = f"gives its tasks {format_size(size)} of commands and variables"
-        yield CrossError(("cluster",), message, f"{format_size(GIVEN_BYTES)} are the most")
+    if not broken & {"program", "cluster", "helpers"}:
+        yield from _of_texts(scenario, has_values=count <= TASKS and "framework" not in broken)
     if not broken & {"expect", "reference"}:
         throughput = scenario.expect.throughput
         if throughput and throughput.of == "reference" and not scenario.reference:
             hint = "define it: `reference: {cluster.worker: 1}`"
             yield CrossError(("expect", "throughput", "of"), "there is no reference", hint)
-    if not broken & {"cluster", "success"}:
+    if "expect" not in broken and scenario.expect.steps is not None:
+        yield from _of_no_steps(scenario.expect)
+    if not broken & {"cluster", "expect"}:
+        yield from _of_traffic(scenario)
+    if not broken & {"cluster", "success", "operator"} and scenario.operator is None:
         yield from _of_success(scenario)
+    if not broken & {"operator", "cluster", "framework", "restart"} and scenario.operator:
+        from emulator.scenario.operator_checks import operator_errors  # few scenarios have one
+
+        yield from (CrossError(*error) for error in operator_errors(scenario, scenario.operator))
+    if scenario.prices and not broken & {"cluster", "prices"}:
+        yield from _of_prices(scenario)
+
+
+def _of_names(scenario: Scenario) -> Iterator[CrossError]:
+    """Yield names of tasks that can't be."""
+    if scenario.operator or scenario.addresses:
+        from emulator.scenario.name_checks import name_errors  # few scenarios name their tasks
+
+        yield from (CrossError(*error) for error in name_errors(scenario))
+
+
+def _of_texts(scenario: Scenario, *, has_values: bool) -> Iterator[CrossError]:
+    """Yield mistakes in references to values, and texts of all tasks that are too large.
+
+    `has_values`: whether the values of the tasks can be known.
+    """
+    size = _text_size(scenario)
+    if size <= GIVEN_BYTES and has_values:  # a larger one may have too many references to read
+        yield from (CrossError(*error) for error in value_errors(scenario))
+        size += added_by_values(scenario)
+    if size > GIVEN_BYTES:
+        message = f"gives its tasks {format_size(size)} of commands, variables, mounts and files"
+        yield CrossError(("cluster",), message, f"{format_size(GIVEN_BYTES)} are the most")
 
 
 def _text_size(scenario: Scenario) -> int:
-    """Return the number of characters of all tasks' commands and variables."""
+    """Return the number of characters of all commands, variables, mounts and files, as written."""
 
     def of_task(role: Role) -> int:
         variables = [*scenario.program.env.items(), *role.env.items()]
-        words = [*(role.command or scenario.program.command), *map("".join, variables)]
-        return sum(map(len, words))
+        command = scenario.program.command if role.command is None else role.command
+        words = [*command, *map("".join, variables)]
+        parts = sum(map(of_one, (*role.init, *role.sidecars)))
+        return sum(map(len, words)) + _length(scenario.mounts) + _length(role.mounts) + parts
 
-    return sum(role.replicas * of_task(role) for role in scenario.cluster.values())
+    def of_one(one: Helper | PodContainer) -> int:
+        words = [*one.command, *map("".join, one.env.items())]
+        return sum(map(len, words)) + _length(one.mounts)
+
+    of_tasks = sum(role.replicas * of_task(role) for role in scenario.cluster.values())
+    of_helpers = sum(map(of_one, scenario.helpers.values()))
+    return of_tasks + of_helpers + sum(map(_file_size, _with_files(scenario)))
+
+
+def _with_files(scenario: Scenario) -> Iterator[Mapping[str, File]]:
+    """Yield the files of each section, of which all its tasks have the same."""
+    yield scenario.program.files
+    parts = (part for _, part in scenario.pod_containers)
+    yield from (one.files for one in (*scenario.cluster.values(), *scenario.helpers.values()))
+    yield from (part.files for part in parts)
+
+
+def _file_size(files: Mapping[str, File]) -> int:
+    return sum(
+        len(path) + len(file.text or "") + len(file.base64 or "") for path, file in files.items()
+    )
+
+
+def _length(mounts: Mounts) -> int:
+    return sum(len(target) + len(str(mount.path)) for target, mount in mounts.items())
+
+
+def _of_no_steps(expect: Expectations) -> Iterator[CrossError]:
+    """Yield the expectations on steps, where no steps are expected."""
+    for key in ABOUT_STEPS:
+        if getattr(expect, key) not in (None, False, {}):
+            hint = f"leave out `steps: none` or `{key}`"
+            yield CrossError(
+                ("expect", key), "is about steps, but `steps: none` expects none", hint
+            )
+
+
+def _of_traffic(scenario: Scenario) -> Iterator[CrossError]:
+    for role in scenario.expect.bytes_per_step:
+        if role not in scenario.cluster:
+            hint = closest(role, scenario.cluster) or f"roles: {', '.join(scenario.cluster)}"
+            message = f"the cluster has no {shown(role)}"
+            yield CrossError(("expect", "bytes_per_step", role), message, hint)
 
 
 def _of_success(scenario: Scenario) -> Iterator[CrossError]:
-    needed = {"chief": (CHIEFS, "chief: 1"), "all-workers": ({"worker"}, "worker: 2")}
-    roles, example = needed.get(scenario.success, (set(), ""))
-    if roles and not roles & scenario.cluster.keys():
+    leaders = FRAMEWORKS[scenario.framework].roles.leaders
+    example = f"{leaders[0]}: 1" if leaders else ""
+    needed = {"chief": (leaders, example), "all-workers": ((WORKER,), "worker: 2")}
+    roles, example = needed.get(scenario.success, ((), ""))
+    if roles and not scenario.in_training.keys() & {*roles}:
         hint = f"add `{example}` to cluster, or write `success: auto`"
         yield CrossError(
             ("success",), f"'{scenario.success}' is set, but the cluster has none", hint
         )
 
 
+def _of_rendezvous(framework: FrameworkName, form: RendezvousForm) -> Iterator[CrossError]:
+    if form not in FRAMEWORKS[framework].forms:
+        having = [name for name, other in FRAMEWORKS.items() if form in other.forms]
+        hint = f"write `framework: {having[0]}`, or leave it out"
+        yield CrossError(("rendezvous",), f"'{form}' is not for framework {framework}", hint)
+
+
+def _of_prices(scenario: Scenario) -> Iterator[CrossError]:
+    """Yield prices of no role, and roles without one: the sum would silently lack them."""
+    roles = list(scenario.cluster)
+    for name in scenario.prices:
+        if name in scenario.helpers:
+            message, hint = "is a helper; only the machines of tasks have a price", "leave it out"
+            yield CrossError(("prices", name), message, hint)
+        elif name not in scenario.cluster:
+            hint = closest(name, roles) or f"roles: {', '.join(roles[:8])}"
+            yield CrossError(("prices", name), "is not a role of the cluster", hint)
+    for role in roles:
+        if role not in scenario.prices:
+            hint = f"add `{role}: 0.35/h`, or `{role}: 0/h` if it costs nothing"
+            yield CrossError(("prices",), f"has no price for {role}", hint)
+
+
+def _of_elastic(framework: str, elastic: Elastic, count: int) -> Iterator[CrossError]:
+    if framework != "pytorch":
+        hint = "write `framework: pytorch`, or leave it out"
+        yield CrossError(("elastic",), "is for torchrun", hint)
+    for key, value in (("min", elastic.min), ("max", elastic.max)):
+        if value is not None and value > count:
+            message = f"{value}, but the cluster has {count} task{'' if count == 1 else 's'}"
+            yield CrossError(("elastic", key), message, f"{count} is the most")
+
+
 def _of_roles(scenario: Scenario) -> Iterator[CrossError]:
-    framework = scenario.framework
-    known = ROLES.get(framework)
+    framework, roles = FRAMEWORKS[scenario.framework], roles_of(scenario)
+    known = roles.names
+    training = known or (*roles.leaders, WORKER)
+    if not scenario.in_training:
+        hint = "add a role without `before`, such as `worker: 2`"
+        yield CrossError(("cluster",), "all its tasks end before training, and none trains", hint)
     for role, spec in scenario.cluster.items():
         path: KeyPath = ("cluster", role)
-        if known is None:
+        if spec.before is not None and role in training:
+            hint = "leave `before` out, or give the role another name, such as ingest"
+            yield CrossError((*path, "before"), f"the role {role} takes part in the training", hint)
+        elif not known or spec.before is not None:
             if not _ROLE_NAME.fullmatch(role):
                 hint = "lower-case letters, digits and dashes, at most 32"
                 yield CrossError(path, "can't be part of a host name", hint)
         elif role not in known:
-            hint = f"roles of {framework}: {', '.join(known)}"
-            if role == "master" and framework == "tensorflow":
-                hint = "TF2 rejects 'master'; write 'chief'"
-            yield CrossError(path, "unknown role", closest(role, known) or hint)
-        elif role in CHIEFS and spec.replicas > 1:
+            hint = closest(role, known) or framework.role_hint(role)
+            hint = hint or (
+                f"roles of {framework.name}: {', '.join(known)}; "
+                "a role that ends before training needs `before: training`"
+            )
+            yield CrossError(path, "unknown role", hint)
+        elif role in roles.leaders and spec.replicas > 1:
             message = f"{spec.replicas} of them; there can be only one {role}"
             yield CrossError((*path, "replicas"), message)
 
 
 def _of_variables(scenario: Scenario) -> Iterator[CrossError]:
     """Yield variables that are reserved for the emulator."""
-    sections: list[tuple[KeyPath, dict[str, str]]] = [(("program", "env"), scenario.program.env)]
-    sections += [(("cluster", role, "env"), spec.env) for role, spec in scenario.cluster.items()]
-    for path, variables in sections:
+    taken = {
+        role: rendezvous.reserved(Job(scenario, spec, run_id=""))
+        for role, spec in scenario.cluster.items()
+    }
+    of_all = frozenset[str]().union(*taken.values())
+    sections: list[tuple[KeyPath, dict[str, str], frozenset[str]]] = [
+        (("program", "env"), scenario.program.env, of_all)
+    ]
+    sections += [
+        (("cluster", role, "env"), spec.env, taken[role]) for role, spec in scenario.cluster.items()
+    ]
+    for path, variables, reserved in sections:
         for name in variables:
-            if hint := rendezvous.reserved(name, scenario.framework):
-                yield CrossError((*path, name), "is set by the emulator itself", hint)
+            if hint := rendezvous.instead(name, reserved):
+                yield CrossError((*path, name), _SET_BY_US, hint)
+
+
+def _of_helpers(scenario: Scenario) -> Iterator[CrossError]:
+    """Yield helpers whose name is no host name or a task's, and their reserved variables."""
+    for name, helper in scenario.helpers.items():
+        path: KeyPath = ("helpers", name)
+        role, _, index = name.rpartition("-")
+        if not _ROLE_NAME.fullmatch(name):
+            hint = "lower-case letters, digits and dashes, at most 32"
+            yield CrossError(path, "can't be a host name", hint)
+        elif role in scenario.cluster and index.isdecimal():
+            message = f"has the name of a task: {role} is a role of the cluster"
+            yield CrossError(path, message, "choose another name")
+        elif name == EVENTS and scenario.metrics.events is not None:
+            message = "is the name of the helper that reads event files (`metrics.events`)"
+            yield CrossError(path, message, "choose another name")
+        for variable in helper.env:
+            if hint := rendezvous.instead(variable, frozenset()):
+                yield CrossError((*path, "env", variable), _SET_BY_US, hint)
+
+
+def _containers(scenario: Scenario) -> Iterator[tuple[KeyPath, Role | Helper, int]]:
+    """Yield each role and helper, and how many containers it has."""
+    for role, spec in scenario.cluster.items():
+        yield ("cluster", role), spec, spec.replicas
+    for name, helper in scenario.helpers.items():
+        yield ("helpers", name), helper, 1
+
+
+def _of_ports(scenario: Scenario) -> Iterator[CrossError]:
+    """Yield ports that can't be published, or not where they should be."""
+    taken: dict[int, KeyPath] = {}
+    for path, spec, count in _containers(scenario):
+        if spec.ports and not scenario.network.internet:
+            message = "can't be published from a network without internet"
+            yield CrossError((*path, "ports"), message, "leave `network.internet: false` out")
+        for number, port in enumerate(spec.ports):
+            at: KeyPath = (*path, "ports", number)
+            if port.host_port is None:
+                continue
+            if count > 1:
+                message = f"{count} tasks can't all have the port {port.host_port} of the machine"
+                yield CrossError(at, message, f"write `{port.port}`: each gets any free one")
+            elif other := taken.get(port.host_port):
+                message = f"{'.'.join(map(str, other))} has the machine's port {port.host_port}"
+                yield CrossError(at, message, "choose another `host_port`, or leave it out")
+            taken[port.host_port] = path
 
 
 def _of_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
@@ -113,10 +327,16 @@ def _of_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]
     for number, fault in enumerate(scenario.faults):
         for keys, pattern in dict.fromkeys(fault.named()):
             if not matches(pattern, tasks):
+                if pattern in scenario.helpers:
+                    message = f"{pattern} is a helper; faults and their triggers are for tasks"
+                    hint = f"tasks: {', '.join(tasks[:8])}"
+                    yield CrossError(("faults", number, *keys), message, hint)
+                    continue
                 hint = closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
                 yield CrossError(("faults", number, *keys), f"no task is called {pattern!r}", hint)
     for number, key, message, hint in cross_errors(scenario.faults, tasks):
         yield CrossError(("faults", number, key), message, hint)
+    yield from _of_order(scenario, tasks)
     count, links = 0, 0
     if scenario.network.delay or scenario.network.bandwidth is not None:
         links = len(tasks) * (len(tasks) - 1)
@@ -133,6 +353,28 @@ def _of_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]
         if links > LINKS:
             yield _too_many_links(("faults", number))
             return
+
+
+def _of_order(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
+    """Yield faults whose target has ended, or not started, whenever their trigger can fire."""
+    before = {task for task in tasks if role_of(task) in scenario.before_training}
+    for number, fault in enumerate(scenario.faults if before else ()):
+        at = fault.at
+        if at is None or (at.step, at.log, at.phase) == (None, None, None):
+            continue
+        named = (pattern for keys, pattern in fault.named() if keys[0] != "at")
+        targets = {task: None for pattern in named for task in matches(pattern, tasks)}
+        watched = {*matches(at.task or "*", tasks)}
+        if at.step is not None:
+            watched -= before  # they report no steps
+        target = next(iter(targets), "")
+        path: KeyPath = ("faults", number, "at")
+        if targets and before >= targets.keys() and not watched & before:
+            message = f"it is triggered in the training, when {target} has ended"
+            yield CrossError(path, message, "a `time`, or a `log` or `phase` of such a task")
+        elif targets and not targets.keys() & before and watched <= before:
+            message = f"it is triggered before training, when {target} has not started"
+            yield CrossError(path, message, "leave `task` out, or name one that trains")
 
 
 def _too_many_links(path: KeyPath) -> CrossError:

@@ -7,6 +7,7 @@ within the limits of `emulator/validation/limits.py`; anything else is an error 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -50,6 +51,8 @@ class Document:
     lines: dict[KeyPath, int] = field(default_factory=dict)
     """The line of every key and list entry."""
     mistakes: list[Mistake] = field(default_factory=list)
+    line: int = 1
+    """Where it begins."""
 
 
 class ParseError(Exception):
@@ -66,6 +69,24 @@ def read(text: str) -> Document:
     if root is not None:
         loader.document.data = loader.build(root, ())
     return loader.document
+
+
+def read_all(text: str, most: int = SCENARIO_BYTES) -> list[Document]:
+    """Parse a text of any number of documents, `---` between them; empty ones are left out.
+
+    `most`: characters of the text. Raises ParseError.
+    """
+    with _parse_errors(text, most) as loader:
+        roots: list[yaml.Node] = []
+        while loader.check_node():
+            roots += filter(None, [loader.get_node()])
+    documents = []
+    for root in roots:
+        loader.document = Document(line=root.start_mark.line + 1)
+        loader.document.data = loader.build(root, ())
+        if loader.document.data is not None or loader.document.mistakes:
+            documents.append(loader.document)
+    return documents
 
 
 def value(text: str) -> Any:  # noqa: ANN401  YAML
@@ -95,19 +116,31 @@ def split_list(text: str) -> list[str]:
 
 def _compose(text: str) -> tuple[_Loader, yaml.Node | None]:
     """Return the root node of a text and its loader. Raises ParseError."""
-    if len(text) > SCENARIO_BYTES:
-        raise ParseError(0, f"it has more than {format_size(SCENARIO_BYTES)}")
+    with _parse_errors(text, SCENARIO_BYTES) as loader:
+        return loader, loader.get_single_node()
+
+
+@contextlib.contextmanager
+def _parse_errors(text: str, most: int) -> Iterator[_Loader]:
+    """Yield a loader of a text; turn the errors of the parser into ParseError."""
+    if len(text) > most:
+        raise ParseError(0, f"it has more than {format_size(most)}")
+    loader = None
     try:
         loader = _Loader(text)
-        return loader, loader.get_single_node()
+        yield loader
     except ReaderError as error:
         message = f"the character #x{int(error.character):04x} is not allowed"
         raise ParseError(text.count("\n", 0, error.position) + 1, message) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise ParseError(mark.line + 1 if mark else 0, str(error.problem)) from None
+        reason = str(error.problem)
+        # In a list in brackets or a mapping in braces, YAML takes the brace for one of its own.
+        if mark and text[max(0, mark.index - 1) : mark.index + 1] == "${":
+            reason += '; text with ${ is written in quotes here, such as "--rank=${rank}"'
+        raise ParseError(mark.line + 1 if mark else 0, reason) from None
     except ValueError as error:  # an escape beyond Unicode, a version of thousands of digits
-        raise ParseError(loader.line + 1, str(error)) from None
+        raise ParseError(loader.line + 1 if loader else 0, str(error)) from None
 
 
 _Pair = tuple[str, yaml.ScalarNode, yaml.Node]
@@ -131,7 +164,7 @@ class _Loader(yaml.SafeLoader):
         tag = getattr(event, "tag", None)
         if tag not in (None, "!", f"{_TAG}str"):
             shown = tag.replace(_TAG, "!!")
-            raise ParseError(line, f"the tag {shown!r} is not allowed in a scenario; leave it out")
+            raise ParseError(line, f"the tag {shown!r} is not allowed; leave it out")
         self._composed += 1
         _check_limits(self._composed, self._depth, line)
         self._depth += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -31,6 +31,9 @@ PROBLEMS = 100
 """Reported problems of one scenario, at most."""
 Known = dict[object, object]
 """Results of checks of files: see `fields.once`."""
+Origins = Mapping[KeyPath, tuple[str, str]]
+"""Where the values of a text come from that was made from other files: the place, and the path
+there. A value without an origin comes from its closest parent's."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -44,11 +47,13 @@ class _Source:
     replaced_at: frozenset[KeyPath] = frozenset()
     """Paths with a placeholder for an invalid value, which is reported already."""
     places: dict[KeyPath, str] = field(default_factory=dict)
+    origins: Origins = field(default_factory=dict)
 
     def replaced(self, path: KeyPath, place: str) -> None:
         """Record that the value at `path` now comes from `place`."""
         length = len(path)
         self.lines = {p: line for p, line in self.lines.items() if p[:length] != path}
+        self.origins = {p: other for p, other in self.origins.items() if p[:length] != path}
         self.places = {p: other for p, other in self.places.items() if p[:length] != path}
         self.places[path] = place
 
@@ -58,13 +63,32 @@ class _Source:
             self,
             data={key: value for key, value in self.data.items() if key != section},
             lines={path: line for path, line in self.lines.items() if path[:1] != (section,)},
+            origins={path: o for path, o in self.origins.items() if path[:1] != (section,)},
         )
+
+    def problem(self, path: KeyPath, message: str, hint: str = "") -> Problem:
+        """Return a mistake in the value at `path`, with the path in the file that has it."""
+        return Problem(self.place(path), self._shown(path), message, hint)
+
+    def _shown(self, path: KeyPath) -> str:
+        """Return the path as it is in the file that the value comes from."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.places:
+                break
+            if path[:end] in self.origins:
+                there = self.origins[path[:end]][1]
+                if there == _dotted(path[:end]):
+                    break
+                return there if end == len(path) else f"{there} ({_dotted(path)})"
+        return _dotted(path)
 
     def place(self, path: KeyPath) -> str:
         """Return `file:line` of the key, or of its closest parent that has a line."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.places:
                 return self.places[path[:end]]
+            if path[:end] in self.origins:
+                return self.origins[path[:end]][0]
             if path[:end] in self.lines:
                 return f"{self.file}:{self.lines[path[:end]]}"
         return self.file
@@ -91,14 +115,19 @@ def load(path: Path, sets: Sequence[str] = ()) -> Scenario:
 
 
 def parse(
-    text: str, *, file: str = "scenario.yaml", folder: Path = Path(), sets: Sequence[str] = ()
+    text: str,
+    *,
+    file: str = "scenario.yaml",
+    folder: Path = Path(),
+    sets: Sequence[str] = (),
+    origins: Origins | None = None,
 ) -> Scenario:
     """Validate the text of a scenario; paths in it are relative to `folder`.
 
-    Raises ScenarioError with the first hundred problems; UsageError if an override can't be
-    applied.
+    `origins`: where its values come from, if the text was made from other files. Raises
+    ScenarioError with the first hundred problems; UsageError if an override can't be applied.
     """
-    source, problems = _overridden(text, file, sets)
+    source, problems = _overridden(text, file, sets, origins)
     if isinstance(varied := source.data.get("parametrize"), dict):
         left = not_overridden(map(str, varied), [text.partition("=")[0] for text in sets])
         source.data["parametrize"] = {k: v for k, v in varied.items() if str(k) in left}
@@ -107,7 +136,7 @@ def parse(
     problems += invalid
     variant_problems = _variant_problems(partial, source, folder, set(problems), known)
     problems += islice(variant_problems, PROBLEMS + 1)
-    problems = sorted(set(problems), key=_reading_order)
+    problems = sorted(dict.fromkeys(problems), key=_reading_order)
     if len(problems) > PROBLEMS:
         rest = Problem(problems[PROBLEMS].place, "", "and more; fix these first")
         problems = [*problems[:PROBLEMS], rest]
@@ -116,15 +145,21 @@ def parse(
     return scenario
 
 
+def overridden(text: str, file: str, sets: Sequence[str]) -> dict[str, Any]:
+    """Return the data of a scenario's text with overrides applied, for one that `parse` accepts."""
+    return _overridden(text, file, sets)[0].data
+
+
 @contextlib.contextmanager
-def placed(text: str, file: str, sets: Sequence[str]) -> Iterator[None]:
+def placed(
+    text: str, file: str, sets: Sequence[str], origins: Origins | None = None
+) -> Iterator[None]:
     """Turn a Misfit into a ScenarioError with the file and line in the scenario `text`."""
     try:
         yield
     except Misfit as error:
-        source, _ = _overridden(text, file, sets)
-        place, (message, hint) = source.place(error.path), error.problem
-        raise ScenarioError([Problem(place, _dotted(error.path), message, hint)]) from None
+        source, _ = _overridden(text, file, sets, origins)
+        raise ScenarioError([source.problem(error.path, *error.problem)]) from None
 
 
 def _reading_order(problem: Problem) -> tuple[str, int, str]:
@@ -132,7 +167,9 @@ def _reading_order(problem: Problem) -> tuple[str, int, str]:
     return (file, int(line), problem.path) if line.isdigit() else (problem.place, 0, problem.path)
 
 
-def _overridden(text: str, file: str, sets: Sequence[str]) -> tuple[_Source, list[Problem]]:
+def _overridden(
+    text: str, file: str, sets: Sequence[str], origins: Origins | None = None
+) -> tuple[_Source, list[Problem]]:
     """Parse the text of a scenario and apply overrides to its data; return its mistakes as well."""
     try:
         document = read(text)
@@ -142,12 +179,19 @@ def _overridden(text: str, file: str, sets: Sequence[str]) -> tuple[_Source, lis
     if not isinstance(document.data, dict):
         hint = "begin with `name: my-first-cluster`; `emulate init` writes a whole one"
         raise ScenarioError([Problem(f"{file}:1", "", "a scenario is a mapping of keys", hint)])
-    problems = [
-        Problem(f"{file}:{mistake.line}", _dotted(mistake.path), mistake.message, mistake.hint)
-        for mistake in document.mistakes[: PROBLEMS + 1]
-    ]
     replaced_at = frozenset(mistake.path for mistake in document.mistakes if mistake.replaced)
-    source = _Source(document.data, file, document.lines, replaced_at)
+    if origins is None:
+        source = _Source(document.data, file, document.lines, replaced_at)
+        problems = [
+            Problem(f"{file}:{mistake.line}", _dotted(mistake.path), mistake.message, mistake.hint)
+            for mistake in document.mistakes[: PROBLEMS + 1]
+        ]
+    else:  # its own lines are in no file
+        source = _Source(document.data, file, {}, replaced_at, origins=origins)
+        problems = [
+            source.problem(mistake.path, mistake.message, mistake.hint)
+            for mistake in document.mistakes[: PROBLEMS + 1]
+        ]
     for assignment in sets:
         _override(source, assignment)
     return source, problems
@@ -209,14 +253,14 @@ def _descend(target: Any, path: KeyPath, missing: Any) -> Any:  # noqa: ANN401  
     if not isinstance(target, dict):
         raise _NotThere(f"{key} is below a plain value")
     inner = target.get(str(key))
-    if isinstance(inner, int | str) and (short_for := _short_for(path)):
-        inner = target[str(key)] = {short_for: inner}
+    if isinstance(inner, int | str) and (short := short_for(path)):
+        inner = target[str(key)] = {short: inner}
     if inner is None:
         inner = target[str(key)] = missing
     return inner
 
 
-def _short_for(path: KeyPath) -> str | None:
+def short_for(path: KeyPath) -> str | None:
     """Return the key that a plain value at `path` is short for: `worker: 2` for `replicas`."""
     match path:
         case ("cluster", _):
@@ -225,6 +269,8 @@ def _short_for(path: KeyPath) -> str | None:
             return "count"
         case ("restart",):
             return "policy"
+        case ("prices", _):
+            return "on_demand"
         case ("faults", _, "at"):
             return "time"
     return None
@@ -244,7 +290,7 @@ def _validate(
     for detail in details[: PROBLEMS + 1]:
         path = document_path(detail["loc"], source.data)
         if path not in source.replaced_at:
-            problems.append(Problem(source.place(path), _dotted(path), *explain(detail)))
+            problems.append(source.problem(path, *explain(detail)))
     # Check the other sections together, with valid values in place of the broken ones.
     broken = frozenset(str(detail["loc"][0]) for detail in details)
     required = {"name": "x", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
@@ -265,7 +311,7 @@ def _variant_problems(
     if (size := _size_of_variants(scenario, bare.data)) > VARIED_VALUES:
         message = f"its variants have {size:,} keys and values, all together"
         hint = f"{VARIED_VALUES:,} are the most; fewer variants, or a smaller scenario"
-        yield Problem(source.place(("parametrize",)), "parametrize", message, hint)
+        yield source.problem(("parametrize",), message, hint)
         return
     places = {
         format_override(key, value): source.place(("parametrize", key, number))
@@ -321,7 +367,7 @@ def _cross_problems(
 ) -> Iterator[Problem]:
     """Yield the errors across sections, without those that depend on a broken one."""
     for error in islice(cross_section_errors(scenario, broken), PROBLEMS + 1):
-        yield Problem(source.place(error.path), _dotted(error.path), error.message, error.hint)
+        yield source.problem(error.path, error.message, error.hint)
 
 
 def _dotted(path: Iterable[str | int]) -> str:

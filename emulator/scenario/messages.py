@@ -45,7 +45,7 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
         return "unknown key", close or f"known here: {', '.join(known)}"
     if kind == "value_error":
         return str(context["error"]), ""
-    if kind == "invalid_key" or detail["loc"][-1:] == ("[key]",):
+    if kind == "invalid_key" or (kind != "literal_error" and detail["loc"][-1:] == ("[key]",)):
         return f"the key {written} is not text", "write it in quotes"
     if kind == "too_short":
         return "is empty", _example(detail["loc"])
@@ -60,7 +60,7 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     if kind == "literal_error":
         options = [o.strip("'") for o in re.split(r", | or ", context["expected"])]
         return f"{written} is not allowed", closest(str(given), options) or (
-            "write " + ", ".join(options[:-1]) + f" or {options[-1]}"
+            "write " + " or ".join(filter(None, [", ".join(options[:-1]), options[-1]]))
         )
     if kind == "string_pattern_mismatch":
         return f"{written} is not a valid host name", "lower-case letters, digits, dashes; up to 40"
@@ -112,6 +112,7 @@ _EXAMPLES = {
     "gpus": "1",
     "restart": "{policy: on-failure}",
     "reserve": "{cpus: 2, memory: 4g}",
+    "prices": "{worker: 0.35/h}",
     "parametrize": "{cluster.worker: [2, 4]}",
     "reference": "{cluster.worker: 1}",
     "marks": "[slow]",
@@ -131,6 +132,12 @@ def _example(loc: Sequence[str | int]) -> str:
 
 def closest(word: str, options: Iterable[str]) -> str:
     """Return "did you mean ...?" with the most similar option, or empty text."""
+    near = nearest(word, options)
+    return f"did you mean '{near}'?" if near else ""
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """Return the most similar option, or empty text."""
     options = [option for option in options if len(option) <= LONGEST_WORD]
     close = difflib.get_close_matches(word, options, n=1) if len(word) <= LONGEST_WORD else []
-    return f"did you mean '{close[0]}'?" if close else ""
+    return close[0] if close else ""

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from emulator.scenario.program import parts
 from emulator.validation.fields import is_stored, once
-from emulator.validation.files import is_unreal, readable, reason
+from emulator.validation.files import is_unreal, kind_of, readable, reason
 from emulator.validation.limits import DOCKERFILE_BYTES
 
 
@@ -65,6 +65,14 @@ def _check_context(path: Path, info: ValidationInfo) -> None:
         raise ValueError(f"{path} is not a folder of files; a build context must be one")
 
 
+def _check_mount(path: Path, info: ValidationInfo) -> None:
+    if is_unreal(path):
+        raise ValueError(f"{path} is a kernel folder, which can't be mounted")
+    kind = kind_of(path.stat().st_mode)
+    if kind not in ("", "a folder"):
+        raise ValueError(f"{path} is {kind}; only files and folders can be mounted")
+
+
 ProgramPath = Annotated[
     _Named, _checked(lambda path, info: once(info, ("program", path), lambda: parts(path)))
 ]
@@ -72,3 +80,5 @@ ProgramPath = Annotated[
 DockerfilePath = Annotated[_Named, _checked(_check_dockerfile)]
 ContextPath = Annotated[_Named, _checked(_check_context)]
 """The folder of a build context."""
+MountPath = Annotated[_Named, _checked(_check_mount)]
+"""A file or folder of this machine that can be mounted."""

@@ -18,6 +18,10 @@ from emulator.validation.files import is_unreal, kind_of, readable, reason
 from emulator.validation.limits import PROGRAM_BYTES, PROGRAM_FILES
 from emulator.validation.units import format_size
 
+WORKDIR = "/job"
+"""Where it is in a container, which runs it there."""
+SHARED = "/shared"
+"""Where the shared volume is in a container."""
 EXCLUDED = ("__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules")
 """Folders that are not copied. Neither are run folders and virtual environments."""
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Discriminator,
     Field,
-    Tag,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -19,28 +17,44 @@ from pydantic import (
 
 from emulator.faults.netem import Link
 from emulator.faults.table import AnyEntry
-from emulator.metrics.steps import PATTERNS
-from emulator.scenario.paths import ContextPath, DockerfilePath, ProgramPath
+from emulator.metrics.formats import FORMATS
+from emulator.metrics.steps import PHASES_ONLY
+from emulator.scenario.addresses import Addresses
+from emulator.scenario.container import (
+    Container,
+    Entrypoint,
+    Files,
+    Mounts,
+    ShmSize,
+    Ulimits,
+    WorkingDir,
+)
+from emulator.scenario.frameworks.pytorch import Elastic
+from emulator.scenario.frameworks.spec import FrameworkName, RendezvousForm
+from emulator.scenario.image import AnyImage as AnyImage
+from emulator.scenario.image import Dockerfile as Dockerfile
+from emulator.scenario.image import Image
+from emulator.scenario.image import NamedImage as NamedImage
+from emulator.scenario.operator import Operator
+from emulator.scenario.paths import ProgramPath
+from emulator.scenario.pod import InitSteps, PodContainer, Sidecars
+from emulator.scenario.prices import Currency, Prices
 from emulator.scenario.pytest_options import Marks, Parametrize, Reference
+from emulator.scenario.restart import Restart, RestartPolicy
 from emulator.validation.fields import (
     Command,
     Cores,
     Delay,
     Duration,
     Env,
-    Memory,
     Model,
     Rate,
     Size,
-    Variable,
     is_stored,
 )
-from emulator.validation.limits import FAULTS, TASKS
+from emulator.validation.limits import FAULTS, HELPERS, TASKS
 from emulator.validation.patterns import Pattern
 
-Framework = Literal["tensorflow", "pytorch", "none"]
-RestartPolicy = Literal["never", "on-failure", "always", "exit-code"]
-RestartScope = Literal["task", "job"]
 SuccessRule = Literal["auto", "chief", "all-workers"]
 JobOutcome = Literal["succeeded", "failed", "timeout"]
 
@@ -51,76 +65,12 @@ class Program(Model):
     source: ProgramPath | None = None
     """A file or folder, copied into each task's working directory."""
     command: Command
+    """Empty: the image's own."""
+    entrypoint: Entrypoint = "image"
+    working_dir: WorkingDir | None = None
     env: Env = {}
-
-
-def _module(value: str) -> str:
-    if not all(part.isidentifier() for part in value.split(".")):
-        raise ValueError(f"{value!r} is not the name of a Python module, such as 'tensorflow'")
-    return value
-
-
-Module = Annotated[str, Field(max_length=200), AfterValidator(_module)]
-Preload = Annotated[list[Module] | None, Field(max_length=50)]
-
-
-class Dockerfile(Model):
-    """An image built from the user's Dockerfile."""
-
-    dockerfile: DockerfilePath
-    context: ContextPath | None = None
-    """The build context; default: the Dockerfile's folder."""
-    args: dict[Variable, str] = {}
-    preload: Preload = None
-    """The modules that a warm start imports ahead; default: those of the framework."""
-
-
-class NamedImage(Model):
-    """An image by name, with what a warm start imports ahead."""
-
-    name: Annotated[str, BeforeValidator(lambda value: _reference(value))]
-    preload: Preload = None
-
-
-# https://github.com/distribution/reference: registry, path, tag, digest.
-_PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
-_REFERENCE = re.compile(
-    rf"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*"
-    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@[A-Za-z0-9+._-]+:[0-9a-fA-F]+)?"
-)
-_REFERENCE_LENGTH = 500
-
-
-def _reference(value: object) -> object:
-    if isinstance(value, str) and (
-        len(value) > _REFERENCE_LENGTH or not _REFERENCE.fullmatch(value)
-    ):
-        raise ValueError(f"{value!r} is not an image reference, such as 'python:3.11-slim'")
-    return value
-
-
-def _image(value: object) -> object:
-    if isinstance(value, str | Mapping | Dockerfile | NamedImage):
-        return _reference(value)
-    raise ValueError("an image is 'cpu', 'gpu', 'auto', 'pytorch', a reference or a dockerfile:")
-
-
-def _kind_of_image(value: object) -> str:
-    if isinstance(value, str):
-        return "Reference"
-    named = isinstance(value, NamedImage) or (isinstance(value, Mapping) and "name" in value)
-    return "NamedImage" if named else "Dockerfile"
-
-
-Image = Annotated[
-    Annotated[str, Tag("Reference")]
-    | Annotated[NamedImage, Tag("NamedImage")]
-    | Annotated[Dockerfile, Tag("Dockerfile")],
-    # Not a plain union: that would report the errors of each kind of image.
-    Discriminator(_kind_of_image),
-    BeforeValidator(_image),
-]
-AnyImage = str | NamedImage | Dockerfile
+    files: Files = {}
+    """Of every task; a role can add to them, or replace some."""
 
 
 class Gpus(Model):
@@ -138,23 +88,44 @@ def _counted(key: str) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-class Role(Model):
+class Role(Container):
     """The tasks of one role; a bare number is the number of replicas."""
 
     replicas: int = Field(strict=True, default=1, ge=1, le=TASKS)
-    cpus: Cores | None = None
-    """CPU limit in cores."""
-    memory: Memory | None = None
-    """Memory limit in bytes."""
-    processes: int | None = Field(strict=True, default=None, ge=16, le=4_194_304)
-    """Limit of processes and threads of one task."""
+    before: Literal["training"] | None = None
+    """Its tasks end before those of the other roles start, such as one that prepares the data."""
     gpus: Annotated[Gpus, _counted("count")] = Gpus(count=0)
     command: Command | None = None
+    source: ProgramPath | None = None
     env: Env = {}
     image: Image | None = None
+    init: InitSteps = []
+    """Run before the task's program, when it starts on a fresh disk."""
+    sidecars: Sidecars = []
+    """Run beside the task's program, on its network."""
 
 
 Cluster = dict[str, Annotated[Role, _counted("replicas")]]
+
+
+class Helper(Container):
+    """A program next to the job: it is in no rendezvous, and does not decide how the job ends."""
+
+    command: Command
+    source: ProgramPath | None = None
+    """A file or folder, copied into its working directory."""
+    env: Env = {}
+    image: Image | None = None
+    """Default: the job's."""
+
+
+Helpers = Annotated[
+    dict[str, Helper],
+    Field(
+        max_length=HELPERS,
+        examples=[{"files": {"command": ["python", "-m", "http.server"], "ports": [8000]}}],
+    ),
+]
 
 
 class Reserve(Model):
@@ -169,18 +140,6 @@ class Reserve(Model):
     """Bytes."""
 
 
-class Restart(Model):
-    """When a task that has ended is restarted; see `emulator/supervisor/restart_policy.py`."""
-
-    policy: RestartPolicy = "never"
-    scope: RestartScope = "task"
-    limit: int = Field(strict=True, default=5, ge=0)
-    backoff: Duration = 1.0
-    """Seconds before the first restart; doubled for each further one, up to five minutes."""
-    stall: Duration | None = None
-    """Seconds without a step after which the training tasks count as failed."""
-
-
 class Network(Model):
     """The cluster's network."""
 
@@ -193,11 +152,29 @@ class Network(Model):
     """Whether tasks reach the metadata service of the machine (169.254.169.254)."""
 
 
+EVENTS = "event-files"
+"""The helper that reads event files, where `metrics.events` asks for it."""
+_FOLDER = re.compile(r"[A-Za-z0-9_.-]{1,100}(?:/[A-Za-z0-9_.-]{1,100}){0,9}")
+
+
+def _events_folder(folder: str) -> str:
+    parts = folder.split("/")
+    if not _FOLDER.fullmatch(folder) or ".." in parts or ("." in parts and folder != "."):
+        hint = "letters, digits, '_', '.' and '-' between slashes, such as logs; '.' for all of it"
+        raise ValueError(f"{folder!r} is not a folder of the shared volume: {hint}")
+    return folder
+
+
+EventsFolder = Annotated[str, Field(max_length=1000), AfterValidator(_events_folder)]
+
+
 class Metrics(Model):
     """How steps are parsed from task output, and how often usage is sampled."""
 
     steps: str = "auto"
     """`auto`, `json`, a named pattern (see docs/protocol.md), or a regex with `(?P<step>...)`."""
+    events: EventsFolder | None = None
+    """The folder of the shared volume with TensorBoard event files that have the steps."""
     examples_per_step: int | None = Field(strict=True, default=None, ge=1)
     interval: Duration = Field(default=1.0, ge=0.1)
     """Seconds between two usage samples."""
@@ -205,12 +182,28 @@ class Metrics(Model):
     @field_validator("steps")
     @classmethod
     def _known(cls, steps: str, info: ValidationInfo) -> str:
-        if steps in {"auto", "json", *PATTERNS} or is_stored(info):
+        if steps in {"auto", "json", *FORMATS} or is_stored(info):
             return steps
         if "step" not in Pattern(steps).names:
-            names = ", ".join(["auto", "json", *PATTERNS])
+            names = ", ".join(["auto", "json", *FORMATS])
             raise ValueError(f"a regex needs a group (?P<step>\\d+); named patterns: {names}")
         return steps
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Metrics:
+        if self.events is not None and self.steps != "auto":
+            raise ValueError("steps come either from `events` or from output; leave `steps` out")
+        return self
+
+    @property
+    def rule(self) -> str:
+        """How steps are read from the output of a task, for `StepReader`."""
+        return self.steps if self.events is None else PHASES_ONLY
+
+    @property
+    def may_draw(self) -> bool:
+        """Whether a progress bar in the output may have steps."""
+        return self.rule not in ("json", PHASES_ONLY)
 
 
 class Share(Model):
@@ -242,18 +235,86 @@ class Throughput(Model):
         return self
 
 
+ValueName = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class Bounds(Model):
+    """Limits of a value that tasks report; either may be left out."""
+
+    min: float | None = Field(strict=True, default=None, allow_inf_nan=False)
+    max: float | None = Field(strict=True, default=None, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _either(self) -> Bounds:
+        if self.min is None and self.max is None:
+            raise ValueError("needs `min`, `max` or both, such as `{max: 0.5}`")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError("`min` is greater than `max`")
+        return self
+
+
+class TrafficBounds(Model):
+    """Bounds on bytes in a step: sizes, or shares of what the tasks reported."""
+
+    min: Size | None = None
+    max: Size | None = None
+    at_least: float | None = Field(strict=True, default=None, ge=0)
+    """The minimum, as a share of the value `of`."""
+    at_most: float | None = Field(strict=True, default=None, ge=0)
+    of: ValueName | None = None
+    """The name of a value in step events, in bytes: what the program predicts."""
+
+    @model_validator(mode="after")
+    def _some(self) -> TrafficBounds:
+        shares = (self.at_least, self.at_most)
+        if shares != (None, None) and self.of is None:
+            raise ValueError("`at_least` and `at_most` need `of`: the name of a reported value")
+        if self.of is not None and shares == (None, None):
+            raise ValueError("`of` needs `at_least` or `at_most`, such as `at_least: 0.9`")
+        if (self.min, self.max, *shares) == (None,) * 4:
+            raise ValueError("needs `min` or `max`, such as `{max: 2m}`, or a share `of` a value")
+        for low, high, names in (
+            (self.min, self.max, "`min` is greater than `max`"),
+            (*shares, "`at_least` is greater than `at_most`"),
+        ):
+            if low is not None and high is not None and low > high:
+                raise ValueError(names)
+        return self
+
+
+class Traffic(Model):
+    """Bounds on what a task of a role sends and receives in a step, on average over the role."""
+
+    sent: TrafficBounds | None = None
+    received: TrafficBounds | None = None
+
+    @model_validator(mode="after")
+    def _either(self) -> Traffic:
+        if self.sent is None and self.received is None:
+            raise ValueError("needs `sent`, `received` or both, such as `{sent: {max: 2m}}`")
+        return self
+
+
 class Expectations(Model):
     """Expectations of a run, judged from its record alone."""
 
     outcome: JobOutcome = "succeeded"
+    steps: Literal["none"] | None = None
+    """`none`: the program has no steps, and none may be read."""
     final_step: int | None = Field(strict=True, default=None, ge=0)
     """The least step that the job must reach."""
     accuracy: float | None = Field(strict=True, default=None, ge=0, le=1)
     """The least `accuracy` in the job's last step event that has one."""
+    values: dict[ValueName, Bounds] = {}
+    """Limits of the last value that each task reported under a name in its step events."""
+    bytes_per_step: Annotated[
+        dict[str, Traffic], Field(examples=[{"worker": {"sent": {"max": "2m"}}}])
+    ] = {}
+    """By role: what its tasks send and receive over the network in a step."""
     throughput: Throughput | None = None
     max_restarts: int | None = Field(strict=True, default=None, ge=0)
     max_lost_steps: int | None = Field(strict=True, default=None, ge=0)
-    """Steps repeated after restarts, in total."""
+    """Steps that a task repeats after restarts and restores, at most."""
     recovers_within: Duration | None = None
     """Seconds from a failure to the next step, for each recovery."""
     min_goodput: float | None = Field(strict=True, default=None, ge=0, le=1)
@@ -272,10 +333,26 @@ class Scenario(Model):
 
     name: str = Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$", examples=["mwms-two-workers"])
     description: str = ""
-    framework: Framework = "tensorflow"
+    framework: FrameworkName = "tensorflow"
+    rendezvous: RendezvousForm | None = None
+    """The variables by which tasks find each other; default: those of the framework."""
+    elastic: Elastic | None = None
+    """An elastic job of torchrun: tasks may leave and join."""
+    operator: Operator | None = None
+    """The job is one of Kubeflow's training operator, and behaves as there."""
+    addresses: Addresses | None = None
+    """The names of its tasks on the network; default: those of the engine."""
     image: Image = "auto"
     program: Program
     cluster: Cluster = Field(min_length=1, examples=[{"worker": 2}])
+    mounts: Mounts = {}
+    """What every task has mounted; a role can add to it, or mount something else there."""
+    shm_size: ShmSize | None = None
+    """Size of each task's /dev/shm in bytes, unless its role sets another."""
+    ulimits: Ulimits = {}
+    """Of every task, unless its role sets another."""
+    helpers: Helpers = {}
+    """Programs next to the job, by name."""
     restart: Annotated[
         Restart, BeforeValidator(lambda v: {"policy": v} if isinstance(v, str) else v)
     ] = Restart()
@@ -287,6 +364,10 @@ class Scenario(Model):
     seed: int = Field(default=0, strict=True)
     network: Network = Network()
     metrics: Metrics = Metrics()
+    prices: Prices = {}
+    """What the machine of each role's tasks costs; empty: no costs are computed."""
+    currency: Currency = ""
+    """Of the prices; it is shown with amounts and changes none."""
     expect: Expectations = Expectations()
     parametrize: Parametrize = {}
     """Values of keys; pytest runs every combination as a test."""
@@ -294,6 +375,23 @@ class Scenario(Model):
     """Overrides of the reference variant, which pytest runs to compare rates."""
     marks: Marks = []
     """Marks of its tests in pytest."""
+
+    @property
+    def before_training(self) -> dict[str, Role]:
+        """The roles whose tasks end before the others start; they are in no rendezvous."""
+        return {name: role for name, role in self.cluster.items() if role.before is not None}
+
+    @property
+    def in_training(self) -> dict[str, Role]:
+        """The roles of the job itself: all others."""
+        return {name: role for name, role in self.cluster.items() if role.before is None}
+
+    @property
+    def pod_containers(self) -> Iterator[tuple[tuple[str | int, ...], PodContainer]]:
+        """Each init step and side-car of the roles, with the path of its keys."""
+        for role, spec in self.cluster.items():
+            for key, parts in (("init", spec.init), ("sidecars", spec.sidecars)):
+                yield from ((("cluster", role, key, n), part) for n, part in enumerate(parts))
 
     @property
     def network_parts(self) -> frozenset[str]:

@@ -228,7 +228,9 @@ def settles_at(record: RunFolder) -> float:
         recovered = recover(crashed.plan, crashed.history)
     except RecordError:
         return 0.0
-    starting = any(task.state == "starting" for task in recovered.tasks.values())
+    states = [task.state for task in recovered.tasks.values()]
+    states += [helper.state for helper in recovered.helpers.values()]
+    starting = "starting" in states
     return until if starting or recovered.timeline.prepared is None else 0.0
 
 

@@ -18,8 +18,10 @@ from emulator.errors import UsageError
 from emulator.faults.schedule import MANUAL, expand_targets
 from emulator.faults.spec import FaultSpec, Trigger
 from emulator.planning.plan import Plan
+from emulator.supervisor.helpers import Helpers
 from emulator.supervisor.injector import Injector
 from emulator.supervisor.job import Job
+from emulator.supervisor.operator_job import OperatorJob
 
 TASK_KEYS = ("state", "step", "restarts", "exit_code")
 """What `status` has of each task."""
@@ -54,18 +56,36 @@ class Asked:
 
 
 class RunControl:
-    """The commands of the API for one run; only `tasks` and `ask` may be used on any thread."""
+    """The commands of the API for one run.
+
+    Only `tasks`, `printing` and `ask` may be used on any thread.
+    """
 
     def __init__(
-        self, plan: Plan, engine: Engine, inbox: Inbox, job: Job, injector: Injector
+        self,
+        plan: Plan,
+        engine: Engine,
+        inbox: Inbox,
+        job: Job,
+        injector: Injector,
+        helpers: Helpers,
+        operator: OperatorJob | None = None,
     ) -> None:
         self._plan, self._engine, self._inbox = plan, engine, inbox
-        self._job, self._injector = job, injector
+        self._job, self._injector, self._helpers = job, injector, helpers
+        self._operator = operator
+        self.ports: dict[tuple[str, int], str] = {}
+        """Where the published ports are that were looked up, by name and number."""
 
     @property
     def tasks(self) -> Sequence[str]:
         """The names of all tasks."""
         return [task.name for task in self._plan.tasks]
+
+    @property
+    def printing(self) -> Sequence[str]:
+        """The names of all that have a log: tasks, helpers and side-cars."""
+        return self._plan.printing
 
     def ask(self, call: Callable[[], Any]) -> Future[Any]:
         """Have the supervisor make a call; return its reply."""
@@ -85,13 +105,23 @@ class RunControl:
             "run_id": self._plan.run_id,
             "scenario": self._plan.scenario.name,
             "engine": self._plan.engine,
-            "state": self._job.phase,
+            "state": "suspended" if self._is_suspended else self._job.phase,
             "tasks": [
                 {"name": name} | {key: getattr(state, key) for key in TASK_KEYS}
                 for name, state in self._job.tasks.items()
             ],
             "faults": self._injector.stages(),
+            "helpers": self._helpers.states(),
+            "ports": [
+                {"name": name, "port": port, "address": address}
+                for (name, port), address in self.ports.items()
+            ],
         }
+
+    @property
+    def _is_suspended(self) -> bool:
+        over = self._job.end is not None
+        return self._operator is not None and self._operator.suspended and not over
 
     def inject(self, spec: FaultSpec) -> list[str]:
         """Inject a fault now; return the ids. Raises UsageError, Unsupported."""
@@ -114,6 +144,18 @@ class RunControl:
     def heal(self, fault: str) -> list[str]:
         """Heal a fault, by id or name, or all (empty); return the ids."""
         return self._injector.heal_now(fault)
+
+    def suspend(self, *, suspended: bool) -> None:
+        """Suspend a job of the training operator, or resume it. Raises UsageError."""
+        if self._operator is None:
+            raise UsageError(
+                "Only a job of the training operator can be suspended.",
+                "Its scenario has a section `operator`.",
+            )
+        if suspended:
+            self._operator.suspend()
+        else:
+            self._operator.resume()
 
     def stop(self) -> None:
         """End the job as Ctrl-C does; a second time: at once."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Literal
 
-from emulator.engines.base import Engine, Inbox, Shaping
+from emulator.engines.base import Engine, Inbox, Publishing, Shaping
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineLost
 from emulator.faults.netem import Link
@@ -26,7 +27,7 @@ from emulator.runtime.clock import Workers
 BASE = ""
 """In place of a fault's id: the links that a scenario has all the time."""
 
-Operation = Literal["start", "stop", "inject", "heal", "equip"]
+Operation = Literal["start", "stop", "inject", "heal", "equip", "port lookup"]
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class Called:
 
     operation: Operation
     subject: str = ""
-    """The task of `start` and `stop`, the fault's id of `inject` and `heal`."""
+    """The fault's id of `inject` and `heal`, otherwise the task."""
     answer: str = ""
     """Of `start` the container's id or the process id, of `stop` the signal's name."""
     error: EmulatorError | None = None
+    ports: Mapping[int, str] = field(default_factory=dict)
+    """Where the ports of a task are that was started."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,15 @@ class EngineCalls:
 
     def start(self, task: Task, *, fresh: bool = False, same_address: bool = False) -> None:
         """Start a task, on a fresh disk if asked to."""
-        self._workers.submit(self._start, task, fresh, same_address)
+        if task.init:
+            # They may wait for another task, which must not wait for a thread.
+            self._workers.aside(partial(self._start, task, fresh, same_address))
+        else:
+            self._workers.submit(self._start, task, fresh, same_address)
+
+    def look_up_ports(self, task: Task) -> None:
+        """Ask where the ports of a running task are."""
+        self._workers.submit(self._look_up_ports, task)
 
     def stop(self, task: str, number: signal.Signals) -> None:
         """Signal a task, not as a fault."""
@@ -102,6 +113,13 @@ class EngineCalls:
             if fresh:
                 self._engine.remove(task.name)
             answer.append(self._engine.start(task, same_address=same_address))
+        if task.ports:
+            self._look_up_ports(task)
+
+    def _look_up_ports(self, task: Task) -> None:
+        ports: dict[int, str] = {}
+        with self._reported(Called("port lookup", task.name, ports=ports)):
+            ports.update(capable(self._engine, Publishing).published(task.name))
 
     def _signal(self, call: Called, task: str, number: signal.Signals) -> None:
         with self._reported(call):
@@ -132,4 +150,4 @@ class EngineCalls:
         except Exception as defect:  # it must end the run, not hang it
             what = f"{call.operation} {call.subject}".strip()
             error = EngineLost(f"Calling the engine to {what} failed: {defect!r}")
-        self._inbox.put(Called(call.operation, call.subject, answer[-1], error))
+        self._inbox.put(replace(call, answer=answer[-1], error=error))

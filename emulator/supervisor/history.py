@@ -15,7 +15,7 @@ class Subscriber(Protocol):
 
     @property
     def hurried(self) -> bool:
-        """Whether it needs lines at once, and not a tenth of a second later."""
+        """Whether it needs lines at once, and not a quarter of a second later."""
 
     def entry(self, entry: Entry, /) -> None:
         """Take an event that was written."""
@@ -54,16 +54,25 @@ class HistoryWriter:
         self.record.buffering = False
         self._flush()
 
-    def write(self, entry: Entry, *, wall: float | None = None) -> None:
-        """Write an event; `wall` is the engine's stamp, where it gave one. Raises RecordError."""
-        self._entries.append(self.record.write(entry, wall=wall))
+    def write(self, entry: Entry, *, wall: float | None = None) -> Entry:
+        """Write an event, and return it with its number and time. Raises RecordError.
+
+        `wall` is the engine's stamp, where it gave one.
+        """
+        written = self.record.write(entry, wall=wall)
+        self._entries.append(written)
         if not self.record.buffering or not isinstance(entry, Step | Phase):
             self._flush()
+        return written
 
-    def line(self, task: str, text: str) -> None:
-        """Write a line to the task's log. Raises RecordError."""
+    def line(self, task: str, text: str, *, shown: bool = True) -> None:
+        """Write a line to the task's log, and pass it on unless it is not `shown`.
+
+        Raises RecordError.
+        """
         self.record.log(task, text)
-        self._lines.append((task, text))
+        if shown:
+            self._lines.append((task, text))
         if not self.record.buffering:
             self._flush()
 

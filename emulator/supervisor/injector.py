@@ -69,25 +69,33 @@ class Injector:
 
     # --- The run --------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """All tasks run for the first time: triggers by time count from here."""
+    def begin(self, *, before_training: bool = False) -> None:
+        """All tasks of the training, or before it, run for the first time.
+
+        From here, triggers by time count of the faults on these tasks.
+        """
         for one in self._faults:
-            if one.stage == "planned":
+            if one.stage == "planned" and self._is_before_training(one) == before_training:
                 one.stage = "waiting"
                 if (time := one.fault.trigger.time) is not None:
                     self._timers.after(time, self._trigger, one)
+        if not before_training:  # what they follow may have happened before training
+            self._trigger_followers("after")
+            self._trigger_followers("recovery")
 
-    def resume(self, all_running_at: float | None) -> None:
+    def resume(self, *, before_training: float | None, all_running: float | None) -> None:
         """Continue with faults as a killed supervisor left them.
 
-        `all_running_at` is when all tasks first ran; what became due meanwhile is done now.
+        The times are when all tasks before training, and all of the training, first ran; what
+        became due meanwhile is done now.
         """
         for one in self._faults:
             fault, time = one.fault, one.fault.trigger.time
-            if one.stage == "planned" and all_running_at is not None:
+            since = before_training if self._is_before_training(one) else all_running
+            if one.stage == "planned" and since is not None:
                 one.stage = "waiting"
             if one.stage == "waiting" and time is not None:
-                self._timers.at((all_running_at or 0.0) + time, self._trigger, one)
+                self._timers.at((since or 0.0) + time, self._trigger, one)
             elif one.stage == "terminating" and not self._job.is_running(fault.target):
                 self._end_fault(one, "skipped", f"{fault.target} was not running")
             elif one.stage == "terminating":
@@ -98,6 +106,10 @@ class Injector:
                 self._heal_in_time(one)
         self._trigger_followers("after")
         self._trigger_followers("recovery")
+
+    def _is_before_training(self, one: ActiveFault) -> bool:
+        """Return whether the fault is on tasks alone that end before training."""
+        return self._job.before_training.keys() >= {*one.fault.tasks}
 
     def settle_history(self) -> None:
         """After a take-over, update the faults whose target was down."""
@@ -140,8 +152,13 @@ class Injector:
 
     # --- From the tasks -------------------------------------------------------------------------
 
-    def on_output(self, task: str, line: str, event: str, data: Mapping[str, object]) -> None:
-        """Trigger the faults that wait for this line, or for the step or phase in it."""
+    def on_output(
+        self, task: str, line: str | None, event: str, data: Mapping[str, object]
+    ) -> None:
+        """Trigger the faults that wait for this line, or for the step or phase in it.
+
+        `line` is None while it is not finished.
+        """
         if event == "step":
             for one in self._faults:
                 target = self._job.tasks.get(one.fault.target)
@@ -181,6 +198,7 @@ class Injector:
                 exit_code=exit_code,
                 seconds=round(self._timers.now() - one.triggered_at, 6),
                 killed=one.killed,
+                silent=kind.is_silent or None,
             )
             self._heal_in_time(one)
             return one.fault.id if kind.restarts_target else ""
@@ -270,7 +288,7 @@ class Injector:
         if one.stage != "waiting":
             return
         fault = one.fault
-        if fault.links and not self._calls.can_shape:
+        if fault.spec.parts and not self._calls.can_shape:
             self._prepare(one)
             return
         self._write(one, "triggered")
@@ -299,7 +317,8 @@ class Injector:
         kind = one.ending
         if kind is not None and kind.kills_after is not None:
             self._timers.at(one.triggered_at + kind.kills_after, self._kill, one)
-        else:
+        elif kind is not None:
+            one.killed = kind.kills
             self._calls.inject(one.fault)
 
     def _kill(self, one: ActiveFault) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,10 +13,8 @@ from emulator.planning.plan import Plan, Task
 from emulator.record.events import StopSignal, TaskStart
 from emulator.supervisor.engine_calls import EngineCalls
 from emulator.supervisor.history import HistoryWriter
+from emulator.supervisor.operator_policy import Crashes
 from emulator.supervisor.timers import Timers
-
-LAST_WORDS = 12
-"""Lines of a failed task that are shown."""
 
 Outcome = Literal["succeeded", "failed", "timeout", "interrupted"]
 State = Literal["pending", "starting", "running", "backoff", "down", "ended"]
@@ -25,12 +22,13 @@ State = Literal["pending", "starting", "running", "backoff", "down", "ended"]
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How the job ended; `task` is the one that failed, with the last lines it printed."""
+    """How the job ended; `task` is the one that failed."""
 
     outcome: Outcome
     reason: str
     task: str = ""
-    last_words: tuple[str, ...] = ()
+    cause: str = ""
+    """The limit of a job of the training operator that ended it; `JobEnded` has them."""
 
 
 @dataclass
@@ -44,16 +42,28 @@ class TaskState:
     restarts: int = 0
     step: int | None = None
     """The last one that it reported."""
+    starts: list[float] = field(default_factory=list)
+    """When the engine was asked to start it, in seconds since 1970."""
+    crashes: Crashes = field(default_factory=Crashes)
+    """How often it was restarted on its present disk."""
     stop_sent: bool = False
     early_exit: Exited | None = None
     """It ended before the engine's start call had returned; handled once that has."""
-    last_words: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_WORDS))
 
 
 def pending(plan: Plan) -> dict[str, TaskState]:
     """Return the tasks of a run that has not begun."""
-    rule = plan.scenario.metrics.steps
-    return {task.name: TaskState(task, StepReader(rule)) for task in plan.tasks}
+    return {task.name: TaskState(task, StepReader(plan.step_rule(task))) for task in plan.tasks}
+
+
+def have_started(tasks: Iterable[TaskState]) -> bool:
+    """Return whether each of some tasks has run, or runs."""
+    return all(state.state not in ("pending", "starting") for state in tasks)
+
+
+def is_stoppable(state: TaskState) -> bool:
+    """Return whether a task can be told to end: it runs, or may be at its init steps."""
+    return state.state == "running" or (state.state == "starting" and bool(state.task.init))
 
 
 class Job:
@@ -68,19 +78,33 @@ class Job:
         calls: EngineCalls,
         history: HistoryWriter,
     ) -> None:
-        self._rule = plan.scenario.metrics.steps
+        self._plan = plan
         self.tasks, self.timers, self.calls, self.history = tasks, timers, calls, history
+        self.before_training = {task.name: tasks[task.name] for task in plan.before_training}
+        """The tasks that end before the others start."""
+        self.in_training = {task.name: tasks[task.name] for task in plan.in_training}
+        """All others."""
+        self._starts = {name: state.starts for name, state in tasks.items()}
         self.end: JobEnd | None = None
         """How it ended, once that is settled."""
         self.restarts = 0
         """Of the whole job, by the restart policy."""
+        self.before_training_ran = False
+        """All tasks before training have run at the same time."""
+        self.training_began = not self.before_training
+        """There are no tasks before training, or all of them have succeeded."""
         self.all_running = False
-        """All tasks have run at the same time."""
+        """All tasks of the training have run at the same time."""
 
     @property
     def phase(self) -> str:
         """starting, running, ending."""
         return "ending" if self.end else "running" if self.all_running else "starting"
+
+    @property
+    def starts(self) -> Mapping[str, Sequence[float]]:
+        """When each task was started, in seconds since 1970."""
+        return self._starts
 
     @property
     def anything_left(self) -> bool:
@@ -95,8 +119,11 @@ class Job:
         """Start a task, on a fresh disk and at its old address if asked to."""
         state = self.tasks[name]
         state.state, state.stop_sent = "starting", False
-        state.reader = StepReader(self._rule)
-        self.history.write(TaskStart(task=name, fresh=fresh))
+        if fresh:
+            state.crashes = Crashes()
+        state.reader = StepReader(self._plan.step_rule(state.task))
+        start = self.history.write(TaskStart(task=name, fresh=fresh))
+        state.starts.append(start.wall)
         self.calls.start(state.task, fresh=fresh, same_address=same_address)
 
     def stop_task(self, name: str, number: signal.Signals) -> None:

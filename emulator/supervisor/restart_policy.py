@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emulator.scenario.roles import CHIEFS, chief, role_of
-from emulator.scenario.schema import Restart, SuccessRule
+from emulator.scenario.frameworks.spec import WORKER, Roles, role_of
+from emulator.scenario.restart import Restart
+from emulator.scenario.schema import SuccessRule
 
 BACKOFF_CEILING = 300.0
 """Seconds; the kubelet's ceiling for CrashLoopBackOff."""
@@ -28,6 +29,8 @@ class RestartTask:
 
     delay: float
     number: int
+    fresh: bool = False
+    """On a fresh disk."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ class RestartJob:
 
     delay: float
     number: int
+
+
+@dataclass(frozen=True)
+class BeginTraining:
+    """Every task before training has succeeded: start the others."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +62,11 @@ class Fail:
     """The job can't succeed any more."""
 
     reason: str
+    cause: str = ""
+    """Of a job of the training operator: `backoff-limit`, `stuck`; empty: its task failed."""
 
 
-Decision = Wait | RestartTask | RestartJob | Succeed | Fail
+Decision = Wait | RestartTask | RestartJob | BeginTraining | Succeed | Fail
 
 
 def decide(
@@ -65,32 +75,69 @@ def decide(
     *,
     restart: Restart,
     success: SuccessRule,
+    roles: Roles,
     exits: Mapping[str, int | None],
     restarts: int,
 ) -> Decision:
     """Return what follows from the exit of `task` with `exit_code`.
 
-    `exits` maps every task to its exit code, None for one that runs or will run again; `restarts`
-    counts those of the task so far, or of the job if the scope is `job`.
+    `exits` maps every task of the training to its exit code, None for one that runs or will run
+    again; `restarts` counts those of the task so far, or of the job if the scope is `job`.
     """
     if exit_code == 0:
-        if reason := _success(success, {**exits, task: 0}):
-            return Succeed(reason, drain="ps-0" not in exits)
+        if reason := _success(success, roles, {**exits, task: 0}):
+            return Succeed(reason, drain=not roles.endless(exits))
         if restart.policy != "always" or restart.scope == "job":
             return Wait()
     elif not _retryable(restart, exit_code):
-        why = f"{task} failed with exit code {exit_code}"
-        if restart.policy == "exit-code":
-            why += ", which exit-code takes for permanent (below 128)"
-        return Fail(why)
+        return Fail(_permanent(task, exit_code, restart))
+    by_job = restart.scope == "job"
     if restarts >= restart.limit:
-        whose = "the job" if restart.scope == "job" else task
-        times = f"{restart.limit} restart" + ("" if restart.limit == 1 else "s")
-        return Fail(f"{whose} had its {times} and ended again, with exit code {exit_code}")
+        return Fail(_exhausted("the job" if by_job else task, exit_code, restart))
+    kind = RestartJob if by_job else RestartTask
+    return kind(delay=_backoff(restart, restarts), number=restarts + 1)
+
+
+def decide_before_training(
+    task: str,
+    exit_code: int,
+    *,
+    restart: Restart,
+    exits: Mapping[str, int | None],
+    restarts: int,
+) -> Decision:
+    """Return what follows from the exit of a task that ends before training.
+
+    As with init containers of Kubernetes, code 0 is the end of the task under every policy. A
+    failed one is restarted alone whatever the scope is, because no task waits for it in the middle
+    of its work. `exits` are those of the tasks before training alone.
+    """
+    if exit_code == 0:
+        done = all(code == 0 for code in {**exits, task: 0}.values())
+        return BeginTraining() if done else Wait()
+    if not _retryable(restart, exit_code):
+        return Fail(f"{_permanent(task, exit_code, restart)}, so that training did not begin")
+    if restarts >= restart.limit:
+        return Fail(f"{_exhausted(task, exit_code, restart)}, so that training did not begin")
+    return RestartTask(delay=_backoff(restart, restarts), number=restarts + 1)
+
+
+def _permanent(task: str, exit_code: int, restart: Restart) -> str:
+    why = f"{task} failed with exit code {exit_code}"
+    if restart.policy == "exit-code":
+        why += ", which exit-code takes for permanent (below 128)"
+    return why
+
+
+def _exhausted(whose: str, exit_code: int, restart: Restart) -> str:
+    times = f"{restart.limit} restart" + ("" if restart.limit == 1 else "s")
+    return f"{whose} had its {times} and ended again, with exit code {exit_code}"
+
+
+def _backoff(restart: Restart, restarts: int) -> float:
+    """Return the seconds before the next restart."""
     doublings = min(restarts, 64)  # more would overflow, and a backoff of 0 never gets there
-    delay = min(restart.backoff * 2**doublings, BACKOFF_CEILING)
-    kind = RestartJob if restart.scope == "job" else RestartTask
-    return kind(delay=delay, number=restarts + 1)
+    return min(restart.first_backoff * 2.0**doublings, BACKOFF_CEILING)
 
 
 def _retryable(restart: Restart, exit_code: int) -> bool:
@@ -99,14 +146,14 @@ def _retryable(restart: Restart, exit_code: int) -> bool:
     return restart.policy in ("on-failure", "always")
 
 
-def _success(rule: SuccessRule, exits: Mapping[str, int | None]) -> str:
+def _success(rule: SuccessRule, roles: Roles, exits: Mapping[str, int | None]) -> str:
     """Return why the job has succeeded, or nothing."""
-    deciding = [task for task in exits if role_of(task) in CHIEFS]
+    deciding = [task for task in exits if role_of(task) in roles.leaders]
     if rule == "all-workers":
-        deciding = [task for task in exits if role_of(task) == "worker"]
+        deciding = [task for task in exits if role_of(task) == WORKER]
     elif not deciding:
         # Without a chief, worker 0 leads; in a cluster without workers, all tasks count.
-        deciding = [leader] if (leader := chief(exits)) else list(exits)
+        deciding = [leader] if (leader := roles.leader(exits)) else list(exits)
     if all(exits[task] == 0 for task in deciding):
         return f"{deciding[0]} finished" if len(deciding) == 1 else "all tasks that count finished"
     return ""

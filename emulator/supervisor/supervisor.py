@@ -19,34 +19,43 @@ from emulator.engines.base import (
     Line,
     Lines,
     Reattaching,
+    SidecarEnded,
 )
 from emulator.engines.capabilities import capable
 from emulator.errors import EngineLost
+from emulator.metrics.event_steps import EventSteps
 from emulator.metrics.steps import Observation
 from emulator.planning.plan import Plan
 from emulator.record.events import (
     AllRunning,
     Attached,
+    BeforeTraining,
     JobEnded,
+    PortPublished,
     Prepared,
     Refused,
     Restart,
     RunStarted,
     SecondInterrupt,
+    Sidecar,
     TaskExit,
     TaskRunning,
+    TrainingBegan,
     observed,
 )
 from emulator.runtime.clock import Clock, Workers
-from emulator.scenario.roles import TRAINING
+from emulator.scenario.restart import RestartScope
+from emulator.scenario.schema import EVENTS
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
+from emulator.supervisor.helpers import Helpers, pending_helpers
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.injector import ActiveFault, Injector
-from emulator.supervisor.job import Job, JobEnd, TaskState, pending
+from emulator.supervisor.job import Job, JobEnd, TaskState, have_started, is_stoppable, pending
+from emulator.supervisor.operator_job import OperatorJob
 from emulator.supervisor.sampling import Measured, Sampling
-from emulator.supervisor.takeover import RecoveredState, resumption
+from emulator.supervisor.takeover import RecoveredState, init_line, resumption
 from emulator.supervisor.timers import Timers
 from emulator.supervisor.watchdog import Watchdog
 
@@ -82,13 +91,26 @@ class Supervisor:
         self._calls = EngineCalls(plan, engine, self.inbox, workers)
         tasks = recovered.tasks if recovered else pending(plan)
         self._job = Job(plan, tasks, timers=self._timers, calls=self._calls, history=history)
+        helpers = recovered.helpers if recovered else pending_helpers(plan)
+        self._helpers = Helpers(helpers, timers=self._timers, calls=self._calls, history=history)
         faults = recovered.faults if recovered else [ActiveFault(fault) for fault in plan.faults]
         self._injector = Injector(faults, self._job)
         self._watchdog = Watchdog(plan.scenario.restart.stall, self._job)
         interval = plan.scenario.metrics.interval
         self._sampling = Sampling(interval, engine, self.inbox, clock, workers, self._job)
-        self.control = RunControl(plan, engine, self.inbox, self._job, self._injector)
+        self._operator: OperatorJob | None = None
+        if (operator := plan.scenario.operator) is not None:
+            self._operator = OperatorJob(
+                operator, plan, self._job, finish=self._finish, stop=self._stop_all
+            )
+        self.control = RunControl(
+            plan, engine, self.inbox, self._job, self._injector, self._helpers, self._operator
+        )
+        self._init_steps = {step.name for task in plan.tasks for step in task.init}
+        self._event_steps = recovered.event_steps if recovered else EventSteps()
         self._stopping = False
+        self._tasks_begun = False
+        """Whether the tasks were started, which wait for the helpers."""
         self._generation = 0
         """Counts the restarts of the whole job."""
         self._restarting: policy.RestartJob | None = None
@@ -118,19 +140,56 @@ class Supervisor:
             self._engine.prepare(plan, self._history.record.path, self.inbox)
             self._calls.update_links()
             self._history.write(Prepared())
-            if plan.scenario.timeout is not None:
-                self._timers.after(plan.scenario.timeout, self._time_out)
-            for name in self._job.tasks:
-                self._job.start_task(name)
+            self._helpers.begin()
+            self._begin_tasks()
         self._sampling.begin()
         try:
-            while self._job.end is None or self._job.anything_left or self._injector.healing:
+            while self._is_under_way:
+                if self._job.end is not None and not self._job.anything_left:
+                    self._helpers.stop()
                 self._handle(self._clock.next_event(self.inbox, self._timers.next_due))
                 self._timers.run_due()  # also while a task prints without end
                 self.inbox.hurried = self._is_hurried()
         finally:
             self._sampling.end()
+        assert self._job.end is not None
         return self._job.end
+
+    def _begin_tasks(self) -> None:
+        """Start every task, once the helpers run that are to be there before them."""
+        if self._tasks_begun or self._helpers.starting or self._job.end is not None:
+            return
+        self._tasks_begun = True
+        if self._plan.scenario.timeout is not None:
+            self._timers.after(self._plan.scenario.timeout, self._time_out)
+        if self._operator is not None and not self._operator.begin():
+            return
+        for name in self._job.before_training or self._job.in_training:
+            self._job.start_task(name)
+
+    def _begin_training(self) -> None:
+        """Start the tasks that have waited for those before training."""
+        if self._job.training_began:
+            return  # decided again after a take-over
+        self._job.training_began = True
+        self._history.write(TrainingBegan())
+        for name in self._job.in_training:
+            self._job.start_task(name)
+
+    @property
+    def _starts_of_all(self) -> int:
+        """How often all tasks were started again together."""
+        return self._generation + (self._operator.resumptions if self._operator else 0)
+
+    @property
+    def _is_suspended(self) -> bool:
+        return self._operator is not None and self._operator.suspended
+
+    @property
+    def _is_under_way(self) -> bool:
+        """Whether there is something to wait for."""
+        tasks = self._job.end is None or self._job.anything_left
+        return tasks or self._injector.healing or self._helpers.anything_left
 
     def _is_hurried(self) -> bool:
         """Return whether something may follow from the next line, or an exit is expected."""
@@ -147,13 +206,29 @@ class Supervisor:
                 self._history.begin_batch()
                 try:
                     for line in lines:
-                        self._on_line(line)
+                        if line.is_finished:
+                            self._on_line(line)
+                        else:
+                            self._on_drawn(line)
                 finally:
                     self._history.end_batch()
             case Exited():
                 self._on_exit(event)
             case EngineDown(error=error) | Called(error=EngineLost() as error):
                 raise error
+            case SidecarEnded():
+                self._on_sidecar_ended(event)
+            case Called(operation="start", subject=name) if name in self._helpers:
+                if event.error is None:
+                    self._helpers.on_started(name, event.answer)
+                else:
+                    self._helpers.on_refused(name, str(event.error))
+                self._begin_tasks()
+            case Called(operation="stop", subject=name) if name in self._helpers:
+                if event.error:
+                    self._helpers.on_stop_refused(name, event.answer, event.error.message)
+            case Called(operation="port lookup"):
+                self._on_ports(event)
             case Called(operation="start", error=None):
                 self._on_started(event.subject, event.answer)
             case Called(operation="start", error=error) if error:
@@ -178,16 +253,57 @@ class Supervisor:
                 raise TypeError(f"{event!r} is no event of a supervisor")
 
     def _on_line(self, line: Line) -> None:
-        state = self._job.tasks[line.task]
-        state.last_words.append(line.text)
+        state = self._job.tasks.get(line.task)
+        if state is None:
+            if "." in line.task:
+                self._on_line_of_part(line)
+            else:
+                self._on_line_of_helper(line)
+            return
+        if self._operator is not None:
+            self._operator.on_line()
         self._history.line(line.task, line.text)
-        seen = state.reader.read(line.text) or NOTHING
+        self._on_observed(line, state.reader.read(line.text) or NOTHING)
+
+    def _on_line_of_part(self, line: Line) -> None:
+        """Write what an init step prints to the log of its task; a side-car has its own."""
+        if line.task in self._init_steps:
+            self._history.line(*init_line(line.task, line.text))
+        else:
+            self._history.line(line.task, line.text)
+
+    def _on_sidecar_ended(self, event: SidecarEnded) -> None:
+        """Write that a side-car has ended by itself, or could not be started."""
+        task, _, name = event.name.partition(".")
+        if not self._stopping:
+            entry = Sidecar(task=task, name=name, exit_code=event.exit_code, reason=event.reason)
+            self._history.write(entry, wall=event.wall)
+
+    def _on_line_of_helper(self, line: Line) -> None:
+        reported = None
+        if line.task == EVENTS and self._plan.scenario.metrics.events is not None:
+            reported = self._event_steps.read(line.text, self._job.starts)
+        self._history.line(line.task, line.text, shown=reported is None)
+        if reported is None:
+            self._helpers.on_line(line.task, line.text)
+            return
+        wall = reported.wall if 0 <= reported.wall <= line.wall else line.wall
+        self._on_observed(Line(reported.task, wall, "", is_finished=False), reported.seen)
+
+    def _on_drawn(self, line: Line) -> None:
+        """Take what a progress bar has drawn: only its step matters, the line is still to come."""
+        state = self._job.tasks.get(line.task)  # None: of a helper
+        if state is not None and (seen := state.reader.read_part(line.text)):
+            self._on_observed(line, seen)
+
+    def _on_observed(self, line: Line, seen: Observation) -> None:
         if seen.event:
             self._history.write(observed(seen.event, line.task, seen.data), wall=line.wall)
         if seen.event == "step":
-            state.step = cast("int", seen.data["step"])
+            self._job.tasks[line.task].step = cast("int", seen.data["step"])
             self._watchdog.on_step(line.task)
-        self._injector.on_output(line.task, line.text, seen.event, seen.data)
+        text = line.text if line.is_finished else None
+        self._injector.on_output(line.task, text, seen.event, seen.data)
 
     def _on_started(self, task: str, identity: str) -> None:
         state = self._job.tasks[task]
@@ -199,25 +315,51 @@ class Supervisor:
         if state.early_exit:
             early, state.early_exit = state.early_exit, None
             self._on_exit(early)
-        elif self._stopping or self._restarting:
+        elif self._stopping or self._restarting or self._is_suspended:
+            # Once more, if it was told before the engine had begun to start it.
+            state.stop_sent = False
             self._stop(state)
+        if self._operator is not None:
+            self._operator.notice_deadline()
 
     def _note_all_running(self) -> None:
-        if self._job.end or self._job.all_running:
+        job = self._job
+        if job.end or job.all_running:
             return
-        if all(state.state != "starting" for state in self._job.tasks.values()):
-            self._job.all_running = True
+        before = job.before_training.values()
+        if before and not job.before_training_ran and have_started(before):
+            job.before_training_ran = True
+            self._history.write(BeforeTraining())
+            self._injector.begin(before_training=True)
+        if have_started(job.in_training.values()):
+            job.all_running = True
             self._history.write(AllRunning())
             self._injector.begin()
             self._watchdog.begin()
 
+    def _on_ports(self, event: Called) -> None:
+        if event.error:
+            reason = event.error.message
+            self._history.write(
+                Refused(task=event.subject, operation=event.operation, reason=reason)
+            )
+        for port, address in event.ports.items():
+            self.control.ports[event.subject, port] = address
+            self._history.write(PortPublished(task=event.subject, port=port, address=address))
+
     def _on_exit(self, event: Exited) -> None:
+        if event.task in self._helpers:
+            self._helpers.on_exit(event)
+            return
         state = self._job.tasks[event.task]
         if state.state == "starting":
             state.early_exit = event
             return
         oom = event.oom_killed
         fault = self._injector.claim_exit(event.task, event.exit_code, oom_killed=oom)
+        evicted = bool(fault)
+        if fault and self._operator is not None and not self._operator.comes_back(state, event):
+            fault = ""
         state.state, state.exit_code = "down" if fault else "ended", event.exit_code
         self._history.write(
             TaskExit(
@@ -231,30 +373,26 @@ class Supervisor:
         )
         if self._restarting:
             self._restart_job_when_all_ended()
-        elif self._job.end is None and not fault:
-            self._decide(state, event)
+        elif self._job.end is None and not fault and not self._is_suspended:
+            self._decide(state, event, evicted=evicted)
+        if self._operator is not None:
+            self._operator.on_exit()
 
-    def _decide(self, state: TaskState, event: Exited) -> None:
-        scenario, tasks = self._plan.scenario, self._job.tasks
-        by_job = scenario.restart.scope == "job"
-        decision = policy.decide(
-            event.task,
-            event.exit_code,
-            restart=scenario.restart,
-            success=scenario.success,
-            exits={n: s.exit_code if s.state == "ended" else None for n, s in tasks.items()},
-            restarts=self._job.restarts if by_job else state.restarts,
-        )
+    def _decide(self, state: TaskState, event: Exited, *, evicted: bool = False) -> None:
+        """Do what follows from an exit; `evicted`: by a fault that does not bring the task back."""
+        decision = self._decision(state, event, evicted=evicted)
         match decision:
+            case policy.BeginTraining():
+                self._begin_training()
             case policy.Succeed(reason=reason, drain=drain):
                 self._finish(JobEnd("succeeded", reason), drain=drain)
-            case policy.Fail(reason=reason):
+            case policy.Fail(reason=reason, cause=cause):
                 if event.oom_killed:
                     reason += " (out of memory: the kernel killed it)"
-                words = tuple(line for line in state.last_words if line.strip())
-                self._finish(JobEnd("failed", reason, event.task, words))
+                self._finish(JobEnd("failed", reason, event.task, cause))
             case policy.RestartTask(delay=delay, number=number):
                 state.state, state.restarts = "backoff", number
+                state.crashes = state.crashes.one_more()
                 self._note_restart(event.task, decision)
                 self._timers.after(delay, self._start_unless_over, state)
             case policy.RestartJob(number=number):
@@ -265,8 +403,35 @@ class Supervisor:
             case policy.Wait():
                 pass
 
+    def _decision(self, state: TaskState, event: Exited, *, evicted: bool) -> policy.Decision:
+        """Return what the restart policy decides."""
+        if self._operator is not None:
+            return self._operator.decide(state, event, evicted=evicted)
+        scenario, name = self._plan.scenario, event.task
+        is_before = name in self._job.before_training
+        tasks = self._job.before_training if is_before else self._job.in_training
+        exits = {n: s.exit_code if s.state == "ended" else None for n, s in tasks.items()}
+        if is_before:
+            return policy.decide_before_training(
+                name,
+                event.exit_code,
+                restart=scenario.restart,
+                exits=exits,
+                restarts=state.restarts,
+            )
+        by_job = scenario.restart.scope == "job"
+        return policy.decide(
+            name,
+            event.exit_code,
+            restart=scenario.restart,
+            success=scenario.success,
+            roles=self._plan.roles,
+            exits=exits,
+            restarts=self._job.restarts if by_job else state.restarts,
+        )
+
     def _note_restart(self, task: str, what: policy.RestartTask | policy.RestartJob) -> None:
-        scope = self._plan.scenario.restart.scope
+        scope: RestartScope = "job" if isinstance(what, policy.RestartJob) else "task"
         self._history.write(Restart(task=task, scope=scope, number=what.number, delay=what.delay))
 
     def _on_stop_refused(self, task: str, name: str, reason: str) -> None:
@@ -283,12 +448,18 @@ class Supervisor:
         else:
             self._history.write(SecondInterrupt(signal=name))
             self._kill_all()
+            self._helpers.kill()
 
     # --- Starting again -------------------------------------------------------------------------
 
     def _start_unless_over(self, state: TaskState) -> None:
         if self._job.end is None and state.state == "backoff":
-            self._job.start_task(state.task.name)
+            self._start_again(state)
+
+    def _start_again(self, state: TaskState) -> None:
+        """Start a task, which may have run before."""
+        fresh = self._operator is not None and self._operator.starts_fresh(state)
+        self._job.start_task(state.task.name, fresh=fresh)
 
     def _restart_job_when_all_ended(self) -> None:
         restart = self._restarting
@@ -296,7 +467,7 @@ class Supervisor:
             return
         self._restarting = None
         self._generation += 1
-        for state in self._job.tasks.values():
+        for state in self._job.in_training.values():
             # A preempted task joins the others when its node is back.
             if state.state != "down":
                 state.state = "backoff"
@@ -307,14 +478,18 @@ class Supervisor:
     def _finish(self, end: JobEnd, *, drain: bool = False) -> None:
         """Settle the outcome; later events can't change it."""
         self._job.end, self._restarting = end, None
-        self._history.write(JobEnded(task=end.task, outcome=end.outcome, reason=end.reason))
+        self._history.write(
+            JobEnded(task=end.task, outcome=end.outcome, reason=end.reason, cause=end.cause or None)
+        )
         self._injector.end()
         for state in self._job.tasks.values():
             if state.state in ("backoff", "down"):
                 state.state = "ended"
-            if drain and state.task.role not in TRAINING:
+            if drain and not self._plan.roles.trains(state.task.role):
                 self._stop(state)
-        if drain:
+        if self._operator is not None:
+            self._operator.clean_pods(end)
+        elif drain:
             self._timers.after(DRAIN, self._stop_all)
         else:
             self._stop_all()
@@ -324,18 +499,18 @@ class Supervisor:
         self._stopping = self._job.end is not None
         for state in self._job.tasks.values():
             self._stop(state)
-        self._timers.after(STOP_GRACE, self._kill_all, self._generation)
+        self._timers.after(STOP_GRACE, self._kill_all, self._starts_of_all)
 
     def _stop(self, state: TaskState) -> None:
-        if state.state == "running" and not state.stop_sent and not self._is_leaving(state):
+        if is_stoppable(state) and not state.stop_sent and not self._is_leaving(state):
             self._job.stop_task(state.task.name, signal.SIGTERM)
 
     def _kill_all(self, generation: int | None = None) -> None:
         """Kill every running task, unless the job was restarted since that `generation`."""
-        if generation not in (None, self._generation):
+        if generation not in (None, self._starts_of_all):
             return
         for state in self._job.tasks.values():
-            if state.state == "running" and not self._is_leaving(state):
+            if is_stoppable(state) and not self._is_leaving(state):
                 self._job.stop_task(state.task.name, signal.SIGKILL)
 
     def _is_leaving(self, state: TaskState) -> bool:
@@ -345,7 +520,14 @@ class Supervisor:
     def _time_out(self) -> None:
         if self._job.end is None:
             limit = self._plan.scenario.timeout
-            self._finish(JobEnd("timeout", f"not done after the timeout of {limit:g} s"))
+            why = f"not done after the timeout of {limit:g} s"
+            if not self._job.training_began:
+                before = self._job.before_training.items()
+                left = [name for name, one in before if (one.state, one.exit_code) != ("ended", 0)]
+                why += f"; training had not begun, because it waited for {', '.join(left)}"
+            self._finish(JobEnd("timeout", why))
+        elif self._operator is not None:
+            self._operator.time_out()
 
     # --- Taking over ----------------------------------------------------------------------------
 
@@ -358,7 +540,10 @@ class Supervisor:
         job, record = self._job, self._history.record
         began = self._clock.now() - record.t
         job.end, job.restarts = recovered.end, recovered.job_restarts
-        job.all_running = recovered.timeline.all_running is not None
+        timeline = recovered.timeline
+        job.before_training_ran = timeline.before_training is not None
+        job.training_began = not job.before_training or timeline.training_began is not None
+        job.all_running = timeline.all_running is not None
         started = capable(self._engine, Reattaching).reattach(
             self._plan, record.path, self.inbox, recovered.known
         )
@@ -368,12 +553,24 @@ class Supervisor:
             for step in steps:
                 event = observed("step", name, step.data)
                 self._history.write(event, wall=record.printed_until(name))
+        for one in recovered.unwritten_events:
+            self._history.write(observed("step", one.task, one.seen.data), wall=one.wall)
+        self._tasks_begun = True
+        self._helpers.resume(started, job_is_over=job.end is not None)
         for name in job.tasks:
             self._resume_task(name, recovered, started)
+        for task in self._plan.everything:
+            if task.ports and task.name in started:
+                self._calls.look_up_ports(task)
         if job.all_running:
             self._watchdog.begin()
+        if self._operator is not None:
+            self._operator.take_over(timeline, began)
         if job.end is not None:
-            self._stop_all()
+            if self._operator is not None:
+                self._operator.clean_pods(job.end)
+            else:
+                self._stop_all()
             self._injector.end()
         else:
             self._resume_job(recovered, began)
@@ -385,14 +582,14 @@ class Supervisor:
         if state.step is not None:
             self._watchdog.on_step(name)
         match resumption(name, recovered, started):
-            case "follow":
+            case "follow" | "wait":
                 pass
             case "lost":
                 self.inbox.put(Exited(name, self._clock.wall(), 128 + signal.SIGKILL))
             case "started":
                 self.inbox.put(Called("start", name, started[name]))
             case "start":
-                self._job.start_task(name)
+                self._start_again(state)
             case "down" | "ended" as now:
                 state.state = now
 
@@ -405,9 +602,15 @@ class Supervisor:
             self._restarting = policy.RestartJob(0.0, recovered.job_restarts)
             self._stop_all()
             self._restart_job_when_all_ended()
-        all_running = timeline.all_running
-        self._injector.resume(None if all_running is None else began + all_running)
-        if last and not timeline.restarting and self._job.tasks[last.task].state == "ended":
+        before, all_running = timeline.before_training, timeline.all_running
+        self._injector.resume(
+            before_training=None if before is None else began + before,
+            all_running=None if all_running is None else began + all_running,
+        )
+        if timeline.suspended:
+            self._stop_all()
+        elif last and not timeline.restarting and self._job.tasks[last.task].state == "ended":
             # Had its consequence been decided, the decision would be the same again.
-            self._decide(self._job.tasks[last.task], last)
+            evicted = recovered.was_evicted(last.task)
+            self._decide(self._job.tasks[last.task], last, evicted=evicted)
         self._note_all_running()

@@ -13,14 +13,18 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from emulator.engines.base import Exited, KnownOutput
+from emulator.metrics.event_steps import EventSteps, Reported, unwritten
 from emulator.metrics.steps import Observation
-from emulator.planning.plan import Plan
+from emulator.planning.plan import Plan, Task
 from emulator.record.events import Entry, JobEnded, TaskExit
 from emulator.record.reader import Record
 from emulator.record.timeline import FaultTimeline, Timeline
 from emulator.record.writer import RunWriter
+from emulator.scenario.schema import EVENTS
+from emulator.supervisor.helpers import HelperState, recovered_helpers
 from emulator.supervisor.injector import ActiveFault
 from emulator.supervisor.job import JobEnd, Outcome, State, TaskState, pending
+from emulator.supervisor.operator_policy import crashes_of
 
 
 @dataclass
@@ -29,14 +33,41 @@ class RecoveredState:
 
     timeline: Timeline
     tasks: dict[str, TaskState]
+    helpers: dict[str, HelperState]
     end: JobEnd | None = None
     last_exit: Exited | None = None
     """Its consequences may not have been decided."""
     faults: Sequence[ActiveFault] = ()
     known: dict[str, KnownOutput] = field(default_factory=dict)
-    """The output of each task as far as it is in the logs."""
+    """The output of each task and helper as far as it is in the logs."""
     unwritten: dict[str, Sequence[Observation]] = field(default_factory=dict)
     """Steps that are in the logs and not in the history: see `emulator/record/coalesce.py`."""
+
+    event_steps: EventSteps = field(default_factory=EventSteps)
+    """It has read what the helper of `metrics: {events: ...}` had printed."""
+    unwritten_events: Sequence[Reported] = ()
+    """Its steps that are not in the history."""
+
+    def may_start(self, task: str) -> bool:
+        """Return whether a task has no others to wait for: those before training."""
+        before = self.timeline.plan.before_training
+        began = not before or self.timeline.training_began is not None
+        return began or self.tasks[task].task.before is not None
+
+    def was_evicted(self, task: str) -> bool:
+        """Return whether a fault ended a task that it might have started again.
+
+        It takes effect with the exit, and is written just before it.
+        """
+        n = self.timeline.tasks[task].exits[-1].n
+        applied = (
+            fault.stages.get("applied")
+            for fault in self.timeline.faults.values()
+            if fault.planned.spec.restarts_target
+        )
+        return any(
+            entry is not None and (entry.task, entry.n) == (task, n - 1) for entry in applied
+        )
 
     @property
     def job_restarts(self) -> int:
@@ -54,35 +85,63 @@ def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
         since = math.inf
         if state.state == "running":
             since = 0.0
-            recovered.unwritten[name] = _read_again(state, printed)
+            own = [line for line in printed if not _is_of_init(state.task, line)]
+            recovered.unwritten[name] = _read_again(state, own)
         elif state.state == "starting" and (start := timeline.tasks[name].incarnations[-1].start):
             since = start.wall
         recovered.known[name] = KnownOutput(printed, since)
+    for name, helper in recovered.helpers.items():
+        printed, since = record.printed(name), math.inf
+        if helper.state == "running":
+            since = 0.0
+        elif helper.state == "starting":
+            since = timeline.helpers[name].wall
+        recovered.known[name] = KnownOutput(printed, since)
+    for task in plan.tasks:
+        for sidecar in task.sidecars:
+            printed = record.printed(sidecar.name)
+            recovered.known[sidecar.name] = KnownOutput(printed, math.inf)
+    if plan.scenario.metrics.events is not None:
+        recovered.unwritten_events = _read_events_again(recovered, record.printed(EVENTS))
     return recovered
+
+
+def init_line(step: str, text: str) -> tuple[str, str]:
+    """Return the task of an init step, and the line of its log for what the step printed (pure)."""
+    task, _, name = step.partition(".")
+    return task, f"[{name}] {text}"
+
+
+def _is_of_init(task: Task, line: str) -> bool:
+    """Say whether a line of a task's log may be of an init step."""
+    return any(line.startswith(init_line(step.name, "")[1]) for step in task.init)
 
 
 def recover(plan: Plan, history: Sequence[Entry]) -> RecoveredState:
     """Return the state of tasks and job at the end of a history in the order of writing."""
     timeline = Timeline(plan, history)
-    recovered = RecoveredState(timeline, pending(plan))
+    recovered = RecoveredState(timeline, pending(plan), recovered_helpers(timeline))
     for state in recovered.tasks.values():
         _restore(state, timeline)
     for entry in history:
         if isinstance(entry, JobEnded):
-            recovered.end = JobEnd(cast("Outcome", entry.outcome), entry.reason, entry.task)
+            recovered.end = JobEnd(
+                cast("Outcome", entry.outcome), entry.reason, entry.task, entry.cause or ""
+            )
         elif isinstance(entry, TaskExit):
             recovered.last_exit = Exited(entry.task, entry.wall, entry.exit_code, entry.oom_killed)
     return recovered
 
 
-Resumption = Literal["follow", "lost", "started", "start", "down", "ended"]
+Resumption = Literal["follow", "lost", "started", "start", "wait", "down", "ended"]
 
 
 def resumption(name: str, recovered: RecoveredState, started: Mapping[str, str]) -> Resumption:
     """Return what to do with a task; `started` has the starts that the engine made, with their ids.
 
     follow: nothing; lost: it ran and is gone; started: its start had not been written; start it;
-    down: a fault starts it again; ended: it does not start, or only with all others.
+    wait: for the tasks before training; down: a fault starts it again; ended: it does not start, or
+    only with all others.
     """
     state = recovered.tasks[name].state
     if state in ("ended", "down"):
@@ -95,7 +154,10 @@ def resumption(name: str, recovered: RecoveredState, started: Mapping[str, str])
         return "ended"
     if recovered.timeline.tasks[name].is_being_replaced:
         return "down"
-    return "ended" if recovered.timeline.restarting else "start"
+    timeline = recovered.timeline
+    if state == "pending" and (timeline.suspended or not recovered.may_start(name)):
+        return "wait"
+    return "ended" if timeline.restarting or timeline.suspended else "start"
 
 
 def _restore(state: TaskState, timeline: Timeline) -> None:
@@ -103,10 +165,12 @@ def _restore(state: TaskState, timeline: Timeline) -> None:
     task = timeline.tasks[state.task.name]
     state.state = _state_of(task.name, timeline)
     state.stop_sent = task.last is not None and task.last.stop is not None
+    state.starts = [one.start.wall for one in task.incarnations if one.start is not None]
     state.step = steps[-1].step if (steps := task.steps) else None
     state.exit_code = task.exits[-1].exit_code if task.exits else None
     own = (one for one in timeline.restarts if (one.scope, one.task) == ("task", task.name))
     state.restarts = max((one.number for one in own), default=0)
+    state.crashes = crashes_of(task.incarnations)
 
 
 def _state_of(name: str, timeline: Timeline) -> State:
@@ -114,7 +178,9 @@ def _state_of(name: str, timeline: Timeline) -> State:
     match task.state:
         case "succeeded" | "failed" | "stopped":
             # In a restart of the whole job, the tasks that have ended wait from its first start on.
-            return "backoff" if task.exits[-1].n < _first_of_job_restart(timeline) else "ended"
+            waits = task.exits[-1].n < _first_of_job_restart(timeline)
+            is_part = timeline.plan.task(name).before is None
+            return "backoff" if waits and is_part else "ended"
         case state:
             return state
 
@@ -168,13 +234,39 @@ def _fault(fault: FaultTimeline, timeline: Timeline, began: float) -> ActiveFaul
     return one
 
 
+def _read_events_again(recovered: RecoveredState, printed: Sequence[str]) -> list[Reported]:
+    """Read again what was printed of event files; return the steps that were not written."""
+    starts = {name: state.starts for name, state in recovered.tasks.items()}
+    found: dict[str, list[Reported]] = {}
+    for line in printed:
+        if one := recovered.event_steps.read(line, starts):
+            found.setdefault(one.task, []).append(one)
+    last = {step.task: (step.step, step.wall) for _, step in recovered.timeline.steps}
+    late = [one for task, all_ in found.items() for one in unwritten(all_, last.get(task))]
+    for one in late:
+        recovered.tasks[one.task].step = cast("int", one.seen.data["step"])
+    return sorted(late, key=lambda one: one.wall)
+
+
 def _read_again(state: TaskState, printed: Sequence[str]) -> Sequence[Observation]:
-    """Read a running task's output again; return the steps in it that were not written."""
-    state.last_words.extend(printed)
-    observations = [state.reader.read(line) for line in printed]
-    steps = [one for one in observations if one is not None and one.event == "step"]
+    """Read a running task's output again; return the steps in it that were not written.
+
+    The last written step may have been read from a line that was not finished: then the line is in
+    the log with more steps, or not at all yet.
+    """
+    steps: list[Observation] = []
+    written: int | None = None
+    for line in printed:
+        was_drawn = state.step in state.reader.steps_drawn(line)
+        one = state.reader.read(line)
+        if one is None or one.event != "step":
+            continue
+        steps.append(one)
+        if one.data["step"] == state.step:
+            written = len(steps)
+        elif was_drawn:
+            written = len(steps) - 1
     # The first step after a start is written at once, so without a written one there is nothing.
-    written = [n for n, one in enumerate(steps) if one.data["step"] == state.step]
-    if steps:
+    if steps and (written is not None or state.step is None):
         state.step = cast("int", steps[-1].data["step"])
-    return steps[written[-1] + 1 :] if written else []
+    return steps[written:] if written is not None else []

@@ -19,7 +19,13 @@ from pydantic import (
 )
 
 from emulator.validation.limits import GLOB, WORD
-from emulator.validation.units import format_size, parse_duration, parse_rate, parse_size
+from emulator.validation.units import (
+    format_size,
+    parse_duration,
+    parse_price,
+    parse_rate,
+    parse_size,
+)
 
 LONGEST = 36_500 * 86_400.0
 """Seconds: a hundred years; timers overflow at three times that."""
@@ -30,6 +36,8 @@ SLOWEST = 1000
 FASTEST = 10**12
 LATEST = 60.0
 """Seconds of a packet's delay; netem's maximum is 274."""
+DEAREST = 1e9
+"""Money per hour, in any currency; sums for all tasks and a century remain finite."""
 
 
 Result = TypeVar("Result")
@@ -79,9 +87,17 @@ def _written(
     ]
 
 
+def _exactly(number: float) -> str:
+    """Format a number with all its digits, without an exponent (`1e-05s` is not a duration)."""
+    return f"{Decimal(repr(number)):f}".removesuffix(".0")
+
+
 def _seconds(number: float) -> str:
-    """Format seconds exactly, without an exponent (`1e-05s` is not a duration)."""
-    return f"{Decimal(repr(number)):f}".removesuffix(".0") + "s"
+    return f"{_exactly(number)}s"
+
+
+def _per_hour(number: float) -> str:
+    return f"{_exactly(number)}/h"
 
 
 def _between(least: float, most: float, write: Callable[[Any], str]) -> Callable[[float], float]:
@@ -108,7 +124,7 @@ _in_a_century = _between(0, LONGEST, _years)
 Duration = Annotated[
     float,
     SECONDS,
-    *_written(parse_duration, _seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d))+)$", "5s"),
+    *_written(parse_duration, _seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d|y))+)$", "5s"),
     AfterValidator(_in_a_century),
 ]
 Delay = Annotated[Duration, AfterValidator(_between(0, LATEST, _years))]
@@ -132,6 +148,12 @@ Rate = Annotated[
     *_written(parse_rate, "{}bit".format, r"^\d+(\.\d+)?[kmgKMG]?[bB][iI][tT]$", "100mbit"),
     AfterValidator(_between(SLOWEST, FASTEST, "{}bit".format)),
 ]
+Price = Annotated[
+    float,
+    *_written(parse_price, _per_hour, r"^\d+(\.\d+)?/[hd]$", "0.35/h"),
+    AfterValidator(_between(0, DEAREST, _per_hour)),
+]
+"""Money per hour."""
 Cores = Annotated[float, Field(strict=True, gt=0, le=10_000)]
 Glob = Annotated[str, Field(max_length=GLOB)]
 
@@ -183,7 +205,7 @@ def _variable(name: str) -> str:
 
 
 def _runnable(command: list[str]) -> list[str]:
-    if not command[0].strip():
+    if command and not command[0].strip():
         raise ValueError("its first word is empty; it names the program, such as python")
     return command
 
@@ -200,6 +222,7 @@ Variable = Annotated[
 Env = dict[Variable, Text]
 Command = Annotated[
     list[Text],
-    Field(min_length=1, examples=[["python", "train.py"]]),
+    Field(examples=[["python", "train.py"]]),
     AfterValidator(_runnable),
 ]
+"""The words of a command; none: that of the image."""

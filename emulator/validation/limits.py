@@ -8,8 +8,12 @@ from __future__ import annotations
 
 MIB = 2**20
 
-SCENARIO_BYTES = 256 * 2**10
+SCENARIO_BYTES = MIB
 """A scenario file, and the value of a `--set`."""
+MANIFEST_BYTES = 2 * MIB
+"""A file of manifests, such as a TFJob with its ConfigMaps; etcd takes 1.5 MiB of an object."""
+DOCUMENTS = 100
+"""Documents of a file of manifests."""
 VALUES = 5000
 """Keys and values of a scenario, with YAML aliases expanded."""
 DEPTH = 50
@@ -25,6 +29,16 @@ STRIKES = 10_000
 """Single faults against one task: `random`, traces and globs expand to several."""
 LINKS = 100_000
 """Pairs of tasks whose network is changed, by all faults and `network` together."""
+HELPERS = 50
+"""Entries of `helpers`."""
+MOUNTS = 50
+"""Mounts of a task, from one section of a scenario."""
+FILES = 200
+"""Files that a scenario puts into a container, from one section of it."""
+PARTS = 20
+"""Init steps of a task, and its side-cars."""
+PORTS = 50
+"""Published ports of a task."""
 GLOB = 200
 """Characters of a task's name or glob."""
 GLOBS = 1000

@@ -1,25 +1,32 @@
-"""Parsing and formatting of durations, sizes and rates: `5s`, `512m`, `100mbit` (pure)."""
+"""Parsing and formatting of durations, sizes, rates and prices: `5s`, `512m`, `100mbit`, `0.35/h`.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "y": 365 * 86400.0}
 _BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 _LONGEST = 1e15
 """Larger numbers are formatted with an exponent."""
 
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|y))+")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|y)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(?:b|([kmgt])(?:i?b)?)", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmg]?bit)", re.IGNORECASE)
+_PRICE = re.compile(r"(\d+(?:\.\d+)?)/([hd])")
 
 
 def parse_duration(text: object) -> float:
-    """Return seconds for `500ms`, `5s`, `2m`, `1m30s`, `0`. Raises ValueError."""
+    """Return seconds for `500ms`, `5s`, `2m`, `1m30s`, `0`, and `3y` of 365 days each.
+
+    Raises ValueError.
+    """
     stripped = str(text).strip()
     if stripped == "0":
         return 0.0
@@ -46,6 +53,19 @@ def parse_rate(text: object) -> int:
     if not match:
         raise ValueError(f"{str(text)!r} is not a rate; write '100mbit' or '1gbit'")
     return int(_bounded(float(match[1]) * _BITS[match[2].lower()]))
+
+
+def parse_price(text: object) -> float:
+    """Return money per hour for `0.35/h` and `8.4/d`. Raises ValueError."""
+    stripped = str(text).strip()
+    match = _PRICE.fullmatch(stripped)
+    if not match:
+        bare = re.fullmatch(r"\d+(\.\d+)?", stripped)
+        raise ValueError(
+            f"{stripped!r} is not a price; write "
+            + (f"'{stripped}/h'" if bare else "'0.35/h', or '8.4/d' for a day")
+        )
+    return _bounded(float(match[1])) / (1 if match[2] == "h" else 24)
 
 
 def _bounded(number: float) -> float:
@@ -76,10 +96,17 @@ def format_duration(seconds: float) -> str:
     return f"{minutes // 60}h {minutes % 60:02d}m"
 
 
-def format_size(size: float) -> str:
-    """Return bytes as short text: `512 MiB`, `1.5 GiB`."""
+def format_money(amount: float, currency: str = "") -> str:
+    """Return an amount with two decimals, or three digits if it is small: `12.50`, `0.00389`."""
+    digits = 2 if abs(amount) >= 1 or not amount else 2 - math.floor(math.log10(abs(amount)))
+    return f"{format_number(float(amount), digits)} {currency}".rstrip()
+
+
+def format_size(size: float, digits: int = 0) -> str:
+    """Return bytes as short text: `512 MiB`, `1.5 GiB`; with `digits` decimals, `4.01 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
-            return f"{size:.0f} {unit}" if unit in ("B", "KiB", "MiB") else f"{size:.1f} {unit}"
+            decimals = 0 if unit == "B" else digits or int(unit == "GiB")
+            return f"{size:.{decimals}f} {unit}"
         size /= 1024
     return f"{format_number(size, 1)} TiB"

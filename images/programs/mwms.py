@@ -9,6 +9,7 @@ training until SIGKILL.
 
 import argparse
 import os
+import time
 from pathlib import Path
 
 import digits
@@ -34,6 +35,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps-per-epoch", type=int, default=50, help="must divide --steps (50)")
     parser.add_argument("--save-every", type=int, default=50, help="steps between backups (50)")
     parser.add_argument("--batch", type=int, default=64, help="examples per worker and step (64)")
+    parser.add_argument(
+        "--step-cost", type=float, default=0, help="additional seconds of each step (0)"
+    )
     options = parser.parse_args()
     if options.steps % options.steps_per_epoch:
         parser.error("--steps must be a multiple of --steps-per-epoch")
@@ -78,9 +82,13 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
 class Report(tf.keras.callbacks.Callback):
     """Print a step event every few steps."""
 
-    def __init__(self, examples_per_step: int) -> None:
+    def __init__(self, examples_per_step: int, step_cost: float) -> None:
         super().__init__()
-        self.examples_per_step = examples_per_step
+        self.examples_per_step, self.step_cost = examples_per_step, step_cost
+
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        """Wait as long as a larger model would compute."""
+        time.sleep(self.step_cost)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Report the step, with the mean loss of the epoch so far."""
@@ -122,7 +130,10 @@ def main() -> None:
         images,
         epochs=options.steps // options.steps_per_epoch,
         steps_per_epoch=options.steps_per_epoch,
-        callbacks=[Backup(options.save_every), Report(options.batch * replicas)],
+        callbacks=[
+            Backup(options.save_every),
+            Report(options.batch * replicas, options.step_cost),
+        ],
         verbose=0,
     )
 

@@ -31,6 +31,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=600, help="total steps of all workers (600)")
     parser.add_argument("--batch", type=int, default=64, help="examples per step (64)")
     parser.add_argument("--save-every", type=int, default=100, help="steps between saves (100)")
+    parser.add_argument(
+        "--step-cost", type=float, default=0, help="additional seconds of each step (0)"
+    )
     return parser.parse_args()
 
 
@@ -58,6 +61,7 @@ def train(
     """Schedule the steps, save checkpoints, report (chief)."""
     import digits
     import perceptron
+    import step_cost
 
     servers = cluster.cluster_spec().num_tasks("ps")
     strategy = tf.distribute.ParameterServerStrategy(
@@ -78,7 +82,7 @@ def train(
             images = images.shuffle(len(train_x)).repeat().batch(options.batch)
             plain = tf.data.Options()
             plain.autotune.enabled = False  # its thread can delay the chief's exit for long
-            return images.with_options(plain)
+            return step_cost.delayed(images, options.step_cost).with_options(plain)
 
         shares = iter(coordinator.create_per_worker_dataset(dataset))
 
@@ -121,7 +125,10 @@ def train(
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Report the accuracy of every new checkpoint until the last one (evaluator)."""
+    """Report the accuracy of every new checkpoint until the last one (evaluator).
+
+    `evaluated` counts them. Those that were saved while another was evaluated are skipped.
+    """
     import digits
     import perceptron
 
@@ -130,11 +137,11 @@ def evaluate(options: argparse.Namespace) -> None:
     step = tf.Variable(0)
     checkpoint = tf.train.Checkpoint(model=model, step=step)
     events.phase("startup", "end")
-    for path in tf.train.checkpoints_iterator(str(CHECKPOINTS)):
+    for evaluated, path in enumerate(tf.train.checkpoints_iterator(str(CHECKPOINTS)), start=1):
         with events.during("eval"):
             checkpoint.read(path).expect_partial()
             accuracy = perceptron.accuracy(model, test_x, test_y)
-        events.step(int(step), accuracy=accuracy)
+        events.step(int(step), accuracy=accuracy, evaluated=evaluated)
         if int(step) >= options.steps:
             return
 

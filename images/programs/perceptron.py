@@ -11,7 +11,11 @@ HIDDEN = 64
 Model = list[tf.Variable]
 
 
-def make(seed: int, aggregation: tf.VariableAggregation = tf.VariableAggregation.NONE) -> Model:
+def make(
+    seed: int,
+    aggregation: tf.VariableAggregation = tf.VariableAggregation.NONE,
+    hidden: int = HIDDEN,
+) -> Model:
     """Create the weights; `aggregation` defines how the updates of replicas are combined."""
     random = np.random.default_rng(seed)
 
@@ -20,7 +24,13 @@ def make(seed: int, aggregation: tf.VariableAggregation = tf.VariableAggregation
         biases = np.zeros(columns, np.float32)
         return [tf.Variable(start, aggregation=aggregation) for start in (weights, biases)]
 
-    return layer(digits.PIXELS, HIDDEN) + layer(HIDDEN, digits.CLASSES)
+    return layer(digits.PIXELS, hidden) + layer(hidden, digits.CLASSES)
+
+
+def size(hidden: int) -> int:
+    """Return the bytes of a model's weights."""
+    weights = digits.PIXELS * hidden + hidden + hidden * digits.CLASSES + digits.CLASSES
+    return weights * np.dtype(np.float32).itemsize
 
 
 def predict(model: Model, x: tf.Tensor) -> tf.Tensor:

@@ -80,6 +80,7 @@ def test_a_plain_run() -> None:
             {"worker-0": Rate(10, 320, StepTimes(40, 0.1, 0.1, 0.1, 0.1, 0.1)), "worker-1": Rate()},
         ),
         accuracy=0.9,
+        values={"accuracy": {"worker-0": 0.9}},
         restarts=0,
         lost_steps=0,
         recoveries=[],
@@ -499,6 +500,21 @@ def test_the_target_has_its_own_rates_around_a_fault(
     assert (result.rate_before, result.rate_during, result.rate_after) == (1, 1, 1)
 
 
+@pytest.mark.parametrize(("outcome", "rate"), [("succeeded", 0.5), ("failed", None)])
+def test_a_fault_that_outlasts_the_job_has_a_rate_only_if_the_job_was_done(
+    outcome: str, rate: float | None
+) -> None:
+    """A job that failed may have hung for any part of the time after its last step."""
+    entries = [step(t, "worker-0", t) for t in range(21)]
+    entries += [fault(20, "worker-1", stage, "pause") for stage in ("triggered", "applied")]
+    entries += [step(20 + 2 * t, "worker-0", 20 + t) for t in range(1, 6)]
+    entries += [happened(35, "job", "", outcome=outcome, reason="")]
+    entries += [fault(36, "worker-1", "healed", "pause")]
+    extra = "faults: [{pause: worker-1, at: 20s, for: forever}]"
+    (result,) = analysed(in_time(entries), extra=extra).faults
+    assert (result.rate_before, result.rate_during, result.rate_after) == (1, rate, None)
+
+
 def test_a_target_that_reports_no_step_has_no_rates() -> None:
     entries = [step(t, "worker-0", t) for t in range(40)]
     entries += [
@@ -511,3 +527,72 @@ def test_a_target_that_reports_no_step_has_no_rates() -> None:
         None,
         None,
     )
+
+
+def test_a_task_that_goes_back_as_it_runs_has_lost_steps() -> None:
+    """Worker 1 is lost; the session of the chief goes on from a checkpoint of step 20, twice."""
+    result = analysed(
+        [
+            happened(0, "run"),
+            *began_again(1, "chief-0", "worker-0"),
+            *[step(t, "chief-0", n) for t, n in ((5, 10), (6, 20), (7, 30))],
+            ended(8, "worker-0", 137),
+            restart(8, "worker-0"),
+            *began_again(10, "worker-0"),
+            happened(11, "phase", "chief-0", phase="restore", state="end", step=20),
+            *[step(t, "chief-0", n) for t, n in ((12, 30), (13, 40))],
+            # Nobody had failed: another chief has restored the variables that all share.
+            happened(14, "phase", "chief-0", phase="restore", state="end", step=20),
+            *[step(t, "chief-0", n) for t, n in ((15, 30), (16, 40), (17, 50))],
+            ended(18, "chief-0", 0),
+            job(18),
+        ],
+        cluster="{chief: 1, worker: 1}",
+    )
+    assert result.lost_steps == 10 + 20  # 21 to 30, 21 to 40
+    assert result.restarts == 1
+    assert result.time["recovery"] == 4  # from 8 s to the step at 12 s
+    # What the failure cut off from 7 s; until step 40 at 13 s; from 14 s until step 50 at 17 s.
+    assert result.time["wasted"] == 1 + 1 + 3
+
+
+def test_a_restore_that_loses_nothing_counts_for_nothing() -> None:
+    result = analysed(
+        [
+            happened(0, "run"),
+            *began_again(1, "worker-0"),
+            step(5, "worker-0", 10),
+            step(6, "worker-0", 20),
+            happened(6, "phase", "worker-0", phase="restore", state="end", step=20),
+            happened(6, "phase", "worker-0", phase="restore", state="end", step=20),
+            step(7, "worker-0", 30),
+            job(8),
+        ],
+        cluster="{worker: 1}",
+    )
+    assert (result.lost_steps, result.time["wasted"]) == (0, 0)
+
+
+def test_a_chief_that_comes_back_takes_the_others_back() -> None:
+    """Worker 1 continues alone for 4 s, until worker 0 restores what both train."""
+    result = analysed(
+        [
+            happened(0, "run"),
+            *began_again(1, "worker-0", "worker-1"),
+            step(5, "worker-0", 10),
+            step(6, "worker-1", 20),
+            ended(7, "worker-0", 137),
+            restart(7, "worker-0"),
+            *[step(t, "worker-1", n) for t, n in ((8, 30), (9, 40))],
+            *began_again(8.5, "worker-0"),
+            happened(10, "phase", "worker-0", phase="restore", state="end", step=10),
+            happened(10, "phase", "worker-1", phase="restore", state="end", step=10),
+            *[step(t, "worker-1", n) for t, n in ((11, 20), (12, 30), (13, 40), (14, 50))],
+            ended(15, "worker-0", 0),
+            job(15),
+        ],
+    )
+    lost = {name: task.lost_steps for name, task in result.tasks.items()}
+    assert lost == {"worker-0": 0, "worker-1": 30}
+    # 6 to 7 s are cut off by the failure, as far as anybody knows then; 10 to 14 s are repeated.
+    assert (result.time["wasted"], result.time["recovery"]) == (1 + 4, 1)

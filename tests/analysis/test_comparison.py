@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from emulator.analysis.analyse import Analysis
-from emulator.analysis.comparison import IRRELEVANT, Row, differences, rows
+from emulator.analysis.comparison import IRRELEVANT, LISTED, Row, differences, reported, rows
+from emulator.analysis.costs import Costs, Preempted, TaskCost
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import as_data
 from emulator.analysis.throughput import Rate, Throughput
@@ -118,6 +119,12 @@ def test_a_row_says_what_the_numbers_say() -> None:
             "goodput": 0.4,
             "steps_per_second": 20.0,
             "duration": 10.0,
+            "examples_per_second": None,
+            "accuracy": None,
+            "cost": None,
+            "cost_per_thousand_steps": None,
+            "preemption_cost": None,
+            "break_even": None,
         },
         differs={"seed": 0},
     )
@@ -201,6 +208,67 @@ def test_no_word_is_broken_on_any_terminal(width: int) -> None:
     )
     for word in [*labels[1].split(), "succeeded", "interrupted", "restarts", "x2.00"]:
         assert any(word in line.split() for line in lines), word
+
+
+def test_what_tasks_report_is_a_second_table() -> None:
+    told = {
+        "loss": {"worker-0": 0.25, "worker-1": 0.5},
+        "staleness": {"chief-0": 1.0},
+        "examples": {"chief-0": 640.0},
+        "accuracy": {"chief-0": 0.93},
+    }
+    lines = table(*two(values=told, accuracy=0.93, examples_per_second=1280.0))
+    assert lines[-4].split() == ["run", "examples/s", "accuracy", "loss", "staleness"]
+    assert lines[-2:] == ["run-1", "run-2 1280 0.930 0.25 to 0.5 1"]
+
+
+def test_a_value_that_is_no_number_any_more_is_not_shown() -> None:
+    first, second = two(values={"loss": {"worker-0": None}})
+    assert as_data(second)["values"] == {"loss": {"worker-0": None}}
+    assert reported([first, second]) == []
+
+
+def test_a_program_that_reports_hundreds_of_values_has_the_first_as_columns() -> None:
+    first, second = two(values={f"v{n}": {"worker-0": float(n)} for n in range(100)})
+    assert [head for head, _ in reported([first, second])] == [f"v{n}" for n in range(LISTED)]
+    assert len(second.values) == 100
+
+
+# --- Money --------------------------------------------------------------------------------------
+
+
+def priced(cost: float, lost: float, currency: str = "EUR", run_id: str = "run-1") -> Row:
+    tasks = {"worker-0": TaskCost("spot", 0.1, 10.0, cost)}
+    ran = replace(RAN, costs=Costs(tasks, {}, Preempted(1, lost, 5.0), None, currency))
+    (row,) = rows([(plan(f"currency={currency}", run_id=run_id), ran, OK)])
+    return row
+
+
+def test_runs_with_prices_have_a_table_of_money_with_their_ratios() -> None:
+    lines = table(priced(0.004, 0.001), priced(0.006, 0.003, run_id="run-2"), width=80)
+    assert lines[-4] == "run cost 1000 steps preempted"
+    # RAN has made 50 steps.
+    assert lines[-2:] == [
+        "1 0.00400 EUR 0.0800 EUR 0.00100 EUR",
+        "2 0.00600 EUR x1.50 0.120 EUR x1.50 0.00300 EUR x3.00",
+    ]
+
+
+def test_runs_without_prices_have_none() -> None:
+    assert "cost" not in " ".join(table(*two()))
+
+
+def test_a_run_without_prices_stays_empty_beside_one_with_prices() -> None:
+    (plain,) = rows([(plan(run_id="run-2"), RAN, OK)])
+    assert table(priced(0.004, 0.001), plain)[-2:] == [
+        "run-1 0.00400 EUR 0.0800 EUR 0.00100 EUR",
+        "run-2",
+    ]
+
+
+def test_amounts_in_two_currencies_have_no_ratio() -> None:
+    lines = table(priced(0.004, 0.001), priced(0.006, 0.003, "USD", "run-2"))
+    assert lines[-1] == "run-2 0.00600 USD 0.120 USD 0.00300 USD"
 
 
 # --- Scaling ------------------------------------------------------------------------------------

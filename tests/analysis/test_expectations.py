@@ -15,6 +15,7 @@ from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
 from emulator.analysis.expectations import EXIT_CODES, Status, Verdict, judge, overall, summary
 from emulator.analysis.regression import Comparison
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
+from emulator.analysis.traffic import Traffic
 from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
 from emulator.planning.baseline import ThroughputReference
@@ -36,6 +37,8 @@ RAN = Analysis(
         Rate(10.0, 320.0, StepTimes(40, 0.1, 0.1, 0.1234567, 0.2, 0.3)), {"worker-0": Rate(9.87654)}
     ),
     accuracy=0.9,
+    values={"loss": {"worker-0": 0.25}},
+    bytes_per_step={"worker": Traffic(2000.4, 1000.0)},
     restarts=2,
     lost_steps=10,
     recoveries=[5.0, 7.5],
@@ -66,6 +69,16 @@ def verdicts(expect: dict[str, Any], analysis: Analysis) -> list[Verdict]:
         ({"final_step": 51}, RAN, Verdict("final_step", "failed", "at least 51", "50")),
         ({"accuracy": 0.9}, RAN, Verdict("accuracy", "ok", "at least 0.900", "0.900")),
         ({"accuracy": 0.91}, RAN, Verdict("accuracy", "failed", "at least 0.910", "0.900")),
+        (
+            {"accuracy": 0.9},
+            replace(RAN, accuracy=1.236),
+            Verdict(
+                "accuracy",
+                "unknown",
+                "at least 0.900",
+                "the tasks reported 1.236, which is not between 0 and 1",
+            ),
+        ),
         (
             {"throughput": {"min": 10}},
             RAN,
@@ -168,6 +181,8 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         "outcome": "succeeded",
         "final_step": 1,
         "accuracy": 0.5,
+        "values": {"loss": {"max": 0.5}},
+        "bytes_per_step": {"worker": {"sent": {"max": "2k"}}},
         "throughput": {"min": 1, "max": 20, "at_least": 0.9, "of": "reference"},
         "max_restarts": 9,
         "max_lost_steps": 99,
@@ -178,13 +193,20 @@ def test_every_expectation_that_can_be_written_is_judged() -> None:
         "single_chief": True,
         "steps_exactly_once": True,
     }
-    assert everything.keys() == Expectations.model_fields.keys()
+    assert everything.keys() | {"steps"} == Expectations.model_fields.keys()
     comparison = Comparison(ThroughputReference(machine="m", reference=10.0, reference_run="r"))
     result = judge(Expectations.model_validate(everything), RAN, HISTORY, comparison)
     judged = {verdict.expectation.partition(".")[0] for verdict in result}
     assert judged == everything.keys() | {"faults"}
     assert len(result) == len(judged) + 2  # throughput three times
     assert overall(result) == "ok"
+
+
+def test_no_step_may_be_read_where_none_is_expected() -> None:
+    assert [v.status for v in verdicts({"steps": "none"}, replace(RAN, tasks={}))] == ["ok"] * 3
+    *_, steps = verdicts({"steps": "none"}, RAN)
+    assert (steps.expectation, steps.status, steps.expected) == ("steps", "failed", "none")
+    assert steps.actual == "steps of worker-0"
 
 
 @pytest.mark.parametrize(
@@ -220,21 +242,28 @@ def preempted(target: str, saved: float | None, status: str = "applied") -> Faul
 
 
 KILLED = FaultResult("1", "kill", "worker-0", "applied")
+LOST = FaultResult("3", "preempt", "worker-0", "applied", killed=True, silent=True)
 TERMINATED = FaultResult("2", "terminate", "worker-0", "applied")
 
 
 @pytest.mark.parametrize(
     ("faults", "status", "got"),
     [
-        ([preempted("ps-0", 1.0), KILLED], "ok", "1 of 1 preemptions"),
+        ([preempted("ps-0", 1.0), KILLED], "ok", "1 of 1 preemptions with notice"),
+        ([preempted("ps-0", 1.0), LOST], "ok", "1 of 1 preemptions with notice"),
         (
             [preempted("ps-0", 1.0), preempted("worker-1", None)],
             "failed",
             "worker-1 saved no checkpoint before its end",
         ),
-        ([KILLED, TERMINATED], "unknown", "the record has no preemptions"),
-        ([preempted("ps-0", None, "skipped")], "unknown", "the record has no preemptions"),
-        ([], "unknown", "the record has no preemptions"),
+        ([KILLED, TERMINATED], "unknown", "the record has no preemptions with notice"),
+        ([LOST], "unknown", "the record has no preemptions with notice"),
+        (
+            [preempted("ps-0", None, "skipped")],
+            "unknown",
+            "the record has no preemptions with notice",
+        ),
+        ([], "unknown", "the record has no preemptions with notice"),
     ],
 )
 def test_a_grace_period_is_there_to_save(
@@ -341,6 +370,8 @@ def test_the_summary_has_the_numbers_and_is_json() -> None:
         "run_id": "r-1",
         "scenario": "s",
         "variant": "a=1",
+        "values": {"loss": {"worker-0": 0.25}},
+        "bytes_per_step": {"worker": {"sent": 2000, "received": 1000}},
         "warm": [],
         "engine": "fake",
         "outcome": "succeeded",
@@ -366,7 +397,11 @@ def test_the_summary_has_the_numbers_and_is_json() -> None:
                 "actual": "50",
             },
         ],
+        "warnings": [],
+        "hints": [],
+        "last_words": {},
         "duration": 10.0,
+        "helpers": {},
         "tasks": {
             "worker-0": {
                 "state": "succeeded",
@@ -417,6 +452,12 @@ def test_the_summary_has_the_numbers_and_is_json() -> None:
         "unrecovered": 0,
         "worst_recovery": 7.5,
         "time": {"productive": 4.0, "startup": 6.00004},
+        "cost": {
+            "run": None,
+            "per_thousand_steps": None,
+            "preemptions": {"cost": None},
+            "break_even": None,
+        },
         "goodput": 0.4,
     }
 

@@ -138,16 +138,17 @@ def test_two_chiefs_at_once(events: Sequence[Told], broken: Sequence[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("tasks", "chief"),
+    ("framework", "tasks", "chief"),
     [
-        (("worker-0", "chief-0", "worker-1"), "chief-0"),
-        (("worker-0", "master-0"), "master-0"),
-        (("worker-1", "worker-0", "ps-0"), "worker-0"),
-        (("ps-0", "boss-0"), "a chief"),
+        ("tensorflow", ("worker-0", "chief-0", "worker-1"), "chief-0"),
+        ("pytorch", ("worker-0", "master-0"), "master-0"),
+        ("none", ("worker-1", "worker-0", "ps-0"), "worker-0"),
+        ("none", ("ps-0", "boss-0"), "a chief"),
     ],
 )
-def test_the_chief(tasks: Sequence[str], chief: str) -> None:
-    result = single_chief(timeline(began_again(0, *tasks)))
+def test_the_chief(framework: str, tasks: Sequence[str], chief: str) -> None:
+    lives = timeline(began_again(0, *tasks), extra=f"framework: {framework}\n")
+    result = single_chief(lives)
     assert (result.of, result.count) == (f"incarnations of {chief}", int(chief != "a chief"))
 
 

@@ -328,7 +328,9 @@ def recorded() -> list[Entry]:
 
 
 def test_a_recorded_run_ends_as_its_analysis_says() -> None:
-    plan = make_plan(load(ROOT / "scenarios" / "mwms-preemption.yaml", []), "recorded", SITE)
+    plan = make_plan(
+        load(ROOT / "scenarios" / "faults" / "mwms-preemption.yaml", []), "recorded", SITE
+    )
     run, analysis = RunState(plan), analyse(Timeline(plan, recorded()))
     for entry in recorded():
         run.entry(entry)
@@ -343,7 +345,9 @@ def test_a_recorded_run_ends_as_its_analysis_says() -> None:
 
 def test_the_estimates_in_a_recorded_run_were_right() -> None:
     """From the moment when it had recovered, each was within a second of the truth, or 15 %."""
-    plan = make_plan(load(ROOT / "scenarios" / "mwms-preemption.yaml", []), "recorded", SITE)
+    plan = make_plan(
+        load(ROOT / "scenarios" / "faults" / "mwms-preemption.yaml", []), "recorded", SITE
+    )
     run, entries = RunState(plan), recorded()
     reached = next(e.t for e in entries if e.event == "step" and fields_of(e)["step"] == 2000)
     reported: dict[str, int] = {}

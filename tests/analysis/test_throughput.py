@@ -119,6 +119,17 @@ def test_a_task_that_goes_back_by_itself_begins_anew() -> None:
     assert result == Rate(2 / 4, None, StepTimes(2, 1, 1, 1, 1, 1))
 
 
+def test_a_task_that_restores_as_it_runs_begins_anew_also_at_the_same_step() -> None:
+    """As torchrun does: the task goes on, and what it runs starts again from the last save."""
+    back = happened(60, "phase", "worker-0", phase="restore", state="end", step=0)
+    entries = [step(1, "worker-0", 5), step(2, "worker-0", 10), back]
+    entries += [step(61, "worker-0", 10), step(62, "worker-0", 20)]
+    result = measured(entries)
+    for rate in (result.tasks["worker-0"], result.job):
+        assert rate.step_times is not None
+        assert rate.step_times.max == 0.2
+
+
 def test_a_step_that_is_reported_again_took_no_time() -> None:
     entries = [step(1, "worker-0", 1), step(2, "worker-0", 2), step(5, "worker-0", 2)]
     times = measured([*entries, step(6, "worker-0", 3)]).tasks["worker-0"].step_times

@@ -237,7 +237,9 @@ def test_samples_that_were_thinned_meanwhile_are_not_taken_twice(tmp_path: Path)
 
 
 def test_a_recorded_run_in_both_formats(tmp_path: Path) -> None:
-    plan = make_plan(load(ROOT / "scenarios" / "mwms-preemption.yaml", []), "recorded", SITE)
+    plan = make_plan(
+        load(ROOT / "scenarios" / "faults" / "mwms-preemption.yaml", []), "recorded", SITE
+    )
     (tmp_path / "history.jsonl").write_bytes(RECORDED.read_bytes())
     found = Page(tmp_path, plan)
     text, kind = found.text()

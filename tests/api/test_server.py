@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -18,7 +19,7 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.api.server import ApiServer
+from emulator.api.server import LINES_AT_A_TIME, ApiServer, RecordWatcher
 from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, EngineLost, UsageError
 from emulator.record.events import fields_of
@@ -28,7 +29,7 @@ from emulator.supervisor.control import RunControl
 from tests.conftest import Emulate, Finished
 
 NOBODY: Any = None
-CONTROL = RunControl(NOBODY, NOBODY, Inbox(), NOBODY, NOBODY)
+CONTROL = RunControl(NOBODY, NOBODY, Inbox(), NOBODY, NOBODY, NOBODY)
 """Of a run without a supervisor."""
 
 # Steps until a file `over` is written into the shared folder.
@@ -344,6 +345,30 @@ def test_a_task_that_prints_without_end_does_not_drown_its_readers(
         assert cluster.status()["state"] == "running"
         cluster.stop()
         cluster.wait()
+
+
+def test_who_reads_a_long_log_lets_others_have_their_answers(tmp_path: Path) -> None:
+    """Also if it has gone: what is sent to it then never waits."""
+    log = tmp_path / "worker-0.log"
+    log.write_text("y\n" * 10 * LINES_AT_A_TIME)
+    sent_before: list[int] = []
+
+    async def serve() -> None:
+        sent = 0
+
+        async def answer() -> None:
+            sent_before.append(sent)
+
+        other = asyncio.create_task(answer())
+        watcher = RecordWatcher()
+        watcher.close()
+        async for _ in watcher.lines(lambda: {"worker-0": log}):
+            sent += 1
+        await other
+        assert sent == 10 * LINES_AT_A_TIME
+
+    asyncio.run(serve())
+    assert sent_before[0] <= LINES_AT_A_TIME
 
 
 def test_a_client_follows_to_the_socket_of_the_next_supervisor(tmp_path: Path) -> None:

@@ -32,6 +32,23 @@ def test_what_fits_is_granted() -> None:
     assert granted(claim(1, gpus=2), claim(2, gpus=1)) == [1]
 
 
+def test_helpers_need_their_limits_as_well() -> None:
+    scenario = parse(
+        "name: a\nprogram: {command: [a]}\ncluster: {worker: {replicas: 2, cpus: 1, memory: 1g}}\n"
+        "helpers: {board: {command: [b], cpus: 0.5, memory: 512m}, free: {command: [c]}}\n"
+    )
+    assert need_of(scenario) == Need(cpus=2.5, memory=5 * 2**29)
+
+
+def test_tasks_before_training_need_nothing_beside_the_others() -> None:
+    scenario = parse(
+        "name: a\nprogram: {command: [a]}\ncluster:\n"
+        "  ingest: {replicas: 1, before: training, cpus: 3, memory: 1g, gpus: 1}\n"
+        "  worker: {replicas: 2, cpus: 1, memory: 1g, gpus: 1}\n"
+    )
+    assert need_of(scenario) == Need(cpus=3, memory=2 * 2**30, gpus=2)
+
+
 def test_no_claim_overtakes_a_waiting_one() -> None:
     assert granted(claim(1, cpus=3), claim(2, cpus=2), claim(3, cpus=1)) == [1]
 

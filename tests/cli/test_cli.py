@@ -180,6 +180,8 @@ def test_auto_is_an_error_where_a_configured_docker_does_not_answer(
         ("network.internet=false", "a network without internet"),
         ("network.metadata=closed", "a closed metadata address"),
         ("network.delay=5ms", "network delay"),
+        ("framework=ray", "a host for each task, which framework: ray needs"),
+        ("framework=mpi", "a host for each task, which framework: mpi needs"),
     ],
 )
 def test_processes_refuse_what_they_cannot_do(
@@ -542,3 +544,28 @@ def test_a_run_folder_whose_path_is_no_text_is_refused(emulate: Emulate, tmp_pat
     assert done.returncode == 2
     assert "has bytes that are not text" in done.stderr
     assert not Path(out).exists()
+
+
+def test_ps_wide_shows_the_conditions_of_a_training_operators_job(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    path = scenario(tmp_path, "exit 0", "operator: {kind: TFJob, job: mnist}\n")
+    path.write_text(path.read_text().replace("framework: none", "framework: tensorflow"))
+    assert emulate.up(path, "--engine", "process").returncode == 0
+    wide = emulate("ps", "last", "-o", "wide", "--out", emulate.out).stdout
+    listed = emulate("ps", "--all", "-o", "wide", "--out", emulate.out).stdout
+    for shown in (wide, listed):
+        reasons = [word for word in shown.split() if word.startswith("TFJob")]
+        assert reasons == ["TFJobCreated", "TFJobRunning", "TFJobSucceeded"]
+    narrow = emulate("ps", "last", "--out", emulate.out).stdout
+    assert "TFJob" not in narrow
+    data = emulate("ps", "last", "--json", "--out", emulate.out).json
+    assert [one["type"] for one in data["conditions"]] == ["Created", "Running", "Succeeded"]
+
+
+@pytest.mark.parametrize("command", ["suspend", "resume"])
+def test_suspend_needs_a_run_under_way(emulate: Emulate, hello: Path, command: str) -> None:
+    emulate.up(hello, "--engine", "process")
+    done = emulate(command, "last", "--out", emulate.out)
+    assert done.returncode == 2
+    assert "over" in done.stderr

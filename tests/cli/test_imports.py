@@ -72,12 +72,16 @@ def finished_run(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "needless", "most"),
     [
-        (("--help",), HEAVY | OF_SCENARIOS, 17),
+        (("--help",), HEAVY | OF_SCENARIOS, 20),
         (("--nonsense",), HEAVY | OF_SCENARIOS, 6),
         (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 27),
-        (("plan", "quickstart", "--engine", "process"), HEAVY | {"emulator.record.events"}, 72),
-        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 69),
-        (("down", "old"), HEAVY | MODELS | {"rich"}, 44),
+        (
+            ("plan", "quickstart", "--engine", "process"),
+            HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
+            99,
+        ),
+        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 71),
+        (("down", "old"), HEAVY | MODELS | {"rich"}, 45),
         (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 25),
         (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 20),
     ],

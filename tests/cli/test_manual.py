@@ -25,9 +25,10 @@ RUN = own("hand")
 # Steps on from where it left off, until somebody writes `over` into the shared folder.
 JOB = r"""
 trap 'exit 143' TERM
-n=$(cat "$EMULATOR_SHARED/$EMULATOR_TASK" 2> /dev/null || echo 0)
+here=$EMULATOR_SHARED/$EMULATOR_TASK
+n=$(cat "$here" 2> /dev/null || echo 0)
 while [ ! -e "$EMULATOR_SHARED/over" ]; do
-    n=$((n + 1)); echo $n > "$EMULATOR_SHARED/$EMULATOR_TASK"
+    n=$((n + 1)); echo $n > "$here.new"; mv "$here.new" "$here"
     echo "{\"emulate\": \"step\", \"step\": $n}"; sleep 0.1
 done
 """

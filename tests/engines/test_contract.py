@@ -9,22 +9,25 @@ from __future__ import annotations
 import contextlib
 import shlex
 import signal
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from emulator.engines.base import Engine, Exited, Line, Measuring
+from emulator.engines.base import Engine, Exited, Line, Measuring, Publishing
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
 from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
-from emulator.errors import EngineError
+from emulator.errors import EngineError, Unsupported
 from emulator.faults.pause import Pausing
+from emulator.faults.preempt import PowerCutting
 from emulator.planning.plan import Plan, make_plan, new_run_id
 from emulator.runtime.clock import Clock, ManualClock, RealClock
+from emulator.scenario.container import Port
 from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import going_on
 from tests.engines.inbox import EachLine
@@ -37,6 +40,8 @@ class Deed:
     says: Sequence[str] = ()
     last_words: str = ""
     """Printed without a newline."""
+    draws: Sequence[str] = ()
+    """Drawn on one line, one after the other; the next line finishes it."""
     exit_code: int = 0
     forever: bool = False
     ticks: bool = False
@@ -47,6 +52,8 @@ class Deed:
     """Leaves a process behind that would run for long."""
     ignores_sigterm: bool = False
     """Ignores SIGTERM."""
+    port: int | None = None
+    """A port that the scenario publishes; nothing listens there."""
 
     def shell(self) -> str:
         steps = ["trap '' TERM"] if self.ignores_sigterm else []
@@ -55,14 +62,26 @@ class Deed:
         steps += [f"echo {shlex.quote(line)}" for line in self.says]
         if self.ticks:
             steps.append("n=0; while :; do n=$((n + 1)); echo tick $n; sleep 0.02; done")
+        if self.draws:
+            steps += [f"printf '\\r%s' {shlex.quote(one)}; sleep 0.3" for one in self.draws]
+            steps.append("echo")
         steps.append(f"printf %s {shlex.quote(self.last_words)}")
         steps.append("while :; do sleep 1000; done" if self.forever else f"exit {self.exit_code}")
         return "\n".join(steps)
 
+    def role(self) -> Role:
+        ports = [] if self.port is None else [Port(port=self.port)]
+        return Role(command=["sh", "-c", self.shell()], ports=ports)
+
     def script(self, start: int) -> Script:
         ticks = [(0.02 * n, f"tick {n}") for n in range(1, 1000)] if self.ticks else []
         return Script(
-            lines=[(0.0, line) for line in [*self.says, self.last_words] if line] + ticks,
+            lines=[
+                *((0.0, line) for line in [*self.says, self.last_words] if line),
+                *ticks,
+                *((0.05, "\r" + "\r".join(self.draws)) for _ in self.draws[:1]),
+            ],
+            drawings=[(0.01 * n, f"\r{text}") for n, text in enumerate(self.draws, 1)],
             exits_at=None if self.forever or self.ticks else 0.1,
             exit_code=1 if self.once and start > 1 else self.exit_code,
             on_sigterm=None if self.ignores_sigterm else 0.01,
@@ -76,6 +95,8 @@ class Stage:
         self.engine, self.clock, self.plan, self.folder = engine, clock, plan, folder
         self.inbox = EachLine()
         self.lines: dict[str, list[str]] = {}
+        self.drawn: list[tuple[str, int]] = []
+        """What was drawn, and how many lines its task had printed by then."""
         self.exits: dict[str, list[Exited]] = {}
         engine.prepare(plan, folder, self.inbox)
 
@@ -93,6 +114,8 @@ class Stage:
         deadline = self.clock.now() + 60
         while not reached():
             match self.clock.next_event(self.inbox, deadline):
+                case Line(task=task, text=text, is_finished=False):
+                    self.drawn.append((text, len(self.lines.get(task, []))))
                 case Line(task=task, text=text):
                     self.lines.setdefault(task, []).append(text)
                 case Exited() as exited:
@@ -129,7 +152,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker
             framework="none",
             image=image,
             program=Program(command=["true"]),
-            cluster={role: Role(command=["sh", "-c", d.shell()]) for role, d in deeds.items()},
+            cluster={role: deed.role() for role, deed in deeds.items()},
         )
         engine, clock = engine_for(deeds)
         run_id = new_run_id("contract")
@@ -150,6 +173,21 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StageMaker
             engine.close()  # a second time does nothing
 
 
+def test_the_ports_of_a_task_are_known_while_it_runs(stage: StageMaker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number = server.getsockname()[1]  # free a moment later
+    s = stage(worker=Deed(says=["up"], forever=True, port=number))
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    ports = capable(s.engine, Publishing).published("worker-0")
+    assert ports.keys() == {number}
+    host, _, port = ports[number].partition(":")
+    assert (host, port.isdecimal()) == ("127.0.0.1", True)
+    s.engine.signal("worker-0", signal.SIGKILL)
+    s.until_exit("worker-0")
+    assert capable(s.engine, Publishing).published("worker-0") == {}
+
+
 def test_lines_are_in_order_and_before_the_exit(stage: StageMaker) -> None:
     s = stage(worker=Deed(says=[f"line {n}" for n in range(50)]))
     s.start("worker-0")
@@ -163,6 +201,30 @@ def test_a_last_line_without_newline_is_never_lost(stage: StageMaker) -> None:
         s.start("worker-0")
         s.until_exit("worker-0", number)
     assert s.lines["worker-0"] == ["first", "no newline"] * 10
+
+
+def test_what_is_drawn_on_a_line_is_reported_before_the_line_is_finished(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["Epoch 1/2"], draws=["1/3 [=>..]", "2/3 [==>.]", "3/3 [====]"]))
+    for number in (1, 2):
+        s.drawn.clear()
+        s.lines.clear()
+        s.start("worker-0")
+        s.until_exit("worker-0", number)
+        assert s.lines["worker-0"] == ["Epoch 1/2", "\r1/3 [=>..]\r2/3 [==>.]\r3/3 [====]"]
+        # Each is the end of what is drawn so far, and follows the line before it.
+        assert [text.rpartition("\r")[2] for text, _ in s.drawn] == [
+            "1/3 [=>..]",
+            "2/3 [==>.]",
+            "3/3 [====]",
+        ]
+        assert {lines for _, lines in s.drawn} == {1}
+
+
+def test_an_unfinished_line_that_is_not_drawn_again_is_not_reported(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["first"], last_words="loading ... "))
+    s.start("worker-0")
+    s.until_exit("worker-0")
+    assert s.drawn == []
 
 
 def test_a_line_without_end_is_cut_and_marked_and_the_next_is_read(tmp_path: Path) -> None:
@@ -290,6 +352,30 @@ def test_a_frozen_task_can_be_killed_and_removed(stage: StageMaker) -> None:
     capable(s.engine, Pausing).pause("worker-0")
     s.engine.tear_down(s.plan.run_id)
     assert s.until_exit("worker-0").exit_code == 137
+
+
+def test_a_task_loses_power_and_its_replacement_has_a_fresh_disk(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True, once=True))
+    if "silent-loss" not in s.engine.capabilities:
+        with pytest.raises(Unsupported, match="process engine lacks the capability silent-loss"):
+            capable(s.engine, PowerCutting)
+        return
+    if isinstance(s.engine, DockerEngine):
+        s.engine.images.ensure("network", lambda line: None)
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    capable(s.engine, PowerCutting).cut_power("worker-0")
+    end = s.until_exit("worker-0")
+    assert (end.exit_code, end.oom_killed) == (128 + signal.SIGKILL, False)
+    assert dict(capable(s.engine, Measuring).usage()) == {}
+    capable(s.engine, PowerCutting).cut_power("unknown-0")  # which does nothing
+    s.engine.remove("worker-0")
+    s.lines.clear()
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    s.engine.signal("worker-0", signal.SIGKILL)
+    s.until_exit("worker-0", number=2)
+    capable(s.engine, PowerCutting).cut_power("worker-0")  # which has ended: nothing either
 
 
 def test_a_replaced_task_has_a_fresh_disk(stage: StageMaker) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines.lines import LONGEST_LINE, LineSplitter, UnfinishedLine
+from emulator.engines.lines import DRAWN, LONGEST_LINE, DrawnLine, LineSplitter, UnfinishedLine
 
 
 def split_lines(chunks: Iterable[bytes], longest: int = LONGEST_LINE) -> Iterator[str]:
@@ -89,3 +89,40 @@ def test_an_endless_line_takes_no_more_memory_than_the_limit() -> None:
         tracemalloc.stop()
     assert line.endswith(f" [cut: {4000 * 65536 - LONGEST_LINE} bytes more]")
     assert most < 5 * LONGEST_LINE
+
+
+def test_what_is_drawn_is_the_end_of_the_unfinished_line() -> None:
+    line = DrawnLine()
+    line.feed(b"Epoch 1/2\n")
+    assert not line.is_drawn
+    line.feed(b" 1/20 [>..]")
+    assert not line.is_drawn  # nothing of it was drawn again
+    line.feed(b"\b\b\r 2/20 [=>.]")
+    assert line.is_drawn
+    assert line.take() == " 1/20 [>..]\b\b\r 2/20 [=>.]"
+    assert not line.is_drawn  # nothing is new
+    line.feed(b"\n")
+    line.feed(b"Epoch 2/2\n")
+    assert (line.is_drawn, line.newlines) == (False, 3)
+    assert line.last_drawn == (2, b" 1/20 [>..]\b\b\r 2/20 [=>.]")
+
+
+@given(st.text("ab\r\n", max_size=40), st.lists(st.integers(0, 40)))
+def test_of_what_is_drawn_the_pieces_do_not_matter(printed: str, cuts: list[int]) -> None:
+    line = DrawnLine()
+    places = [0, *sorted(cuts), len(printed)]
+    for a, b in itertools.pairwise(places):
+        line.feed(printed[a:b].encode())
+    *lines, rest = printed.split("\n")
+    assert line.newlines == len(lines)
+    number, end = line.last_drawn
+    assert end.decode() == (lines[number - 1] if number else "")
+    assert line.take() == rest
+
+
+def test_of_a_long_drawn_line_the_end_is_kept() -> None:
+    line = DrawnLine()
+    for number in range(10_000):
+        line.feed(b"\r%d/10000 [==>..]" % number)
+    text = line.take()
+    assert (len(text), text[-18:]) == (DRAWN, "\r9999/10000 [==>..]"[-18:])

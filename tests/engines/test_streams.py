@@ -148,6 +148,42 @@ def test_a_source_is_read_although_nothing_has_arrived(monkeypatch: pytest.Monke
     source.close()
 
 
+def test_a_source_that_has_ended_is_not_read_again() -> None:
+    """A task may end while its last output is read: its end is seen before it is announced."""
+    inbox = Inbox()
+    streams = Streams(inbox)
+    ended, lasting = Source("worker-0"), Source("worker-1")
+    streams.add(lasting)
+    streams.add(ended)
+    ended.close()
+    assert ended.over.wait(60)
+    ended.over.clear()
+    streams.look_at(ended)
+    lasting.write("still here ")
+    assert [line.text for line in inbox.get(timeout=60).lines] == ["still", "here"]
+    lasting.close()
+    assert lasting.over.wait(60)
+    assert not ended.over.is_set()
+    streams.look_at(lasting)  # its thread has ended as well
+
+
+def test_many_lines_are_several_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emulator.engines.streams.IN_AN_EVENT", 3)
+    inbox = Inbox()
+    streams = Streams(inbox)
+    source = Source("worker-0")
+    source.write("a b c d e f g ")
+    source.close()
+    streams.add(source)
+    assert source.over.wait(60)
+    events = [inbox.get(timeout=60) for _ in range(3)]
+    assert [[line.text for line in event.lines] for event in events] == [
+        ["a", "b", "c"],
+        ["d", "e", "f"],
+        ["g"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("stamped", "hurried", "size", "seconds"),
     [
@@ -176,6 +212,22 @@ def test_batches_are_rarer_while_nothing_depends_on_a_line(
         assert one.over.wait(60)
 
 
+def test_a_long_wait_ends_once_something_depends_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emulator.engines.streams.UNHURRIED", 3600.0)
+    inbox = Inbox()
+    inbox.hurried = False
+    streams = Streams(inbox, stamped=True)
+    source = Source("worker-0")
+    source.write("first ")
+    streams.add(source)
+    assert [line.text for line in inbox.get(timeout=60).lines] == ["first"]
+    source.write("second ")
+    source.close()
+    inbox.hurried = True
+    assert [line.text for line in inbox.get(timeout=60).lines] == ["second"]
+    assert source.over.wait(60)
+
+
 def test_lines_of_several_tasks_are_in_the_order_of_their_time() -> None:
     a, b = ([Line(task, wall, f"{task} {wall}") for wall in walls] for task, walls in BATCH)
     assert [line.text for line in _in_order([a, b])] == [
@@ -186,6 +238,16 @@ def test_lines_of_several_tasks_are_in_the_order_of_their_time() -> None:
         "b 4.0",
     ]
     assert _in_order([a]) == a
+
+
+def test_what_two_sources_of_one_task_have_read_stays_in_that_order() -> None:
+    """What was drawn on a line, at the time of reading, and then the line with its stamp."""
+    drawn, line = Line("a", 9.0, "\r69/70", is_finished=False), Line("a", 8.0, "\r70/70")
+    other = Line("b", 8.5, "b")
+    assert [one.text for one in _in_order([[drawn], [other], [line]]) if one.task == "a"] == [
+        "\r69/70",
+        "\r70/70",
+    ]
 
 
 BATCH = (("a", (1.0, 3.0, 2.5)), ("b", (2.0, 4.0)))

@@ -226,8 +226,12 @@ def test_what_a_line_triggers(
             "faults.0: kill and trace in one entry; write one entry for each",
         ),
         (
-            "trace: [{time: 1, target: ps-0, down: 1}], at: {step: 3}",
-            "faults.0: `at` of a trace is the time when it begins, such as `10s`",
+            "trace: [{time: 1, target: ps-0, down: 1}], at: {after: 0}",
+            "faults.0.at: it waits for itself",
+        ),
+        (
+            "trace: [{time: 1, target: ps-0, down: 1}], at: {after: cut}",
+            "faults.0.at: there is no fault 'cut'",
         ),
         (
             "trace: [{time: 1, target: ps-9, down: 1}]",
@@ -269,6 +273,9 @@ KINDS = [
     "kill: ps-0, at: {after: 0, delay: 1500ms}",
     "kill: ps-0, at: {recovery: 0}",
     "trace: [{time: 1.5, target: ps-0, down: 2}, {time: 3, target: worker-1, down: 0}], speed: 2",
+    "trace: [{time: 1.5, target: ps-0, down: 2}, {time: 3, target: ps-0, down: 0}], at: {step: 3}",
+    "trace: [{time: 1.5, target: ps-0, down: 2}, {time: 3, target: ps-0, down: 0}], "
+    "after_recovery: true",
     "random: {oom: 'worker-*'}, every: 10s, jitter: 1s, max: 2, name: chaos",
 ]
 
@@ -355,6 +362,44 @@ def test_a_trace_begins_at_the_time_of_the_fault(tmp_path: Path) -> None:
         (tmp_path / "s.yaml").write_text(BASE + faults)
         planned = schedule(load(tmp_path / "s.yaml"))
         assert [fault.trigger.time for fault in planned] == times
+
+
+def test_a_trace_that_begins_at_a_step_keeps_its_intervals() -> None:
+    rows = (
+        "{time: 60, target: ps-0, down: 1}, {time: 20, target: 'worker-[01]', down: 1}, "
+        "{time: 40, target: worker-0, down: 1}"
+    )
+    last, *first, next_ = planned(f"trace: [{rows}], speed: 2, grace: 0s, at: {{step: 100}}")
+    assert [fault.trigger for fault in first] == [Trigger(step=100)] * 2
+    assert next_.trigger == Trigger(after=first[0].id, delay="10s")
+    assert last.trigger == Trigger(after=first[0].id, delay="20s")
+
+
+@pytest.mark.parametrize(
+    ("at", "first"), [("", Trigger(time="20s")), (", at: {step: 9}", Trigger(step=9))]
+)
+def test_a_trace_may_wait_for_the_job_to_recover(at: str, first: Trigger) -> None:
+    """Then times are those of training between two preemptions, which are as short as written."""
+    rows = (
+        "{time: 20, target: ps-0, down: 9}, {time: 23, target: 'worker-[01]', down: 9}, "
+        "{time: 24, target: ps-0, down: 9}"
+    )
+    found = planned(f"trace: [{rows}], after_recovery: true{at}")
+    assert [fault.trigger for fault in found] == [
+        first,
+        Trigger(recovery="0.0", delay="3s"),
+        Trigger(recovery="0.0", delay="3s"),
+        Trigger(recovery="0.1:worker-0", delay="1s"),
+    ]
+
+
+def test_a_task_that_never_comes_back_is_not_preempted_again() -> None:
+    rows = "{time: 1, target: ps-0, down: 1}, {time: 2, target: ps-0, down: 1}"
+    assert len(planned(f"trace: [{rows}], after_recovery: true, down: forever")) == 1
+
+
+def test_a_trace_without_rows_that_begins_at_a_step_is_nothing() -> None:
+    assert planned("trace: [], at: {step: 100}") == ()
 
 
 def test_a_trace_is_a_file_beside_the_scenario(tmp_path: Path) -> None:

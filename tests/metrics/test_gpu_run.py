@@ -34,7 +34,7 @@ def test_a_run_has_its_gpus_its_tasks_shares_and_a_device_that_is_lost(
     path.write_text(
         "name: gpus\nframework: none\nimage: none\n"
         f"program: {{command: [sh, -c, {json.dumps(JOB)}]}}\n"
-        "cluster: {worker: 1}\nmetrics: {interval: 100ms}\ntimeout: 1m\n"
+        "cluster: {worker: 1}\nmetrics: {interval: 100ms}\ntimeout: 5m\n"
     )
     done = emulate.up(path, "--engine", "process", env=environment(library, state))
     assert done.returncode == 0, done.stderr
@@ -64,7 +64,7 @@ def test_without_a_driver_a_run_reports_the_reason_once(
     path.write_text(
         "name: gpus\nframework: none\nimage: none\n"
         f"program: {{command: [sh, -c, {json.dumps(UNTIL_TWO_SAMPLES)}]}}\n"
-        "cluster: {worker: 1}\nmetrics: {interval: 100ms}\ntimeout: 1m\n"
+        "cluster: {worker: 1}\nmetrics: {interval: 100ms}\ntimeout: 5m\n"
     )
     done = emulate.up(path, "--engine", "process", env=environment(library, state))
     assert done.returncode == 0, done.stderr

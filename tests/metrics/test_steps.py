@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.metrics.steps import PATTERNS, PHASES, Observation, StepReader
+from emulator.metrics.formats import FORMATS
+from emulator.metrics.steps import PHASES, Observation, StepReader
 
 
 def step(**data: object) -> Observation:
@@ -45,6 +46,12 @@ def test_a_line_of_json_is_a_phase(phase: str) -> None:
         "",
         "epoch 3 of 4, 10 steps to go",
         "Epoch 2/5",
+        " 45%|████▌     | 12.0M/26.4M [00:01<00:01, 11.5MB/s]",
+        "model.bin:  45%|████▌     | 120/264 [00:01<00:01, 11.5MB/s]",
+        "Map:  50%|█████     | 500/1000 [00:00<00:00, 12345.6 examples/s]",
+        "Validation DataLoader 0:  50%|█████     | 5/10 [00:00<00:00, 50.0it/s]",
+        "  0%|          | 0/20 [00:00<?, ?it/s]",
+        "{'loss': '0.7065', 'epoch': '0.5'}",
         "2024-05-01 12/31 was a Tuesday",
     ],
 )
@@ -61,13 +68,22 @@ def test_a_program_can_not_overwrite_the_fields_of_the_history() -> None:
 
 READINGS: Mapping[str, Sequence[tuple[str, dict[str, object]]]] = {
     "keras": [
-        ("12/100 [==>...........] - ETA: 1s - loss: 0.4100", {"step": 12, "loss": 0.41}),
+        ("12/100 [==>...........] - ETA: 1s - loss: 0.4100", {"step": 12}),
         ("100/100 - 1s - loss: 2e-05 - 1s/epoch", {"step": 100, "loss": 2e-05}),
         (
-            "\x1b[1m 7/10\x1b[0m \x1b[32m━━━\x1b[0m 0s 3ms/step - loss: 1.5",
-            {"step": 7, "loss": 1.5},
+            "\x1b[1m10/10\x1b[0m \x1b[32m━━━\x1b[0m 0s 3ms/step - loss: 1.5",
+            {"step": 10, "loss": 1.5},
         ),
         ("3/10 [====>.....] - ETA: 0s", {"step": 3}),
+    ],
+    "tqdm": [
+        (" 12%|█▏        | 12/100 [00:01<00:07, 11.50it/s]", {"step": 12}),
+        (
+            "Epoch 0:  5%|▌  | 5/100 [00:01<00:07, 1.50s/it, v_num=0, loss=0.41]",
+            {"step": 5, "v_num": 0, "loss": 0.41},
+        ),
+        ("Epoch [1/3]: [3/20]  15%|█▌   , loss=0.7 [00:00<00:01]", {"step": 3, "loss": 0.7}),
+        (" 50%|█████     | 1/2 [1:00:01<1:00:01, 3601.00s/it]", {"step": 1}),
     ],
     "tf1-hooks": [
         ("INFO:tensorflow:loss = 0.41, step = 200 (0.5 sec)", {"step": 200, "loss": 0.41}),
@@ -84,11 +100,30 @@ READINGS: Mapping[str, Sequence[tuple[str, dict[str, object]]]] = {
         ),
         ("Train Epoch: 3 [0/60000 (0%)]", {"step": 120000, "examples": 120000}),
     ],
+    "pytorch-imagenet": [
+        ("Epoch: [2][10/100]\tTime 0.2 ( 0.3)\tLoss 6.9e+00 (7.0e+00)", {"step": 210, "loss": 6.9}),
+        ("Epoch: [1][  0/100]\tTime 0.2 ( 0.3)", {"step": 101}),
+    ],
+    "pytorch-tutorial": [
+        ("loss: 0.743335  [  640/60000]", {"step": 640, "examples": 640, "loss": 0.743335}),
+    ],
+    "epochs": [
+        (
+            "epoch 0: {'accuracy': 0.75, 'f1': 0.5}",
+            {"step": 1, "accuracy": 0.75, "f1": 0.5},
+        ),
+        (
+            "Epoch: 0, accuracy: 0.75, train_loss: 0.5.",
+            {"step": 1, "accuracy": 0.75, "train_loss": 0.5},
+        ),
+        ("Epoch 2, Loss: 0.5, Accuracy: 75.0", {"step": 2, "loss": 0.5, "accuracy": 0.75}),
+        ("Epoch 2 in 0.52 sec", {"step": 2}),
+    ],
 }
 
 
 def test_every_named_pattern_has_readings_here() -> None:
-    assert READINGS.keys() == PATTERNS.keys()
+    assert READINGS.keys() == FORMATS.keys()
 
 
 @pytest.mark.parametrize("rule", ["by its name", "auto"])
@@ -129,9 +164,7 @@ def test_a_program_that_prints_step_events_is_not_read_by_patterns() -> None:
 
 
 def test_keras_over_data_of_unknown_length_counts_in_the_first_epoch() -> None:
-    assert StepReader().read("     12/Unknown - 3s 5ms/step - loss: 0.41") == Observation(
-        "step", {"step": 12, "loss": 0.41}
-    )
+    assert StepReader().read("     12/Unknown - 3s 5ms/step - loss: 0.41") == step(step=12)
 
 
 def test_pytorch_epochs_may_begin_at_0() -> None:
@@ -160,7 +193,7 @@ def test_a_regex_whose_step_is_no_integer_matches_nothing(caught: str) -> None:
 @pytest.mark.parametrize(
     ("line", "seen"),
     [
-        ("5/10 [==>..] - loss: 1.2.3", step(step=5, loss=1.2)),
+        ("5/10 [==>..] - loss: 1.2.3", step(step=5)),
         ("5/10 [==>..] - loss: -", step(step=5)),
         ("Train Epoch: 1 [640/60000 (1%)]\tLoss: ...", step(step=640, examples=640)),
         ("9" * 5000 + "/10 [==>..]", None),
@@ -194,7 +227,7 @@ def test_malformed_numbers_do_no_harm(line: str, seen: Observation | None) -> No
         ),
         max_size=5,
     ),
-    st.sampled_from(["auto", "json", *PATTERNS]),
+    st.sampled_from(["auto", "json", *FORMATS]),
 )
 def test_whatever_is_printed_a_reading_is_nothing_or_has_a_whole_step(
     lines: Sequence[str], rule: str

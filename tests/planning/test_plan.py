@@ -59,6 +59,10 @@ def test_a_task_has_all_that_the_scenario_says() -> None:
             "PYTHONUNBUFFERED": "1",
             "EMULATOR_RUN": "test-1",
             "EMULATOR_TASK": "worker-1",
+            "EMULATOR_ROLE": "worker",
+            "EMULATOR_INDEX": "1",
+            "EMULATOR_RANK": "1",
+            "EMULATOR_SIZE": "2",
             "EMULATOR_SHARED": "/shared",
             "EMULATOR_SEED": "7",
             "TF_CONFIG": made.task("worker-1").env["TF_CONFIG"],
@@ -191,7 +195,19 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
     assert "gpus:" in refused.value.hint
 
 
+def test_a_manifest_is_told_how_to_do_without_gpus() -> None:
+    with pytest.raises(Unsupported) as refused:
+        handed_out("cluster: {worker: {replicas: 2, gpus: 1}}")
+    assert "--set cluster.worker.gpus=0" in refused.value.hint
+
+
 # --- Warnings -----------------------------------------------------------------------------------
+
+
+TORCHRUN = "framework: pytorch\ncluster: {worker: {replicas: 2, command: [torchrun, t.py]}}\n"
+ELASTIC = "elastic: {min: 1, max: 2, max_restarts: 3}\n"
+UNSHARED = "{env: {TORCH_DISABLE_SHARE_RDZV_TCP_STORE: 1}, replicas"
+KILL = "faults: [{kill: worker-1, at: 5s}]\n"
 
 
 @pytest.mark.parametrize(
@@ -201,6 +217,8 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
         ("cluster: {chief: 1, worker: 2, ps: 1, evaluator: 1}", []),
         ("cluster: {worker: 1}", ["a single task"]),
         ("cluster: {worker: 2, ps: 1}", ["parameter servers without a chief"]),
+        ("cluster: {worker: 2, ps: 1}\nrendezvous: cluster-config", []),
+        ("cluster: {worker: 1}\nrendezvous: cluster-config", ["a single task: no CLUSTER_CONFIG"]),
         ("cluster: {chief: 1, ps: 1}", ["parameter servers without workers"]),
         ("cluster: {evaluator: 1}", ["a single task", "an evaluator alone"]),
         ("cluster: {worker: 1}\nframework: none", []),
@@ -218,6 +236,31 @@ def test_too_few_gpus_are_refused_with_the_task_that_lacks_them(
             "cluster: {worker: 2}\nreference: {seed: 1}\n"
             "expect: {throughput: {at_least: 0.9, of: baseline}}",
             [],
+        ),
+        ("framework: mpi\ncluster: {launcher: 1, worker: 2}", []),
+        ("framework: mpi\ncluster: {worker: 2}", ["no launcher: nothing runs mpirun"]),
+        ("framework: mpi\ncluster: {launcher: 1}", ["no worker: mpirun has no hosts"]),
+        ("framework: ray\ncluster: {head: 1, worker: 2}", []),
+        ("framework: ray\ncluster: {worker: 2}", ["no head: ray.init() would start a cluster of"]),
+        (TORCHRUN, []),
+        (TORCHRUN + "restart: on-failure", ["torchrun without `elastic`: once a task is lost"]),
+        (TORCHRUN + KILL, ["torchrun without `elastic`: once a task is lost"]),
+        (TORCHRUN.replace("torchrun,", "torchrun, --rdzv_backend=c10d,") + KILL, []),
+        (TORCHRUN.replace("replicas: 2", "replicas: 1") + "restart: on-failure", []),
+        (TORCHRUN.replace("torchrun,", "torchrun, --standalone,"), ["torchrun --standalone: each"]),
+        (TORCHRUN.replace("{replicas", UNSHARED) + ELASTIC + "restart: on-failure", []),
+        (
+            TORCHRUN + "elastic: {min: 1}",
+            ["elastic without max_restarts", "elastic: a task that", "elastic with restart.policy"],
+        ),
+        (
+            TORCHRUN + ELASTIC + "restart: {policy: on-failure, scope: job}",
+            ["elastic: a task that comes back", "elastic with restart.scope job"],
+        ),
+        (
+            TORCHRUN.replace("{replicas", UNSHARED).replace("torchrun", "python")
+            + (ELASTIC + "restart: on-failure"),
+            ["elastic: no command runs torchrun"],
         ),
     ],
 )
@@ -271,3 +314,62 @@ def test_a_run_id_begins_with_the_name_and_is_no_other_runs() -> None:
     ids = {new_run_id("a-name") for _ in range(10)}
     assert len(ids) == 10
     assert all(re.fullmatch(r"a-name-\d{10}-[0-9a-f]{6}", run_id) for run_id in ids)
+
+
+# --- Values and programs of a role ----------------------------------------------------------------
+
+
+VALUES = """\
+name: test
+seed: 3
+program:
+  command: [python, t.py, "--task=${task}", "--ps=${addresses.ps}"]
+  env: {AT: "${address}"}
+cluster:
+  worker: {replicas: 2, env: {RANK_OF_ALL: "${rank}/${size}"}}
+  ps: {command: [sh, -c, "echo $${HOME} ${shared} ${seed}"]}
+"""
+
+
+def test_commands_and_variables_have_the_values_of_their_task() -> None:
+    made = make_plan(parse(VALUES), "test-1", SITE)
+    worker, server = made.task("worker-1"), made.task("ps-0")
+    assert worker.command == ("python", "t.py", "--task=worker-1", "--ps=ps-0:2222")
+    assert (worker.env["AT"], worker.env["RANK_OF_ALL"]) == ("worker-1:2222", "1/2")
+    assert server.command == ("sh", "-c", "echo ${HOME} /shared 3")
+    assert server.env["AT"] == "ps-0:2222"
+    assert "EMULATOR_RANK" not in server.env
+
+
+def test_values_are_those_of_the_engine() -> None:
+    ports = {"worker-0": 5000, "worker-1": 5001, "ps-0": 5002}
+    site = replace(SITE, address=lambda name: ("127.0.0.1", ports[name]), shared="/runs/a/shared")
+    made = make_plan(parse(VALUES), "test-1", site)
+    assert made.task("worker-1").command[2:] == ("--task=worker-1", "--ps=127.0.0.1:5002")
+    assert made.task("worker-1").env["AT"] == "127.0.0.1:5001"
+    assert made.task("ps-0").command[2] == "echo ${HOME} /runs/a/shared 3"
+
+
+def test_a_stored_plan_is_not_expanded_again() -> None:
+    """A task's literal `${...}` would be a mistake the second time."""
+    made = make_plan(parse(VALUES), "test-1", SITE)
+    stored = Plan.model_validate_json(made.model_dump_json(), context={"stored": True})
+    assert stored.tasks == made.tasks
+    assert stored.scenario == made.scenario
+    assert make_plan(stored.scenario, "test-1", SITE).tasks == made.tasks
+
+
+def test_a_role_may_have_a_program_of_its_own(tmp_path: Path) -> None:
+    for name in ("train.py", "serve.py"):
+        (tmp_path / name).touch()
+    text = """\
+name: test
+program: {source: train.py, command: [python, train.py]}
+cluster:
+  worker: 1
+  ps: {source: serve.py, command: [python, serve.py], env: {A: b}, image: other:1}
+"""
+    made = make_plan(parse(text, folder=tmp_path), "test-1", SITE)
+    worker, server = made.tasks
+    assert (worker.source, server.source) == (tmp_path / "train.py", tmp_path / "serve.py")
+    assert (server.command, server.image) == (("python", "serve.py"), "ref-other:1")

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.record.tail import BLOCK, last_lines, whole_lines
+from emulator.record.tail import BLOCK, end_of, last_lines, whole_lines
 
 
 def test_only_whole_lines_are_read_and_each_once(tmp_path: Path) -> None:
@@ -61,3 +61,14 @@ def test_of_a_long_file_the_end_is_enough(tmp_path: Path) -> None:
     assert last_lines(path, 1) == 3 * BLOCK + 1
     assert last_lines(path, 2) == 0
     assert last_lines(tmp_path / "none", 2) == 0
+
+
+def test_the_end_of_a_file_is_its_lines_as_they_were_printed(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.log"
+    assert end_of(path, 100) == []
+    path.write_bytes(b"")
+    assert end_of(path, 100) == []
+    path.write_bytes("first\n1/2 \r2/2\n\nlast\u2028one\n".encode())
+    assert end_of(path, 100) == ["first", "1/2 \r2/2", "", "last\u2028one"]
+    path.write_bytes(b"x" * 1000 + b"\nwhole\ntorn")
+    assert end_of(path, 12) == ["x", "whole", "torn"]

@@ -12,7 +12,7 @@ from emulator.analysis.comparison import Row, rows
 from emulator.report.data import Facts
 from emulator.report.page import render_comparison
 from tests.histories import happened, job
-from tests.report.runs import facts_of, preempted
+from tests.report.runs import PREEMPT, facts_of, preempted
 
 
 def overlaid(*runs: tuple[Facts, str]) -> tuple[str, list[dict[str, Any]]]:
@@ -35,6 +35,14 @@ def test_every_run_has_the_columns_of_the_head() -> None:
     assert len(cells) == 3
     assert len(set(cells)) == 1
     assert "Scaling efficiency, by steps" in table
+
+
+def test_runs_with_prices_have_a_table_of_what_they_cost() -> None:
+    priced = facts_of(preempted(), extra=f"{PREEMPT}prices: {{worker: 3600/h}}\ncurrency: EUR\n")
+    html, _ = overlaid((facts_of(preempted()), "x=1"), (priced, "x=2"))
+    (table,) = re.findall(r'(?s)<section id="costs".*?</table>', html)
+    assert re.findall(r'data-label="Cost">(.*?)<', table) == ["", "35.00 EUR"]
+    assert 'id="costs"' not in overlaid((facts_of(preempted()), "x=1"))[0]
 
 
 def test_the_legends_buttons_know_every_curve_by_its_name() -> None:

@@ -199,7 +199,7 @@ def test_a_terminal_that_is_made_smaller_is_followed(
 ) -> None:
     fault = "faults: [{pause: worker-0, at: {step: 500}, for: 1s}]\nexpect: {final_step: 500}\n"
     terminal = up(scenario(tmp_path, extra=fault), columns=120, rows=40)
-    terminal.see("fault 0: pause worker-0  waits for step 500")
+    terminal.see(training, "fault 0: pause worker-0  waits for step 500")
     terminal.resize(60, 20)
     go_far(emulate)
     shown = terminal.see("100%", "fault 0: pause worker-0  healed")

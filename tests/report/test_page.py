@@ -29,7 +29,7 @@ from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.histories import happened, job
-from tests.report.runs import BASE, a_run, facts_of, preempted, step_line
+from tests.report.runs import BASE, PREEMPT, a_run, facts_of, preempted, step_line
 
 NASTY = "<script>alert(1)</script>"
 STEPS = Script(lines=[(n, step_line(n)) for n in range(1, 20)], exits_at=25.0)
@@ -284,6 +284,55 @@ def test_key_figures_are_those_of_the_summary() -> None:
     assert found["Final step"] == str(facts.summary["steps"]["final"])
     assert found["Goodput"] == f"{facts.summary['goodput']:.0%}"
     assert found["Worst recovery"] == "7.00s"
+
+
+# --- Costs --------------------------------------------------------------------------------------
+
+PRICES = f"{PREEMPT}prices: {{worker: {{spot: 3600/h, on_demand: 7200/h}}}}\n"
+"""A spot machine costs 1 a second; all amounts were worked out by hand."""
+
+
+def test_what_a_run_cost_is_among_its_key_figures_with_the_currency() -> None:
+    found = figures(facts_of(preempted(), extra=f"{PRICES}currency: EUR\n"))
+    # 19 s of worker 0; of worker 1 8 s before it was preempted, and 8 s after.
+    assert found["Cost"] == "35.00 EUR"
+    assert found["A thousand steps"] == "1093.75 EUR"  # the job has reached step 32
+    # From 6 to 14: two machines, but for the 3 s in which one is down.
+    assert found["Preemptions cost"] == "13.00 EUR"
+    assert found["Break-even"] == "14.5s"  # 13 / 2 + 8
+    assert figures(facts_of(preempted(), extra=PRICES))["Cost"] == "35.00"
+
+
+def test_the_page_divides_the_money_like_the_time() -> None:
+    text = text_of(page.render(facts_of(preempted(), extra=f"{PRICES}currency: EUR\n")))
+    words = " ".join(text.split())
+    assert "Cause Seconds Share Cost, EUR" in words
+    assert "recovery 7.00 35.0% 11.00" in words
+    assert "together 20.00 100% 35.00" in words
+    assert "Preemptions: 1, 13.00 EUR each." in words
+    assert "worker-1 spot 3600.00 EUR 16.00 16.00 EUR" in words
+
+
+def test_markdown_has_what_each_machine_cost() -> None:
+    text = markdown.render(facts_of(preempted(), extra=f"{PRICES}currency: EUR\n"))
+    assert "| time | seconds | share | cost, EUR |" in text
+    assert "| recovery | 7.00 | 35.0% | 11.00 |" in text
+    assert "| worker-1 | spot | 3600.00 EUR | 16.00 | 16.00 EUR |" in text
+    assert "| Preemptions cost | 13.00 EUR |" in text
+
+
+def test_without_prices_reports_have_nothing_about_money() -> None:
+    facts = facts_of(preempted())
+    assert "cost" not in markdown.render(facts).lower()
+    assert 'id="costs"' not in page.render(facts)
+
+
+def test_junit_has_amounts_with_all_their_digits() -> None:
+    extra = PREEMPT + "prices: {worker: 0.36/h}\n"
+    suite = suite_of(facts_of(preempted(), extra=extra))
+    found = {p.get("name"): p.get("value") for p in suite.iter("property")}
+    assert found["cost"] == "0.003500000"
+    assert found["preemption_cost"] == "0.001300000"
 
 
 # --- report.md ----------------------------------------------------------------------------------

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from emulator.analysis.analyse import Analysis, FaultResult, TaskResult
+from emulator.analysis.analyse import Analysis, FaultResult, HelperResult, TaskResult
+from emulator.analysis.costs import Costs, Preempted, TaskCost
 from emulator.analysis.expectations import summary
+from emulator.analysis.explanation import Explanation
 from emulator.analysis.listing import Listed
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.report.listings import print_listing
@@ -51,6 +53,27 @@ def test_the_time_is_one_line_of_what_took_a_hundredth_or_more(
     time: Mapping[str, float], line: list[str]
 ) -> None:
     assert [found for found in printed(time) if found.startswith("time")] == line
+
+
+def test_what_a_run_cost_is_a_line_of_its_own() -> None:
+    tasks = {"worker-0": TaskCost("spot", 0.1, 10.0, 0.0035)}
+    costs = Costs(tasks, {}, Preempted(2, 0.001, 8.0), 0.2, "EUR")
+    (line,) = [one for one in printed({}, costs=costs, final_step=700) if "cost" in one]
+    assert line == (
+        "cost 0.00350 EUR, 0.00500 EUR a thousand steps, of it for preemptions 0.00100 EUR, "
+        "break-even at a preemption every 13.0s"
+    )
+    plain = Costs(tasks, {}, Preempted(0, 0.0, 0.0))
+    assert "cost 0.00350, of it for preemptions 0.00" in printed({}, costs=plain)
+    assert not any("cost" in one for one in printed({}))
+
+
+def test_a_plan_shows_what_an_hour_costs() -> None:
+    prices = "prices: {worker: {spot: 0.12/h, on_demand: 0.4/h}, ps: 0.1/h}\ncurrency: EUR\n"
+    plan = a_plan("{worker: 2, ps: 1}", prices)
+    text = shown(lambda console: print_plan(plan, [], console))
+    each = "worker 0.120 EUR (spot), ps 0.100 EUR (on demand)"
+    assert f"prices an hour: {each}; all tasks 0.340 EUR\n" in text
 
 
 def test_a_fault_has_the_time_of_its_save_before_that_of_its_effect() -> None:
@@ -112,9 +135,16 @@ def shown(print_it: Callable[[Console], None]) -> str:
 
 def test_last_words_are_printed_whatever_they_are() -> None:
     analysis = Analysis("failed", "worker-0 failed", 1.0, tasks={}, time={})
-    a_summary = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
     words = ("bad \udcff byte", "\x1b[2J\x1b]0;title\x07[bold]gone[/]")
-    end = JobEnd("failed", "worker-0 failed", "worker-0", words)
+    a_summary = summary(
+        run_id="r",
+        scenario="s",
+        engine="fake",
+        analysis=analysis,
+        verdicts=[],
+        explanation=Explanation(last_words={"worker-0": words}),
+    )
+    end = JobEnd("failed", "worker-0 failed", "worker-0")
     result = Result(Path("/runs [a]/r"), end, analysis, [], a_summary)
     text = shown(lambda console: print_result(result, console, kept=True))
     assert "  bad  byte\n  [bold]gone[/]\n" in text
@@ -136,3 +166,33 @@ def test_the_target_of_a_fault_is_shown_as_it_was_written() -> None:
 def test_a_run_is_listed_by_the_name_of_its_folder() -> None:
     row = Listed("mwms [old]", "mwms", "", "docker", None, "succeeded", "ok")
     assert "mwms [old]" in shown(lambda console: print_listing([row], console))
+
+
+def test_a_helper_that_failed_is_a_note_below_the_figures() -> None:
+    failed = HelperResult("failed", 3, "", ("starting", "[no] disk"))
+    refused = HelperResult("failed", None, "it can't start", ())
+    helpers = {"board": HelperResult("stopped", 143), "sink": failed, "web": refused}
+    analysis = Analysis("succeeded", "", 1.0, tasks={}, helpers=helpers, time={})
+    a_summary = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
+    result = Result(Path("/runs/r"), JobEnd("succeeded", ""), analysis, [], a_summary)
+    text = shown(lambda console: print_result(result, console))
+    notes = [line for line in text.splitlines() if line.startswith("note:")]
+    assert notes == [
+        "note: the helper sink failed with exit code 3, which does not decide the job: [no] disk",
+        "note: the helper web failed, which does not decide the job: it can't start",
+    ]
+
+
+def test_a_plan_shows_mounts_ports_and_helpers() -> None:
+    plan = a_plan(
+        "{worker: {replicas: 2, ports: [80], ulimits: {memlock: unlimited}}}",
+        "mounts: {/cache: {volume: cache}, /scratch: {tmpfs: 1g}}\nshm_size: 256m\n"
+        "helpers: {board: {command: [tensorboard], ports: [{port: 6006, host_port: 1234}]}}\n",
+    )
+    text = shown(lambda console: print_plan(plan, [], console))
+    assert " board (helper) " in text
+    assert (
+        "worker: /cache from volume cache, /scratch in memory (1.0 GiB), /dev/shm of 256 MiB, "
+        "memlock unlimited, port 80 at 127.0.0.1:(any)\n"
+        "board: port 6006 at 127.0.0.1:1234\n"
+    ) in text

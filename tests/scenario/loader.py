@@ -113,7 +113,7 @@ def loader(tmp_path: Path) -> Iterator[Loader]:
     (tmp_path / "images").mkdir()
     shutil.copytree(ROOT / "images" / "programs", tmp_path / "images" / "programs")
     shutil.copytree(ROOT / "scenarios", tmp_path / "scenarios")
-    made = Loader(tmp_path / "scenarios")
+    made = Loader(tmp_path / "scenarios" / "faults")
     try:
         yield made
     finally:
@@ -143,7 +143,7 @@ def plan(path: Path, sets: Sequence[str]) -> str:
     made = make_plan(load(path, sets), "run-1", engine.plan_context("run-1", path.parent))
     written = made.model_dump_json()
     assert Plan.model_validate_json(written, context={"stored": True}) == made
-    for task in made.tasks:
+    for task in made.everything:
         json.dumps(container_request(made, task, {}), allow_nan=False).encode()
     return f"{len(made.tasks)} tasks, {len(written)} bytes"
 
@@ -184,7 +184,8 @@ def main(folder: Path) -> None:
     # Beyond it Python says MemoryError instead of taking the machine with it.
     resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
     signal.signal(signal.SIGPROF, over)
-    plan(ROOT / "scenarios" / "quickstart.yaml", ())  # what is loaded once counts for none
+    # What is loaded once counts for none.
+    plan(ROOT / "scenarios" / "strategies" / "quickstart.yaml", ())
     for line in sys.stdin:
         found = answer(folder, json.loads(line))
         print(json.dumps(found.__dict__), flush=True)  # noqa: T201

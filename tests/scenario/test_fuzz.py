@@ -177,8 +177,8 @@ FULL: dict[str, Any] = {
     **SOUND,
     "description": "words",
     "framework": "tensorflow",
-    "image": {"dockerfile": "../Dockerfile", "context": "../images", "args": {"A": "b"}},
-    "program": {"source": "../images/programs", "command": ["a", 1], "env": {"A": "b"}},
+    "image": {"dockerfile": "../Dockerfile", "context": "../../images", "args": {"A": "b"}},
+    "program": {"source": "../../images/programs", "command": ["a", 1], "env": {"A": "b"}},
     "cluster": {
         "chief": {"cpus": 1, "memory": "1g", "gpus": {"count": 1, "shared": True}},
         "worker": {"replicas": 4, "command": ["b"], "env": {"B": 1}, "image": "cpu"},
@@ -189,6 +189,7 @@ FULL: dict[str, Any] = {
     "success": "chief",
     "timeout": "5m",
     "seed": 3,
+    "addresses": {"host": "{task}.release.svc", "port": {"ps": 8080}},
     "network": {"internet": False, "delay": "5ms", "bandwidth": "100mbit"},
     "metrics": {"steps": r"it (?P<step>\d+)", "examples_per_step": 3, "interval": "1s"},
     "faults": [
@@ -198,13 +199,18 @@ FULL: dict[str, Any] = {
         | {"delay": "5ms", "jitter": "1ms", "loss": "5%", "bandwidth": "1mbit", "oneway": True},
         {"throttle": "ps-0", "at": {"log": "a.*b"}, "for": "5s", "cpus": 0.5},
         {"random": {"kill": "*"}, "every": "10s", "jitter": "1s", "seed": 7, "max": 5},
-        {"trace": "traces/gcp-preemptible.csv", "speed": 1200, "at": "5s"},
+        {"trace": "../traces/gcp-preemptible.csv", "speed": 1200, "at": "5s"},
         {"trace": [{"time": 1, "target": "worker-0", "down": 2}], "down": "1s"},
     ],
     "expect": {
         "outcome": "failed",
         "final_step": 3,
         "accuracy": 0.5,
+        "values": {"loss": {"min": 0, "max": 0.5}},
+        "bytes_per_step": {
+            "worker": {"sent": {"min": "1k", "max": "2m"}},
+            "ps": {"received": {"at_least": 0.5, "at_most": 2, "of": "predicted"}},
+        },
         "throughput": {"min": 1, "max": 9, "during": {"min": 0.5}, "after": {"max": 2}}
         | {"at_least": 0.5, "of": "reference"},
         "max_restarts": 3,
@@ -542,6 +548,30 @@ BOMBS = {
     "variants of much": MUCH
     + f"parametrize: {{cluster.worker: [{times('500', 1)}], seed: [1, 2]}}\n",
     "wrong variants": LITTLE + f"parametrize: {{seed: [{times('a#', 1000)}]}}\n",
+    "values for many": ONE
+    + "cluster:\n  worker:\n    replicas: 500\n    env:\n"
+    + times("      k#: ${address}", 2000, "\n"),
+    "values for many roles": "name: x\nframework: none\nprogram:\n  command: [a]\n  env:\n"
+    + times("    k#: ${address}", 450, "\n")
+    + f"\ncluster: {{{times('r#', 499, ': 1, ')}: 1}}\n",
+    "a long command of values": "name: x\nprogram:\n  command:\n  - "
+    + times("${cluster}", 9000, "")
+    + "\ncluster: {worker: 100}\n",
+    "wrong values": ONE
+    + "cluster:\n  worker:\n    replicas: 500\n    env:\n"
+    + times("      k#: ${address.worke-#}", 1000, "\n"),
+    "wrong values in one text": "name: x\nprogram:\n  command:\n  - "
+    + times("${a#}", 4000, "")
+    + "\ncluster: {worker: 500}\n",
+    "values of variants with values": MUCH
+    + "parametrize:\n  program.command.0:\n"
+    + times("  - a#${task}", 900, "\n"),
+    "long names for many": MUCH + f"addresses: {{host: '{{task}}.{'.'.join(['a' * 60] * 3)}'}}\n",
+    "names as long as they may be": ONE
+    + f"cluster: {{worker: 200}}\naddresses: {{host: '{{task}}.{'a.' * 100}a'}}\n",
+    "a job of many": MUCH + f"operator: {{kind: TFJob, job: {'a' * 40}, namespace: {'b' * 60}}}\n",
+    "variables as values for many": "name: x\nprogram: {command: [a, '${env.TF_CONFIG}']}\n"
+    + "cluster: {worker: 500}\noperator: {kind: TFJob, job: x, dynamic_worker: true}\n",
     "values of variants": LITTLE
     + f"parametrize: {{program.command: [{times('[a#, b, c, d, e, f, g, h, i, j]', 400)}]}}\n",
 }

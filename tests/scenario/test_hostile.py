@@ -16,6 +16,8 @@ from emulator.errors import ScenarioError, UsageError
 from emulator.faults.table import TraceFaults
 from emulator.pytest_plugin.scenario_source import read
 from emulator.scenario import rendezvous
+from emulator.scenario.frameworks.spec import FrameworkName, Job, Member
+from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.loader import load, parse
 from emulator.scenario.matrix import variants
 from emulator.scenario.schema import Scenario
@@ -80,6 +82,9 @@ def test_a_variable_that_the_emulator_sets_is_a_mistake(name: str, instead: str)
         ("pytorch", "RANK", True),
         ("pytorch", "PET_NODE_RANK", True),
         ("pytorch", "PET_NPROC_PER_NODE", False),
+        ("pytorch", "NODE_RANK", True),
+        ("pytorch", "PET_RDZV_BACKEND", False),
+        ("pytorch", "PET_RDZV_ENDPOINT", False),
         ("pytorch", "TF_CONFIG", False),
         ("tensorflow", "MASTER_PORT", False),
         ("none", "TF_CONFIG", False),
@@ -100,12 +105,38 @@ def test_of_a_rendezvous_only_the_frameworks_own_variables_are_taken(
         parse(text)
 
 
-@pytest.mark.parametrize("framework", ["tensorflow", "pytorch", "none"])
-def test_every_variable_that_a_task_is_given_is_taken(framework: str) -> None:
+@pytest.mark.parametrize(
+    ("form", "name", "taken"),
+    [
+        ("tf-config", "TF_CONFIG", True),
+        ("tf-config", "POD_NAME", False),
+        ("cluster-config", "CLUSTER_CONFIG", True),
+        ("cluster-config", "POD_NAME", True),
+        ("cluster-config", "TF_CONFIG", False),
+    ],
+)
+def test_of_the_forms_of_a_rendezvous_the_selected_one_is_taken(
+    form: str, name: str, taken: bool
+) -> None:
+    text = f"name: x\nrendezvous: {form}\nprogram: {{command: [a], env: {{{name}: b}}}}\n"
+    text += "cluster: {worker: 2}\n"
+    if taken:
+        assert problems(text)[0].startswith(f"s.yaml:3: program.env.{name}: is set by")
+    else:
+        parse(text)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_variable_that_a_task_is_given_is_taken(framework: FrameworkName) -> None:
     """One list: what is given and not on it could be overridden. Who runs how often is not ours."""
-    members = [rendezvous.Member("worker", n, f"worker-{n}", 2222) for n in range(2)]
-    given = rendezvous.environment(framework, members[0], members).keys()
-    assert {n for n in given if not rendezvous.reserved(n, framework)} <= {"PET_NPROC_PER_NODE"}
+    scenario = parse(
+        f"name: x\nframework: {framework}\nprogram: {{command: [a]}}\ncluster: {{worker: 2}}\n"
+    )
+    job = Job(scenario, scenario.cluster["worker"], run_id="x-1")
+    members = [Member("worker", n, f"worker-{n}", 2222) for n in range(2)]
+    given = rendezvous.environment(members[0], members, job)
+    taken = rendezvous.reserved(job)
+    assert {n for n in given if not rendezvous.instead(n, taken)} <= {"PET_NPROC_PER_NODE"}
 
 
 # --- Values -------------------------------------------------------------------------------------
@@ -257,7 +288,7 @@ def test_nonsense_is_reported_by_its_line(given: str, written: str, problem: str
     ("text", "problem"),
     [
         ("a: !!python/object/apply:os.system [ls]", "the tag '!!python/object/apply:os.system'"),
-        ("a: !!int x", "the tag '!!int' is not allowed in a scenario; leave it out"),
+        ("a: !!int x", "the tag '!!int' is not allowed; leave it out"),
         ("a: !!bool x", "the tag '!!bool' is not allowed"),
         ("a: !!timestamp x", "the tag '!!timestamp' is not allowed"),
         ("a: !!binary x", "the tag '!!binary' is not allowed"),
@@ -429,7 +460,7 @@ def test_what_is_no_file_is_refused_by_its_line(
         ("ring", "Symlink loop from"),
         ("folder", "it is a folder, not a file"),
         ("binary", "it is not text: line 2 is not UTF-8"),
-        ("huge", "it has 1.0 TiB; 256 KiB is the most"),
+        ("huge", "it has 1.0 TiB; 1 MiB is the most"),
         ("n" * 300, "File name too long"),
     ],
 )

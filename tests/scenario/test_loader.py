@@ -14,7 +14,8 @@ from emulator.errors import ScenarioError, UsageError, shown
 from emulator.faults.kill import Kill
 from emulator.faults.spec import Trigger
 from emulator.scenario.loader import load, parse
-from emulator.scenario.schema import Gpus, Restart, Role
+from emulator.scenario.restart import Restart
+from emulator.scenario.schema import Gpus, Role
 
 GOOD = """\
 name: good
@@ -52,9 +53,10 @@ def outcome(text: str, *sets: str) -> str:
         ("timeuot: 5s", "timeuot: unknown key (did you mean 'timeout'?)"),
         (
             "expect: {qqq: 5}",
-            "expect.qqq: unknown key (known here: accuracy, final_step, max_lost_steps,"
-            " max_restarts, min_goodput, monotone_checkpoints, outcome, recovers_within,"
-            " saved_within_grace, single_chief, steps_exactly_once, throughput)",
+            "expect.qqq: unknown key (known here: accuracy, bytes_per_step, final_step,"
+            " max_lost_steps, max_restarts, min_goodput, monotone_checkpoints, outcome,"
+            " recovers_within, saved_within_grace, single_chief, steps, steps_exactly_once,"
+            " throughput, values)",
         ),
         ("framework: tensorflw", "framework: 'tensorflw' is not allowed (did you mean"),
         ("success: 7", "success: 7 is not allowed (write auto, chief or all-workers)"),
@@ -72,7 +74,19 @@ def outcome(text: str, *sets: str) -> str:
         ),
         ("description: [a]", 'description: ["a"] should be text'),
         ("description: 3", 'description: 3 should be text (write "3" in quotes)'),
-        ("image: 3", "image: an image is 'cpu', 'gpu', 'auto', 'pytorch', a reference or"),
+        ("image: 3", "image: an image is 'cpu', 'gpu', 'auto', 'pytorch', 'jax', a ref"),
+        ("metrics: {events: ../logs}", "metrics.events: '../logs' is not a folder of the shared"),
+        ("metrics: {events: /shared/logs}", "metrics.events: '/shared/logs' is not a folder"),
+        ("metrics: {events: a/./b}", "metrics.events: 'a/./b' is not a folder"),
+        ("metrics: {events: 'a${seed}'}", "metrics.events: 'a${seed}' is not a folder"),
+        (
+            "metrics: {events: logs, steps: keras}",
+            "metrics: steps come either from `events` or from output; leave `steps` out",
+        ),
+        (
+            "helpers: {event-files: {command: [x]}}\nmetrics: {events: .}",
+            "helpers.event-files: is the name of the helper that reads event files",
+        ),
         ("metrics: {steps: '('}", "metrics.steps: '(' is not a regular expression: missing )"),
         (
             "metrics: {steps: '[0-9]+'}",
@@ -83,6 +97,18 @@ def outcome(text: str, *sets: str) -> str:
         (
             "expect: {throughput: {at_least: 0.9}}",
             "expect.throughput: `at_least` needs `of`: `of: baseline` or `of: reference`",
+        ),
+        (
+            "expect: {bytes_per_step: {wrker: {sent: {max: 2m}}}}",
+            "expect.bytes_per_step.wrker: the cluster has no wrker (did you mean 'worker'?)",
+        ),
+        (
+            "expect: {bytes_per_step: {worker: {sent: {max: 2}}}}",
+            "expect.bytes_per_step.worker.sent.max: '2' is not a size; write '512m' or '1g'",
+        ),
+        (
+            "expect: {bytes_per_step: {worker: {sent: {at_most: 2}}}}",
+            "expect.bytes_per_step.worker.sent: `at_least` and `at_most` need `of`: the name of",
         ),
         (
             "expect: {throughput: {of: reference}}",
@@ -96,6 +122,11 @@ def outcome(text: str, *sets: str) -> str:
             "expect: {throughput: {at_least: 0.9, of: reference}}",
             "expect.throughput.of: there is no reference (define it: `reference: {",
         ),
+        (
+            "expect: {steps: none, final_step: 5}",
+            "expect.final_step: is about steps, but `steps: none` expects none (leave out",
+        ),
+        ("expect: {steps: 5}", "expect.steps: 5 is not allowed (write none)"),
         ("reserve: 4", "reserve: 4 should be a mapping of keys and values (write `reserve: {"),
         ("reserve: {gpus: 4}", "reserve.gpus: unknown key (did you mean 'cpus'?)"),
         ("marks: slow", "marks: 'slow' should be a list (write `marks: [slow]`)"),
@@ -144,7 +175,7 @@ def test_mistakes_in_a_dockerfile_image_are_reported_without_those_of_other_imag
             "python train.py",
             "3: program.command: 'python train.py' should be a list (write `command: [python,",
         ),
-        ("[python, train.py]", "[]", "3: program.command: is empty (write `command: [python,"),
+        ("[python, train.py]", "['']", "3: program.command: its first word is empty"),
         (
             "[python, train.py]",
             "\n  - python\n  - yes",
@@ -171,7 +202,7 @@ def test_mistakes_in_a_dockerfile_image_are_reported_without_those_of_other_imag
         (
             "chief: 1",
             "boss: 1",
-            "6: cluster.boss: unknown role (roles of tensorflow: chief, worker, ps, evaluator)",
+            "6: cluster.boss: unknown role (roles of tensorflow: chief, worker, ps, evaluator;",
         ),
         (
             "chief: 1",
@@ -260,6 +291,52 @@ def test_each_framework_has_its_own_roles(framework: str, cluster: str, wrong: b
         parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("elastic: {min: 3}", "elastic.min: 3, but the cluster has 2 tasks (2 is the most)"),
+        ("elastic: {max: 3}", "elastic.max: 3, but the cluster has 2 tasks (2 is the most)"),
+        ("elastic: {min: 2, max: 1}", "elastic: min is 2, but max is 1"),
+        ("elastic: {min: 0}", "elastic.min: "),
+        ("elastic: {backend: etcd}", "elastic.backend: 'etcd' is not allowed"),
+        ("elastic: {conf: {last_call_timeout: '5,is_host=1'}}", "elastic.conf.last_call_timeout: "),
+        ("framework: tensorflow\nelastic: {min: 1}", "elastic: is for torchrun (write `framework:"),
+    ],
+)
+def test_an_elastic_job_can_not_have_more_tasks_than_its_cluster(text: str, problem: str) -> None:
+    if "framework" not in text:
+        text = "framework: pytorch\n" + text
+    (found,) = problems(
+        f"name: x\nprogram: {{command: [torchrun]}}\ncluster: {{worker: 2}}\n{text}\n"
+    )
+    assert found.startswith(f"s.yaml:5: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "framework: pytorch\nrendezvous: cluster-config",
+            "rendezvous: 'cluster-config' is not for framework pytorch (write `framework: "
+            "tensorflow`, or leave it out)",
+        ),
+        ("framework: none\nrendezvous: tf-config", "rendezvous: 'tf-config' is not for framework"),
+        ("framework: tensorflow\nrendezvous: clusterconfig", "rendezvous: 'clusterconfig' is not"),
+    ],
+)
+def test_a_form_of_the_rendezvous_is_one_of_the_framework(text: str, problem: str) -> None:
+    (found,) = problems(f"name: x\nprogram: {{command: [a]}}\ncluster: {{worker: 2}}\n{text}\n")
+    assert found.startswith(f"s.yaml:5: {problem}")
+
+
+def test_an_elastic_job_may_be_smaller_than_its_cluster() -> None:
+    text = "elastic: {min: 1, max: 2, max_restarts: 3, backend: c10d, conf: {last_call_timeout: 5}}"
+    text = f"name: x\nframework: pytorch\nprogram: {{command: [a]}}\ncluster: {{worker: 3}}\n{text}"
+    elastic = parse(text).elastic
+    assert elastic is not None
+    assert (elastic.min, elastic.max, elastic.conf) == (1, 2, {"last_call_timeout": "5"})
+
+
 # --- Several mistakes ---------------------------------------------------------------------------
 
 
@@ -267,7 +344,7 @@ def test_five_mistakes_give_five_lines_in_the_order_of_the_file() -> None:
     found = problems("""\
         name: Five
         program:
-          command: []
+          command: python
         cluster: {worker: 2}
         success: chief
         timeout: 5

@@ -7,11 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from emulator.scenario.rendezvous import Member, environment, tf_config
+from emulator.scenario import rendezvous
+from emulator.scenario.frameworks.pytorch import Elastic
+from emulator.scenario.frameworks.spec import FrameworkName, Job, Member, RendezvousForm
+from emulator.scenario.frameworks.table import FRAMEWORKS
+from emulator.scenario.frameworks.tensorflow import tf_config
+from emulator.scenario.schema import Gpus, Program, Role, Scenario
 
 
 def members(**counts: int) -> list[Member]:
@@ -20,6 +25,22 @@ def members(**counts: int) -> list[Member]:
         for role, count in counts.items()
         for index in range(count)
     ]
+
+
+def environment(
+    framework: FrameworkName, member: Member, everybody: Sequence[Member], **keys: Any
+) -> dict[str, str]:
+    """Return the variables of a task of a scenario with these keys."""
+    cluster = {m.role: Role(replicas=sum(o.role == m.role for o in everybody)) for m in everybody}
+    given: dict[str, Any] = {"name": "x", "program": Program(command=["a"]), "cluster": cluster}
+    scenario = Scenario(framework=framework, **(given | keys))
+    job = Job(scenario, scenario.cluster[member.role], run_id="x-1")
+    return rendezvous.environment(member, everybody, job)
+
+
+def test_every_framework_is_in_the_table() -> None:
+    assert tuple(FRAMEWORKS) == get_args(FrameworkName)
+    assert all(name == framework.name for name, framework in FRAMEWORKS.items())
 
 
 def tf_configs(everybody: Sequence[Member]) -> list[dict[str, Any]]:
@@ -99,7 +120,149 @@ def test_pytorch_ranks_begin_with_the_master_or_worker_0(
             "PET_NNODES": str(len(ranks)),
             "PET_NODE_RANK": rank,
             "PET_NPROC_PER_NODE": "1",
+            "NODE_RANK": rank,
+            "GROUP_RANK": rank,
         }
+
+
+ELASTIC = Elastic(min=1, max=2, max_restarts=3)
+
+
+def test_an_elastic_job_meets_at_worker_0_and_has_no_fixed_ranks() -> None:
+    """As with elasticPolicy of a PyTorchJob without a master: nothing of which torchrun warns."""
+    everybody = members(worker=2)
+    for member in everybody:
+        assert environment("pytorch", member, everybody, elastic=ELASTIC) == {
+            "PET_NPROC_PER_NODE": "1",
+            "PET_NNODES": "1:2",
+            "PET_RDZV_BACKEND": "c10d",
+            "PET_RDZV_ENDPOINT": "worker-0:2222",
+            "PET_RDZV_ID": "x-1",
+            "PET_MAX_RESTARTS": "3",
+        }
+
+
+def test_all_tasks_are_needed_where_an_elastic_job_names_no_number() -> None:
+    everybody = members(worker=3)
+    found = environment("pytorch", everybody[1], everybody, elastic=Elastic())
+    assert found["PET_NNODES"] == "3:3"
+    assert "PET_MAX_RESTARTS" not in found
+
+
+def test_with_a_master_an_elastic_job_has_the_ranks_of_a_pytorchjob() -> None:
+    everybody = members(worker=1, master=1)
+    found = environment("pytorch", everybody[0], everybody, elastic=ELASTIC)
+    assert (found["RANK"], found["WORLD_SIZE"], found["MASTER_ADDR"]) == ("1", "2", "master-0")
+    assert found["PET_RDZV_ENDPOINT"] == "worker-0:2222"
+    assert not {"PET_NODE_RANK", "NODE_RANK", "GROUP_RANK"} & found.keys()
+
+
+def test_options_of_the_rendezvous_are_passed_on() -> None:
+    everybody = members(worker=2)
+    elastic = Elastic.model_validate({"conf": {"last_call_timeout": 5, "keep_alive_interval": 1}})
+    found = environment("pytorch", everybody[0], everybody, elastic=elastic)
+    assert found["PET_RDZV_CONF"] == "last_call_timeout=5,keep_alive_interval=1"
+
+
+def test_where_all_have_one_address_it_is_said_which_agent_holds_the_store() -> None:
+    everybody = [Member("worker", n, "127.0.0.1", 5000 + n) for n in range(2)]
+    found = [environment("pytorch", m, everybody, elastic=ELASTIC) for m in everybody]
+    assert [of["PET_RDZV_ENDPOINT"] for of in found] == ["127.0.0.1:5000"] * 2
+    assert [of["PET_RDZV_CONF"] for of in found] == ["is_host=1", "is_host=0"]
+    assert [of["PET_LOCAL_ADDR"] for of in found] == ["127.0.0.1"] * 2
+
+
+C10D = [
+    ["torchrun", "--rdzv_backend=c10d", "train.py"],
+    ["torchrun", "--nnodes=2", "--rdzv-backend", "c10d", "train.py"],
+    ["/opt/venv/bin/python", "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "train.py"],
+    ["sh", "-c", "exec torchrun --rdzv_backend=c10d train.py"],
+]
+
+
+@pytest.mark.parametrize("command", C10D, ids=" ".join)
+def test_a_command_that_asks_for_c10d_itself_is_told_where_to_meet(command: list[str]) -> None:
+    """Without an endpoint, each agent would wait alone on localhost."""
+    everybody = members(worker=2)
+    program = Program(command=command)
+    found = environment("pytorch", everybody[1], everybody, program=program)
+    assert found["PET_RDZV_ENDPOINT"] == "worker-0:2222"
+    assert (found["RANK"], found["WORLD_SIZE"], found["PET_NNODES"]) == ("1", "2", "2")
+    assert not {"PET_NODE_RANK", "PET_RDZV_BACKEND"} & found.keys()
+
+
+def test_a_variable_may_ask_for_c10d() -> None:
+    everybody = members(worker=2)
+    program = Program(command=["torchrun", "train.py"], env={"PET_RDZV_BACKEND": "c10d"})
+    found = environment("pytorch", everybody[1], everybody, program=program)
+    assert found["PET_RDZV_ENDPOINT"] == "worker-0:2222"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["torchrun", "train.py"],
+        ["torchrun", "--rdzv-backend=static", "train.py"],
+        ["torchrun", "--standalone", "--rdzv-backend=c10d", "train.py"],
+        ["python", "train.py", "--rdzv-backend=c10d"],
+    ],
+    ids=" ".join,
+)
+def test_other_commands_have_fixed_ranks(command: list[str]) -> None:
+    everybody = members(worker=2)
+    found = environment("pytorch", everybody[1], everybody, program=Program(command=command))
+    assert found["PET_NODE_RANK"] == "1"
+    assert not [name for name in found if "RDZV" in name]
+
+
+def test_jax_finds_its_coordinator_and_its_number_in_the_environment() -> None:
+    """As a step of Slurm, which jax.distributed.initialize() recognises; and as Kubeflow's."""
+    everybody = members(worker=2)
+    assert environment("jax", everybody[1], everybody) == {
+        "JAX_COORDINATOR_ADDRESS": "worker-0:2222",
+        "JAX_COORDINATOR_BIND_ADDRESS": "worker-0:2222",
+        "JAX_NUM_PROCESSES": "2",
+        "JAX_PROCESS_ID": "1",
+        "COORDINATOR_ADDRESS": "worker-0",
+        "COORDINATOR_PORT": "2222",
+        "NUM_PROCESSES": "2",
+        "PROCESS_ID": "1",
+        "SLURM_JOB_ID": "1",
+        "SLURM_STEP_NODELIST": "worker-0,worker-1",
+        "SLURM_STEP_NUM_NODES": "2",
+        "SLURM_NTASKS": "2",
+        "SLURM_PROCID": "1",
+        "SLURM_LOCALID": "0",
+    }
+
+
+def test_jax_uses_all_devices_of_a_task() -> None:
+    """A task of a Slurm step would use the one device of its number on the node."""
+    (alone,) = everybody = members(worker=1)
+    role = Role(gpus=Gpus(count=2))
+    found = environment("jax", alone, everybody, cluster={"worker": role})
+    assert found["JAX_LOCAL_DEVICE_IDS"] == "0,1"
+
+
+def test_the_launcher_of_mpi_knows_the_hosts_and_their_port() -> None:
+    everybody = members(launcher=1, worker=2)
+    found = environment("mpi", everybody[0], everybody)
+    assert found["OMPI_MCA_orte_default_dash_host"] == "worker-0:1,worker-1:1"
+    assert found["OMPI_MCA_plm_rsh_args"].startswith("-p 2222 -o ConnectionAttempts=10 ")
+    assert environment("mpi", everybody[1], everybody) == {}
+
+
+def test_a_worker_of_mpi_has_a_slot_for_each_of_its_gpus() -> None:
+    everybody = members(launcher=1, worker=2)
+    cluster = {"launcher": Role(), "worker": Role(replicas=2, gpus=Gpus(count=4))}
+    found = environment("mpi", everybody[0], everybody, cluster=cluster)
+    assert found["OMPI_MCA_orte_default_dash_host"] == "worker-0:4,worker-1:4"
+
+
+def test_all_tasks_of_ray_know_the_head() -> None:
+    everybody = members(worker=2, head=1)
+    found = [environment("ray", member, everybody) for member in everybody]
+    assert found == [{"RAY_ADDRESS": "head-0:2222"}] * 3
 
 
 def test_without_a_framework_everybody_gets_a_plain_list() -> None:
@@ -111,6 +274,37 @@ def test_without_a_framework_everybody_gets_a_plain_list() -> None:
             "server": ["server-0:2222"],
             "client": ["client-0:2222", "client-1:2222"],
         }
+
+
+def test_tensorflow_has_an_older_form_with_the_cluster_and_the_name_of_the_task() -> None:
+    everybody = members(worker=4, ps=1, evaluator=1)
+    older = [
+        environment("tensorflow", m, everybody, rendezvous="cluster-config") for m in everybody
+    ]
+    assert {found["CLUSTER_CONFIG"] for found in older} == {
+        '{"ps": ["ps-0:2222"], "worker": '
+        '["worker-0:2222", "worker-1:2222", "worker-2:2222", "worker-3:2222"]}'
+    }
+    names = [found["POD_NAME"] for found in older]
+    assert names == ["worker-0", "worker-1", "worker-2", "worker-3", "ps-0", "evaluator-0"]
+    assert {frozenset(found) for found in older} == {frozenset({"CLUSTER_CONFIG", "POD_NAME"})}
+
+
+def test_one_task_alone_has_neither_form() -> None:
+    (alone,) = members(worker=1)
+    assert environment("tensorflow", alone, [alone], rendezvous="cluster-config") == {}
+
+
+def test_a_form_can_be_named_that_is_the_default() -> None:
+    everybody = members(worker=2)
+    named = environment("tensorflow", everybody[0], everybody, rendezvous="tf-config")
+    assert named == environment("tensorflow", everybody[0], everybody)
+
+
+def test_every_form_is_one_of_a_framework() -> None:
+    assert {form for one in FRAMEWORKS.values() for form in one.forms} == {
+        *get_args(RendezvousForm)
+    }
 
 
 ASK_TENSORFLOW = """

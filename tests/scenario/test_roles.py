@@ -6,27 +6,58 @@ from collections.abc import Sequence
 
 import pytest
 
-from emulator.scenario.roles import CHIEFS, EVALUATOR, ROLES, TRAINING, chief, role_of
+from emulator.scenario.frameworks.spec import Framework, FrameworkName, role_of
+from emulator.scenario.frameworks.table import FRAMEWORKS
 
 
 @pytest.mark.parametrize(
-    ("tasks", "leader"),
+    ("framework", "tasks", "leader"),
     [
-        (("worker-0", "chief-0"), "chief-0"),
-        (("worker-0", "master-0"), "master-0"),
-        (("ps-0", "worker-1", "worker-0"), "worker-0"),
-        (("ps-0", "worker-1"), ""),
-        ((), ""),
+        ("tensorflow", ("worker-0", "chief-0"), "chief-0"),
+        ("pytorch", ("worker-0", "master-0"), "master-0"),
+        ("none", ("worker-0", "master-0"), "master-0"),
+        ("none", ("worker-0", "chief-0"), "chief-0"),
+        ("jax", ("worker-1", "worker-0"), "worker-0"),
+        ("mpi", ("worker-0", "launcher-0"), "launcher-0"),
+        ("ray", ("worker-0", "head-0"), "head-0"),
+        ("none", ("worker-0", "launcher-0", "head-0"), "worker-0"),
+        ("tensorflow", ("ps-0", "worker-1", "worker-0"), "worker-0"),
+        ("tensorflow", ("ps-0", "worker-1"), ""),
+        ("tensorflow", (), ""),
     ],
 )
-def test_the_chief_leads_else_worker_0(tasks: Sequence[str], leader: str) -> None:
-    assert chief(tasks) == leader
+def test_the_chief_leads_else_worker_0(
+    framework: FrameworkName, tasks: Sequence[str], leader: str
+) -> None:
+    assert FRAMEWORKS[framework].roles.leader(tasks) == leader
 
 
-def test_every_role_that_trains_is_a_role_of_a_framework() -> None:
-    known = {role for roles in ROLES.values() for role in roles}
-    assert known - {*TRAINING} == {"ps", EVALUATOR}
-    assert {*CHIEFS} < {*TRAINING} < known
+@pytest.mark.parametrize("framework", FRAMEWORKS.values(), ids=FRAMEWORKS)
+def test_every_role_that_leads_is_a_role_of_its_framework_and_trains(
+    framework: Framework,
+) -> None:
+    roles = framework.roles
+    assert all(roles.trains(role) != (role in roles.idle) for role in (*roles.leaders, "worker"))
+    if roles.names:
+        assert {*roles.leaders, "worker"} <= {*roles.names}
+
+
+def test_some_roles_do_not_train() -> None:
+    roles = FRAMEWORKS["tensorflow"].roles
+    assert [role for role in roles.names if not roles.trains(role)] == ["ps", "evaluator"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "tasks", "endless"),
+    [
+        ("tensorflow", ("chief-0", "worker-0", "ps-0"), True),
+        ("tensorflow", ("chief-0", "worker-0"), False),
+        ("mpi", ("launcher-0", "worker-0"), True),
+        ("ray", ("head-0", "worker-0"), True),
+    ],
+)
+def test_servers_never_end(framework: FrameworkName, tasks: Sequence[str], endless: bool) -> None:
+    assert FRAMEWORKS[framework].roles.endless(tasks) == endless
 
 
 def test_the_role_of_a_task_may_have_dashes() -> None:

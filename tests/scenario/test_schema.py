@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from emulator.bundled import ROOT, scenarios
 from emulator.scenario.pytest_options import mark_arguments
-from emulator.scenario.schema import Dockerfile, Gpus, Program, Restart, Role, Scenario, json_schema
+from emulator.scenario.restart import Restart
+from emulator.scenario.schema import Dockerfile, Gpus, Program, Role, Scenario, json_schema
 
 SCHEMA = Draft202012Validator(json_schema())
 HERE = Path(__file__).resolve()
@@ -29,6 +30,10 @@ LEAST: dict[str, Any] = {
 
 def make(**keys: object) -> Scenario:
     return Scenario.model_validate({**LEAST, **keys})
+
+
+def bytes_sent(bounds: dict[str, object]) -> dict[str, Any]:
+    return {"expect": {"bytes_per_step": {"worker": {"sent": bounds}}}}
 
 
 def test_the_schema_is_a_valid_schema() -> None:
@@ -74,6 +79,12 @@ ACCEPTED: list[dict[str, Any]] = [
     {"expect": {"saved_within_grace": True, "monotone_checkpoints": True}},
     {"expect": {"single_chief": True, "steps_exactly_once": False}},
     {"expect": {"throughput": {"at_least": 0.9, "of": "baseline"}}},
+    {"expect": {"bytes_per_step": {"worker": {"sent": {"min": "1k", "max": "2.5m"}}}}},
+    {"expect": {"bytes_per_step": {"worker": {"received": {"at_most": 2, "of": "model"}}}}},
+    {"prices": {"worker": "0.35/h"}, "currency": "EUR"},
+    {"prices": {"worker": {"spot": "0.1/h", "on_demand": "8/d"}}},
+    {"prices": {"worker": {"purchase": 9000, "lifetime": "3y", "used": "60%"}}},
+    {"prices": {}},
     {"reserve": {"cpus": 1.5, "memory": "4g"}},
     {"reserve": {}},
     {"reserve": None},
@@ -103,6 +114,11 @@ def test_models_and_schema_refuse_a_scenario_without(key: str) -> None:
     "keys",
     [
         {"timeuot": "5s"},
+        {"prices": {"worker": "0.35"}},
+        {"prices": {"worker": "0.35/m"}},
+        {"prices": {"worker": {"rent": "1/h"}}},
+        {"prices": "1/h"},
+        {"currency": 3},
         {"name": "Upper"},
         {"name": "a" * 41},
         {"name": "dash-"},
@@ -115,7 +131,7 @@ def test_models_and_schema_refuse_a_scenario_without(key: str) -> None:
         {"image": 3},
         {"image": {}},
         {"image": {"dockerfile": str(HERE), "arg": {}}},
-        {"program": {"command": []}},
+        {"program": {"command": [[]]}},
         {"program": {"command": "python train.py"}},
         {"program": {"command": ["python", True]}},
         {"program": {"command": ["a"], "env": {"A": True}}},
@@ -198,6 +214,15 @@ def test_models_and_schema_refuse(keys: dict[str, Any]) -> None:
         ({"image": {"dockerfile": "nowhere"}}, "there is no /"),
         ({"expect": {"throughput": {"at_least": 0.9}}}, "`at_least` needs `of`"),
         ({"expect": {"throughput": {"of": "baseline"}}}, "`of` needs `at_least`"),
+        ({"expect": {"bytes_per_step": {"worker": {}}}}, "needs `sent`, `received` or both"),
+        (bytes_sent({}), "needs `min` or `max`"),
+        (bytes_sent({"of": "model"}), "`of` needs `at_least` or `at_most`"),
+        (bytes_sent({"at_least": 0.9}), "`at_least` and `at_most` need `of`"),
+        (bytes_sent({"min": "2m", "max": "1m"}), "`min` is greater than `max`"),
+        (
+            bytes_sent({"at_least": 2, "at_most": 1, "of": "model"}),
+            "`at_least` is greater than `at_most`",
+        ),
         ({"parametrize": {"seed": [1, 2, 1]}}, "1 is listed twice"),
         ({"parametrize": {"seed=1": [1]}}, "'seed=1' is not a scenario key"),
         ({"parametrize": {" ": [1]}}, "' ' is not a scenario key"),
@@ -221,7 +246,7 @@ def test_what_is_omitted_has_its_default() -> None:
     assert made.framework == "tensorflow"
     assert made.image == "auto"
     assert made.restart == Restart(policy="never", scope="task", limit=5)
-    assert made.restart.backoff == 1.0
+    assert made.restart.first_backoff == 1.0
     assert made.cluster == {"worker": Role(replicas=1)}
     assert (made.success, made.timeout, made.seed) == ("auto", None, 0)
     assert (made.network.internet, made.network.delay, made.network.bandwidth) == (True, 0.0, None)

@@ -329,6 +329,19 @@ def test_a_trace_preempts_when_it_says(tmp_path: Path) -> None:
         assert stages(history, fault) == [("triggered", gone), ("applied", gone), ("healed", back)]
 
 
+def test_a_trace_that_begins_at_a_step_goes_on_from_its_first_preemption(tmp_path: Path) -> None:
+    """It takes effect when the grace period is over: the next one is 10 s after that."""
+    extra = (
+        "faults: [{trace: [{time: 10, target: worker-1, down: 1},"
+        " {time: 20, target: worker-2, down: 1}], grace: 2s, at: {step: 6, task: worker-0}}]"
+    )
+    history, _, _ = run(tmp_path, extra)
+    (_, first), (_, gone), *_ = stages(history, "0.0")
+    assert stages(history, "0.1")[0] == ("triggered", gone + 10)
+    steps = [e for e in history if e.event == "step" and e.task == "worker-0"]
+    assert first == next(e.t for e in steps if fields_of(e)["step"] == 6)
+
+
 # --- What the engine refuses --------------------------------------------------------------------
 
 

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.scenario.schema import Restart, RestartPolicy, RestartScope, SuccessRule
+from emulator.scenario.frameworks.spec import Roles
+from emulator.scenario.frameworks.table import FRAMEWORKS
+from emulator.scenario.restart import Restart, RestartPolicy, RestartScope
+from emulator.scenario.schema import SuccessRule
 from emulator.supervisor.restart_policy import (
     BACKOFF_CEILING,
     Decision,
@@ -38,11 +41,20 @@ def after(
     restarts: int = 0,
     limit: int = 5,
     backoff: str = "1s",
+    roles: Roles = FRAMEWORKS["none"].roles,
 ) -> Decision:
     restart = Restart.model_validate(
         {"policy": policy, "scope": scope, "limit": limit, "backoff": backoff}
     )
-    return decide(task, exit_code, restart=restart, success=success, exits=exits, restarts=restarts)
+    return decide(
+        task,
+        exit_code,
+        restart=restart,
+        success=success,
+        roles=roles,
+        exits=exits,
+        restarts=restarts,
+    )
 
 
 @pytest.mark.parametrize("success", RULES)

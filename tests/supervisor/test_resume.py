@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from emulator.engines.requirements import make_ready
 from emulator.record.events import Entry, fields_of
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
-from emulator.results import RunCallbacks
+from emulator.results import RunCallbacks, load_result
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.history import HistoryWriter
@@ -105,6 +106,29 @@ RUNS: dict[str, tuple[str, Scripts]] = {
         "- {terminate: worker-0, at: 4s}\n",
         {"*": trains},
     ),
+    "tasks before training": (
+        "cluster: {worker: 2, ingest: {replicas: 2, before: training}}\nsuccess: all-workers\n"
+        "restart: {policy: on-failure, backoff: 3s, scope: job}\nfaults:\n"
+        "- {preempt: ingest-0, at: 2s, grace: 1s, down: 2s}\n",
+        {
+            "ingest-0": Script(exits_at=4.0, on_sigterm=None),
+            "ingest-1": lambda n: Script(exits_at=3.5, exit_code=int(n == 1)),
+            "worker-0": trains,
+            "worker-1": fails_once,
+        },
+    ),
+    "helpers": (
+        "cluster: {worker: 2}\nsuccess: all-workers\nhelpers:\n"
+        "  board: {command: [board], ports: [6006]}\n"
+        "  sink: {command: [sink]}\n"
+        "  deaf: {command: [deaf]}\n",
+        {
+            "board": Script(lines=[(0.5, "serving")], exits_at=None),
+            "sink": Script(lines=[(1.0, "oh no")], exits_at=5.5, exit_code=3),
+            "deaf": Script(exits_at=None, on_sigterm=None),
+            "*": trains,
+        },
+    ),
 }
 
 
@@ -125,7 +149,8 @@ def test_a_run_that_is_taken_over_ends_as_it_would_have(tmp_path: Path, name: st
             assert (kept.event, kept.task, kept.t) == (before.event, before.task, before.t)
         assert stages(entries) == stages(undisturbed), where
         assert [e.n for e in entries if e.event == "attached"] == [killed + 1]
-        once = {"exit", "restart", "job", "all-running"}
+        assert ends_of_helpers(entries) == ends_of_helpers(undisturbed), where
+        once = {"exit", "restart", "job", "before-training", "training", "all-running"}
         assert counted(entries, once) == counted(undisturbed, once), where
 
 
@@ -138,5 +163,32 @@ def stages(entries: list[Entry]) -> dict[str, list[str]]:
     return found
 
 
+def ends_of_helpers(entries: list[Entry]) -> Counter[tuple[str, str, int]]:
+    return Counter(
+        (e.task, fields["stage"], fields["exit_code"])
+        for e in entries
+        if e.event == "helper" and (fields := fields_of(e))["stage"] in ("ended", "failed")
+    )
+
+
 def counted(entries: list[Entry], events: set[str]) -> Counter[tuple[str, str]]:
     return Counter((e.event, e.task) for e in entries if e.event in events)
+
+
+def test_a_failed_task_has_the_same_last_words_after_a_take_over(tmp_path: Path) -> None:
+    trace = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: no"]
+    output = [*trace, *(f"noise {n}" for n in range(50))]
+    lines = [(1 + number / 10, line) for number, line in enumerate(output)]
+    scripts: Scripts = {"*": Script(lines=lines, exits_at=20.0, exit_code=1)}
+
+    def words(killed_after: int) -> Mapping[str, Sequence[str]]:
+        folder = tmp_path / str(killed_after)
+        assert supervise(folder, "cluster: {worker: 1}\n", scripts, killed_after).task == "worker-0"
+        (path,) = folder.iterdir()
+        return load_result(Record(path)).last_words
+
+    without = words(-1)
+    assert without["worker-0"][:4] == ["ValueError: no", "noise 0", "noise 1", "…"]
+    assert without["worker-0"][-1] == "noise 49"
+    for killed_after in range(8):
+        assert words(killed_after) == without

@@ -165,7 +165,7 @@ def test_a_measurement_that_hangs_does_not_keep_the_run_from_its_end(
     asked = tmp_path / "asked"
     until_asked = f"until [ -e {asked} ]; do sleep 0.05; done"
     text = BASE.replace("['true']", json.dumps(["sh", "-c", until_asked])) + (
-        "cluster: {worker: 1}\nmetrics: {interval: 100ms}\ntimeout: 1m\n"
+        "cluster: {worker: 1}\nmetrics: {interval: 100ms}\ntimeout: 5m\n"
     )
     engine = Hanging(asked)
     try:

@@ -12,7 +12,7 @@ import pytest
 
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, Unsupported
-from emulator.record.events import Entry, fields_of
+from emulator.record.events import Entry, FaultEvent, Step, fields_of
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.run import up
@@ -20,23 +20,7 @@ from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.control import Interrupted
 from emulator.supervisor.supervisor import STOP_GRACE
-
-BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
-
-
-def run(
-    tmp_path: Path,
-    extra: str,
-    scripts: dict[str, Any],
-    callbacks: RunCallbacks = RunCallbacks(),
-    **kwargs: Any,
-) -> tuple[Result, MemoryEngine]:
-    clock = ManualClock()
-    engine = MemoryEngine(clock, scripts, **kwargs)
-    text = BASE + extra
-    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock, callbacks=callbacks)
-    assert engine.find() == []  # whatever happened, nothing is left
-    return result, engine
+from tests.supervisor.in_memory import BASE, run
 
 
 def events(result: Result, *names: str) -> list[tuple[str, str]]:
@@ -102,7 +86,7 @@ def test_a_failed_task_fails_the_job_and_leaves_its_last_words(tmp_path: Path) -
     )
     assert result.end.outcome == "failed"
     assert result.end.reason == "worker-1 failed with exit code 3"
-    assert result.end.last_words == tuple(f"line {n}" for n in range(18, 30))
+    assert result.last_words == {"worker-1": [f"line {n}" for n in range(18, 30)]}
     assert result.exit_code == 1
 
 
@@ -575,7 +559,7 @@ def test_the_way_from_up_to_the_start_of_a_task_is_short(tmp_path: Path) -> None
     clock = ManualClock()
     text = BASE + "cluster: {worker: 1}"
     up(parse(text), Engine(clock), text=text, out=tmp_path, clock=clock)
-    assert ways == [["up", "run", "start_task", "start", "_start"]]
+    assert ways == [["up", "run", "_begin_tasks", "start_task", "start", "_start"]]
 
 
 @pytest.mark.parametrize(
@@ -642,3 +626,29 @@ def test_lines_are_hurried_for_a_subscriber_and_around_the_run(
     assert seen["exit"] is hurried
     assert engine._inbox is not None
     assert engine._inbox.hurried  # the job has ended
+
+
+def test_what_a_bar_has_drawn_triggers_a_fault_within_the_epoch(tmp_path: Path) -> None:
+    drawings = [(n / 10, f"\r{n:2}/20 [==>.] - ETA: 1s - loss: 0.5") for n in range(1, 20)]
+    lines = [
+        (0.0, "Epoch 1/1"),
+        (3.0, "\r19/20 [==>.]\r20/20 [====] - 2s - loss: 0.1 - accuracy: 0.9"),
+    ]
+    trains = Script(lines, drawings=drawings, exits_at=4)
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 1}\nexpect: {final_step: 20, accuracy: 0.9}\nfaults:\n"
+        "  - {pause: worker-0, at: {step: 12}, for: 0.01s}\n"
+        "  - {pause: worker-0, at: {log: 'ETA|20/20'}, for: 0.01s}\n",
+        {"*": trains},
+    )
+    assert result.exit_code == 0
+    history = Record(result.folder).history
+    faults = {(e.id, e.stage): e.t for e in history if isinstance(e, FaultEvent)}
+    assert faults["0", "triggered"] == pytest.approx(1.2)
+    assert faults["1", "triggered"] == pytest.approx(3.0)  # a line is one once it is finished
+    steps = [(e.step, e.values) for e in history if isinstance(e, Step)]
+    assert [number for number, _ in steps] == [*range(1, 20), 20]
+    assert [values for _, values in steps if values] == [{"loss": 0.1, "accuracy": 0.9}]
+    stored = (result.folder / "logs" / "worker-0.log").read_bytes().decode()
+    assert stored == "".join(f"{text}\n" for _, text in lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -22,18 +23,20 @@ from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record import coalesce
-from emulator.record.events import Entry, Step, fields_of
+from emulator.record.events import Entry, HelperEvent, JobEnded, Step, fields_of
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
-from emulator.scenario.schema import Scenario
+from emulator.scenario.schema import EVENTS, Scenario
 from emulator.supervisor.control import Asked, RunControl
 from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.supervisor import Supervisor
 from emulator.supervisor.takeover import recover_run
 
 BEGAN = ManualClock.BEGAN
+WALL = 1_700_000_000.0
+"""The same time in seconds since 1970."""
 
 BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
 
@@ -149,7 +152,8 @@ class World:
 
 @cache
 def read(extra: str) -> Scenario:
-    return parse(BASE + extra)
+    base = BASE.replace("framework: none\n", "") if "framework:" in extra else BASE
+    return parse(base + extra)
 
 
 def world(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float = 0.0) -> World:
@@ -188,6 +192,12 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "worker-2": Script(exits_at=None, on_sigterm=None),
         },
     ),
+    "a loss of power, and one for ever": (
+        "cluster: {worker: 3}\nfaults:\n"
+        "  - {preempt: worker-1, at: 5s, loss: silent, down: 6s, address: same}\n"
+        "  - {preempt: worker-2, at: 8s, loss: silent, down: forever}\n",
+        {"worker-0": trains(), "*": Script(exits_at=None, on_sigterm=None)},
+    ),
     "what lasts": (
         "cluster: {worker: {replicas: 3, cpus: 2}}\nnetwork: {delay: 1ms}\nfaults:\n"
         "  - {pause: worker-1, at: 3s, for: 6s}\n"
@@ -222,6 +232,38 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "faults: [{pause: evaluator-0, at: 2s, for: forever}, {kill: worker-1, at: 1h}]\n",
         {"worker-0": trains(4), "worker-1": trains(8), "*": Script(exits_at=None)},
     ),
+    "tasks before training, one of which is preempted and one fails": (
+        "cluster: {ingest: {replicas: 3, before: training}, worker: 2}\n"
+        "restart: {policy: on-failure, scope: job, backoff: 2s}\nfaults:\n"
+        "  - {preempt: ingest-1, at: 3s, grace: 1s, down: 4s}\n"
+        "  - {preempt: worker-1, at: {after: 0}, grace: 1s, down: 3s}\n",
+        {
+            "ingest-0": Script(exits_at=4.0),
+            "ingest-1": Script(exits_at=5.0, on_sigterm=None),
+            "ingest-2": lambda n: Script(exits_at=3.5, exit_code=int(n == 1)),
+            "worker-0": fails_once(7, trains(first=5)),
+            "worker-1": Script(exits_at=None),
+        },
+    ),
+    "pods of a training operator": (
+        "framework: tensorflow\ncluster: {chief: 1, worker: 2, ps: 1}\noperator:\n"
+        "  {kind: TFJob, job: m, restart: {worker: exit-code, ps: on-failure}, backoff_limit: 9,\n"
+        "   active_deadline: 1h}\nfaults:\n"
+        "  - {preempt: worker-1, at: 6s, grace: 1s, down: 4s}\n"
+        "  - {kill: worker-0, at: 8s}\n  - {kill: ps-0, at: 9s}\n"
+        "  - {kill: ps-0, at: {recovery: 2, delay: 2s}}\n",
+        {"chief-0": trains(), "*": Script(exits_at=None)},
+    ),
+    "helpers": (
+        "cluster: {worker: 1}\nhelpers:\n  board: {command: [board], ports: [6006]}\n"
+        "  sink: {command: [sink]}\n  deaf: {command: [deaf]}\n",
+        {
+            "worker-0": trains(6),
+            "sink": Script(lines=[(1.0, "oh no")], exits_at=3, exit_code=3),
+            "deaf": Script(exits_at=None, on_sigterm=None),
+            "*": Script(exits_at=None),
+        },
+    ),
 }
 
 
@@ -234,6 +276,10 @@ def check(here: World, outcome: str, away: float = 0.0) -> None:
     assert [e.event for e in history].count("job") == 1
     # After so long a time the job may be over before all of its tasks have been seen to run.
     assert [e.event for e in history].count("all-running") in ((0, 1) if away > 40 else (1,))
+    if here.plan.before_training:
+        last = max(e.n for e in history if e.event == "exit" and e.task.startswith("ingest"))
+        assert min(e.n for e in history if e.event == "start" and e.task in TRAINING) > last
+        assert [e.event for e in history].count("training") == 1
     stages = Counter(
         (fields_of(e)["id"], fields_of(e)["stage"]) for e in history if e.event == "fault"
     )
@@ -256,6 +302,8 @@ def check(here: World, outcome: str, away: float = 0.0) -> None:
             assert before != entry.event, f"{entry.task}: {entry.event} twice"
             lives[entry.task] = entry.event
     assert set(lives.values()) <= {"exit"}
+    ends = [e.task for e in history if isinstance(e, HelperEvent) and e.stage == "ended"]
+    assert sorted(ends) == sorted(helper.name for helper in here.plan.helpers)
     for task, running in here.engine._tasks().items():
         assert not running.frozen, task
     assert not here.engine.links or here.engine.links[-1] == here.plan.links
@@ -263,6 +311,7 @@ def check(here: World, outcome: str, away: float = 0.0) -> None:
     assert all(limit == here.plan.task(task).cpus for task, limit in limits.items())
 
 
+TRAINING = ("worker-0", "worker-1")
 GONE: set[str] = {"triggered", "applied"}
 NEVER: set[str] = {"skipped"}
 ENDED: list[set[str]] = [GONE, NEVER, {"triggered", "skipped"}, {"triggered", "failed"}]
@@ -275,6 +324,37 @@ SETTLED = {
     **{kind: [GONE | {"healed"}, *ENDED[1:]] for kind in FAULTS if FAULTS[kind].lasting},
 }
 """How a fault may end: what took effect and lasts is healed."""
+
+
+def test_new_pods_after_a_take_over_have_new_disks(tmp_path: Path) -> None:
+    extra, scripts = CASES["pods of a training operator"]
+    for kill in range(1, length_of(tmp_path / "whole", extra, scripts, 0.25) + 1):
+        here = world(tmp_path / str(kill), extra, scripts, 0.25)
+        check(here, live_through(here, [kill, 0], 0.0))
+        starts = {
+            name: [
+                fields_of(e)["fresh"] for e in here.history if (e.event, e.task) == ("start", name)
+            ]
+            for name in ("worker-0", "ps-0")
+        }
+        assert not any(starts["ps-0"])
+        assert sum(starts["worker-0"]) >= 1
+
+
+@pytest.mark.parametrize("rules", ["restart: {worker: on-failure}, quirks: true", "suspend: false"])
+def test_a_pod_that_was_taken_away_for_good_fails_the_job_also_after_a_take_over(
+    tmp_path: Path, rules: str
+) -> None:
+    extra = (
+        "framework: tensorflow\ncluster: {worker: 2}\n"
+        f"operator: {{kind: TFJob, job: m, {rules}}}\n"
+        "faults: [{preempt: worker-1, at: 2s, grace: 1s, down: 4s}]\n"
+    )
+    for kill in range(1, 40):
+        here = world(tmp_path / str(kill), extra, {"*": Script(exits_at=60)}, 0.25)
+        assert live_through(here, [kill, 0], 0.0) == "failed", kill
+        (end,) = [entry for entry in here.history if isinstance(entry, JobEnded)]
+        assert "worker-1 was taken away with exit code 1" in end.reason
 
 
 def length_of(folder: Path, extra: str, scripts: Mapping[str, Any], slow: float) -> int:
@@ -354,6 +434,34 @@ def test_buffered_steps_are_read_again_from_the_logs(
     assert [entry.n for entry in here.history] == list(range(len(here.history)))
 
 
+@pytest.mark.parametrize("length", range(8, 60))
+def test_steps_that_were_drawn_are_reported_once_although_the_line_is_read_again(
+    tmp_path: Path, length: int
+) -> None:
+    """What was read of an unfinished line is not in the logs; what is resumed from are lines."""
+    lines, drawings = [], []
+    for epoch in (1, 2, 3):
+        began = 2.0 * epoch
+        lines.append((began, f"Epoch {epoch}/3"))
+        bars = [f"\r{n:2}/10 [==>..] - ETA: 1s - loss: 0.5" for n in range(1, 11)]
+        drawings += [(began + n / 10, bar) for n, bar in enumerate(bars, 1)]
+        end = f"\r10/10 [====] - 1s - loss: 0.{epoch} - accuracy: 0.9"
+        lines.append((began + 1.5, "".join(bars) + end))
+    here = world(
+        tmp_path, "cluster: {worker: 1}\n", {"*": Script(lines, drawings=drawings, exits_at=9)}
+    )
+    with contextlib.suppress(Killed):
+        begin(here, Fuse(length))
+    assert here.succeed(Fuse(0)) == "succeeded"
+    steps = [entry for entry in here.history if isinstance(entry, Step)]
+    numbers = [one.step for one in steps]
+    assert numbers == sorted(numbers)  # no step is lost or done again
+    assert {10, 20, 30} <= {*numbers}
+    ends = [one.values for one in steps if one.values]
+    assert [values["loss"] for values in ends][-1] == 0.3
+    assert [entry.n for entry in here.history] == list(range(len(here.history)))
+
+
 def test_a_successor_notices_a_job_that_hangs(tmp_path: Path) -> None:
     extra = "cluster: {worker: 1}\nrestart: {policy: on-failure, stall: 10s, limit: 0}\n"
     hangs = Script([(1.0, step(1))], exits_at=None)
@@ -409,3 +517,37 @@ def test_a_manual_fault_is_known_to_the_successor(tmp_path: Path) -> None:
     ]
     assert ("manual-1", "healed", 9.0) in stages
     assert ("manual-2", "healed", 20.5) in stages
+
+
+def scalars(task: str, number: int, begun: float, wall: float) -> str:
+    of = {"emulate": "scalars", "task": task, "file": "events", "begun": begun, "wall": wall}
+    return json.dumps({**of, "step": number, "values": {"loss": 0.5}})
+
+
+@pytest.mark.parametrize("free", [100_000, 3])
+def test_steps_of_event_files_are_neither_lost_nor_written_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    """Also where most steps are merged, and wait before they are written."""
+    monkeypatch.setattr(coalesce, "FREE", free)
+    monkeypatch.setattr(coalesce, "EACH", 1)
+    printed = [
+        (n + 0.25, scalars(f"worker-{task}", n, WALL + 0.5, WALL + n))
+        for n in range(1, 9)
+        for task in (0, 1)
+    ]
+    scripts = {
+        "worker-0": Script(exits_at=8.1),
+        EVENTS: Script(lines=printed, exits_at=None, on_sigterm=0.5),
+        "*": Script(exits_at=None),
+    }
+    extra = "cluster: {worker: 2}\nmetrics: {events: logs}\n"
+    for kill in range(1, length_of(tmp_path / "whole", extra, scripts, 0.0) + 1):
+        here = world(tmp_path / str(kill), extra, scripts)
+        check(here, live_through(here, [kill, 0], 0.0))
+        entries = [entry for entry in here.history if isinstance(entry, Step)]
+        for task in ("worker-0", "worker-1"):
+            own = [entry for entry in entries if entry.task == task]
+            assert [entry.wall for entry in own] == [WALL + entry.step for entry in own], kill
+            assert [entry.first for entry in own[1:]] == [entry.step + 1 for entry in own[:-1]]
+            assert sum(entry.count for entry in own) == 8, kill

@@ -14,8 +14,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 @pytest.mark.parametrize(
     ("row", "numbers"),
     [
-        ("a scenario's file", (limits.SCENARIO_BYTES // 2**10, limits.VALUES, limits.DEPTH)),
+        ("a scenario's file", (limits.SCENARIO_BYTES // limits.MIB, limits.VALUES, limits.DEPTH)),
         ("a cluster", (limits.TASKS, limits.GIVEN_BYTES // limits.MIB)),
+        ("a task or helper", (limits.MOUNTS, limits.PORTS, limits.HELPERS)),
         ("faults", (limits.FAULTS, limits.STRIKES, limits.LINKS)),
         ("variants", (limits.VARIANTS,)),
         ("a trace", (limits.TRACE_BYTES // limits.MIB, limits.TRACE_ROWS)),

@@ -14,7 +14,8 @@ import pytest
 
 from emulator.faults.schedule import trigger_matches
 from emulator.faults.spec import Trigger
-from emulator.metrics.steps import PATTERNS, StepReader
+from emulator.metrics.formats import FORMATS
+from emulator.metrics.steps import StepReader
 from emulator.validation import patterns
 from emulator.validation.patterns import Pattern, compiled
 
@@ -58,7 +59,7 @@ BOUND = 20.0
 """Seconds for one line on the slowest and busiest of machines; an idle one takes 0.01 to 2."""
 
 
-@pytest.mark.parametrize("rule", ["auto", "json", *PATTERNS])
+@pytest.mark.parametrize("rule", ["auto", "json", *FORMATS])
 @pytest.mark.parametrize("line", UNLUCKY.values(), ids=UNLUCKY)
 def test_no_line_blocks_a_named_pattern(rule: str, line: str) -> None:
     begin = time.process_time()

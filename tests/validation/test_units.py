@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from emulator.validation.units import (
     format_duration,
+    format_money,
     format_number,
     format_size,
     parse_duration,
+    parse_price,
     parse_rate,
     parse_size,
 )
@@ -26,6 +28,7 @@ from emulator.validation.units import (
         ("2m", 120.0),
         ("1h", 3600.0),
         ("1d", 86400.0),
+        ("3y", 3 * 365 * 86400.0),
         ("1m30s", 90.0),
         ("1.5h", 5400.0),
         (" 5s ", 5.0),
@@ -168,7 +171,66 @@ def test_bytes_are_shown_short(size: float, shown: str) -> None:
     assert format_size(size) == shown
 
 
+@pytest.mark.parametrize(
+    ("size", "shown"), [(1023, "1023 B"), (4_200_040, "4.01 MiB"), (1024**3 * 3 / 2, "1.50 GiB")]
+)
+def test_bytes_are_shown_with_decimals(size: float, shown: str) -> None:
+    assert format_size(size, 2) == shown
+
+
 @given(st.integers(0, 10**6), st.integers(0, 59), st.integers(0, 999))
 def test_parts_of_a_duration_add_up(minutes: int, seconds: int, milliseconds: int) -> None:
     whole = parse_duration(f"{minutes}m{seconds}s{milliseconds}ms")
     assert whole == pytest.approx(minutes * 60 + seconds + milliseconds / 1000)
+
+
+# --- Prices and amounts -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "per_hour"),
+    [("0.35/h", 0.35), ("3/h", 3.0), ("8.4/d", 0.35), (" 0/h ", 0.0)],
+)
+def test_a_price_is_read_as_money_per_hour(written: str, per_hour: float) -> None:
+    assert parse_price(written) == pytest.approx(per_hour)
+
+
+@pytest.mark.parametrize(
+    ("written", "advice"),
+    [
+        (0.35, "write '0.35/h'"),
+        ("2", "write '2/h'"),
+        ("-1/h", "write '0.35/h', or '8.4/d' for a day"),
+        ("0.35/m", "write '0.35/h', or '8.4/d' for a day"),
+        ("0.35 EUR/h", "write '0.35/h', or '8.4/d' for a day"),
+        ("1e3/h", "write '0.35/h', or '8.4/d' for a day"),
+    ],
+)
+def test_what_is_no_price_is_refused_with_what_to_write(written: object, advice: str) -> None:
+    with pytest.raises(ValueError, match="is not a price") as refused:
+        parse_price(written)
+    assert str(refused.value).endswith(advice)
+
+
+def test_a_price_with_too_many_digits_is_refused() -> None:
+    with pytest.raises(ValueError, match="too many digits"):
+        parse_price("9" * 400 + "/h")
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0.0, "0.00"),
+        (12.5, "12.50"),
+        (1.0, "1.00"),
+        (0.35, "0.350"),
+        (0.0038912, "0.00389"),
+        (0.0000021, "0.00000210"),
+        (1234.5, "1234.50"),
+        (3, "3.00"),
+        (1e20, "1e+20"),
+    ],
+)
+def test_an_amount_has_two_decimals_or_three_digits(amount: float, text: str) -> None:
+    assert format_money(amount) == text
+    assert format_money(amount, "EUR") == f"{text} EUR"

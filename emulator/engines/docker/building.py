@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from docker.utils.build import PatternMatcher
 
+from emulator.engines.docker.dockerfiles import FOLDER, NO_INPUTS, BuildInputs, with_instructions
 from emulator.errors import UsageError
 from emulator.files import cache_dir
 from emulator.runtime import signals
@@ -30,17 +31,32 @@ ENDS_WITHIN = 30.0
 """Seconds that the engine gets to kill and remove the container of a build that is stopped."""
 
 
-def custom_context(image: Dockerfile) -> bytes:
+def custom_context(image: Dockerfile, inputs: BuildInputs = NO_INPUTS) -> bytes:
     """Return the build context of a user's image, with its Dockerfile as `Dockerfile.emulator`.
 
-    Raises UsageError where it can't be read or is too large.
+    `inputs` are added to the context, and to each stage of the Dockerfile. Raises UsageError where
+    it can't be read or is too large.
     """
     context = image.context or image.dockerfile.parent
     try:
-        return packed({**_context_files(context), "Dockerfile.emulator": image.dockerfile})
+        files: dict[str, Path | bytes] = {**_context_files(context)}
+        files["Dockerfile.emulator"] = image.dockerfile
+        if inputs:
+            text = with_instructions(dockerfile_text(image), inputs.instructions)
+            files["Dockerfile.emulator"] = text.encode()
+            files |= {f"{FOLDER}/{name}": file for name, file in inputs.files.items()}
+        return packed(files)
     except OSError as error:
         reason = f"{error.filename or context}: {error.strerror or error}"
         raise UsageError(f"Can't read the build context: {reason}.") from None
+
+
+def dockerfile_text(image: Dockerfile) -> str:
+    """Return the text of a user's Dockerfile. Raises UsageError where it can't be read."""
+    try:
+        return image.dockerfile.read_text("utf-8", "replace")
+    except OSError as error:
+        raise UsageError(f"Can't read {image.dockerfile}: {error.strerror}.") from None
 
 
 def _context_files(context: Path) -> dict[str, Path]:
@@ -81,12 +97,16 @@ def _excluded(context: Path) -> list[str]:
     ]
 
 
-def packed(files: Mapping[str, Path]) -> bytes:
-    """Pack files so that the same content gives the same bytes."""
+def packed(files: Mapping[str, Path | bytes]) -> bytes:
+    """Pack files, or their contents, so that the same content gives the same bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, path in files.items():
             entry = tarfile.TarInfo(name)
+            if isinstance(path, bytes):
+                entry.size, entry.mode = len(path), 0o444
+                tar.addfile(entry, io.BytesIO(path))
+                continue
             entry.size, entry.mode = path.stat().st_size, path.stat().st_mode & 0o755 | 0o444
             with path.open("rb") as content:
                 tar.addfile(entry, content)

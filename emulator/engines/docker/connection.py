@@ -166,6 +166,8 @@ def translate_errors(doing: str, kind: type[EmulatorError] = EngineError) -> Ite
 
 def _advice(error: APIError) -> str:
     text = str(error.explanation)
+    if "port is already allocated" in text or "bind: address already in use" in text:
+        return "Another program has that port: leave `host_port` out for any free one."
     if "is already in use" in text or "already exists" in text:
         return "Something else has that name: choose another --run-id, or run `emulate clean`."
     if "pool" in text and ("subnet" in text or "address" in text):

@@ -31,17 +31,26 @@ from emulator.engines.docker.oom import oom_kill
 from emulator.engines.docker.requests import (
     FOLDER,
     HOST,
+    LOOPBACK,
+    LOST,
     RUN,
     SHARED,
     TASK,
+    WORKDIR,
+    all_requests,
+    bindings,
     container_name,
     container_request,
     cpu_quota,
+    files_archive,
+    has_pod,
+    home_of,
     labels,
     network_request,
     program_archive,
     volume_request,
 )
+from emulator.engines.ports import require_free
 from emulator.errors import EngineError, ImageError
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
@@ -49,8 +58,9 @@ from emulator.planning.context import TASK_PORT, PlanContext
 from emulator.planning.task_limits import of_machine
 
 if TYPE_CHECKING:
-    from emulator.engines.base import Finding, Inbox, KnownOutput
+    from emulator.engines.base import Exited, Finding, Inbox, KnownOutput
     from emulator.engines.docker.logs import Output
+    from emulator.engines.docker.pods import Pods
     from emulator.engines.docker.usage import ContainerUsage
     from emulator.engines.docker.warm.answers import Answers
     from emulator.engines.docker.warm.cluster import WarmCluster
@@ -61,6 +71,7 @@ if TYPE_CHECKING:
     from emulator.scenario.schema import AnyImage, Scenario
 
 PARALLEL = 16
+ANY_PORT = "Leave its `host_port` out: the engine then chooses a free one."
 
 
 class DockerEngine:
@@ -69,9 +80,14 @@ class DockerEngine:
     name = "docker"
     capabilities = frozenset(
         {"limits", "gpus", "isolation", "replace", "new-address", "same-address", "pause"}
-        | {"throttle", "oom", "network", "usage", "reattach", "warm"}
+        | {"silent-loss", "throttle", "oom", "network", "usage", "reattach", "warm"}
+        | {"mounts", "ports", "port-mapping", "pods"}
     )
-    machine_needs: Mapping[str, str] = {"gpus": "gpu", "network": "network"}
+    machine_needs: Mapping[str, str] = {
+        "gpus": "gpu",
+        "network": "network",
+        "silent-loss": "network",
+    }
 
     def __init__(self) -> None:
         self.api = connect()
@@ -80,13 +96,18 @@ class DockerEngine:
         self._labels: dict[str, str] = {}
         self._created: dict[str, str] = {}
         """Container ids by task."""
-        self._archives: dict[Path | None, bytes] = {}
+        self._lost: dict[str, str] = {}
+        """Containers of tasks that have lost power, until the tasks are started again."""
+        self._archives: dict[tuple[Path | None, str], bytes] = {}
         self._shaper: Shaper | None = None
         self._equipped = False
         self._heartbeat: Heartbeat | None = None
         self._addresses: Addresses | None = None
         self._has_ipv6 = False
         self._warm: WarmCluster | None = None
+        self._pods: Pods | None = None
+        """If a task of the run has more than its own container."""
+        self._inbox: Inbox | None = None
         self._lock = threading.Lock()
 
     # Imported for a run: plans and lists need neither.
@@ -117,6 +138,7 @@ class DockerEngine:
             gpus=lambda: self.gpus,
             shared=SHARED,
             limits=lambda: of_machine(self.capacity().memory),
+            named=True,
             disks=self._disks,
         )
 
@@ -124,17 +146,24 @@ class DockerEngine:
         return self._disk(FOR_IMAGES if any(self._missing_images(scenario)) else FOR_RUNS)
 
     def _missing_images(self, scenario: Scenario) -> Iterator[AnyImage]:
-        for image in (scenario.image, *(role.image for role in scenario.cluster.values())):
+        of_roles = (role.image for role in scenario.cluster.values())
+        of_helpers = (helper.image for helper in scenario.helpers.values())
+        of_parts = (part.image for _, part in scenario.pod_containers)
+        for image in (scenario.image, *of_roles, *of_parts, *of_helpers):
             if image and not self.images.has(self.images.reference(image)):
                 yield image
 
     def _disk(self, needed: int) -> Sequence[Disk]:
         """Return the engine's disk, if the engine runs on this machine."""
-        info, local = self._info, self.api.base_url.startswith("http+docker://localhost")
-        root = Path(info["DockerRootDir"])
-        if local and info["Name"] == socket.gethostname() and root.exists():
+        info, root = self._info, Path(self._info["DockerRootDir"])
+        if self._is_local and info["Name"] == socket.gethostname() and root.exists():
             return list(disk("Docker", root, needed))
         return []
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether the engine is reached by a socket of this machine."""
+        return self.api.base_url.startswith("http+docker://localhost")
 
     @cached_property
     def _info(self) -> dict[str, Any]:
@@ -172,10 +201,11 @@ class DockerEngine:
             *(
                 {
                     "request": "create container",
-                    "name": container_name(plan.run_id, task.name),
-                    **container_request(plan, task, common),
+                    "name": container_name(plan.run_id, one.name),
+                    **body,
                 }
-                for task in plan.tasks
+                for task in plan.everything
+                for one, body in all_requests(plan, task, common)
             ),
         ]
 
@@ -191,7 +221,12 @@ class DockerEngine:
         return doctor.examine()
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
-        """Make the run's network and its shared volume, unless its warm cluster has them."""
+        """Make the run's network and its shared volume, unless its warm cluster has them.
+
+        Refuses ports that are in use, and volumes of other runs. Raises EngineError.
+        """
+        self._check_ports(plan)
+        self._check_volumes(plan)
         self._set_run(plan, folder, inbox)
         warm = self._warm
         if warm is not None:
@@ -213,10 +248,36 @@ class DockerEngine:
         if not warm.cluster.waiting:
             self._make_spares(warm)
 
+    def _check_ports(self, plan: Plan) -> None:
+        """Refuse ports of this machine that another program has. Raises EngineError."""
+        for task in plan.everything if self._is_local else ():
+            for port in task.ports:
+                if port.host_port is not None:
+                    require_free(port.host_port, task.name, ANY_PORT, LOOPBACK)
+
+    def _check_volumes(self, plan: Plan) -> None:
+        """Refuse to mount by name what a run made: it is removed with that run.
+
+        Raises EngineError.
+        """
+        mounts = (mount for task in plan.everything for mount in task.mounts.values())
+        for name in sorted({mount.volume for mount in mounts if mount.volume}):
+            with translate_errors(f"look at the volume {name}"):
+                try:
+                    found = self.api.inspect_volume(name)
+                except NotFound:
+                    continue  # it is made with the first container that mounts it
+            if run := (found["Labels"] or {}).get(RUN):
+                raise EngineError(
+                    f"The volume {name} is of the run {run}, and is removed with it.",
+                    "Mount a volume with another name.",
+                )
+
     def _set_run(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         self._plan = plan
-        self._output.report_to(inbox)
+        self._output.report_to(inbox, drawings=plan.scenario.metrics.may_draw)
         self._heartbeat = Heartbeat(self.api, inbox)
+        self._inbox = inbox
         self._labels = labels(plan, self._warm.cluster.folder if self._warm else folder)
 
     def _inspect_network(self, plan: Plan) -> None:
@@ -224,25 +285,69 @@ class DockerEngine:
         self._has_ipv6 = bool(network.get("EnableIPv6"))
         if assigns_addresses(plan):
             self._addresses = Addresses(network["IPAM"]["Config"][0]["Subnet"])
+        if any(has_pod(task) for task in plan.tasks):
+            from emulator.engines.docker.pods import Pods
+
+            assert self._inbox is not None, "_set_run comes first"
+            self._pods = Pods(
+                self.api, self._output, self._inbox, plan, self._labels, ipv6=self._has_ipv6
+            )
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
-        """Start the task's container, created first if necessary; return its short id."""
+        """Start the task's container, created first if necessary; return its short id.
+
+        On a fresh disk its init steps come first, for which this waits.
+        """
+        pods = self._pods
+        if pods is None or not has_pod(task):
+            return self._start(task, same_address)
+        with pods.starting(task) as start:
+            if task.name not in self._created:
+                with translate_errors(f"run the init steps of {task.name}"):
+                    ended = pods.initialise(task, start, self._address_of_step)
+                if ended is not None:
+                    assert self._inbox is not None, "prepare comes first"
+                    self._inbox.put(ended)
+                    return start.container[:12]
+            with pods.making() as may_make:
+                if not may_make:
+                    raise EngineError(f"{task.name} can't start: its run is being removed.")
+                identity = self._start(task, same_address)
+        if start.told:  # after its init steps, and before it ran
+            self.signal(task.name, start.told)
+        return identity
+
+    def _address_of_step(self, step: str) -> str:
+        return self._addresses.choose(step, same=True) if self._addresses else ""
+
+    def _start(self, task: Task, same_address: bool) -> str:
         answers: Answers | None = None
         with translate_errors(f"start {task.name}"):
-            if self._warm and not self._warm.has(task.name):
-                self._use_spare(self._warm, task, same_address)
-            if self._warm and self._warm.has(task.name):
-                container = self._created.get(task.name) or self._create(task, same_address)
-                self._usage.started(container, task.cpus, task.memory, warm=True)
-                answers = self._warm.start(task, container, self._archive(task.source))
-            else:
-                container = self._created.get(task.name) or self._create(task, same_address)
-                self.api.start(container)
-                self._usage.started(container, task.cpus, task.memory)
-            if self._shaper:
-                self._shaper.started(task.name, self._created)
-        self._output.follow(task.name, container, answers)
+            warm = self._warm
+            if warm and not warm.has(task.name):
+                self._make_room(task.name, same_address)
+                self._use_spare(warm, task, same_address)
+            container = self._created.get(task.name) or self._create(task, same_address)
+            if warm is None or not warm.has(task.name):
+                self._make_room(task.name, same_address)
+            with self._output.attached(container):
+                if warm and warm.has(task.name):
+                    self._usage.started(container, task.cpus, task.memory, warm=True)
+                    answers = warm.start(task, container, self._archive(task.source))
+                else:
+                    self.api.start(container)
+                    self._usage.started(container, task.cpus, task.memory)
+                if self._shaper:
+                    self._shaper.started(task.name, self._created)
+                self._remove_lost(task.name)  # only now, so that its name is never unknown
+            if self._pods and task.sidecars:
+                self._pods.start_sidecars(task, container)
+        self._output.follow(task.name, container, answers, then=self._then(task.name))
         return container[:12]
+
+    def _then(self, task: str) -> Callable[[Exited], None] | None:
+        """Return what is to be done at the end of a task; None: it is reported."""
+        return self._pods.then(task) if self._pods else None
 
     def reattach(
         self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, KnownOutput]
@@ -254,9 +359,15 @@ class DockerEngine:
                 self._inspect_network(plan)
             except NotFound:
                 return {}  # killed while it removed the run: containers are removed first
-            for container in self.api.containers(all=True, filters=_labelled(plan.run_id)):
+            found = self.api.containers(all=True, filters=_labelled(plan.run_id))
+            # One that has lost power comes before its replacement.
+            for container in sorted(found, key=_has_lost_power, reverse=True):
+                if self._pods:
+                    self._pods.adopt(container)
                 if task := container["Labels"].get(TASK):
                     self._created[task] = container["Id"]
+                    if _has_lost_power(container):
+                        self._lost[task] = container["Id"]
                     if self._addresses:
                         self._addresses.remember(task, container)
             ids = {
@@ -266,12 +377,27 @@ class DockerEngine:
             }
         for task in ids:
             limits = plan.task(task)
-            self._usage.started(self._created[task], limits.cpus, limits.memory)
-            self._output.follow(task, self._created[task])
+            container_id = self._created[task]
+            self._usage.started(container_id, limits.cpus, limits.memory)
+            if self._pods:
+                with translate_errors(f"find the side-cars of {task}"):
+                    self._pods.resume(
+                        task, lambda name, one: self._output.find_position(name, one, lives[name])
+                    )
+            self._output.follow(task, container_id, then=self._then(task))
+            if container_id == self._lost.get(task):
+                self._output.report_lost(container_id)
+            else:
+                with translate_errors(f"remove what {task} has lost"):
+                    self._remove_lost(task)
         return ids
 
     def signal(self, task: str, number: int) -> None:
         """Signal the container's init, which passes it on."""
+        if self._pods:
+            with translate_errors(f"signal {task}"):
+                if self._pods.signal(task, number):
+                    return
         container = self._created.get(task)
         if container is None:
             return
@@ -344,17 +470,39 @@ class DockerEngine:
         if self._shaper is None:
             if not links:
                 return
-            image = self.images.reference("network")
-            if not self.images.has(image):
-                raise EngineError(
-                    f"The image {image}, which network faults need, is gone.",
-                    "Run `emulate build network`.",
-                )
             assert self._plan is not None, "prepare comes first"
+            image = self._helper()
             self._spoil()
             self._shaper = Shaper(self.api, image, self._plan.resources, self._labels)
         with translate_errors("change the network"):
             self._shaper.set(links, self._created)
+
+    def cut_power(self, task: str) -> None:
+        """Drop all packets of the task's container, and kill its processes; it stays."""
+        from emulator.engines.docker.power import cut_power
+
+        container = self._created.get(task)
+        if container is None:
+            return
+        image = self._helper()
+        self._spoil()
+        with translate_errors(f"cut the power of {task}"):
+            silent_since = cut_power(self.api, image, container, self._labels)
+            if self._pods and silent_since is not None:
+                self._pods.kill_sidecars(task)  # they are silent already, on the same network
+        if silent_since is not None:
+            self._lost[task] = container
+            self._output.report_lost(container, silent_since)
+
+    def _helper(self) -> str:
+        """Return the helper image. Raises EngineError where it does not exist."""
+        image = self.images.reference("network")
+        if not self.images.has(image):
+            raise EngineError(
+                f"The image {image}, which network faults need, is gone.",
+                "Run `emulate build network`.",
+            )
+        return image
 
     def usage(self) -> Mapping[str, Usage]:
         """Return what each container has used."""
@@ -364,19 +512,44 @@ class DockerEngine:
         """Return each container's processes, where they run on this machine."""
         return self._usage.pids(dict(self._created))
 
+    def published(self, task: str) -> Mapping[int, str]:
+        """Return where the container's ports are on the engine's machine."""
+        container = self._created.get(task)
+        if container is None:
+            return {}
+        with translate_errors(f"look up the ports of {task}"):
+            try:
+                found = self.api.inspect_container(container)
+            except NotFound:
+                return {}
+        return bindings(found["NetworkSettings"]["Ports"])
+
     def remove(self, task: str) -> None:
-        """Remove the task's container; the shared volume stays."""
+        """Remove the task's container; the shared volume stays.
+
+        A container that has lost power stays until the task is started again.
+        """
         container = self._created.pop(task, None)
         self._output.forget(task)
         if self._warm:
             self._warm.drop(task)
-        if container is not None:
+        if container is not None and container != self._lost.get(task):
             with translate_errors(f"remove {task}"):
                 self._remove_container(container)
+        self._remove_pod(task)
+
+    def _remove_pod(self, task: str) -> int:
+        """Remove what a task has beside its container; return how much that was."""
+        if self._pods is None or self._plan is None or not has_pod(self._plan.task(task)):
+            return 0
+        with translate_errors(f"remove what {task} has"):
+            return self._pods.remove(self._plan.task(task))
 
     def tear_down(self, run_id: str) -> int:
         """Remove the run's containers, all at once, then its volume and network."""
         chosen = _labelled(run_id)
+        if self._pods and self._plan and self._plan.resources == run_id:
+            self._pods.close()
         with translate_errors(f"remove what {run_id} made"):
             containers = self.api.containers(all=True, filters=chosen)
             with ThreadPoolExecutor(PARALLEL) as pool:
@@ -411,7 +584,7 @@ class DockerEngine:
                 warm_names = {task.name for task in warm.tasks}
                 for name in {*self._created} - warm_names - {*warm.spares}:
                     self._remove_container(self._created.pop(name))
-                    removed += 1
+                    removed += 1 + self._remove_pod(name)
                 if warm.empty_shared(self._created, self._output):
                     with ThreadPoolExecutor(PARALLEL) as pool:
                         waiting = dict(pool.map(self._put_back, warm.tasks))
@@ -445,11 +618,16 @@ class DockerEngine:
         return warm.waiting(self._created[name], self._output.position(name), address, changed)
 
     def _make_spares(self, warm: WarmCluster) -> None:
-        """Make the spare containers that are missing: on the network, but without a name there."""
+        """Make the spare containers that are missing.
+
+        They leave the network, where the engine names a container by its host name as well.
+        """
 
         def make(spare: str) -> None:
             task = warm.plan.task(warm.spares[spare])
-            self.api.start(self._create(task, same_address=False, spare=spare))
+            container = self._create(task, same_address=False, spare=spare)
+            self.api.start(container)
+            self.api.disconnect_container_from_network(container, warm.plan.resources)
 
         missing = [name for name in warm.spares if name not in self._created]
         with translate_errors("make spare containers"), ThreadPoolExecutor(PARALLEL) as pool:
@@ -465,7 +643,6 @@ class DockerEngine:
         body = container_request(warm.plan, task, {}, address)
         endpoint = body["NetworkingConfig"]["EndpointsConfig"][warm.plan.resources]
         ipam = endpoint.get("IPAMConfig", {})
-        self.api.disconnect_container_from_network(container, warm.plan.resources)
         self.api.connect_container_to_network(
             container,
             warm.plan.resources,
@@ -520,7 +697,10 @@ class DockerEngine:
         assert plan is not None, "prepare comes first"
         own = spare or task.name
         address = self._addresses.choose(own, same=same_address) if self._addresses else ""
-        config = container_request(plan, task, self._labels, address, ipv6=self._has_ipv6)
+        disk = self._pods.disk(task.name) if self._pods else 1
+        config = container_request(
+            plan, task, self._labels, address, ipv6=self._has_ipv6, disk=disk
+        )
         warm = self._warm if self._warm and (spare or self._warm.has(task.name)) else None
         config = warm.request(config, task) if warm else config
         if spare:
@@ -530,15 +710,32 @@ class DockerEngine:
         self._created[own] = container
         if warm:
             warm.made(container)  # which puts the task's program there when it starts it
-        elif task.source is not None or task.name == plan.tasks[0].name:
-            self.api.put_archive(container, "/", self._archive(task.source))
+            return container
+        if task.source is not None or task.name == plan.tasks[0].name or task in plan.helpers:
+            archive = self._archive(task.source, home_of(task) or WORKDIR)
+            self.api.put_archive(container, "/", archive)
+        if files := files_archive(plan, task):
+            self.api.put_archive(container, "/", files)
         return container
 
-    def _archive(self, source: Path | None) -> bytes:
+    def _archive(self, source: Path | None, home: str = WORKDIR) -> bytes:
         with self._lock:
-            if source not in self._archives:
-                self._archives[source] = program_archive(source)
-            return self._archives[source]
+            if (source, home) not in self._archives:
+                self._archives[source, home] = program_archive(source, home)
+            return self._archives[source, home]
+
+    def _make_room(self, task: str, same_address: bool) -> None:
+        """Remove a lost container whose address or ports its replacement needs to start."""
+        if (container := self._lost.get(task)) is None:
+            return
+        host_config = self.api.inspect_container(container)["HostConfig"]
+        if same_address or host_config.get("PortBindings"):
+            self._remove_lost(task)
+
+    def _remove_lost(self, task: str) -> None:
+        """Remove the container in which a task lost power, if there is one."""
+        if (container := self._lost.pop(task, None)) is not None:
+            self._remove_container(container)
 
     def _remove_container(self, container: str) -> None:
         ignore_missing(lambda: self.api.remove_container(container, force=True, v=True))
@@ -547,6 +744,11 @@ class DockerEngine:
 def _labelled(run_id: str | None) -> dict[str, str]:
     """Return the engine's filter for what a run has made; None: all runs."""
     return {"label": RUN if run_id is None else f"{RUN}={run_id}"}
+
+
+def _has_lost_power(container: Mapping[str, Any]) -> bool:
+    """Say whether a container of the engine's list is one whose task has lost power."""
+    return any(name.endswith(LOST) for name in container["Names"])
 
 
 def _resource(kind: str, name: str, answer: Mapping[str, Any]) -> Resource:

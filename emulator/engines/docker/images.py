@@ -13,9 +13,11 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import docker
@@ -25,23 +27,30 @@ from emulator.bundled import ROOT
 from emulator.engines.docker import base_image
 from emulator.engines.docker.building import (
     custom_context,
+    dockerfile_text,
     last_build_runs,
     one_at_a_time,
     packed,
     progress,
 )
 from emulator.engines.docker.connection import translate_errors
+from emulator.engines.docker.dockerfiles import FOLDER, Steps, bases, inputs
 from emulator.errors import ImageError, UsageError
+from emulator.files import cache_dir
 from emulator.runtime import signals
 
 if TYPE_CHECKING:
     from emulator.scenario.schema import AnyImage, Dockerfile
 
-KINDS = ("cpu", "gpu", "pytorch", "network")
+KINDS = ("cpu", "gpu", "pytorch", "jax", "network")
 """The images that come with the emulator, each with a Dockerfile of its own."""
 DEFAULT_BASE = "python:3.11-slim"
 LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
+BUILD_FOLDER = "build"
+"""The folder of inputs in the root of the emulator's own images, while they are built."""
+COPIED_WITHIN = 1800
+"""Seconds in which an engine copies an image; 2.4 GB took 20 s on a busy machine."""
 STEP_WIDTH = 100
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -139,70 +148,173 @@ class Images:
             labels = (image or {}).get("Config", {}).get("Labels") or {}
             if image and self._options.base in (None, labels.get(LABEL_BASE)):
                 say(f"{tag} is up to date")
+                self._tag_stable(kind)
                 return tag
             base = self.base(say)
-            args = {"BASE": base} | {
-                name: os.environ[name]
-                for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
-                # A file: index is a folder of this machine that a build can't see.
-                if "://" in os.environ.get(name, "") and "file:" not in os.environ[name]
-            }
-            return self._run_build(
+            self._run_build(
                 tag,
                 recipe_context(kind, self._options),
                 say,
+                # The other kinds copy what they need from a stage that has the inputs.
+                removes=(BUILD_FOLDER, {})
+                if kind == "network" and self._options.ca_bundle
+                else None,
                 dockerfile=f"Dockerfile.{kind}",
-                buildargs=args,
+                buildargs={"BASE": base, **_indexes(os.environ)},
                 labels={LABEL_KIND: kind, LABEL_BASE: base},
             )
+            self._tag_stable(kind)
+            return tag
 
     # --- Effects --------------------------------------------------------------------------------
 
     def _build_custom(self, image: Dockerfile, say: Say) -> str:
-        tag = custom_tag(image)
+        for kind in based_on(image):
+            self._provide(kind, say)
+        tag, options = custom_tag(image), self._options
+        wheels = sorted(options.wheels.glob("*.whl")) if options.wheels else []
+        given = inputs(dockerfile_text(image), options.ca_bundle, wheels, _indexes(os.environ))
         with one_at_a_time(tag):
             if self.has(tag):  # another process has built it meanwhile
                 return tag
             return self._run_build(
                 tag,
-                custom_context(image),
+                custom_context(image, given),
                 say,
+                removes=(FOLDER, given.variables) if given else None,
+                steps=Steps(dockerfile_text(image), len(given.instructions) if given else 0),
                 dockerfile="Dockerfile.emulator",
-                buildargs=image.args,
+                buildargs={**given.variables, **image.args},
                 labels={LABEL_KIND: "custom"},
             )
 
-    def _run_build(self, tag: str, context: bytes, say: Say, **request: Any) -> str:  # noqa: ANN401
-        """Send the context and report the builder's output."""
+    def _provide(self, kind: str, say: Say) -> None:
+        """Make the stable tag of an image name that of its recipe; build it where it is missing."""
+        if self.has(recipe_tag(kind)):
+            self._tag_stable(kind)
+        else:
+            self.build(kind, say)
+
+    def _tag_stable(self, kind: str) -> None:
+        with translate_errors(f"tag {recipe_tag(kind)}", ImageError):
+            name, tag = _split_reference(stable_tag(kind))
+            self._api.tag(recipe_tag(kind), name, tag)
+
+    def _run_build(
+        self,
+        tag: str,
+        context: bytes,
+        say: Say,
+        *,
+        removes: tuple[str, Mapping[str, str]] | None = None,
+        steps: Steps | None = None,
+        **request: Any,  # noqa: ANN401
+    ) -> str:
+        """Send the context and report the builder's output.
+
+        `removes` are a folder and variables that only the build may have; see `layers.py`.
+        """
         say(f"building {tag}")
-        step, last = "", deque[str](maxlen=base_image.LAST_LINES)
+        name, _, digest = tag.partition(":")
+        built = f"{name}-unfinished:{digest}" if removes else tag
         with (
             signals.deferred(f"stopping the build of {tag}"),
             translate_errors(f"build {tag}", ImageError),
             last_build_runs(self._remove_stages),
         ):
-            output = self._api.build(
-                fileobj=io.BytesIO(context),
-                custom_context=True,
-                tag=tag,
-                rm=True,
-                forcerm=True,
-                decode=True,
-                **request,
-            )
-            with progress(output) as messages:
-                for line, failed in builder_lines(messages):
-                    if failed:
-                        text = "\n".join(f"  {line}" for line in [*last, line])
-                        raise ImageError(f"{tag} does not build; it failed at {step!r}:\n{text}")
-                    if line.startswith("Step "):
-                        step = line
-                        say(f"{tag}: {line[:STEP_WIDTH]}")
-                    elif line.strip():
-                        last.append(line)
-                        say(f"  {line}")
+            self._build_steps(tag, built, context, say, steps or Steps(), **request)
+            if removes:
+                try:
+                    self._remove_inputs(built, tag, *removes)
+                finally:
+                    self._api.remove_image(built)
         say(f"built {tag}")
         return tag
+
+    def _build_steps(
+        self,
+        tag: str,
+        built: str,
+        context: bytes,
+        say: Say,
+        steps: Steps,
+        **request: Any,  # noqa: ANN401
+    ) -> None:
+        """Build an image under the name `built`. Raises ImageError with the failing step."""
+        step, last = "", deque[str](maxlen=base_image.LAST_LINES)
+        output = self._api.build(
+            fileobj=io.BytesIO(context),
+            custom_context=True,
+            tag=built,
+            rm=True,
+            forcerm=True,
+            decode=True,
+            **request,
+        )
+        with progress(output) as messages:
+            for line, failed in builder_lines(messages):
+                if failed:
+                    text = "\n".join(f"  {line}" for line in [*last, line])
+                    raise ImageError(
+                        f"{tag} does not build; it failed at {step!r}:\n{text}",
+                        self._advice([*last, line]),
+                    )
+                if (announced := steps.read(line)) is not None:
+                    if announced:
+                        step = announced
+                        say(f"{tag}: {step[:STEP_WIDTH]}")
+                elif line.strip():
+                    last.append(line)
+                    say(f"  {line}")
+
+    def _advice(self, lines: Sequence[str]) -> str:
+        """Return what to do about a build that failed with these lines; empty if unknown."""
+        from emulator.analysis.hints import TLS
+
+        if not any(TLS.pattern.search(line) for line in lines):
+            return ""
+        if bundle := self._options.ca_bundle:
+            return (
+                f"The CA bundle {bundle} does not have the authority that signed the server's "
+                "certificate: name another one in SSL_CERT_FILE."
+            )
+        return (
+            "The build does not trust the server's certificate, as in a network that intercepts "
+            "TLS: name the CA bundle of this network in SSL_CERT_FILE."
+        )
+
+    def _remove_inputs(
+        self, built: str, tag: str, folder: str, variables: Mapping[str, str]
+    ) -> None:
+        """Make the image `tag` of the one that was built, without the inputs of its build."""
+        from emulator.engines.docker import layers
+
+        with self._patient(), ExitStack() as files:
+            folder_of_files = cache_dir("images")
+            folder_of_files.mkdir(parents=True, exist_ok=True)
+            saved = files.enter_context(TemporaryFile(dir=folder_of_files))
+            for chunk in self._api.get_image(built):
+                signals.check()
+                saved.write(chunk)
+            errors: list[str] = []
+            for complete in (False, True):  # some engines want the layers that they have, too
+                result = files.enter_context(TemporaryFile(dir=folder_of_files))
+                saved.seek(0)
+                layers.without_inputs(saved, result, tag, folder, variables, complete=complete)
+                result.seek(0)
+                errors = layers.errors_of(self._api.load_image(result))
+                if not errors and self.has(tag):
+                    return
+        raise ImageError(f"The engine can't store {tag}: {'; '.join(errors) or 'no reason'}.")
+
+    @contextmanager
+    def _patient(self) -> Iterator[None]:
+        """Let calls take long: the engine copies an image before it sends the first byte of it."""
+        timeout, self._api.timeout = self._api.timeout, COPIED_WITHIN
+        try:
+            yield
+        finally:
+            self._api.timeout = timeout
 
     def _remove_stages(self) -> None:
         """Remove builder stages: they are as large as the images, and never used again."""
@@ -291,6 +403,27 @@ def builder_lines(messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, 
     yield rest, False
 
 
+def stable_tag(kind: str) -> str:
+    """Return the name of an image that stays the same when its recipe changes."""
+    return f"emulator-{kind}:latest"
+
+
+def based_on(image: Dockerfile) -> list[str]:
+    """Return those of KINDS on which a user's image is based, by their stable tags."""
+    names = set(bases(dockerfile_text(image), image.args))
+    return [kind for kind in KINDS if names & {stable_tag(kind), f"emulator-{kind}"}]
+
+
+def _indexes(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return where pip looks for packages, as far as a build can reach it."""
+    return {
+        name: environ[name]
+        for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
+        # A file: index is a folder of this machine.
+        if "://" in environ.get(name, "") and "file:" not in environ[name]
+    }
+
+
 def recipe_tag(kind: str) -> str:
     """Return `emulator-<kind>:<hash of the Dockerfile and its requirements>`."""
     digest = hashlib.sha256()
@@ -340,10 +473,14 @@ def _without_preload(image: AnyImage) -> str | Dockerfile:
 def custom_tag(image: Dockerfile) -> str:
     """Return a tag made from the content of a user's build context, Dockerfile and arguments.
 
+    An image based on one of KINDS gets another tag when that has another recipe.
+
     Raises UsageError where these can't be read or are too large.
     """
     digest = hashlib.sha256(custom_context(image))
     digest.update(repr(sorted(image.args.items())).encode())
+    for kind in based_on(image):
+        digest.update(recipe_tag(kind).encode())
     return f"emulator-custom:{digest.hexdigest()[:12]}"
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -11,6 +11,9 @@ from emulator.engines.lines import UnfinishedLine
 
 HEADER = 8
 """Bytes before each frame: the stream, three zeros, and the length (Docker API, attach)."""
+
+LATEST = 4
+"""Finished lines of a stream that are kept."""
 
 
 def seconds(stamp: str) -> float:
@@ -46,6 +49,26 @@ class ChunkedBody:
         return b"".join(chunks)
 
 
+class Frames:
+    """Cuts a stream of the engine into frames: what one output stream wrote, behind a header."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Take the next bytes; yield the frames that they complete, each with its stream."""
+        waiting = self._waiting
+        waiting += data
+        at = 0
+        while len(waiting) - at >= HEADER:
+            end = at + HEADER + int.from_bytes(waiting[at + 4 : at + HEADER], "big")
+            if len(waiting) < end:
+                break
+            yield waiting[at], bytes(waiting[at + HEADER : end])
+            at = end
+        del waiting[:at]
+
+
 class Printed(NamedTuple):
     """One line, and the engine's stamps of its first and last piece."""
 
@@ -64,10 +87,15 @@ class LogLines:
     """
 
     def __init__(self, after: str = "") -> None:
-        self._waiting = bytearray()
+        self._frames = Frames()
         self._lines: defaultdict[int, _Line] = defaultdict(lambda: _Line(after))
         """The last line of each stream."""
         self._start = after
+
+    def last(self, stream: int) -> tuple[int, Sequence[str]]:
+        """Return how many lines of a stream were finished here, and the last of them."""
+        line = self._lines.get(stream)
+        return (line.count, line.latest) if line else (0, ())
 
     @property
     def after(self) -> str:
@@ -76,22 +104,14 @@ class LogLines:
 
     def begin_again(self) -> None:
         """Expect the log again, from `after` on: the unfinished lines, and what follows them."""
-        self._waiting.clear()
+        self._frames = Frames()
         for stream, line in self._lines.items():
             self._lines[stream] = _Line(line.finished)
 
     def feed(self, data: bytes) -> Iterator[Printed]:
         """Take the next bytes of the stream; yield the lines that they finish."""
-        waiting = self._waiting
-        waiting += data
-        at = 0
-        while len(waiting) - at >= HEADER:
-            end = at + HEADER + int.from_bytes(waiting[at + 4 : at + HEADER], "big")
-            if len(waiting) < end:
-                break
-            yield from self.frame(waiting[at], bytes(waiting[at + HEADER : end]))
-            at = end
-        del waiting[:at]
+        for stream, frame in self._frames.feed(data):
+            yield from self.frame(stream, frame)
 
     def frame(self, stream: int, frame: bytes) -> Iterator[Printed]:
         """Take one frame of a stream; yield the line that it finishes, if it does."""
@@ -121,8 +141,11 @@ class _Line:
         """Frames up to `after` are dropped; `finished` is the stamp of the last whole line."""
         self.first_stamp = self.last_stamp = ""
         self.text = UnfinishedLine()
+        self.count, self.latest = 0, deque[str](maxlen=LATEST)
 
     def finish(self, end: bytes) -> Printed:
         printed = Printed(self.first_stamp, self.last_stamp, self.text.finish(end))
         self.first_stamp, self.finished = "", self.last_stamp
+        self.count += 1
+        self.latest.append(printed.text)
         return printed

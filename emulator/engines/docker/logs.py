@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,12 +17,14 @@ import docker
 from docker.errors import APIError
 
 from emulator.engines.base import EngineDown, Exited, Inbox, KnownOutput, Line
+from emulator.engines.docker.byte_stream import ByteStream
 from emulator.engines.docker.connection import lost
-from emulator.engines.docker.log_stream import ChunkedBody, LogLines, Printed, seconds
+from emulator.engines.docker.drawing import Drawing, DrawnStream, is_drawn
+from emulator.engines.docker.log_stream import LogLines, Printed, seconds
 from emulator.engines.docker.usage import ContainerUsage
 from emulator.engines.docker.warm.answers import Answers
 from emulator.engines.lines import overlap
-from emulator.engines.streams import AT_ONCE, PIECE, Arrived, Streams
+from emulator.engines.streams import PIECE, Arrived, Streams
 
 OOM_WITHIN = 0.5
 """Seconds after an exit in which the engine reports that the kernel caused it."""
@@ -38,38 +38,96 @@ class Output:
         self._api, self._usage = api, usage
         self._last_stamp: dict[str, str] = {}
         self._killed = set[str]()
+        self._followed: dict[str, _LogStream] = {}
+        """The streams by container."""
+        self._lost: dict[str, float] = {}
+        """When a container's task lost power, by the engine's clock (seconds since 1970)."""
         self._inbox: Inbox | None = None
         self._streams: Streams | None = None
         self._clock_ahead = 0.0
+        self._reads_drawings = False
+        self._attached: dict[str, ByteStream] = {}
+        """By container, until it is followed."""
 
-    def report_to(self, inbox: Inbox) -> None:
-        """Report to this inbox from now on, in the time of this machine's clock."""
+    def report_to(self, inbox: Inbox, *, drawings: bool = False) -> None:
+        """Report to this inbox from now on, in the time of this machine's clock.
+
+        `drawings`: also what progress bars draw on a line before it is finished.
+        """
         self._inbox, self._streams = inbox, Streams(inbox, stamped=True)
+        self._reads_drawings = drawings
         if not self._api.base_url.startswith("http+docker://localhost"):
             self._clock_ahead = seconds(self._api.info()["SystemTime"]) - time.time()
 
-    def follow(self, task: str, container: str, answers: Answers | None = None) -> None:
+    @contextlib.contextmanager
+    def attached(self, container: str) -> Iterator[None]:
+        """Attach to a container while it is started, for `follow`."""
+        if self._reads_drawings:
+            with contextlib.suppress(Exception):  # any: the start fails too, or does without it
+                self._attached[container] = self._attach(container)
+        try:
+            yield
+        except BaseException:
+            if attached := self._attached.pop(container, None):
+                attached.close()
+            raise
+
+    def follow(
+        self,
+        task: str,
+        container: str,
+        answers: Answers | None = None,
+        *,
+        then: Callable[[Exited], None] | None = None,
+        drawings: bool = True,
+    ) -> None:
         """Report each line of one start of a container, then its end; returns soon.
 
-        A warm task ends with its parent's `answers`; its container lives on.
+        A warm task ends with its parent's `answers`; its container lives on. `then` gets the end
+        instead of the inbox, on a thread that may block. `drawings`: what it draws as well, where
+        this run reads that.
         """
         assert self._streams is not None, "report_to comes first"
         after = self._last_stamp.get(task, "")
         try:
             response = self._log(container, after, follow=True)
         except Exception as error:  # any error: without its output the run must end
-            self._report_failure(task, error)
+            if attached := self._attached.pop(container, None):
+                attached.close()
+            self._report_failure(task, error, then)
             return
         log = LogLines(after)
-        self._streams.add(
-            _LogStream(
-                response,
-                log,
-                lines=lambda printed: list(self._lines(task, printed, answers)),
-                ended=lambda error: self._report_end(task, container, log, error, answers),
-                answers=answers,
-            )
+        reads = self._reads_drawings and drawings
+        drawn = _Drawn(self, self._streams, task, container, log) if reads else None
+
+        def lines(printed: Iterable[Printed]) -> list[Line]:
+            found = list(self._lines(task, printed, answers))
+            if drawn is not None:
+                drawn.look_at(found)
+                found += drawn.lines()
+            return found
+
+        def ended(error: Exception | None) -> None:
+            if drawn is not None:
+                drawn.finish()
+            self._report_end(task, container, log, error, answers, then)
+
+        self._followed[container] = stream = _LogStream(
+            response, log, lines=lines, ended=ended, answers=answers
         )
+        self._streams.add(stream)
+        if drawn is not None:
+            drawn.begin(self._attached.pop(container, None))
+
+    def report_lost(self, container: str, silent_since: float | None = None) -> None:
+        """Report the end of a followed container whose task has lost power: it runs on.
+
+        `silent_since`: when that was, by the engine's clock (seconds since 1970) [default: now].
+        """
+        now = time.time() + self._clock_ahead
+        self._lost[container] = now if silent_since is None else silent_since
+        if (stream := self._followed.get(container)) is not None:
+            stream.cut()
 
     def wait_for(self, task: str, container: str, answers: Answers, within: float) -> bool:
         """Wait for a parent's answers after a task has ended; return whether they have come."""
@@ -120,20 +178,25 @@ class Output:
         log: LogLines,
         error: Exception | None,
         answers: Answers | None = None,
+        then: Callable[[Exited], None] | None = None,
     ) -> None:
         """Report the lines that the stream lacked, and the exit."""
         assert self._inbox is not None
+        report = then or self._inbox.put
+        self._followed.pop(container, None)
         try:
-            if error is not None:
+            lost_power = self._lost.pop(container, None)
+            if error is not None and lost_power is None:
                 raise error
             if answers is not None and answers.complete:
                 self._usage.ended(container)
                 ended = seconds(answers.stamp) - self._clock_ahead
                 code, oom = answers.answer["exit"], answers.answer["oom"]
-                self._inbox.put(Exited(task, ended, code, oom))
+                report(Exited(task, ended, code, oom))
                 return
             state = self._api.inspect_container(container)["State"]
-            if state["Running"]:  # or paused: the stream broke off, or its end came first
+            if state["Running"] and lost_power is None:
+                # Or paused: the stream broke off, or its end came first.
                 self._api.wait(container, timeout=None)
                 state = self._api.inspect_container(container)["State"]
             self._usage.ended(container)
@@ -142,15 +205,18 @@ class Output:
             log.begin_again()
             for line in self._lines(task, self._printed(container, log), answers):
                 self._inbox.put(line)
+            if lost_power is not None:
+                report(Exited(task, lost_power - self._clock_ahead, _KILLED))
+                return
             ended = seconds(state["FinishedAt"]) - self._clock_ahead
             code = int(state["ExitCode"])
             oom = bool(state["OOMKilled"])
             if code == _KILLED and not oom and container not in self._killed:
                 oom = self._ran_out(container, state)
             self._killed.discard(container)
-            self._inbox.put(Exited(task, ended, code, oom))
+            report(Exited(task, ended, code, oom))
         except Exception as failed:  # any error: without its output the run must end
-            self._report_failure(task, failed)
+            self._report_failure(task, failed, then)
 
     def _ran_out(self, container: str, state: Mapping[str, Any]) -> bool:
         """Return whether the kernel killed a container for its memory.
@@ -167,13 +233,18 @@ class Output:
         )
         return any(True for _ in events)
 
-    def _report_failure(self, task: str, error: Exception) -> None:
+    def _report_failure(
+        self, task: str, error: Exception, then: Callable[[Exited], None] | None = None
+    ) -> None:
         assert self._inbox is not None
+        killed = Exited(task, time.time(), _KILLED)
         if isinstance(error, APIError) and error.status_code in (404, 409):
             # It was removed, or is being removed, while it ran.
-            self._inbox.put(Exited(task, time.time(), _KILLED))
-        else:
-            self._inbox.put(EngineDown(lost(f"follow {task}", error)))
+            (then or self._inbox.put)(killed)
+            return
+        self._inbox.put(EngineDown(lost(f"follow {task}", error)))
+        if then is not None:
+            then(killed)
 
     def _lines(
         self, task: str, printed: Iterable[Printed], answers: Answers | None = None
@@ -191,6 +262,13 @@ class Output:
                 yield from log.feed(data)
         yield from log.finish()
 
+    def _attach(self, container: str) -> ByteStream:
+        api: Any = self._api  # its own `attach` has no socket to select on
+        url = api._url("/containers/{0}/attach", container)
+        response = api._post(f"{url}?stream=1&stdout=1&stderr=1", stream=True)
+        api._raise_for_status(response)
+        return ByteStream(response)
+
     def _log(self, container: str, after: str, *, follow: bool) -> Any:  # noqa: ANN401  requests'
         """Request a log from a stamp on."""
         since = f"&since={int(seconds(after))}" if after else ""
@@ -202,13 +280,67 @@ class Output:
         return response
 
 
+class _Drawn:
+    """What one start of a container draws, beside its log: attached only while that is of use."""
+
+    def __init__(
+        self, output: Output, streams: Streams, task: str, container: str, log: LogLines
+    ) -> None:
+        self._output, self._streams, self._task = output, streams, task
+        self._container, self._log = container, log
+        self._drawing = Drawing(log, from_start=False)
+        self._source: DrawnStream | None = None
+        self._is_over = False
+
+    def begin(self, attached: ByteStream | None) -> None:
+        """Read what was attached before the start, or find its place in the log later."""
+        if attached is not None:
+            self._read(attached, from_start=True)
+        else:
+            self._attach()
+
+    def look_at(self, lines: Iterable[Line]) -> None:
+        """Attach again if the log has a line that was drawn, against expectation."""
+        source, ended = self._source, self._drawing.is_needless
+        if ended and source is not None and any(is_drawn(one.text) for one in lines):
+            self._source = None
+            threading.Thread(target=self._attach, name="attach", daemon=True).start()
+
+    def lines(self) -> list[Line]:
+        """Return what was drawn after the last line of the log."""
+        if self._is_over:
+            return []
+        now = time.time()
+        return [Line(self._task, now, text, is_finished=False) for text in self._drawing.take()]
+
+    def finish(self) -> None:
+        """End: the log has ended, but the container of a warm task lives on."""
+        self._is_over = True
+        if self._source is not None and not self._source.has_ended:
+            self._source.finish()
+            self._streams.look_at(self._source)
+
+    def _attach(self) -> None:
+        with contextlib.suppress(Exception):  # any: the log decides
+            self._read(self._output._attach(self._container), from_start=False)
+
+    def _read(self, stream: ByteStream, *, from_start: bool) -> None:
+        if self._is_over:
+            stream.close()
+            return
+        self._drawing = drawing = Drawing(self._log, from_start=from_start)
+        self._source = DrawnStream(
+            stream, drawing, lambda: Arrived(self.lines(), 0, has_ended=False)
+        )
+        self._streams.add(self._source)
+        if self._is_over:  # meanwhile
+            self.finish()
+
+
 class _LogStream:
     """The followed log of one container, as a source of `Streams`.
 
     A line that is unfinished at its end may still be lacking its last piece: it stays in `log`.
-
-    The engine's socket is read itself. What has none, such as a connection over SSH, is passed on
-    by a thread.
     """
 
     def __init__(
@@ -220,64 +352,25 @@ class _LogStream:
         ended: Callable[[Exception | None], None],
         answers: Answers | None = None,
     ) -> None:
-        self._response, self._log = response, log
+        self._stream, self._log = ByteStream(response), log
         self._lines, self._ended, self._answers = lines, ended, answers
-        self._body: ChunkedBody | None = None
-        buffered = response.raw._fp.fp
-        self._early = b""
-        own = getattr(buffered.raw, "_sock", None)
-        if isinstance(own, socket.socket):
-            self._socket = own
-            own.setblocking(False)
-            self._early = buffered.peek()  # came with the headers
-            if response.headers.get("Transfer-Encoding") == "chunked":
-                self._body = ChunkedBody()
-        else:
-            self._socket, writing = socket.socketpair()
-            self._socket.setblocking(False)
-            threading.Thread(target=self._pass_on, args=(writing,), daemon=True).start()
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""
-        return self._socket.fileno()
+        return self._stream.fileno()
 
     def read(self) -> Arrived:
         """Return the lines that have arrived, and whether the log has ended."""
-        data, closed = self._receive()
-        size = len(data)
-        if self._body is not None:
-            data = self._body.feed(data)
-            closed = closed or self._body.ended
+        data, size, closed = self._stream.receive()
         lines = self._lines(self._log.feed(data))
         answered = self._answers is not None and self._answers.complete
         return Arrived(lines, size, has_ended=closed or answered)
 
+    def cut(self) -> None:
+        """Have the stream end now; may be called on any thread."""
+        self._stream.cut()
+
     def ended(self, error: Exception | None) -> None:
         """Close the connection, and report the end."""
-        self._response.close()
-        self._socket.close()
+        self._stream.close()
         self._ended(error)
-
-    def _receive(self) -> tuple[bytes, bool]:
-        """Return the bytes that have arrived, and whether the connection is closed."""
-        received, self._early = self._early, b""
-        # TLS may have decrypted more than it returned, for which no selector would wake.
-        while len(received) < AT_ONCE or self._is_pending():
-            try:
-                data = self._socket.recv(PIECE)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                break
-            received += data
-            if not data:
-                return received, True
-            if len(data) < PIECE and not self._is_pending():
-                break
-        return received, False
-
-    def _is_pending(self) -> bool:
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
-
-    def _pass_on(self, writing: socket.socket) -> None:
-        with writing, contextlib.suppress(Exception):  # what ends the log closes the pair
-            for data in self._response.iter_content(None):
-                writing.sendall(data)

@@ -35,7 +35,7 @@ def missing_parts(api: docker.APIClient, image: str, parts: Iterable[str]) -> No
     Raises Unsupported with every part that is missing.
     """
     needed = sorted(parts)
-    working = _run(api, helper_request(image, "none", probe_script(needed), {})).split()
+    working = run_helper(api, helper_request(image, "none", probe_script(needed), {})).split()
     if missing := [part for part in needed if part not in working]:
         reasons = "; ".join(ADVICE[part] for part in missing)
         raise Unsupported(
@@ -81,7 +81,7 @@ class Shaper:
             started_at = _started_at(self._api, container)
             inside = f"container:{container}"
             try:
-                _run(self._api, helper_request(self._image, inside, text, self._labels))
+                run_helper(self._api, helper_request(self._image, inside, text, self._labels))
             except (APIError, EngineError):
                 # The namespace of a task that has ended meanwhile no longer exists.
                 if started_at and started_at == _started_at(self._api, container):
@@ -108,7 +108,7 @@ def _started_at(api: docker.APIClient, container: str) -> str:
     return str(state["StartedAt"]) if state["Running"] else ""
 
 
-def _run(api: docker.APIClient, config: dict[str, Any]) -> str:
+def run_helper(api: docker.APIClient, config: dict[str, Any]) -> str:
     """Run a helper to its end and remove it; return what it printed.
 
     Raises EngineError where its script failed.

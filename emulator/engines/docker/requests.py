@@ -5,29 +5,37 @@ from __future__ import annotations
 import io
 import socket
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator.errors import EngineError
 from emulator.files import os_errors
+from emulator.scenario import program
 from emulator.scenario.program import Part, ready
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
+    from emulator.scenario.container import Mount
 
 RUN, TASK, SCENARIO = "emulator.run", "emulator.task", "emulator.scenario"
 FOLDER, HOST = "emulator.folder", "emulator.host"
 """Labels: on everything we make, and the only way by which we find anything again."""
+PART, DISK = "emulator.part", "emulator.disk"
+"""Labels: the name of an init step or a side-car, such as `worker-0.proxy`; the number of a task's
+disk, from 1, where it has more than its own container."""
 
-SHARED = "/shared"
-WORKDIR = "/job"
+SHARED, WORKDIR = program.SHARED, program.WORKDIR
+LOOPBACK = "127.0.0.1"
+"""Where ports are published: nothing outside of the engine's machine can reach them."""
 METADATA = "169.254.169.254"
 """The metadata service of a cloud, which gives machines their credentials."""
 NO_IPV6 = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 """The service has an IPv6 address too, which the engine gives to no task (it is not local)."""
 CPU_PERIOD = 100_000
 """Microseconds; the kernel's default."""
+LOST = "-lost"
+"""At the end of a container's name: its task has lost power."""
 RESTRICTED = {
     "CapDrop": ["ALL"],
     "SecurityOpt": ["no-new-privileges"],
@@ -69,28 +77,41 @@ def volume_request(plan: Plan, common: Mapping[str, str]) -> dict[str, Any]:
 
 
 def helper_request(
-    image: str, network: str, script: str, common: Mapping[str, str]
+    image: str, network: str, script: str, common: Mapping[str, str], *, processes: str = ""
 ) -> dict[str, Any]:
-    """Return the body for a helper that runs a script in a task's network namespace."""
+    """Return the body for a helper that runs a script in a task's network namespace.
+
+    `processes`: also in this PID namespace, whose processes it may kill.
+    """
+    host_config = {"NetworkMode": network, "CapAdd": ["NET_ADMIN"], **RESTRICTED}
+    if processes:
+        host_config |= {"PidMode": processes, "CapAdd": ["NET_ADMIN", "KILL"]}
     return {
         "Image": image,
         "Cmd": ["sh", "-c", script],
         "Labels": dict(common),
-        "HostConfig": {"NetworkMode": network, "CapAdd": ["NET_ADMIN"], **RESTRICTED},
+        "HostConfig": host_config,
     }
 
 
 def container_request(
-    plan: Plan, task: Task, common: Mapping[str, str], address: str = "", *, ipv6: bool = False
+    plan: Plan,
+    task: Task,
+    common: Mapping[str, str],
+    address: str = "",
+    *,
+    ipv6: bool = False,
+    disk: int = 1,
 ) -> dict[str, Any]:
     """Return the body of `POST /containers/create` for one task.
 
-    `address`: its IPv4 address; empty: the engine chooses it. `ipv6`: its network has IPv6.
+    `address`: its IPv4 address; empty: the engine chooses it. `ipv6`: its network has IPv6. `disk`:
+    the number of its scratch volumes.
 
     An init is PID 1, because Python as PID 1 ignores SIGTERM; the json-file log driver is named,
     because the daemon's default may be one that can't be read back.
     """
-    endpoint: dict[str, Any] = {"Aliases": [task.name]}
+    endpoint: dict[str, Any] = {"Aliases": list(task.names)}
     ipam: dict[str, Any] = {"IPv4Address": address} if address else {}
     host_config: dict[str, Any] = {
         "NetworkMode": plan.resources,
@@ -101,7 +122,13 @@ def container_request(
                 "Target": SHARED,
                 # The engine makes a volume again that was removed meanwhile, with these labels.
                 "VolumeOptions": {"Labels": dict(common)},
-            }
+            },
+            *(
+                scratch_request(plan, task, target, mount, common, disk)
+                if mount.scratch
+                else mount_request(target, mount)
+                for target, mount in task.mounts.items()
+            ),
         ],
         "Init": True,
         **RESTRICTED,
@@ -123,6 +150,19 @@ def container_request(
         host_config |= {"Memory": task.memory_limit, "MemorySwap": task.memory_limit}
     if task.process_limit is not None:
         host_config["PidsLimit"] = task.process_limit
+    if task.shm_size is not None:
+        host_config["ShmSize"] = task.shm_size
+    if task.ulimits:
+        host_config["Ulimits"] = [
+            {"Name": name, "Soft": limit.soft, "Hard": limit.hard}
+            for name, limit in task.ulimits.items()
+        ]
+    if task.ports:
+        # An empty port of the host: the engine chooses a free one at each start.
+        host_config["PortBindings"] = {
+            tcp(port.port): [{"HostIp": LOOPBACK, "HostPort": str(port.host_port or "")}]
+            for port in task.ports
+        }
     if task.gpus:
         host_config["DeviceRequests"] = [
             {"DeviceIDs": list(task.gpus), "Capabilities": [["gpu"]], "Driver": "nvidia"}
@@ -131,14 +171,140 @@ def container_request(
         "Image": task.image,
         "Cmd": list(task.command),
         "Env": [f"{key}={value}" for key, value in task.env.items()],
-        "Hostname": task.name,
-        "Labels": {**common, TASK: task.name},
+        "Hostname": task.names[0],
+        "Labels": {**_of_pod(plan, task), **common, TASK: task.name},
         "HostConfig": host_config,
         "NetworkingConfig": {"EndpointsConfig": {plan.resources: endpoint}},
     }
-    if task.source is not None:
-        body["WorkingDir"] = WORKDIR
+    if task.ports:
+        body["ExposedPorts"] = {tcp(port.port): {} for port in task.ports}
+    if task.entrypoint == "none":
+        # One empty word: the engine's way to write that there is no entry point.
+        body["Entrypoint"] = [""]
+    if home := home_of(task):
+        body["WorkingDir"] = home
+    if has_pod(task):
+        body["Labels"][DISK] = str(disk)
     return body
+
+
+def all_requests(
+    plan: Plan, task: Task, common: Mapping[str, str]
+) -> Iterator[tuple[Task, dict[str, Any]]]:
+    """Yield the containers of a task with their requests: init steps, its own, side-cars."""
+    yield from ((step, init_request(plan, step, common)) for step in task.init)
+    yield task, container_request(plan, task, common)
+    own = f"<the id of {container_name(plan.resources, task.name)}>"
+    yield from ((one, sidecar_request(plan, one, common, own)) for one in task.sidecars)
+
+
+def init_request(
+    plan: Plan,
+    step: Task,
+    common: Mapping[str, str],
+    address: str = "",
+    *,
+    ipv6: bool = False,
+    disk: int = 1,
+) -> dict[str, Any]:
+    """Return the body for an init step: on the run's network, but not under the task's name.
+
+    As in a Kubernetes cluster, whose DNS has no pod that is not ready.
+    """
+    body = container_request(plan, step, common, address, ipv6=ipv6, disk=disk)
+    del body["Hostname"]  # the engine resolves host names too
+    body["NetworkingConfig"]["EndpointsConfig"][plan.resources]["Aliases"] = []
+    return {**body, "Labels": _part_labels(step, common, disk)}
+
+
+def sidecar_request(
+    plan: Plan, sidecar: Task, common: Mapping[str, str], task: str, *, disk: int = 1
+) -> dict[str, Any]:
+    """Return the body for a side-car on the network of its task; `task` is that container."""
+    body = container_request(plan, sidecar, common, disk=disk)
+    for key in ("Hostname", "NetworkingConfig"):  # it has those of the task
+        del body[key]
+    host_config = {**body["HostConfig"], "NetworkMode": f"container:{task}"}
+    host_config.pop("Sysctls", None)
+    return {**body, "HostConfig": host_config, "Labels": _part_labels(sidecar, common, disk)}
+
+
+def _part_labels(part: Task, common: Mapping[str, str], disk: int) -> dict[str, str]:
+    return {**common, PART: part.name, DISK: str(disk)}
+
+
+def has_pod(task: Task) -> bool:
+    """Say whether a task has more than its own container: parts, or scratch volumes (pure)."""
+    return bool(task.init or task.sidecars or scratches(task))
+
+
+def scratches(task: Task) -> list[str]:
+    """Return the names of a task's scratch volumes, those of its parts included (pure)."""
+    mounts = (m for one in (task, *task.init, *task.sidecars) for m in one.mounts.values())
+    return list(dict.fromkeys(mount.scratch for mount in mounts if mount.scratch))
+
+
+def scratch_volume(resources: str, task: str, scratch: str, disk: int) -> str:
+    """Return the name of a scratch volume of a task (pure)."""
+    return f"{resources}-{task}.{scratch}.{disk}"
+
+
+def scratch_request(
+    plan: Plan, task: Task, target: str, mount: Mount, common: Mapping[str, str], disk: int
+) -> dict[str, Any]:
+    """Return the mount of a scratch volume, which is made with the first container that has it.
+
+    It begins empty, whatever the image has at its path.
+    """
+    assert mount.scratch is not None, "other mounts are of the user's"
+    labels = {**common, DISK: str(disk)}
+    return {
+        "Type": "volume",
+        "Source": scratch_volume(plan.resources, task.owner, mount.scratch, disk),
+        "Target": target,
+        "ReadOnly": not mount.is_writable,
+        "VolumeOptions": {"NoCopy": True, "Labels": labels},
+    }
+
+
+def home_of(task: Task) -> str:
+    """Return the working directory of a task; empty: that of its image (pure)."""
+    return task.working_dir or ("" if task.source is None else WORKDIR)
+
+
+def _of_pod(plan: Plan, task: Task) -> dict[str, str]:
+    """Return the labels that Kubeflow's operator gives to the task's pod."""
+    job, roles = plan.scenario.operator, list(plan.scenario.cluster)
+    if job is None or task.role not in roles:
+        return {}
+    from emulator.scenario.frameworks.operator import pod_labels  # few scenarios have one
+
+    return pod_labels(job, roles, task.role, task.index)
+
+
+def mount_request(target: str, mount: Mount) -> dict[str, Any]:
+    """Return one of a container's mounts.
+
+    A volume of the user's gets no label of ours, so that it is never found among what a run made.
+    """
+    if mount.tmpfs is not None:
+        return {"Type": "tmpfs", "Target": target, "TmpfsOptions": {"SizeBytes": mount.tmpfs}}
+    kind, source = ("bind", str(mount.path)) if mount.path else ("volume", mount.volume)
+    return {"Type": kind, "Source": source, "Target": target, "ReadOnly": not mount.is_writable}
+
+
+def bindings(ports: Mapping[str, Any] | None) -> dict[int, str]:
+    """Return where a container's ports are, from the engine's description of it (pure)."""
+    return {
+        int(name.partition("/")[0]): f"{hosts[0]['HostIp']}:{hosts[0]['HostPort']}"
+        for name, hosts in (ports or {}).items()
+        if hosts  # None: exposed by the image, and not published
+    }
+
+
+def tcp(port: int) -> str:
+    """Return the engine's name for a TCP port."""
+    return f"{port}/tcp"
 
 
 def cpu_quota(cpus: float | None) -> int:
@@ -151,26 +317,52 @@ def container_name(resources: str, task: str) -> str:
     return f"{resources}-{task}"
 
 
-def program_archive(source: Path | None) -> bytes:
-    """Return a tar with the program under /job, and with /shared.
+def program_archive(source: Path | None, home: str = WORKDIR) -> bytes:
+    """Return a tar with the program under `home`, and with /shared.
 
     Images may run as any user: both folders are writable by all.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for folder in [SHARED] if source is None else [SHARED, WORKDIR]:
-            entry = tarfile.TarInfo(folder.lstrip("/"))
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o777
-            tar.addfile(entry)
+        for folder in [SHARED] if source is None else [SHARED, home]:
+            _add_folder(tar, folder)
         for part in () if source is None else ready(source):
-            _pack(tar, part)
+            _pack(tar, part, home)
     return buffer.getvalue()
 
 
-def _pack(tar: tarfile.TarFile, part: Part) -> None:
+def files_archive(plan: Plan, task: Task) -> bytes:
+    """Return a tar with the small files of a task, and the folders of its scratch volumes.
+
+    These are writable by all users. Folders above are made by the engine where they are missing.
+    Empty if there is neither.
+    """
+    files = plan.files(task)
+    scratch = [at for at, one in task.mounts.items() if one.scratch and one.is_writable]
+    if not files and not scratch:
+        return b""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for folder in scratch:
+            _add_folder(tar, folder)
+        for path, file in files.items():
+            entry = tarfile.TarInfo(path.lstrip("/"))
+            entry.size, entry.mode = len(file.content), file.permissions
+            tar.addfile(entry, io.BytesIO(file.content))
+    return buffer.getvalue()
+
+
+def _add_folder(tar: tarfile.TarFile, folder: str) -> None:
+    if name := folder.lstrip("/"):  # empty: the root, which stays as it is
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o777
+        tar.addfile(entry)
+
+
+def _pack(tar: tarfile.TarFile, part: Part, home: str) -> None:
     """Add a file or folder of the program, readable for every user. Raises EngineError."""
     with os_errors(EngineError, f"Can't read {part.path}"):
-        entry = tar.gettarinfo(part.path, f"{WORKDIR}/{part.name}".lstrip("/"))
+        entry = tar.gettarinfo(part.path, f"{home}/{part.name}".lstrip("/"))
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
         entry.mode |= 0o444 | (0o111 if part.is_folder else 0)

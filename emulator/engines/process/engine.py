@@ -31,7 +31,8 @@ import psutil
 
 from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource
-from emulator.engines.lines import LineSplitter
+from emulator.engines.lines import DrawnLine, LineSplitter
+from emulator.engines.ports import is_free, require_free
 from emulator.engines.process import doctor, keeper
 from emulator.engines.process.table import KEEPER, labelled, owned
 from emulator.engines.streams import AT_ONCE, PIECE, Arrived, Streams
@@ -72,7 +73,7 @@ class ProcessEngine:
     """Runs tasks as process groups on this machine."""
 
     name = "process"
-    capabilities = frozenset({"replace", "same-address", "pause", "usage"})
+    capabilities = frozenset({"replace", "same-address", "pause", "usage", "ports"})
     machine_needs: Mapping[str, str] = {}
     keeps_addresses = True
 
@@ -80,6 +81,7 @@ class ProcessEngine:
         self._started: dict[str, _Started] = {}
         self._locks: list[FileLock] = []
         self._ports: dict[str, int] = {}
+        self._published: dict[str, list[int]] = {}
         self._scratch: Scratch | None = None
         self._inbox: Inbox | None = None
         self._streams: Streams | None = None
@@ -111,7 +113,7 @@ class ProcessEngine:
         """Return command and environment of each process."""
         return [
             {"request": "start process", "task": t.name, "command": list(t.command), "env": t.env}
-            for t in plan.tasks
+            for t in plan.everything
         ]
 
     def inspect_commands(self, run_id: str, folder: Path) -> Sequence[str]:
@@ -126,8 +128,14 @@ class ProcessEngine:
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the folders of the tasks.
 
-        Raises UsageError where the run folder has such folders already, EngineError.
+        Raises UsageError where the run folder has such folders already, EngineError, also where a
+        port that a task should listen on is in use.
         """
+        ports = [(one.name, [port.port for port in one.ports]) for one in plan.everything]
+        for name, numbers in ports:
+            for number in numbers:
+                require_free(number, name, "Another program listens there: end it.")
+        self._published = dict(ports)
         self._inbox, self._streams = inbox, Streams(inbox)
         with os_errors(EngineError, "Can't make the shared folder"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -190,6 +198,12 @@ class ProcessEngine:
         started = list(self._started.items())
         return {task: s.pid for task, s in started if s.keeper.returncode is None}
 
+    def published(self, task: str) -> Mapping[int, str]:
+        """Return the ports of a task: it listens on this machine itself, if it does."""
+        if task not in self._leaders():
+            return {}
+        return {port: f"{LOOPBACK}:{port}" for port in self._published.get(task, ())}
+
     def remove(self, task: str) -> None:
         """Kill the task with all that it has started, and delete its working directory.
 
@@ -246,7 +260,7 @@ class ProcessEngine:
                 lock.acquire(timeout=0)
             except Timeout:
                 continue
-            if _is_free(port):
+            if is_free(port):
                 self._locks.append(lock)
                 self._ports[task] = port
                 return port
@@ -263,7 +277,7 @@ class _Output:
 
     def __init__(self, task: str, started: _Started, pipe: int, inbox: Inbox) -> None:
         self._task, self._started, self._pipe, self._inbox = task, started, pipe, inbox
-        self._lines = LineSplitter()
+        self._lines, self._drawn = LineSplitter(), DrawnLine()
         self._poll = select.poll()
         self._poll.register(pipe, select.POLLIN)
         self._has_ended = False
@@ -290,6 +304,9 @@ class _Output:
             size += len(data)
             now = time.time()
             lines += [Line(self._task, now, text) for text in self._lines.feed(data)]
+            self._drawn.feed(data)
+        if self._drawn.is_drawn:
+            lines.append(Line(self._task, time.time(), self._drawn.take(), is_finished=False))
         if not has_ended or self._poll.poll(0):
             return Arrived(lines, size, has_ended=False)
         lines += [Line(self._task, time.time(), text) for text in self._lines.finish()]
@@ -318,9 +335,13 @@ def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> _S
 
     Returns once its program runs. Raises EngineError where it can't be run, OSError.
     """
+    from emulator.scenario.values import VARIABLES  # only runs start tasks
+
     labels = labelled(run_id, task.name, folder)
     shared = {"EMULATOR_SHARED": str(folder / "shared")}
-    inherited = {name: value for name, value in os.environ.items() if name != SECRET}
+    # Not those of a task in which `emulate` itself runs: a task that does not train has no rank.
+    ours = {SECRET, *VARIABLES}
+    inherited = {name: value for name, value in os.environ.items() if name not in ours}
     path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
     # The labels come last: if a scenario could set them, the processes would not be found again.
     environment = {**inherited, "PATH": path, **task.env, **shared, **labels}
@@ -432,14 +453,4 @@ def _has_ended(process: psutil.Process) -> bool:
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
-        return True
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
         return True

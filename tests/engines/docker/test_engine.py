@@ -234,7 +234,7 @@ def test_a_task_that_runs_costs_no_thread(tmp_path: Path, tiny_image: str) -> No
     assert few == many
 
 
-def test_a_task_that_ends_costs_seven_calls(
+def test_a_task_that_ends_costs_eight_calls(
     tmp_path: Path, tiny_image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: Counter[str] = Counter()
@@ -258,6 +258,7 @@ def test_a_task_that_ends_costs_seven_calls(
     assert calls == {
         "POST /create": 3,
         "PUT /archive": 3,
+        "POST /attach": 3,
         "POST /start": 3,
         "GET /logs": 6,  # followed, and once again at its end
         "GET /json": 3 + waited,

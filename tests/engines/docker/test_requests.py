@@ -14,11 +14,16 @@ import pytest
 from emulator.broker import need_of
 from emulator.engines.docker.requests import (
     NO_IPV6,
+    all_requests,
     container_name,
     container_request,
+    files_archive,
+    home_of,
+    init_request,
     labels,
     network_request,
     program_archive,
+    sidecar_request,
     volume_request,
 )
 from emulator.planning.context import PlanContext
@@ -80,6 +85,10 @@ cluster: {server: {cpus: 1.5, memory: 1g, gpus: 2, env: {A: "b=c"}}}
             "PYTHONUNBUFFERED=1",
             "EMULATOR_RUN=run-1",
             "EMULATOR_TASK=server-0",
+            "EMULATOR_ROLE=server",
+            "EMULATOR_INDEX=0",
+            "EMULATOR_RANK=0",
+            "EMULATOR_SIZE=1",
             "EMULATOR_SHARED=/shared",
             "EMULATOR_SEED=0",
             'EMULATOR_CLUSTER={"server": ["server-0:2222"]}',
@@ -213,3 +222,82 @@ def test_a_single_file_lies_in_the_working_directory(program: Path) -> None:
 
 def test_packing_twice_gives_the_same_bytes(program: Path) -> None:
     assert program_archive(program) == program_archive(program)
+
+
+POD = """\
+framework: none
+cluster:
+  w:
+    entrypoint: none
+    working_dir: /srv
+    env: {A: b}
+    ports: [80]
+    mounts: {/data: {scratch: data}}
+    init: [{name: get, image: own, command: [get]}]
+    sidecars: [{name: web, command: [serve], mounts: {/d: {scratch: data, writable: false}}}]
+network: {metadata: closed}
+"""
+
+
+def test_a_step_has_no_name_on_the_network() -> None:
+    plan = a_plan(POD)
+    step = plan.task("w-0").init[0]
+    body = init_request(plan, step, COMMON, "10.0.0.9", disk=2)
+    assert "Hostname" not in body
+    assert body["Labels"] == {**COMMON, "emulator.part": "w-0.get", "emulator.disk": "2"}
+    assert body["NetworkingConfig"]["EndpointsConfig"] == {
+        "run-1": {
+            "Aliases": [],
+            "IPAMConfig": {"IPv4Address": "10.0.0.9", "LinkLocalIPs": ["169.254.169.254"]},
+        }
+    }
+    assert "WorkingDir" not in body
+    assert "ExposedPorts" not in body
+
+
+def test_a_side_car_is_on_the_network_of_its_task() -> None:
+    plan = a_plan(POD)
+    sidecar = plan.task("w-0").sidecars[0]
+    body = sidecar_request(plan, sidecar, COMMON, "abc123", disk=3)
+    assert body["HostConfig"]["NetworkMode"] == "container:abc123"
+    assert not {"Hostname", "NetworkingConfig", "ExposedPorts"} & body.keys()
+    (_, mount) = body["HostConfig"]["Mounts"]
+    assert mount == {
+        "Type": "volume",
+        "Source": "run-1-w-0.data.3",
+        "Target": "/d",
+        "ReadOnly": True,
+        "VolumeOptions": {"NoCopy": True, "Labels": {**COMMON, "emulator.disk": "3"}},
+    }
+
+
+def test_the_containers_of_a_task_are_shown_in_their_order() -> None:
+    plan = a_plan(POD)
+    task = plan.task("w-0")
+    shown = {one.name: body for one, body in all_requests(plan, task, COMMON)}
+    assert list(shown) == ["w-0.get", "w-0", "w-0.web"]
+    own = shown["w-0"]
+    assert (own["Entrypoint"], own["WorkingDir"]) == ([""], "/srv")
+    assert own["Labels"]["emulator.disk"] == "1"
+    assert own["HostConfig"]["Mounts"][1]["Source"] == "run-1-w-0.data.1"
+
+
+def test_small_files_come_with_their_modes(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text("1")
+    plan = a_plan(
+        "framework: none\ncluster:\n  w:\n    working_dir: /srv\n    mounts: {/s: {scratch: s}}\n"
+        "    files: {/etc/a: text, /s/b: {base64: AP8=, mode: '0700'}}\n",
+        tmp_path,
+    )
+    task = plan.task("w-0")
+    entries = unpacked(files_archive(plan, task))
+    assert {name: (one.isdir(), one.mode, one.size) for name, one in entries.items()} == {
+        "s": (True, 0o777, 0),
+        "etc/a": (False, 0o644, 4),
+        "s/b": (False, 0o700, 2),
+    }
+    assert list(unpacked(program_archive(task.source, home_of(task)))) == [
+        "shared", "srv", "srv/t.py",
+    ]  # fmt: skip
+    plain = a_plan("cluster: {worker: 1}")
+    assert files_archive(plain, plain.tasks[0]) == b""

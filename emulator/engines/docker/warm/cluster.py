@@ -37,6 +37,7 @@ from emulator.engines.docker.warm.pool import IDLE, Cluster, Pool, Waiting
 from emulator.errors import Unsupported
 from emulator.faults.preempt import Preempt
 from emulator.planning.plan import Plan, Task, WarmStart
+from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -53,11 +54,6 @@ RESET_WITHIN = 30.0
 """Seconds for a parent to remove what a task has left; else its container is replaced."""
 BYTES_A_TASK = 2**30
 """Memory of a waiting container, at most: containers that take half of the engine's may wait."""
-DEFAULT: Mapping[str, tuple[str, ...]] = {
-    "tensorflow": ("tensorflow", "tf_keras"),
-    "pytorch": ("torch",),
-}
-"""Modules that are imported where the image does not name them, by framework."""
 MODIFIED, ADDED, DELETED = 0, 1, 2
 """Kinds of a change in a container (Docker API, `GET /containers/{id}/changes`)."""
 
@@ -89,6 +85,14 @@ def cold_tasks(plan: Plan) -> dict[str, str]:
             cold[task.name] = "its command starts no Python program"
         elif task.gpus:
             cold[task.name] = "it has a GPU"
+        elif task.init or task.sidecars:
+            cold[task.name] = "it has init steps or side-cars"
+        elif task.working_dir or plan.files(task):
+            cold[task.name] = "it has files or a working directory of its own"
+        elif task.mounts:
+            cold[task.name] = "it has mounts, which a container that waits would keep as they were"
+        elif task.ports:
+            cold[task.name] = "its ports would stay published between runs"
         elif task.name in out_of_memory:
             cold[task.name] = "it runs out of memory, which counts its parent's as well"
     return cold
@@ -182,13 +186,16 @@ class WarmCluster:
             self._api.put_archive(container, "/", program)
             self._has_program.add(container)
         request = {
-            "argv": [*self._images[task.image].entrypoint, *task.command],
+            "argv": [*self._entrypoint(task), *task.command],
             "env": {name: task.env[name] for name in PER_RUN if name in task.env},
         }
         answers = self._request(task, container, request)
         if not self._wake(container):
             self._api.start(container)
         return answers
+
+    def _entrypoint(self, task: Task) -> Sequence[str]:
+        return () if task.entrypoint == "none" else self._images[task.image].entrypoint
 
     def reset(self, task: Task, container: str, output: Output) -> tuple[str, ...] | None:
         """Remove what a task has left in its container; None: it can't be used again.
@@ -308,7 +315,7 @@ def preload_of(scenario: Scenario, role: str) -> tuple[str, ...]:
     """Return the modules that the parent of a role's tasks imports (pure)."""
     image = scenario.cluster[role].image or scenario.image
     named = None if isinstance(image, str) else image.preload
-    return DEFAULT.get(scenario.framework, ()) if named is None else tuple(named)
+    return FRAMEWORKS[scenario.framework].preload if named is None else tuple(named)
 
 
 def _image(api: docker.APIClient, reference: str) -> Image:

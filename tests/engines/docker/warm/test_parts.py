@@ -172,6 +172,8 @@ def test_runs_of_one_shape_have_one_key_whatever_their_id_seed_and_faults() -> N
         key(plan(command="[python, -O, a.py]")),
         key(plan(), ("torch",)),
         key(plan(), engine="other"),
+        key(plan("shm_size: 128m\n")),
+        key(plan("ulimits: {nofile: 2048}\n")),
         key(plan().model_copy(update={"tasks": plan().tasks[:1]})),
     ],
 )
@@ -181,6 +183,14 @@ def test_what_a_container_can_not_change_makes_another_key(other: str) -> None:
 
 def test_the_program_of_a_run_is_not_part_of_its_key() -> None:
     assert key(plan(command="[python, a.py]")) == key(plan(command="[python, b.py, --steps, 3]"))
+
+
+def test_values_in_a_variable_are_part_of_the_key_and_in_the_command_they_are_not() -> None:
+    command = '[python, a.py, "--seed=${seed}", "--rank=${rank}"]'
+    assert key(plan(command=command)) == key(plan("seed: 3\n", command=command))
+    assert key(plan(A="${seed}")) != key(plan("seed: 3\n", A="${seed}"))
+    assert key(plan(A="${rank}")) == key(plan("seed: 3\n", A="${rank}"))
+    assert key(plan(A="${rank}")) != key(plan(A="${size}"))
 
 
 def test_tasks_without_a_python_program_with_a_gpu_or_without_memory_start_cold() -> None:
@@ -194,6 +204,18 @@ def test_tasks_without_a_python_program_with_a_gpu_or_without_memory_start_cold(
         SITE,
     )
     assert cold_tasks(with_gpu) == {"worker-0": "it has a GPU"}
+
+
+def test_tasks_with_mounts_or_ports_start_cold_and_helpers_are_in_no_key() -> None:
+    mounts = cold_tasks(plan("mounts: {/cache: {volume: cache}}\n"))
+    assert set(mounts) == {"worker-0", "worker-1"}
+    assert "mounts" in mounts["worker-0"]
+    role = "{name: a, program: {command: [python, a.py]}, cluster: {worker: {ports: [80]}, ps: 1}}"
+    ports = cold_tasks(make_plan(parse(role), "r", SITE))
+    assert [*ports] == ["worker-0"]
+    helper = plan("helpers: {board: {command: [board], mounts: {/x: {tmpfs: 1m}}}}\n")
+    assert cold_tasks(helper) == {}
+    assert key(helper) == key(plan())
 
 
 def test_an_image_names_what_is_imported_and_else_its_framework_does() -> None:

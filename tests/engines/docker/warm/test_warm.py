@@ -46,6 +46,7 @@ class Site:
         warm: bool = True,
         source: str = "",
         workers: int = 1,
+        others: str = "",
     ) -> Result:
         """Run a command in each worker; what worker-0 has printed is in `printed`."""
         self.number += 1
@@ -55,8 +56,8 @@ class Site:
         text = (
             f"name: warm\nframework: none\nimage: {{name: {self.image}, preload: [decimal]}}\n"
             f"program: {{source: {program}, command: {json.dumps(command)}, env: {{OWN: 'a b'}}}}\n"
-            f"cluster: {{worker: {workers}}}\nsuccess: all-workers\n"
-            f"{'' if 'timeout' in extra else 'timeout: 60s'}\n{extra}"
+            f"cluster: {{{others}worker: {workers}}}\nsuccess: all-workers\n"
+            f"{'' if 'timeout' in extra else 'timeout: 5m'}\n{extra}"
         )
         self.printed = []
         with contextlib.closing(DockerEngine()) as engine:
@@ -218,9 +219,9 @@ def test_a_signal_reaches_the_task_and_not_its_parent(site: Site) -> None:
         "if os.path.exists('/shared/second'): sys.exit(0)\n"
         "open('/shared/second', 'w').close()\n"
         "signal.signal(signal.SIGTERM, lambda *a: sys.exit(7))\n"
-        "print('ready', flush=True)\nwhile True: time.sleep(1)"
+        "while True: print('ready', flush=True); time.sleep(0.1)"
     )
-    stop = "faults: [{preempt: worker-0, at: {log: ready}, grace: 5s, down: 0s}]\ntimeout: 60s\n"
+    stop = "faults: [{preempt: worker-0, at: {log: ready}, grace: 5s, down: 0s}]\ntimeout: 5m\n"
     result = site.run(["python3", "a.py"], stop, source=source)
     assert result.summary["faults"][0]["exit_code"] == 7
     assert result.outcome == "succeeded"
@@ -322,26 +323,38 @@ if task == "worker-0":
 else:
     while True:
         try:
+            named = {one[4][0] for one in socket.getaddrinfo("worker-0", 4000)}
+            print("named", len(named), flush=True)
             socket.create_connection(("worker-0", 4000), 1); break
         except OSError:
             time.sleep(0.05)
 """
 
 
-@pytest.mark.parametrize("address", ["new", "same"])
-def test_a_replacement_starts_warm_where_its_preemption_says_so(site: Site, address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "domain"), [("new", ""), ("same", ""), ("new", ".release.svc")]
+)
+def test_a_replacement_starts_warm_where_its_preemption_says_so(
+    site: Site, address: str, domain: str
+) -> None:
+    source = SPARE.replace('"worker-0", 4000', f'"worker-0{domain}", 4000')
     fault = (
+        f"addresses: {{host: '{{task}}{domain}'}}\n"
         f"faults: [{{preempt: worker-0, grace: 0s, down: 0s, warm: true, address: {address},\n"
         "           at: {log: up worker-0}}]\n"
     )
-    result = site.run(["python3", "a.py"], fault, source=SPARE, workers=2)
+    result = site.run(["python3", "a.py"], fault, source=source, workers=2)
     assert result.outcome == "succeeded"
     addresses = [line.partition(" [")[0] for line in site.printed if line.startswith("address")]
     assert all(line.endswith("[]") for line in site.printed if line.startswith("address"))
     assert (len(addresses), len({*addresses})) == (2, 2 if address == "new" else 1)
+    named = (latest(site) / "logs" / "worker-1.log").read_text().splitlines()
+    assert {line for line in named if "named" in line} == {
+        "named 1"
+    }  # the spare one has no name before it replaces the other
     waiting = site.containers()
     assert {*waiting} == {"worker-0", "worker-1", "worker-0.spare-0"}
-    assert site.run(["python3", "a.py"], fault, source=SPARE, workers=2).outcome == "succeeded"
+    assert site.run(["python3", "a.py"], fault, source=source, workers=2).outcome == "succeeded"
     ran = [e.id for e in Record(latest(site)).history if isinstance(e, TaskRunning)]
     assert {waiting[name][:12] for name in waiting} == {*ran}
 
@@ -351,7 +364,7 @@ def latest(site: Site) -> Path:
 
 
 def test_after_a_fault_that_changes_a_limit_the_cluster_is_not_used_again(site: Site) -> None:
-    source = "import time\nprint('up', flush=True)\ntime.sleep(1)"
+    source = "import time\nfor _ in range(20): print('up', flush=True); time.sleep(0.1)"
     slow = "faults: [{throttle: worker-0, at: {log: up}, cpus: 0.5, for: 0.1s}]\n"
     assert site.run(["python3", "a.py"], slow, source=source).outcome == "succeeded"
     assert site.containers() == {}
@@ -442,3 +455,39 @@ def test_what_a_killed_emulator_leaves_is_found_and_removed(
     assert done.returncode == 0, done.stderr
     with contextlib.closing(DockerEngine()) as engine:
         assert engine.find(cluster) == []
+
+
+def test_helpers_are_made_anew_next_to_warm_tasks(site: Site) -> None:
+    helper = "helpers: {board: {command: [sh, -c, 'echo up; sleep 1000'], ports: [80]}}\n"
+    limits = "shm_size: 96m\nulimits: {nofile: 2048}\n"
+    look = "import os, resource as r; s = os.statvfs('/dev/shm')\n"
+    look += "print(s.f_blocks * s.f_frsize, r.getrlimit(r.RLIMIT_NOFILE))\n"
+    kept = []
+    for _ in range(2):
+        result = site.run(["python3", "a.py"], helper + limits, source=look)
+        assert result.exit_code == 0
+        assert result.summary["warm"] == ["worker-0"]
+        assert result.summary["helpers"]["board"]["state"] == "stopped"
+        assert site.printed == [f"{96 * 2**20} (2048, 2048)"]
+        assert Record(result.folder).log("board") == ["up"]
+        kept.append(site.containers())
+    assert kept[0] == kept[1]
+    assert kept[0].keys() == {"worker-0"}
+
+
+def test_a_task_before_training_starts_warm_as_well(site: Site) -> None:
+    """Its container waits beside those of the others, and serves the next run too."""
+    python = ["python3", "-c", "import os; print(open('/shared/made').read())"]
+    ingest = (
+        "python3, -c, \"import os; open('/shared/made', 'w').write(os.environ['EMULATOR_RUN'])\""
+    )
+    others = f"ingest: {{before: training, command: [{ingest}]}}, "
+    for _ in range(2):
+        result = site.run(python, "expect: {steps: none}\n", others=others)
+        result.check()
+        assert result.summary["warm"] == ["ingest-0", "worker-0"]
+        assert site.printed == [result.run_id]
+        assert site.containers().keys() == {"ingest-0", "worker-0"}
+    history = Record(result.folder).history
+    order = [e.task for e in history if e.event in ("exit", "start")]
+    assert order == ["ingest-0", "ingest-0", "worker-0", "worker-0"]

@@ -1,0 +1,127 @@
+"""Why a run ended as it did, in the words of its tasks: last output, known errors, warnings (pure).
+
+`explain` gets a function that reads the end of a task's output, and reads only what it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.analysis import hints
+from emulator.analysis.analyse import Analysis
+from emulator.analysis.last_words import last_words
+from emulator.record.timeline import Timeline
+from emulator.scenario.frameworks.spec import role_of
+from emulator.scenario.schema import Expectations
+
+READ = 10
+"""Tasks whose output is read at most."""
+
+NO_STEP = (
+    "No step was read from the output of any task, so nothing shows that the job has trained. "
+    "docs/protocol.md#programs-that-print-nothing-of-the-kind lists what is read; "
+    "`expect: {steps: none}` is for programs that have no steps."
+)
+
+Tail = Callable[[str], Sequence[str]]
+"""Returns the last lines that a task printed."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a report says beside numbers and verdicts."""
+
+    warnings: Sequence[str] = ()
+    hints: Sequence[hints.Found] = ()
+    last_words: Mapping[str, Sequence[str]] | None = None
+    """By task; the one that settled the outcome is the first."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Return its part of `summary.json`."""
+        return {
+            "warnings": list(self.warnings),
+            "hints": [
+                {
+                    "name": found.hint.name,
+                    "advice": found.hint.advice,
+                    "docs": found.hint.docs,
+                    "tasks": list(found.tasks),
+                    "line": found.line,
+                }
+                for found in self.hints
+            ],
+            "last_words": {task: list(words) for task, words in (self.last_words or {}).items()},
+        }
+
+
+NOTHING = Explanation()
+"""Of a run whose output was not read."""
+
+
+def explain(
+    timeline: Timeline, expect: Expectations, analysis: Analysis, tail: Tail
+) -> Explanation:
+    """Return the explanation of a run.
+
+    Known errors are looked for in the output of failed tasks, and after a timeout in that of the
+    tasks that ran until then.
+    """
+    trained_nothing = has_no_step(expect, analysis)
+    names = [] if analysis.outcome == "succeeded" else list(_to_blame(timeline, analysis))
+    outputs = {name: tail(name) for name in names[:READ]}
+    found = list(hints.find(outputs))
+    if trained_nothing and not outputs:
+        outputs = dict(_first_output(timeline, tail))
+    words = {name: last_words(lines, tells=hints.tells) for name, lines in outputs.items()}
+    return Explanation(
+        [NO_STEP] if trained_nothing else [],
+        found,
+        {name: lines for name, lines in words.items() if lines},
+    )
+
+
+def has_no_step(expect: Expectations, analysis: Analysis) -> bool:
+    """Return whether a finished run reported no step, although its program should.
+
+    A job that failed unexpectedly is left out: its failure says more.
+    """
+    finished = analysis.outcome in (expect.outcome, "succeeded", "timeout")
+    return finished and analysis.final_step is None and expect.steps is None
+
+
+def _to_blame(timeline: Timeline, analysis: Analysis) -> Iterator[str]:
+    """Yield the task that settled the outcome, then others that failed, the first one first.
+
+    After a timeout also those that ran until then, the training ones first.
+    """
+    if timeline.ended_by:
+        yield timeline.ended_by
+    ends = [task.final_exit for task in timeline.tasks.values()]
+    failed = [end for end in ends if end is not None and end.state == "failed"]
+    for end in sorted(failed, key=lambda end: end.t):
+        if end.task != timeline.ended_by:
+            yield end.task
+    if analysis.outcome == "timeout":
+        names = [name for name, task in analysis.tasks.items() if task.state == "stopped"]
+        yield from _by_importance(timeline, names)
+
+
+def _first_output(timeline: Timeline, tail: Tail) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the most important task that printed anything, with its output."""
+    names = _by_importance(timeline, (task.name for task in timeline.plan.tasks))
+    for name in names[:READ]:
+        if lines := tail(name):
+            yield name, lines
+            return
+
+
+def _by_importance(timeline: Timeline, names: Iterable[str]) -> list[str]:
+    """Return tasks with the leading one first, then those that train, then the others."""
+    roles = timeline.plan.roles
+
+    def key(task: str) -> tuple[bool, bool]:
+        return role_of(task) not in roles.leaders, not roles.trains(role_of(task))
+
+    return sorted(names, key=key)

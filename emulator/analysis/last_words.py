@@ -1,0 +1,113 @@
+"""The lines of a task's output that say why it ended (pure).
+
+The last lines alone often do not: an exception's own line is followed by a long message, by the
+table of torchrun, by stack frames of C++ or by complaints of other libraries at exit. So the lines
+of the last exceptions are kept, and the rest are the last lines. `RunFolder.tail` bounds how much
+of a log is read, so a run that was taken over or is judged again has the same words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+MOST = 12
+"""Lines that are shown of a task; marks of left out lines do not count."""
+WIDTH = 500
+"""Characters of a line; a longer one is cut in its middle."""
+EXCEPTIONS = 3
+"""The last exceptions whose lines are kept: a chain, or one of a child process and its parent's."""
+BEFORE = 100
+"""Lines before these exceptions that may be about them, such as warnings of C++ code."""
+LEFT_OUT = "…"
+"""Stands for lines that were left out."""
+
+# What a process puts before every line, such as `[rank0]: `, is the group.
+_HEADER = re.compile(r"(.*)\bTraceback \(most recent call last\):\s*")
+# Python prints these for errors that end nothing, such as those in destructors at exit.
+_IGNORED = re.compile(r"Exception ignored (?:in|while|on)\b")
+_REDRAWN = re.compile(r"[\r\b]+")
+# Blank lines, and the marks that Python prints below a line of source.
+_EMPTY = re.compile(r"(?:\[\w+\]:)?[\s^~]*")
+
+
+@dataclass(frozen=True)
+class Raised:
+    """One traceback, by numbers of lines."""
+
+    header: int
+    line: int
+    """The exception's own line, with its type and message."""
+
+
+def exceptions(lines: Sequence[str]) -> list[Raised]:
+    """Return the exceptions that were printed, in order; none that Python has ignored."""
+    found: list[Raised] = []
+    header: int | None = None
+    prefix, ignored = "", False
+    for number, line in enumerate(lines):
+        if match := _HEADER.fullmatch(line):
+            header, prefix = number, match[1]
+            ignored = any(_IGNORED.search(before) for before in lines[max(0, number - 1) : number])
+        elif header is not None:
+            text = line.removeprefix(prefix)
+            if text.strip() and not text[0].isspace():  # neither a frame nor its source
+                if not ignored:
+                    found.append(Raised(header, number))
+                header = None
+    return found
+
+
+def about_the_end(lines: Sequence[str]) -> Sequence[str]:
+    """Return the lines in which the reason of a failure is looked for."""
+    last = exceptions(lines)[-EXCEPTIONS:]
+    begin = last[0].header - BEFORE if last else len(lines) - BEFORE
+    return lines[max(0, begin) :]
+
+
+def last_words(
+    lines: Sequence[str], most: int = MOST, *, tells: Callable[[str], bool] = lambda line: False
+) -> tuple[str, ...]:
+    """Return the lines that say why a task ended: those of its last exceptions, and the last ones.
+
+    `tells` says whether a line is worth keeping for other reasons. Blank lines are left out, and so
+    are the marks below a line of source.
+    """
+    lines = [shown for line in lines if not _EMPTY.fullmatch(shown := _shown(line))]
+    begin = len(lines) - len(about_the_end(lines))
+    telling = [number for number in range(begin, len(lines)) if tells(lines[number])]
+    raised = exceptions(lines)[-EXCEPTIONS:]
+    wanted = [one.line for one in reversed(raised)]
+    if raised:
+        # A message may have more lines, of which the first ones say most.
+        message = range(raised[-1].line, min(raised[-1].line + 3, len(lines)))
+        wanted = [*wanted[:1], *telling[:1], *message, *wanted[1:]]
+    wanted += telling[:2]
+    important = set(list(dict.fromkeys(wanted))[: most // 2])
+    kept = set(important)
+    for number in reversed(range(len(lines))):
+        if len(kept) >= most:
+            break
+        kept.add(number)
+    return tuple(_marked(lines, sorted(kept)))
+
+
+def _marked(lines: Sequence[str], kept: Sequence[int]) -> list[str]:
+    """Return the kept lines, with a mark where lines between them were left out."""
+    words: list[str] = []
+    for before, number in zip([None, *kept], kept, strict=False):
+        if before is not None and number != before + 1:
+            words.append(LEFT_OUT)
+        words.append(lines[number])
+    return words
+
+
+def _shown(line: str) -> str:
+    """Return a line in its last state, if it was redrawn, and cut if it is long."""
+    parts = [part for part in _REDRAWN.split(line) if part.strip()]
+    text = parts[-1] if parts else ""
+    if len(text) <= WIDTH:
+        return text
+    end = WIDTH // 3
+    return f"{text[: WIDTH - end]} {LEFT_OUT} {text[-end:]}"

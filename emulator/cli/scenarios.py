@@ -1,0 +1,49 @@
+"""`scenarios`: what comes with the emulator, to run or to copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator.bundled import scenarios as bundled
+from emulator.cli.options import console, print_json
+from emulator.errors import UsageError
+
+
+def scenarios(
+    theme: Annotated[
+        str | None, typer.Argument(metavar="THEME", help="Only those of a theme, such as faults.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+) -> None:
+    """List the scenarios that come with the emulator, by theme."""
+    from emulator.report.tables import print_table
+
+    paths = sorted(bundled(), key=lambda path: (path.parent.name, path.stem))
+    themes = dict.fromkeys(path.parent.name for path in paths)
+    if theme is not None and theme not in themes:
+        raise UsageError(f"There is no theme {theme}.", f"Themes: {', '.join(themes)}.")
+    found = [_about(path) for path in paths if theme in (None, path.parent.name)]
+    if json:
+        print_json(found)
+        return
+    keys = ("theme", "name", "description")
+    rows = [[one[key] for key in keys] for one in found]
+    print_table(console(), keys, rows, no_wrap={"theme", "name"})
+
+
+def _about(path: Path) -> dict[str, str]:
+    """Return what a scenario says of itself; those that come with the emulator are valid."""
+    import yaml
+
+    content = yaml.load(
+        path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
+    return {
+        "theme": path.parent.name,
+        "name": path.stem,
+        "description": content.get("description", ""),
+        "file": str(path),
+    }

@@ -1,0 +1,329 @@
+"""What a task has beside its own container: init steps, side-cars and scratch volumes.
+
+A container of a side-car is on the network of the task's container, so it can't outlive that: it is
+started after it and stopped with it. What belongs to a disk of the task has that disk's number; it
+is removed with the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import docker
+from docker.errors import APIError
+
+from emulator.engines.base import Exited, Inbox, SidecarEnded
+from emulator.engines.docker.connection import ignore_missing
+from emulator.engines.docker.logs import Output
+from emulator.engines.docker.requests import (
+    DISK,
+    PART,
+    TASK,
+    container_name,
+    files_archive,
+    init_request,
+    program_archive,
+    scratch_volume,
+    scratches,
+    sidecar_request,
+)
+
+if TYPE_CHECKING:
+    from emulator.planning.plan import Plan, Task
+
+SIDECAR_GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL for side-cars whose task has ended."""
+GONE_WITHIN = 10.0
+"""Seconds to wait for the last output of a side-car that was killed."""
+_GONE = (404, 409)
+"""Answers about a container that was removed, or does not run."""
+
+
+@dataclass
+class Start:
+    """A start of a task that is under way."""
+
+    container: str = ""
+    """Of the init step that runs, or of the last one."""
+    told: int = 0
+    """The last signal for the task, as long as its own container does not run."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass
+class _Sidecar:
+    container: str
+    told: bool = False
+    """It is to end."""
+    over: threading.Event = field(default_factory=threading.Event)
+    """It does not run, and its output was read."""
+
+
+class Pods:
+    """The init steps, side-cars and scratch volumes of one run."""
+
+    def __init__(
+        self,
+        api: docker.APIClient,
+        output: Output,
+        inbox: Inbox,
+        plan: Plan,
+        labels: Mapping[str, str],
+        *,
+        ipv6: bool = False,
+    ) -> None:
+        self._api, self._output, self._inbox = api, output, inbox
+        self._plan, self._labels, self._ipv6 = plan, labels, ipv6
+        self._starts: dict[str, Start] = {}
+        self._done: dict[str, int] = {}
+        """Init steps that have succeeded on a task's disk."""
+        self._disks: dict[str, int] = {}
+        """The number of each task's disk, where it is not 1."""
+        self._sidecars: dict[str, _Sidecar] = {}
+        self._idle = threading.Condition()
+        self._making = 0
+        self._is_over = False
+
+    def disk(self, task: str) -> int:
+        """Return the number of a task's disk."""
+        return self._disks.get(task, 1)
+
+    # --- A start ----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def starting(self, task: Task) -> Iterator[Start]:
+        """Take signals for the task until its own container runs."""
+        start = self._starts[task.name] = Start()
+        try:
+            yield start
+        finally:
+            with start.lock:
+                del self._starts[task.name]
+
+    def initialise(self, task: Task, start: Start, address: Callable[[str], str]) -> Exited | None:
+        """Run the init steps that have not succeeded on this disk, one after the other.
+
+        Returns None when all have succeeded, else how the task has ended by that. `address` gives a
+        step its address, empty if the engine chooses it.
+        """
+        for step in task.init[self._done.get(task.name, 0) :]:
+            ends: queue.SimpleQueue[Exited] = queue.SimpleQueue()
+            with start.lock, self.making() as may_make:
+                if start.told or not may_make:
+                    return Exited(task.name, time.time(), 128 + (start.told or signal.SIGKILL))
+                start.container = container = self._begin_step(step, task, address(step.name))
+            self._output.follow(step.name, container, then=ends.put, drawings=False)
+            end = ends.get()
+            with start.lock:
+                ignore_missing(partial(self._remove_container, container))
+                self._output.forget(step.name)
+            if end.exit_code:
+                return Exited(task.name, end.wall, end.exit_code, end.oom_killed)
+            self._done[task.name] = self._done.get(task.name, 0) + 1
+        with start.lock:
+            if start.told:
+                return Exited(task.name, time.time(), 128 + start.told)
+        return None
+
+    @contextlib.contextmanager
+    def making(self) -> Iterator[bool]:
+        """Make something; say whether that is still allowed. `close` waits until it is made."""
+        with self._idle:
+            may_make = not self._is_over
+            self._making += may_make
+        try:
+            yield may_make
+        finally:
+            with self._idle:
+                self._making -= may_make
+                self._idle.notify_all()
+
+    def _begin_step(self, step: Task, task: Task, address: str) -> str:
+        disk = self.disk(task.name)
+        body = init_request(self._plan, step, self._labels, address, ipv6=self._ipv6, disk=disk)
+        container = self._create(step, body)
+        self._api.start(container)
+        return container
+
+    def signal(self, task: str, number: int) -> bool:
+        """Signal the init step that a task is at; return whether the task is being started.
+
+        Its program gets the signal if it begins all the same.
+        """
+        start = self._starts.get(task)
+        if start is None:
+            return False
+        with start.lock:
+            start.told = number
+            if start.container:
+                if number == signal.SIGKILL:
+                    self._output.expect_kill(start.container)
+                self._kill(start.container, number)
+        return True
+
+    # --- Side-cars --------------------------------------------------------------------------------
+
+    def start_sidecars(self, task: Task, container: str) -> None:
+        """Start the side-cars of a task whose container has just been started.
+
+        One that can't be started is reported, and the task goes on.
+        """
+        for one in task.sidecars:
+            try:
+                sidecar = self._sidecars.get(one.name)
+                if sidecar is None:
+                    disk = self.disk(task.name)
+                    body = sidecar_request(self._plan, one, self._labels, container, disk=disk)
+                    sidecar = self._sidecars[one.name] = _Sidecar(self._create(one, body))
+                    sidecar.over.set()
+                self._api.start(sidecar.container)
+            except APIError as error:
+                if self._api.inspect_container(container)["State"]["Running"]:
+                    reason = str(error.explanation)
+                    self._inbox.put(SidecarEnded(one.name, time.time(), reason=reason))
+                continue
+            self._follow(one.name, sidecar)
+
+    def _follow(self, name: str, sidecar: _Sidecar) -> None:
+        sidecar.told = False
+        sidecar.over.clear()
+
+        def ended(end: Exited) -> None:
+            if not sidecar.told:
+                self._inbox.put(SidecarEnded(name, end.wall, end.exit_code))
+            sidecar.over.set()
+
+        self._output.follow(name, sidecar.container, then=ended, drawings=False)
+
+    def then(self, task: str) -> Callable[[Exited], None] | None:
+        """Return what is to be done at the end of a task's container; None: nothing special."""
+        if not any(one.sidecars for one in self._plan.tasks if one.name == task):
+            return None
+
+        def ended(end: Exited) -> None:
+            # Any error: the task has ended, and what is left of its pod is removed in the end.
+            with contextlib.suppress(Exception):
+                self._stop_sidecars(task)
+            self._inbox.put(end)
+
+        return ended
+
+    def _stop_sidecars(self, task: str) -> None:
+        """Stop the side-cars of a task: SIGTERM, and SIGKILL after SIDECAR_GRACE."""
+        running = [one for one in self._of(task).values() if not one.over.is_set()]
+        for one in running:
+            one.told = True
+            self._kill(one.container, signal.SIGTERM)
+        until = time.monotonic() + SIDECAR_GRACE
+        for one in running:
+            one.over.wait(max(0.0, until - time.monotonic()))
+        self._kill_all(running)
+
+    def kill_sidecars(self, task: str) -> None:
+        """Kill the side-cars of a task at once: its machine has lost power."""
+        self._kill_all([one for one in self._of(task).values() if not one.over.is_set()])
+
+    def _kill_all(self, sidecars: list[_Sidecar]) -> None:
+        left = [one for one in sidecars if not one.over.is_set()]
+        for one in left:
+            one.told = True
+            self._output.expect_kill(one.container)
+            self._kill(one.container, signal.SIGKILL)
+        for one in left:
+            one.over.wait(GONE_WITHIN)
+
+    def _of(self, task: str) -> dict[str, _Sidecar]:
+        return {name: one for name, one in self._sidecars.items() if name.partition(".")[0] == task}
+
+    # --- Taking over, and the end -----------------------------------------------------------------
+
+    def adopt(self, container: Mapping[str, Any]) -> None:
+        """Take over what another supervisor has made: a container of the engine's list.
+
+        Side-cars go on. An init step is removed: its task is started again from the first.
+        """
+        labels = container["Labels"]
+        if (disk := labels.get(DISK)) is not None:
+            owner = str(labels.get(PART) or labels[TASK]).partition(".")[0]
+            self._disks[owner] = max(self.disk(owner), int(disk))
+        if (name := labels.get(PART)) is None:
+            return
+        steps = {one.name for task in self._plan.tasks for one in task.init}
+        if name in steps:
+            ignore_missing(partial(self._remove_container, container["Id"]))
+        else:
+            self._sidecars[name] = _Sidecar(container["Id"])
+            self._sidecars[name].over.set()
+
+    def resume(self, task: str, known: Callable[[str, str], bool]) -> None:
+        """Follow the side-cars of a task that goes on; `known` finds where to read a log on."""
+        for name, one in self._of(task).items():
+            known(name, one.container)
+            if self._api.inspect_container(one.container)["State"]["Running"]:
+                self._follow(name, one)
+
+    def remove(self, task: Task) -> int:
+        """Remove the side-cars of a task, and what its disk has; return how much that was.
+
+        Its own container must be gone; if it has lost power, its volumes stay until the run ends.
+        """
+        removed = 0
+        for name, one in self._of(task.name).items():
+            one.told = True
+            del self._sidecars[name]
+            ignore_missing(partial(self._remove_container, one.container))
+            self._output.forget(name)
+            removed += 1
+        removed += self._remove_scratches(task)
+        self._disks[task.name] = self.disk(task.name) + 1
+        self._done.pop(task.name, None)
+        return removed
+
+    def _remove_scratches(self, task: Task) -> int:
+        removed = 0
+        for scratch in scratches(task):
+            volume = scratch_volume(self._plan.resources, task.name, scratch, self.disk(task.name))
+            try:
+                self._api.remove_volume(volume)
+                removed += 1
+            except APIError as error:
+                if error.status_code not in _GONE:
+                    raise
+        return removed
+
+    def close(self) -> None:
+        """Make nothing from now on: everything of the run is about to be removed."""
+        with self._idle:
+            self._is_over = True
+            self._idle.wait_for(lambda: not self._making)
+        for one in self._sidecars.values():
+            one.told = True
+
+    # --- Effects ----------------------------------------------------------------------------------
+
+    def _create(self, part: Task, body: dict[str, Any]) -> str:
+        name = container_name(self._plan.resources, part.name)
+        container: str = self._api.create_container_from_config(body, name)["Id"]
+        # With /shared, which must be writable for all users before the first of them writes there.
+        self._api.put_archive(container, "/", program_archive(None))
+        if files := files_archive(self._plan, part):
+            self._api.put_archive(container, "/", files)
+        return container
+
+    def _kill(self, container: str, number: int) -> None:
+        try:
+            self._api.kill(container, signal=signal.Signals(number).name)
+        except APIError as error:
+            if error.status_code not in _GONE:
+                raise
+
+    def _remove_container(self, container: str) -> None:
+        self._api.remove_container(container, force=True, v=True)

@@ -1,0 +1,343 @@
+"""From a manifest and what is added to it to the text of a scenario.
+
+The parts are merged in this order: what the manifest is converted to, the overlay in the manifest
+(what its format can't say), the file of `--faults`, and `--command`. Every value keeps the place
+in the file that it comes from, so that a mistake in it is reported there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emulator.errors import Problem, ScenarioError, UsageError
+from emulator.manifests.convert import Additions, Given, is_scenario, keys_of_scenario
+from emulator.manifests.documents import Document, dotted, read_documents
+from emulator.manifests.dump import dump
+from emulator.manifests.overlay import merged
+from emulator.manifests.programs import restored
+from emulator.manifests.spec import Note, Options
+from emulator.manifests.table import FORMATS, format_of
+from emulator.manifests.written import places_in
+from emulator.scenario import document as yaml_document
+from emulator.scenario.document import KeyPath, ParseError
+from emulator.scenario.loader import Origins, short_for
+from emulator.scenario.schema import Scenario
+from emulator.validation.files import text_of
+from emulator.validation.limits import DEPTH, SCENARIO_BYTES, VALUES
+from emulator.validation.units import format_size
+
+GIVEN, FAULTS = "given.yaml", "faults.yaml"
+"""In a run folder: a scenario to which something was added, and the file of `--faults`."""
+
+
+@dataclass
+class _Parts:
+    """A scenario that is put together."""
+
+    data: dict[str, Any]
+    origins: dict[KeyPath, tuple[str, str]]
+    """The place of its values, and their path there."""
+    notes: Sequence[Note] = ()
+    kept: dict[str, str] = field(default_factory=dict)
+    """The files that it comes from, by their name in the run folder."""
+
+    def add(self, patch: Mapping[str, Any], origins: Origins) -> None:
+        """Merge a part of a scenario over it."""
+        for path in _replaced_by(patch, ()):
+            for known in [one for one in self.origins if one[: len(path)] == path]:
+                del self.origins[known]
+        for path, origin in origins.items():
+            self.origins[path] = origin
+            if short := short_for(path):
+                self.origins[*path, short] = origin
+        self.data = merged(self.data, patch)
+
+
+def assembled(path: Path, text: str, added: Additions) -> Given:
+    """Return the scenario that a file and what is added to it make.
+
+    Raises ScenarioError with all mistakes of the manifest, or of the file of `--faults`;
+    UsageError if that can't be read, or if something is added that only a manifest can have.
+    """
+    scenario = _scenario_in(text, str(path))
+    if scenario is not None:
+        _refuse(path, added)
+        if added.faults is None or not isinstance(scenario.data, dict) or scenario.mistakes:
+            return Given(path, text)  # with its own mistakes, which its parser reports
+        parts = _Parts(scenario.data, _origins(scenario, str(path)), kept={GIVEN: text})
+    else:
+        parts = _converted(path, text, added)
+    if added.faults is not None:
+        _add_faults(parts, added.faults, path.resolve().parent)
+    if added.command:
+        _add_command(parts, added.command)
+    if scenario is None and not _has_commands(parts.data):
+        raise ScenarioError([_no_command(path)])
+    made = _heading(path, parts.notes) + as_text(parts.data)
+    if len(made) > SCENARIO_BYTES:
+        message = f"makes a scenario of {format_size(len(made))}"
+        hint = f"{format_size(SCENARIO_BYTES)} are the most; mount large files as a folder"
+        raise ScenarioError([Problem(str(path), "", message, hint)])
+    return Given(path, made, parts.origins, tuple(parts.notes), parts.kept)
+
+
+def _scenario_in(text: str, file: str) -> yaml_document.Document | None:
+    """Return the scenario that a text is meant to be, parsed; None if it is a manifest.
+
+    Raises ScenarioError if it is neither.
+    """
+    try:
+        document = yaml_document.read(text)
+    except ParseError:
+        return yaml_document.Document() if is_scenario(text) else None
+    if not isinstance(document.data, dict):
+        return document
+    if keys_of_scenario(document.data):
+        return document
+    documents = (Document(file, document.data, document.lines),)
+    is_manifest = "kind" in document.data or any(one.recognises(documents) for one in FORMATS)
+    is_incomplete = not is_manifest and document.data.keys() & Scenario.model_fields.keys()
+    return document if is_incomplete else None
+
+
+def _refuse(path: Path, added: Additions) -> None:
+    """Raise UsageError if something is added to a scenario that only a manifest can have."""
+    given = {
+        "--image": (added.images, "--set image=REF"),
+        "--configmap": (added.configmaps, "`mounts:` or `files:`"),
+        "--command": (added.command, "--set 'program.command=[python, train.py]'"),
+        "--operator-quirks": (added.quirks, "--set operator.quirks=true"),
+    }
+    for option, (value, instead) in given.items():
+        if value:
+            raise UsageError(f"{option} is for manifests; {path} is a scenario.", f"Use {instead}.")
+
+
+def _converted(path: Path, text: str, added: Additions) -> _Parts:
+    """Return what a manifest is converted to, with its own overlay."""
+    documents = read_documents(text, str(path))
+    options = Options(added.images, added.configmaps, added.quirks)
+    found = format_of(documents, str(path)).convert(documents, options)
+    origins = {at: (origin.place, origin.path) for at, origin in found.origins.items()}
+    suffix = ".json" if path.suffix == ".json" else ".yaml"
+    parts = _Parts(found.scenario, origins, found.notes, {f"manifest{suffix}": text})
+    for document, place in places_in(documents):
+        patch, at = _overlay(document, place)
+        parts.notes = (*parts.notes, *_from_elsewhere(patch, at, path.resolve().parent))
+        parts.add(patch, at)
+    for patch, note in restored(parts.data, documents, path.resolve().parent):
+        parts.add(patch, {})
+        parts.notes = (*parts.notes, note)
+    return parts
+
+
+def _from_elsewhere(patch: Mapping[str, Any], origins: Origins, folder: Path) -> Iterator[Note]:
+    """Yield what an overlay takes from outside of its folder: a manifest may come from others."""
+    for path, value in _values(patch, ()):
+        if isinstance(value, str) and value and _is_path(path):
+            there = Path(os.path.abspath(folder / value))
+            if value.startswith("~") or not there.is_relative_to(folder):
+                shown_path = value if value.startswith("~") else str(there)
+                yield Note(origins[path][1], "from elsewhere", f"{shown_path} of this machine")
+
+
+def _overlay(document: Document, place: KeyPath) -> tuple[Mapping[str, Any], Origins]:
+    """Return the merge patch in a manifest, as a mapping or as JSON. Raises ScenarioError."""
+    found = document.get(*place)
+    if isinstance(found, str):
+        try:
+            found = json.loads(found)
+        except (ValueError, RecursionError) as error:
+            problem = document.problem(place, f"is not JSON: {error}", "`emulate export` writes it")
+            raise ScenarioError([problem]) from None
+    if not isinstance(found, dict):
+        raise ScenarioError([document.problem(place, "is not a mapping of keys of a scenario")])
+    if not _is_within_limits(found):
+        message = f"has more than {VALUES:,} keys and values, or is nested more than {DEPTH} deep"
+        raise ScenarioError([document.problem(place, message)])
+    origins = {
+        at: (document.place((*place, *at)), dotted((*place, *at))) for at, _ in _values(found, ())
+    }
+    return found, origins
+
+
+def _is_within_limits(data: object) -> bool:
+    """Say whether data is no larger and no deeper than a scenario may be."""
+    count, waiting = 0, [(data, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        count += 1
+        match value:
+            case dict():
+                waiting += [(inner, depth + 1) for inner in value.values()]
+            case list():
+                waiting += [(inner, depth + 1) for inner in value]
+        if count > VALUES or depth > DEPTH:
+            return False
+    return True
+
+
+# --- What is added on the command line ------------------------------------------------------------
+
+
+def _add_faults(parts: _Parts, file: Path, folder: Path) -> None:
+    """Merge the file of `--faults` over a scenario whose paths are relative to `folder`.
+
+    Raises UsageError if it can't be read, ScenarioError with its mistakes.
+    """
+    try:
+        text = text_of(file, SCENARIO_BYTES)
+    except ValueError as error:
+        raise UsageError(f"Can't read {file}, the file of --faults: {error}.") from None
+    try:
+        part = yaml_document.read(text)
+    except ParseError as error:
+        place = f"{file}:{error.line}" if error.line else str(file)
+        raise ScenarioError([Problem(place, "", f"not valid YAML: {error}")]) from None
+    if not isinstance(part.data, dict):
+        hint = "write `faults:` and below it, such as `- {preempt: worker-1, at: 30s}`"
+        raise ScenarioError(
+            [Problem(f"{file}:1", "", "is not a mapping of keys of a scenario", hint)]
+        )
+    if part.mistakes:
+        raise ScenarioError(
+            [
+                Problem(f"{file}:{one.line}", _dotted(one.path), one.message, one.hint)
+                for one in part.mistakes
+            ]
+        )
+    parts.add(relocated(part.data, file.resolve().parent, folder), _origins(part, str(file)))
+    parts.kept[FAULTS] = text
+
+
+def _add_command(parts: _Parts, command: Sequence[str]) -> None:
+    """Set the command of every task. Raises UsageError if a role has one of its own."""
+    cluster = parts.data.get("cluster")
+    roles = cluster if isinstance(cluster, dict) else {}
+    if own := [
+        role for role, spec in roles.items() if isinstance(spec, dict) and "command" in spec
+    ]:
+        raise UsageError(
+            f"--command is one for all tasks; {', '.join(own)} has a command of its own.",
+            "Write the commands into the file of --faults.",
+        )
+    path: KeyPath = ("program", "command")
+    parts.add({"program": {"command": list(command)}}, {path: ("--command", _dotted(path))})
+
+
+def _has_commands(scenario: Mapping[str, Any]) -> bool:
+    """Say whether every task has a command; an empty one is the image's own."""
+    program = scenario.get("program")
+    return isinstance(program, dict) and "command" in program
+
+
+def _no_command(path: Path) -> Problem:
+    hint = (
+        "add --command 'python train.py', or write `program: {source: train.py, "
+        "command: [python, train.py]}` in the file of --faults"
+    )
+    return Problem(str(path), "", "it does not say what the tasks run", hint)
+
+
+# --- Parts of a scenario --------------------------------------------------------------------------
+
+
+def _replaced_by(patch: Mapping[str, Any], path: KeyPath) -> Iterator[KeyPath]:
+    """Yield the paths at which a part of a scenario replaces all that was there."""
+    for key, value in patch.items():
+        at = (*path, key)
+        if isinstance(value, Mapping):
+            yield from _replaced_by(value, at)
+        elif value is None or not short_for(at):
+            yield at
+
+
+def _values(data: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
+    """Yield everything in a part of a scenario, with its path."""
+    match data:
+        case dict():
+            for key, value in data.items():
+                yield (*path, key), value
+                yield from _values(value, (*path, key))
+        case list():
+            for index, value in enumerate(data):
+                yield (*path, index), value
+                yield from _values(value, (*path, index))
+
+
+def _origins(document: yaml_document.Document, file: str) -> dict[KeyPath, tuple[str, str]]:
+    return {path: (f"{file}:{line}", _dotted(path)) for path, line in document.lines.items()}
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(map(str, path))
+
+
+def relocated(data: Any, old: Path, new: Path) -> Any:  # noqa: ANN401  YAML
+    """Return a part of a scenario with its paths relative to the folder `new`, not `old` (pure)."""
+    old, new = Path(os.path.abspath(old)), Path(os.path.abspath(new))
+    return data if old == new else _relocated(data, (), old, new)
+
+
+def _relocated(data: Any, path: KeyPath, old: Path, new: Path) -> Any:  # noqa: ANN401  YAML
+    match data:
+        case dict() if path in (("parametrize",), ("reference",)):  # values of dotted keys
+            return {key: _varied(value, path, str(key), old, new) for key, value in data.items()}
+        case dict():
+            return {key: _relocated(value, (*path, key), old, new) for key, value in data.items()}
+        case list():
+            return [_relocated(value, (*path, n), old, new) for n, value in enumerate(data)]
+        case str() if data and not data.startswith(("/", "~")) and _is_path(path):
+            return os.path.relpath(old / data, new)
+    return data
+
+
+def _varied(value: Any, section: KeyPath, key: str, old: Path, new: Path) -> Any:  # noqa: ANN401
+    path = tuple(key.split("."))
+    if section == ("parametrize",) and isinstance(value, list):
+        return [_relocated(one, path, old, new) for one in value]
+    return _relocated(value, path, old, new)
+
+
+def _is_path(path: KeyPath) -> bool:
+    """Say whether the text at a path of a scenario is a path of this machine (pure)."""
+    match path:
+        case ("program", "source") | ("faults", int(), "trace"):
+            return True
+        case ("cluster" | "helpers", _, *inner) | inner:
+            pass
+    match inner:
+        case (("init" | "sidecars"), int(), *deeper):
+            inner = deeper
+    match inner:
+        case ("source",) | ("image", "dockerfile" | "context"):
+            return True
+        case ("mounts", _) | ("mounts", _, "path"):
+            return True
+    return False
+
+
+# --- Text -----------------------------------------------------------------------------------------
+
+
+def moved(given: Given, folder: Path) -> str:
+    """Return the text of a valid scenario for another folder: paths in it are relative to that."""
+    data = yaml_document.read(given.text).data
+    there = relocated(data, given.folder, folder.resolve())
+    return given.text if there == data else _heading(given.path, given.notes) + as_text(there)
+
+
+def _heading(path: Path, notes: Sequence[Note]) -> str:
+    """Return the first lines of a converted scenario: where it is from, and what is different."""
+    lines = [f"Made from {path.name} by emulate.", *map(str, notes)]
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines)
+
+
+def as_text(scenario: Mapping[str, Any]) -> str:
+    """Return the data of a scenario as YAML, short lists and mappings on a line (pure)."""
+    return dump(dict(scenario), short=True)

@@ -1,0 +1,141 @@
+"""Read a scenario from any file that has one: a scenario as it is, or a manifest, converted.
+
+A manifest becomes the text of a scenario, from which everything else continues: `emulate up FILE`
+is `emulate convert FILE`, and `emulate up` of the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emulator.scenario import loader
+from emulator.scenario.loader import Origins, scenario_text
+from emulator.scenario.schema import Scenario
+from emulator.validation.files import text_of
+from emulator.validation.limits import MANIFEST_BYTES, SCENARIO_BYTES
+
+if TYPE_CHECKING:
+    from emulator.manifests.spec import Note
+
+# Keys at the beginning of a line. Scenarios have one of the first, manifests of the second.
+_KEY = re.compile(r"""(?m)^["']?([A-Za-z][\w-]*)["']?[ \t]*:(?=\s|$)""")
+_OF_SCENARIOS = {"program", "cluster"}
+_OF_MANIFESTS = {"apiVersion", "kind", "tfCluster", "services", "task", "environment"}
+
+
+@dataclass(frozen=True)
+class Additions:
+    """What the command line adds to a file; see `spec.Options` for what manifests make of it."""
+
+    images: Mapping[str, str] = field(default_factory=dict)
+    configmaps: Mapping[str, Path] = field(default_factory=dict)
+    faults: Path | None = None
+    """A file with a part of a scenario, which is merged over it: faults, expectations."""
+    command: Sequence[str] = ()
+    quirks: bool = False
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options of the command line that add this."""
+        return [
+            *(f"--image={name}={image}" for name, image in self.images.items()),
+            *(f"--configmap={name}={path}" for name, path in self.configmaps.items()),
+            *([] if self.faults is None else [f"--faults={self.faults}"]),
+            *([f"--command={shlex.join(self.command)}"] if self.command else []),
+            *["--operator-quirks"] * self.quirks,
+        ]
+
+
+NOTHING = Additions()
+
+
+@dataclass(frozen=True)
+class Given:
+    """A scenario as it was given: its text, and where it comes from."""
+
+    path: Path
+    text: str
+    """As YAML; paths in it are relative to the folder of `path`."""
+    origins: Origins | None = None
+    """Where its values come from, if the text was made from other files."""
+    notes: tuple[Note, ...] = ()
+    """What of a manifest the scenario does not have as it is there."""
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """The files as they were given, for the run folder, by their name there."""
+    title: str = ""
+    """What messages call it; default: its path."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder to which its paths are relative."""
+        return self.path.resolve().parent
+
+    def parse(self, sets: Sequence[str] = ()) -> Scenario:
+        """Return the scenario with `key.path=value` overrides. Raises as `loader.parse`."""
+        return loader.parse(
+            self.text,
+            file=self.title or str(self.path),
+            folder=self.folder,
+            sets=sets,
+            origins=self.origins,
+        )
+
+    def placed(self, sets: Sequence[str] = ()) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which a Misfit gets its file and line."""
+        return loader.placed(self.text, str(self.path), sets, self.origins)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notes as sentences."""
+        return tuple(map(str, self.notes))
+
+
+def load(path: Path, sets: Sequence[str] = (), added: Additions = NOTHING) -> Scenario:
+    """Read and validate the scenario at `path`, or the one that a manifest there is converted to.
+
+    `sets` are `key.path=value` overrides. Raises ScenarioError with all problems, UsageError if
+    the file can't be read.
+    """
+    return read_scenario(path, added).parse(sets)
+
+
+def read_scenario(path: Path, added: Additions = NOTHING) -> Given:
+    """Return the text of the scenario at `path`; a manifest there is converted.
+
+    Raises ScenarioError with all mistakes of a manifest or of the file of `--faults`; those of
+    the scenario itself are found by `parse`. UsageError if a file can't be read.
+    """
+    text = manifest_text(path)
+    if added == NOTHING and is_scenario(text):
+        return Given(path, scenario_text(path) if len(text) > SCENARIO_BYTES else text)
+    from emulator.manifests.assembly import assembled
+
+    return assembled(path, text, added)
+
+
+def manifest_text(path: Path) -> str:
+    """Return the text of a scenario or a manifest. Raises UsageError if it can't be read."""
+    try:
+        return text_of(path, MANIFEST_BYTES)
+    except ValueError:
+        return scenario_text(path)  # which says why
+
+
+def is_scenario(text: str) -> bool:
+    """Say whether a text is a scenario, by the keys at the beginning of its lines (pure).
+
+    Almost all files are scenarios, and to parse one twice would take as long as all the rest. One
+    that is written otherwise, as JSON is, is recognised when it has been parsed.
+    """
+    return keys_of_scenario({match[1] for match in _KEY.finditer(text)})
+
+
+def keys_of_scenario(keys: Collection[str]) -> bool:
+    """Say whether a file with these keys is a scenario, rather than a manifest (pure)."""
+    return not _OF_SCENARIOS.isdisjoint(keys) and _OF_MANIFESTS.isdisjoint(keys)

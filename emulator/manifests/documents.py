@@ -1,0 +1,157 @@
+"""The documents of a file: YAML or JSON, each value with its line, templates refused (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.errors import Problem, ScenarioError, shown
+from emulator.scenario import document as yaml_document
+from emulator.scenario.document import KeyPath, ParseError
+from emulator.validation.limits import DOCUMENTS, MANIFEST_BYTES
+
+RENDER = "render it first, such as with `helm template`, and give the result"
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+|\*")
+_JSON_TEXT_OR_TAB = re.compile(r'"(?:[^"\\]|\\.)*+"|\t', re.DOTALL)
+_TEMPLATE = re.compile(r"\{\{.{0,200}")
+# In a program that is written into a manifest, two braces may be its own.
+_GO_TEMPLATE = re.compile(
+    r"\{\{-?\s*(?:[.$][A-Za-z]|/\*|(?:if|else|end|range|with|define|include|template|block|toYaml)\b)"
+    r".{0,200}"
+)
+_VERBATIM = ("ConfigMap", "Secret")
+_FILES = ("data", "stringData", "binaryData")
+"""Of these kinds: the files of the user, which may contain anything."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document of a file."""
+
+    file: str
+    data: Any
+    lines: Mapping[KeyPath, int]
+    """The line of every key and list entry."""
+    line: int = 1
+    """Where it begins."""
+
+    def place(self, path: KeyPath = ()) -> str:
+        """Return `file:line` of a value, or of its closest parent that is there."""
+        ends = range(len(path), 0, -1)
+        line = next((self.lines[path[:end]] for end in ends if path[:end] in self.lines), self.line)
+        return f"{self.file}:{line}"
+
+    def problem(self, path: KeyPath, message: str, hint: str = "") -> Problem:
+        """Return a mistake at a path, which is shown in Kubernetes' notation."""
+        return Problem(self.place(path), dotted(path), message, hint)
+
+    def get(self, *path: str | int) -> Any:  # noqa: ANN401  YAML
+        """Return the value at a path; None if there is none, whatever else is there."""
+        found = self.data
+        for step in path:
+            is_there = isinstance(found, dict) and step in found
+            if not is_there and not (
+                isinstance(found, list) and isinstance(step, int) and 0 <= step < len(found)
+            ):
+                return None
+            found = found[step]
+        return found
+
+
+def dotted(path: KeyPath) -> str:
+    """Return a path in Kubernetes' notation: `containers[0].name`, `annotations[a.b/c]`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int) or not _PLAIN_KEY.fullmatch(step):
+            text += f"[{step}]"
+        else:
+            text += f".{step}" if text else step
+    return text
+
+
+def read_documents(text: str, file: str) -> tuple[Document, ...]:
+    """Parse a file. Raises ScenarioError with all mistakes, each with its line and path."""
+    try:
+        found = yaml_document.read_all(_without_tabs(text), MANIFEST_BYTES)
+    except ParseError as error:
+        raise ScenarioError([_unreadable(text, file, error)]) from None
+    documents = tuple(Document(file, one.data, one.lines, one.line) for one in found)
+    if len(documents) > DOCUMENTS:
+        at = documents[DOCUMENTS]
+        raise ScenarioError([at.problem((), f"has more than {DOCUMENTS} documents")])
+    problems = [one for document in documents for one in _templates(document)]
+    if not problems:
+        problems = [
+            Problem(f"{file}:{one.line}", dotted(one.path), one.message, one.hint)
+            for parsed in found
+            for one in parsed.mistakes
+        ]
+        # A template that is not in quotes is a mapping with a mapping as its key.
+        lines = {mistake.line for parsed in found for mistake in parsed.mistakes}
+        if template := _first_template(text, lines):
+            problems = [template_problem(file, *template)]
+    if problems:
+        raise ScenarioError(problems)
+    return documents
+
+
+def template_problem(file: str, line: int, template: str) -> Problem:
+    """Return the mistake of a template that is not rendered."""
+    return Problem(f"{file}:{line}", "", _message(template), RENDER)
+
+
+def _message(template: str) -> str:
+    return f"{shown(template, 60)} is a template, which the emulator does not render"
+
+
+def _without_tabs(text: str) -> str:
+    """Replace the tabs of JSON, where they only indent; YAML allows none there."""
+    if text.lstrip()[:1] not in ("{", "[") or "\t" not in text:
+        return text
+    return _JSON_TEXT_OR_TAB.sub(lambda found: " " if found[0] == "\t" else found[0], text)
+
+
+def _unreadable(text: str, file: str, error: ParseError) -> Problem:
+    """Return why a file can't be parsed, which is often a template before the place."""
+    if template := _first_template(text, range(1, error.line + 1)):
+        return template_problem(file, *template)
+    place = f"{file}:{error.line}" if error.line else file
+    return Problem(place, "", f"not valid YAML: {error}")
+
+
+def _first_template(text: str, lines: Container[int]) -> tuple[int, str] | None:
+    """Return the line and the text of the first template in some of the lines of a file."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if number in lines and (found := _TEMPLATE.search(line.partition(" #")[0])):
+            return number, _closed(found[0])
+    return None
+
+
+def _closed(template: str) -> str:
+    """Return a template up to its closing braces."""
+    return template[: template.find("}}") + 2] if "}}" in template else template
+
+
+def _templates(document: Document) -> Iterator[Problem]:
+    """Yield the values that are templates."""
+    has_files = document.get("kind") in _VERBATIM
+    for path, text in _texts(document.data, ()):
+        if has_files and path[0] in _FILES:
+            continue
+        pattern = _GO_TEMPLATE if "\n" in text.strip() else _TEMPLATE
+        if "{{" in text and (found := pattern.search(text)):
+            yield document.problem(path, _message(_closed(found[0])), RENDER)
+
+
+def _texts(data: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    match data:
+        case str():
+            yield path, data
+        case dict():
+            for key, value in data.items():
+                yield from _texts(value, (*path, key))
+        case list():
+            for index, value in enumerate(data):
+                yield from _texts(value, (*path, index))

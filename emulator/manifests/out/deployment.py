@@ -1,0 +1,381 @@
+"""A scenario as tasks at addresses of their own, for any format to write (pure).
+
+Commands and variables are those that `emulate plan` shows, with the addresses that the tasks have
+there. A variable of the emulator (`EMULATOR_INDEX`) is part of it only where the program names it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from emulator.errors import UsageError
+from emulator.scenario import rendezvous
+from emulator.scenario.addresses import DEFAULT_NAMESPACE, naming
+from emulator.scenario.container import Port
+from emulator.scenario.frameworks.spec import FrameworkName, Job, Member, Roles
+from emulator.scenario.frameworks.table import roles_of
+from emulator.scenario.image import AnyImage, Dockerfile, NamedImage
+from emulator.scenario.pod import PodContainer
+from emulator.scenario.program import SHARED, WORKDIR, parts
+from emulator.scenario.schema import Helper, Role, Scenario
+from emulator.scenario.values import Expander, Values, variables
+
+OWN = re.compile(r"EMULATOR_[A-Z]+")
+"""The emulator's own variables, as a program names them."""
+READ_BYTES = 2**20
+"""A file of a program that is searched for them, at most."""
+IMAGES: Mapping[str, str] = {
+    name: f"emulator-{name}:latest" for name in ("cpu", "gpu", "pytorch", "jax", "network")
+}
+"""The images of the emulator, which are on this machine only."""
+
+Host = Callable[[str, int], str]
+"""The host name of a task, from its role and index; of a helper with the index -1."""
+
+
+Spec = Role | Helper | PodContainer
+
+
+@dataclass(frozen=True)
+class Group:
+    """The tasks of a role, or a helper, which is a single one; or a container beside a task's."""
+
+    name: str
+    spec: Spec
+    """With what the scenario says for all tasks."""
+    image: str
+    commands: tuple[tuple[str, ...], ...]
+    """By task; empty: the image's own."""
+    env: tuple[Mapping[str, str], ...]
+    """The variables, by task, with those of the emulator that the program names."""
+    meeting: frozenset[str] = frozenset()
+    """The variables by which tasks find each other."""
+    port: int = 0
+    source: Path | None = None
+    init: tuple[Group, ...] = ()
+    """The steps before a task's program."""
+    sidecars: tuple[Group, ...] = ()
+    """What runs beside a task's program."""
+
+    @property
+    def replicas(self) -> int:
+        """The number of its tasks."""
+        return len(self.commands)
+
+    @property
+    def is_helper(self) -> bool:
+        """Whether it is a program next to the job."""
+        return isinstance(self.spec, Helper)
+
+    @property
+    def is_before(self) -> bool:
+        """Whether its tasks end before the others start."""
+        return isinstance(self.spec, Role) and self.spec.before is not None
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of each task."""
+        return self.spec.gpus.count if isinstance(self.spec, Role) else 0
+
+    @property
+    def ports(self) -> Sequence[Port]:
+        """The ports that are published."""
+        return () if isinstance(self.spec, PodContainer) else self.spec.ports
+
+    @property
+    def working_dir(self) -> str | None:
+        """Where the program starts; None: where the image says."""
+        return self.spec.working_dir or (WORKDIR if self.source is not None else None)
+
+    @property
+    def has_entrypoint(self) -> bool:
+        """Whether the image's own entry point gets the command."""
+        return self.spec.entrypoint != "none"
+
+    @property
+    def has_index(self) -> bool:
+        """Whether its tasks differ."""
+        return self.replicas > 1
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """All tasks and helpers of a scenario."""
+
+    scenario: Scenario
+    groups: tuple[Group, ...]
+    """In the order of the scenario; helpers come last."""
+    host: Host
+    images: Mapping[str, AnyImage] = field(default_factory=dict)
+    """The images of this machine that are used, by reference."""
+    path: Callable[[Path], str] = str
+    """How a file of this machine is written."""
+    sources: Mapping[Path, str] = field(default_factory=dict)
+    """By the path of a program, how the scenario that is kept in the file names it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+        operator = self.scenario.operator
+        return operator.job if operator else self.scenario.name
+
+    @property
+    def framework(self) -> FrameworkName:
+        """The framework of the job."""
+        return self.scenario.framework
+
+    @property
+    def roles(self) -> Roles:
+        """What the names of its roles mean."""
+        return roles_of(self.scenario)
+
+    @property
+    def training(self) -> tuple[Group, ...]:
+        """The roles of the training itself."""
+        return tuple(one for one in self.groups if not one.is_helper and not one.is_before)
+
+    @property
+    def before(self) -> tuple[Group, ...]:
+        """The roles whose tasks end before training."""
+        return tuple(one for one in self.groups if one.is_before)
+
+    @property
+    def helpers(self) -> tuple[Group, ...]:
+        """The programs next to the job."""
+        return tuple(one for one in self.groups if one.is_helper)
+
+    @property
+    def leader(self) -> Group:
+        """The role whose first task leads."""
+        names = (*self.roles.leaders, "worker")
+        by_name = {one.name: one for one in self.training}
+        return next((by_name[name] for name in names if name in by_name), self.training[0])
+
+    @cached_property
+    def uses_shared(self) -> bool:
+        """Whether a program or the scenario names the shared volume."""
+        if self.scenario.metrics.events is not None:
+            return True
+        return any(SHARED in text or "EMULATOR_SHARED" in text for text in texts(self.scenario))
+
+
+def deployment(
+    scenario: Scenario,
+    host: Host,
+    *,
+    port: int = 2222,
+    images: Mapping[str, str] | None = None,
+    path: Callable[[Path], str] = str,
+    sources: Mapping[Path, str] | None = None,
+) -> Deployment:
+    """Return a scenario with tasks at the given hosts.
+
+    `images`: references to use instead of images, by role or by the image's name in the scenario.
+    `path`: how a file of this machine is written; `sources`: how programs are named, by their
+    path. Raises UsageError if a program can't be read, or an image is given for nothing.
+    """
+    named = naming(scenario)
+
+    def member(role: str, index: int) -> Member:
+        name = host(role, index)
+        of_role = named.place(role, index).port if named else port
+        return Member(role, index, name, of_role, name.partition(".")[0])
+
+    members = {
+        role: [member(role, index) for index in range(spec.replicas)]
+        for role, spec in scenario.cluster.items()
+    }
+    before = scenario.before_training
+    together = [one for role, tasks in members.items() if role not in before for one in tasks]
+    values = Values(
+        roles_of(scenario),
+        [one for tasks in members.values() for one in tasks],
+        shared=SHARED,
+        seed=scenario.seed,
+        helpers={name: Member("helper", 0, host(name, -1), port) for name in scenario.helpers},
+        before_training=before,
+        namespace=named.namespace if named else DEFAULT_NAMESPACE,
+    )
+    writer = _Writer(scenario, images or {}, _named(scenario))
+    groups = [
+        writer.role(role, spec, members[role], together, values)
+        for role, spec in scenario.cluster.items()
+    ]
+    groups += [
+        writer.group(
+            name,
+            _in_full(helper, None),
+            helper.image or scenario.image,
+            [values.of_helper(name)],
+            port=helper.ports[0].port if helper.ports else port,
+            source=helper.source,
+        )
+        for name, helper in scenario.helpers.items()
+    ]
+    for name in images or {}:
+        if name not in writer.names:
+            raise UsageError(
+                f"--image {name}=...: the scenario has no role and no image {name}.",
+                f"Names: {', '.join(writer.names)}.",
+            )
+    return Deployment(scenario, tuple(groups), host, writer.local, path, sources or {})
+
+
+class _Writer:
+    """Makes groups, and notes the images that only this machine has."""
+
+    def __init__(
+        self, scenario: Scenario, images: Mapping[str, str], named: frozenset[str]
+    ) -> None:
+        self._scenario, self._images, self._named = scenario, images, named
+        self._expand = Expander()
+        self.local: dict[str, AnyImage] = {}
+        self.names: dict[str, None] = {}
+        """What an image can be given for: roles, and images of the scenario."""
+
+    def role(
+        self,
+        name: str,
+        spec: Role,
+        tasks: Sequence[Member],
+        together: Sequence[Member],
+        values: Values,
+    ) -> Group:
+        """Return the tasks of a role."""
+        scenario = self._scenario
+        job = Job(scenario, spec, scenario.name)
+        own = [values.of(task) for task in tasks]
+        meeting = [rendezvous.environment(task, together, job) for task in tasks]
+        image = spec.image or scenario.image
+
+        def parts(found: Sequence[PodContainer]) -> tuple[Group, ...]:
+            return tuple(
+                self.group(one.name, _in_full(one, None), one.image or image, own) for one in found
+            )
+
+        group = self.group(
+            name,
+            _in_full(spec, scenario),
+            image,
+            own,
+            port=tasks[0].port,
+            source=spec.source or scenario.program.source,
+            init=parts(spec.init),
+            sidecars=parts(spec.sidecars),
+        )
+        return replace(
+            group,
+            env=tuple(
+                rendezvous.merged(ours, given, job)
+                for given, ours in zip(group.env, meeting, strict=True)
+            ),
+            meeting=frozenset(meeting[0]),
+        )
+
+    def group(
+        self,
+        name: str,
+        spec: Spec,
+        image: AnyImage,
+        values: Sequence[Mapping[str, str]],
+        **others: Any,  # noqa: ANN401  fields of a group
+    ) -> Group:
+        """Return containers with the values of their tasks."""
+        expand = self._expand
+        return Group(
+            name=name,
+            spec=spec,
+            image=self._reference(name, image, spec),
+            commands=tuple(
+                tuple(expand(word, one) for word in spec.command or ()) for one in values
+            ),
+            env=tuple(
+                {**self._own(one), **{key: expand(text, one) for key, text in spec.env.items()}}
+                for one in values
+            ),
+            **others,
+        )
+
+    def _own(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Return the emulator's variables of a task that its program names."""
+        every = {"EMULATOR_RUN": self._scenario.name, **variables(values)}
+        return {name: text for name, text in every.items() if name in self._named}
+
+    def _reference(self, role: str, image: AnyImage, spec: Spec) -> str:
+        """Return the reference of an image; note one that only this machine has."""
+        if isinstance(image, Dockerfile):
+            is_own = image is not self._scenario.image
+            name = f"{self._scenario.name}-{role}" if is_own else self._scenario.name
+            reference = f"{name}:latest"
+        else:
+            name = image.name if isinstance(image, NamedImage) else image
+            has_gpus = isinstance(spec, Role) and spec.gpus.count > 0
+            name = ("gpu" if has_gpus else "cpu") if name == "auto" else name
+            reference = IMAGES.get(name, name)
+        self.names |= dict.fromkeys((role, name, reference))
+        for key in (role, name, reference):
+            if key in self._images:
+                return IMAGES.get(self._images[key], self._images[key])
+        if isinstance(image, Dockerfile) or reference in IMAGES.values():
+            self.local[reference] = image
+        return reference
+
+
+def _in_full(spec: Spec, job: Scenario | None) -> Any:  # noqa: ANN401  the same type
+    """Return a container with what the scenario says for all tasks."""
+    if job is None:
+        return spec
+    program = job.program
+    return spec.model_copy(
+        update={
+            "command": program.command if spec.command is None else spec.command,
+            "env": {**program.env, **spec.env},
+            "entrypoint": spec.entrypoint or program.entrypoint,
+            "working_dir": spec.working_dir or program.working_dir,
+            "files": {**program.files, **spec.files},
+            "mounts": {**job.mounts, **spec.mounts},
+            "shm_size": job.shm_size if spec.shm_size is None else spec.shm_size,
+            "ulimits": {**job.ulimits, **spec.ulimits},
+        }
+    )
+
+
+# --- What the programs name -----------------------------------------------------------------------
+
+
+def texts(scenario: Scenario) -> Iterator[str]:
+    """Yield commands, variables and the files of programs, without those that are no text."""
+    beside = [one for _, one in scenario.pod_containers]
+    everything: list[Spec] = [*scenario.cluster.values(), *scenario.helpers.values(), *beside]
+    yield from scenario.program.command
+    yield from scenario.program.env.values()
+    files = [*scenario.program.files.values()]
+    for one in everything:
+        yield from one.command or ()
+        yield from one.env.values()
+        files += one.files.values()
+    yield from (file.text for file in files if file.text is not None)
+    roles: list[Role | Helper] = [*scenario.cluster.values(), *scenario.helpers.values()]
+    for source in {scenario.program.source, *(one.source for one in roles)} - {None}:
+        yield from _files(source)
+
+
+def _files(source: Path | None) -> Iterator[str]:
+    if source is None:
+        return
+    try:
+        found: Sequence[Path] = [part.path for part in parts(source) if not part.is_folder]
+    except ValueError as error:
+        raise UsageError(f"The program can't be read: {error}.") from None
+    for path in found:
+        if path.stat().st_size <= READ_BYTES:
+            yield path.read_bytes().decode("utf-8", errors="ignore")
+
+
+def _named(scenario: Scenario) -> frozenset[str]:
+    return frozenset(name for text in texts(scenario) for name in OWN.findall(text))

@@ -1,0 +1,156 @@
+"""A scenario as plain Kubernetes objects: a headless service, indexed Jobs, StatefulSets (pure).
+
+Parameter servers never end, so they are a StatefulSet; the tasks of other roles are an indexed Job.
+A pod's host name is `<object>-<index>` in both, which the service makes resolvable.
+Source: the reference of the Kubernetes API, Service v1, Job v1, StatefulSet v1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.manifests.out.carry import carry_in
+from emulator.manifests.out.deployment import Deployment, Group
+from emulator.manifests.out.jobs import COMPLETION_INDEX, job_spec
+from emulator.manifests.out.pods import Cluster, Kind, dns_label, pod_template
+from emulator.manifests.out.spec import Draft, Target
+from emulator.scenario.schema import Scenario
+
+ORDINAL = "metadata.labels['apps.kubernetes.io/pod-index']"
+"""The field of a pod of a StatefulSet with its index."""
+JOB, ROLE = "app.kubernetes.io/instance", "app.kubernetes.io/component"
+"""Labels: the job, and the role."""
+
+Data = dict[str, Any]
+
+
+def _base(scenario: Scenario) -> str:
+    return scenario.operator.job if scenario.operator else scenario.name
+
+
+def host(scenario: Scenario, role: str, index: int) -> str:
+    """Return the name of a task's pod below the headless service, or of a helper's service."""
+    name = f"{_base(scenario)}-{role}"
+    return name if index < 0 else f"{name}-{index}.{_base(scenario)}"
+
+
+def _kubernetes(deployment: Deployment) -> Draft:
+    cluster = Cluster(deployment)
+    name = dns_label(deployment.name)
+    before = [_job(group, cluster) for group in deployment.before]
+    training = [
+        _stateful_set(group, cluster) if _is_endless(group, deployment) else _job(group, cluster)
+        for group in deployment.training
+    ]
+    helpers = [one for group in deployment.helpers for one in _helper(group, cluster)]
+    service: Data = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {**cluster.metadata(name), "labels": {JOB: name}},
+        "spec": {
+            "clusterIP": "None",
+            # Tasks find each other before they are ready.
+            "publishNotReadyAddresses": True,
+            "selector": {JOB: name},
+        },
+    }
+    if before:
+        jobs = " ".join(f"job/{one['metadata']['name']}" for one in before)
+        cluster.note(
+            f"{jobs} must end before training: apply it alone first, then "
+            f"`kubectl wait --for=condition=complete --timeout=-1s {jobs}`, then the rest"
+        )
+    leader = f"{name}-{deployment.leader.name}"
+    usage = (
+        "kubectl apply --server-side -f FILE",
+        f"kubectl wait --for=condition=complete --timeout=-1s job/{leader}",
+        "kubectl delete -f FILE",
+    )
+    documents = [service, *cluster.documents, *before, *helpers, *training]
+    return Draft(documents, tuple(cluster.notes), usage)
+
+
+def _is_endless(group: Group, deployment: Deployment) -> bool:
+    """Return whether tasks serve until they are stopped, such as parameter servers."""
+    return group.name in deployment.roles.endless_beside
+
+
+def _metadata(group: Group, cluster: Cluster) -> Data:
+    return {
+        **cluster.metadata(f"{cluster.deployment.name}-{group.name}"),
+        "labels": _labels(group, cluster),
+    }
+
+
+def _labels(group: Group, cluster: Cluster) -> Data:
+    return {JOB: dns_label(cluster.deployment.name), ROLE: group.name}
+
+
+def _labelled(template: Data, group: Group, cluster: Cluster) -> Data:
+    return {"metadata": {"labels": _labels(group, cluster)}, **template}
+
+
+def _job(group: Group, cluster: Cluster) -> Data:
+    kind = Kind(container=group.name, index=COMPLETION_INDEX)
+    subdomain = dns_label(cluster.deployment.name)
+    spec = job_spec(group, cluster, kind, subdomain=subdomain)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(group, cluster),
+        "spec": {**spec, "template": _labelled(spec["template"], group, cluster)},
+    }
+
+
+def _stateful_set(group: Group, cluster: Cluster) -> Data:
+    kind = Kind(container=group.name, index=ORDINAL)
+    cluster.note(f"{group.name} never ends: delete it when the training has ended")
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": _metadata(group, cluster),
+        "spec": {
+            "serviceName": dns_label(cluster.deployment.name),
+            "replicas": group.replicas,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": _labels(group, cluster)},
+            "template": _labelled(pod_template(group, cluster, kind), group, cluster),
+        },
+    }
+
+
+def _helper(group: Group, cluster: Cluster) -> list[Data]:
+    """Return a helper's Deployment, and the service by whose name tasks reach it."""
+    metadata, labels = _metadata(group, cluster), _labels(group, cluster)
+    template = pod_template(group, cluster, Kind(container=group.name))
+    found: list[Data] = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata,
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": labels},
+                "template": _labelled(template, group, cluster),
+            },
+        }
+    ]
+    ports = [port.port for port in group.ports]
+    service: Data = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {"selector": labels, "clusterIP": "None"},
+    }
+    if ports:
+        service["spec"]["ports"] = [{"name": f"port-{port}", "port": port} for port in ports]
+    return [*found, service]
+
+
+KUBERNETES = Target(
+    name="kubernetes",
+    about="plain Kubernetes: a headless service, indexed Jobs and StatefulSets",
+    draft=_kubernetes,
+    host=host,
+    carry=carry_in("Service"),
+)

@@ -1,0 +1,18 @@
+"""The table of formats that scenarios are written in. A new one is one file and its entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emulator.manifests.out.compose import COMPOSE
+from emulator.manifests.out.helm_values import HELM_VALUES
+from emulator.manifests.out.kubeflow import PYTORCHJOB, TFJOB
+from emulator.manifests.out.kubernetes import KUBERNETES
+from emulator.manifests.out.spec import Target
+from emulator.manifests.out.trainjob import TRAINJOB
+
+TARGETS: Mapping[str, Target] = {
+    target.name: target
+    for target in (TFJOB, PYTORCHJOB, TRAINJOB, COMPOSE, KUBERNETES, HELM_VALUES)
+}
+"""Every format by the value of `--to`."""

@@ -1,0 +1,109 @@
+"""A scenario as a TrainJob of Kubeflow's Trainer v2, with a runtime of its own (pure).
+
+Trainer v2 carries on no TFJob and makes no TF_CONFIG. So the variables by which tasks find each
+other are in a TrainingRuntime, which has a replicated job for each role; the TrainJob runs it. A
+pod's host name is `<TrainJob>-<role>-0-<index>` below a service with the TrainJob's name.
+Source: kubeflow/trainer v2.3.0, pkg/apis/trainer/v1alpha1, pkg/runtime/framework/plugins/jobset.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.manifests.out.carry import carry_in
+from emulator.manifests.out.deployment import Deployment, Group
+from emulator.manifests.out.jobs import COMPLETION_INDEX, job_spec
+from emulator.manifests.out.pods import Cluster, Kind, dns_label
+from emulator.manifests.out.restarts import limit, seconds
+from emulator.manifests.out.spec import Draft, Target
+from emulator.scenario.schema import Scenario
+
+API = "trainer.kubeflow.org/v1alpha1"
+CONTAINER = "node"
+"""The name of the container of the program, as the runtimes of Trainer have it."""
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+
+Data = dict[str, Any]
+
+
+def _base(scenario: Scenario) -> str:
+    return scenario.operator.job if scenario.operator else scenario.name
+
+
+def host(scenario: Scenario, role: str, index: int) -> str:
+    """Return the name of a task's pod below the service of the JobSet."""
+    base = _base(scenario)
+    return f"{base}-{role}-0-{max(index, 0)}.{base}"
+
+
+def _trainjob(deployment: Deployment) -> Draft:
+    cluster = Cluster(deployment)
+    name = dns_label(deployment.name)
+    before = [group.name for group in deployment.before]
+    jobs = [_replicated(group, cluster, before) for group in deployment.groups]
+    scenario = deployment.scenario
+    job_set: Data = {"replicatedJobs": jobs}
+    endless = [group.name for group in deployment.training if _serves(group, deployment)]
+    if endless or deployment.helpers:
+        # The others never end: the job is done when these are.
+        job_set["successPolicy"] = {
+            "operator": "All",
+            "targetReplicatedJobs": _deciding(deployment),
+        }
+    if scenario.restart.scope == "job" and scenario.restart.policy != "never":
+        job_set["failurePolicy"] = {"maxRestarts": limit(scenario)}
+    runtime: Data = {
+        "apiVersion": API,
+        "kind": "TrainingRuntime",
+        "metadata": cluster.metadata(name),
+        "spec": {"template": {"spec": job_set}},
+    }
+    spec: Data = {
+        "runtimeRef": {"apiGroup": API.partition("/")[0], "kind": "TrainingRuntime", "name": name}
+    }
+    if scenario.timeout is not None:
+        spec["activeDeadlineSeconds"] = seconds(scenario.timeout)
+    train_job: Data = {
+        "apiVersion": API,
+        "kind": "TrainJob",
+        "metadata": cluster.metadata(name),
+        "spec": spec,
+    }
+    cluster.note(
+        "the variables by which tasks find each other have the numbers of tasks in them: after a "
+        "change of a number, export again"
+    )
+    usage = ("kubectl apply --server-side -f FILE", f"kubectl get trainjob {name} -o yaml")
+    return Draft([*cluster.documents, runtime, train_job], tuple(cluster.notes), usage)
+
+
+def _serves(group: Group, deployment: Deployment) -> bool:
+    return group.name in deployment.roles.endless_beside
+
+
+def _deciding(deployment: Deployment) -> list[str]:
+    """Return the roles whose end is that of the job: the leader, else all that do not serve."""
+    training = deployment.training
+    if deployment.leader.name in deployment.roles.leaders:
+        return [deployment.leader.name]
+    return [one.name for one in training if not _serves(one, deployment)] or [training[0].name]
+
+
+def _replicated(group: Group, cluster: Cluster, before: list[str]) -> Data:
+    """Return the job of a role in the JobSet; it waits for those before training."""
+    job: Data = {"name": group.name, "replicas": 1}
+    if before and not group.is_before and not group.is_helper:
+        job["dependsOn"] = [{"name": name, "status": "Complete"} for name in before]
+    template: Data = {"spec": job_spec(group, cluster, Kind(CONTAINER, COMPLETION_INDEX))}
+    if group.name == cluster.deployment.leader.name:
+        template["metadata"] = {"labels": {STEP: "trainer"}}
+    return {**job, "template": template}
+
+
+TRAINJOB = Target(
+    name="trainjob",
+    about="a TrainJob of Kubeflow's Trainer v2, with its TrainingRuntime",
+    draft=_trainjob,
+    host=host,
+    carry=carry_in("TrainJob"),
+)

@@ -1,0 +1,238 @@
+"""A pod template as a role of a scenario: its containers, their commands and limits (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from emulator.manifests.expansion import Text, Value, expand, length, written
+from emulator.manifests.images import Images
+from emulator.manifests.pod_context import Pod
+from emulator.manifests.quantities import as_cores, as_size, parse_quantity
+from emulator.manifests.variables import variables
+from emulator.manifests.volumes import check_names, mounted
+from emulator.scenario.document import KeyPath
+from emulator.scenario.messages import closest
+from emulator.scenario.rendezvous import PREFIX
+
+GPU = "nvidia.com/gpu"
+BESIDE = "it runs beside the task and is stopped with it; in a cluster the pod waits for its end"
+_LIMITS = ("cpu", "memory")
+_WHOLE_BYTES = 1
+"""A limit below it was meant in another unit: `512m` of memory is half a byte."""
+
+
+def role_of(pod: Pod, images: Images) -> dict[str, Any]:
+    """Return a role of a scenario without its number of tasks; add to the pod's findings."""
+    containers = list(_containers(pod))
+    _check_names(pod, containers)
+    check_names(pod)
+    main = next((one for one in containers if _is_main(pod, *one)), None)
+    if main is None:
+        names = [container["name"] for _, container in containers]
+        at = (*pod.spec_path, "containers", 0, "name") if len(names) == 1 else None
+        message = f"has no container named {pod.container}"
+        if at:
+            message = f"{names[0]!r} should be {pod.container!r}: {_WHY}"
+        pod.findings.mistake(at or (*pod.spec_path, "containers"), message, "" if at else _WHY)
+        return {}
+    role = _container(pod, *main, images, is_main=True)
+    _add_devices(pod, role, *main)
+    steps = [_other(pod, *one, images) for one in containers if _is_step(*one)]
+    beside = [one for one in containers if one != main and not _is_step(*one)]
+    for path, _ in beside:
+        pod.findings.note(path, "approximated", BESIDE)
+    sidecars = [_other(pod, *one, images) for one in beside]
+    for key, others in (("init", steps), ("sidecars", sidecars)):
+        if others:
+            role[key] = [entry for entry, _ in others]
+            for number, (_, path) in enumerate(others):
+                pod.origins[key, number] = path
+    return role
+
+
+_WHY = "the operator gives only that one its variables"
+_Container = tuple[KeyPath, Mapping[str, Any]]
+
+
+def _containers(pod: Pod) -> Iterator[_Container]:
+    """Yield the init containers and containers with their paths."""
+    for key in ("initContainers", "containers"):
+        for number, container in enumerate(pod.spec.get(key, [])):
+            yield (*pod.spec_path, key, number), container
+
+
+def _is_main(pod: Pod, path: KeyPath, container: Mapping[str, Any]) -> bool:
+    return path[-2] == "containers" and container["name"] == pod.container
+
+
+def _is_step(path: KeyPath, container: Mapping[str, Any]) -> bool:
+    """Return whether it runs before the task; an init container may also run beside it."""
+    return path[-2] == "initContainers" and container.get("restartPolicy") != "Always"
+
+
+def _check_names(pod: Pod, containers: list[_Container]) -> None:
+    names = set()
+    for path, container in containers:
+        if container["name"] in names:
+            message = f"there are two containers named {container['name']}"
+            pod.findings.mistake((*path, "name"), message)
+        names.add(container["name"])
+        policy = container.get("restartPolicy")
+        if policy is not None and (path[-2] == "containers" or policy != "Always"):
+            hint = "the replica has the restart policy of its containers"
+            message = "can only be Always, and only of an init container"
+            pod.findings.mistake((*path, "restartPolicy"), message, hint)
+
+
+# --- Containers -----------------------------------------------------------------------------------
+
+
+def _other(
+    pod: Pod, path: KeyPath, container: Mapping[str, Any], images: Images
+) -> tuple[dict[str, Any], KeyPath]:
+    """Return an init step or a side-car, and where it comes from."""
+    entry = _container(pod, path, container, images, is_main=False)
+    if parse_quantity(_of(container, "limits").get(GPU, 0)):
+        text = f"the GPUs are those of {pod.container}"
+        pod.findings.note((*path, "resources", "limits", GPU), "ignored", text)
+    return {"name": container["name"], **entry}, path
+
+
+def _container(
+    pod: Pod, path: KeyPath, container: Mapping[str, Any], images: Images, *, is_main: bool
+) -> dict[str, Any]:
+    """Return what a container of a scenario has, whether of a task or beside one."""
+    entry: dict[str, Any] = {}
+    image = container.get("image")
+    if not image:
+        pod.findings.mistake((*path, "image"), "is missing")
+    else:
+        entry["image"] = images.instead(image, container["name"], pod.role if is_main else "")
+    entry |= _limits(pod, path, container)
+    known = variables(pod, container, path)
+    given = pod.set_by_operator if is_main or _gets_variables(pod, path) else frozenset()
+    for name in given & known.keys():
+        pod.findings.note((*path, "env"), "ignored", f"{name} is replaced: the operator sets it")
+        del known[name]
+    set_later = {name: (Value(f"env.{name}"),) for name in sorted(given)}
+    entry |= _command(pod, path, container, known | set_later)
+    if container.get("workingDir"):
+        entry["working_dir"] = container["workingDir"]
+    env = known if is_main else known | set_later
+    if ours := [name for name in env if name.startswith(PREFIX)]:
+        # `emulate export` writes them for a cluster, where nobody else sets them.
+        text = f"the emulator itself sets {', '.join(ours)}"
+        pod.findings.note((*path, "env"), "ignored", text)
+        env = {name: text for name, text in env.items() if name not in ours}
+    if env:
+        entry["env"] = {name: _written(pod, text, (*path, "env")) for name, text in env.items()}
+    found = mounted(pod, container, path)
+    if found.shm_size:
+        entry["shm_size"] = found.shm_size
+    entry |= {"mounts": found.mounts} if found.mounts else {}
+    entry |= {"files": found.files} if found.files else {}
+    if is_main:
+        pod.origins |= {**_places(path, container), **found.origins}
+    return entry
+
+
+def _gets_variables(pod: Pod, path: KeyPath) -> bool:
+    return pod.in_every_container and path[-2] == "containers"
+
+
+def _places(path: KeyPath, container: Mapping[str, Any]) -> dict[KeyPath, KeyPath]:
+    """Return the paths in a role that come from one field each."""
+    command = "command" if container.get("command") else "args"
+    names = [variable["name"] for variable in container.get("env", [])]
+    return {
+        (): path,
+        ("image",): (*path, "image"),
+        ("command",): (*path, command),
+        ("working_dir",): (*path, "workingDir"),
+        ("cpus",): (*path, "resources", "limits", "cpu"),
+        ("memory",): (*path, "resources", "limits", "memory"),
+        ("gpus",): (*path, "resources", "limits", GPU),
+        ("env",): (*path, "env"),
+        **{("env", name): (*path, "env", number) for number, name in enumerate(names)},
+    }
+
+
+def _command(
+    pod: Pod, path: KeyPath, container: Mapping[str, Any], known: Mapping[str, Text]
+) -> dict[str, Any]:
+    """Return the command, and whether it replaces the image's own entry point."""
+    words = []
+    for key in ("command", "args"):
+        for number, word in enumerate(container.get(key, [])):
+            at = (*path, key, number)
+            try:
+                text = expand(word, known)
+            except ValueError as error:
+                pod.findings.mistake(at, str(error))
+                continue
+            if pod.budget.take(pod.findings, at, length(text)):
+                words.append(_written(pod, text, at))
+    return {"command": words, **({"entrypoint": "none"} if container.get("command") else {})}
+
+
+def _written(pod: Pod, text: Text, path: KeyPath) -> str:
+    try:
+        return written(text)
+    except ValueError as error:
+        pod.findings.mistake(path, str(error))
+        return ""
+
+
+# --- Limits ---------------------------------------------------------------------------------------
+
+
+def _of(container: Mapping[str, Any], section: str) -> Mapping[str, Any]:
+    resources: Mapping[str, Mapping[str, Any]] = container.get("resources", {})
+    return resources.get(section, {})
+
+
+def _limits(pod: Pod, path: KeyPath, container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the limits of cores and memory; add what is wrong with resources."""
+    limits, requests = _of(container, "limits"), _of(container, "requests")
+    for section, values in (("limits", limits), ("requests", requests)):
+        for name in values:
+            _check_resource(pod, name, values[name], (*path, "resources", section, name))
+    for name, request in requests.items():
+        at = (*path, "resources", "requests", name)
+        if name in limits and parse_quantity(request) > parse_quantity(limits[name]):
+            pod.findings.mistake(at, f"{request} is more than the limit, {limits[name]}")
+        elif name == GPU and request != limits.get(name):
+            pod.findings.mistake(at, "differs from the limit", "GPUs have the same for both")
+        elif name in _LIMITS and name not in limits:
+            text = "nothing is reserved, and the task is not limited; set resources.limits"
+            pod.findings.note(at, "approximated", text)
+    made: dict[str, Any] = {}
+    if cores := parse_quantity(limits.get("cpu", 0)):
+        made["cpus"] = as_cores(cores)
+    if memory := parse_quantity(limits.get("memory", 0)):
+        made["memory"] = as_size(memory)
+    return made
+
+
+def _check_resource(pod: Pod, name: str, value: object, path: KeyPath) -> None:
+    number = parse_quantity(value)
+    if name == "memory" and 0 < number < _WHOLE_BYTES:
+        hint = f"write {str(value).rstrip('m')}Mi; m is a thousandth"
+        pod.findings.mistake(path, f"{value} is less than a byte", hint)
+    elif name == GPU and number.denominator != 1:
+        pod.findings.mistake(path, f"{value} is not a whole number of GPUs")
+    elif name == "ephemeral-storage" or name.startswith("hugepages-"):
+        pod.findings.note(path, "ignored", "the engine does not limit it")
+    elif "/" in name and name != GPU:
+        pod.findings.note(path, "ignored", f"devices are those of {GPU}")
+    elif name not in (*_LIMITS, GPU):
+        hint = closest(name, (*_LIMITS, GPU)) or f"known: cpu, memory, {GPU}"
+        pod.findings.mistake(path, "there is no such resource", hint)
+
+
+def _add_devices(
+    pod: Pod, role: dict[str, Any], path: KeyPath, container: Mapping[str, Any]
+) -> None:
+    if gpus := parse_quantity(_of(container, "limits").get(GPU, 0)):
+        role["gpus"] = int(gpus)

@@ -1,0 +1,140 @@
+"""Steps from TensorBoard's event files, as `event_files.py` prints their scalars (pure).
+
+A step is reported when a task writes a scalar of a later step than before. Scalars of validation
+(`val_loss`, `Loss/test`, all in a folder `validation`) are no steps, nor are those of earlier
+steps, which count epochs as a rule: they are values of the last step. Once there is a loss, only
+the loss makes steps. A program that starts again may go back: a file that it began after the start
+counts from the beginning.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.metrics.formats import ACCURACY
+from emulator.metrics.steps import DECODER, Observation, observation_of
+
+_WORD = re.compile(r"[a-z0-9]+")
+_VALIDATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "testing"})
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What an event file has of one step."""
+
+    task: str
+    wall: float
+    """When the program wrote it, in seconds since 1970."""
+    seen: Observation
+
+
+@dataclass
+class _Progress:
+    """One start of a task."""
+
+    step: int | None = None
+    has_loss: bool = False
+
+
+class EventSteps:
+    """Reads the scalars of all tasks, in the order in which they are printed."""
+
+    def __init__(self) -> None:
+        self._progress: dict[tuple[str, int], _Progress] = {}
+        self._has_accuracy: set[str] = set()
+
+    def read(self, line: str, starts: Mapping[str, Sequence[float]]) -> Reported | None:
+        """Return the step in a line, or None; never raises.
+
+        `starts`: when each task was started, in seconds since 1970, ascending. What an earlier
+        start of a task has written is no step any more.
+        """
+        match _decoded(line):
+            case {
+                "emulate": "scalars",
+                "task": str(task),
+                "file": str(path),
+                "begun": int() | float() as begun,
+                "wall": int() | float() as wall,
+                "step": int(step),
+                "values": dict(scalars),
+            } if task in starts and step >= 0:
+                number = bisect_right(starts[task], begun)
+                if number < len(starts[task]):
+                    return None
+                progress = self._progress.setdefault((task, number), _Progress())
+                seen = self._take(progress, task, path, step, scalars)
+                return Reported(task, round(float(wall), 6), seen) if seen else None
+        return None
+
+    def _take(
+        self, progress: _Progress, task: str, path: str, step: int, scalars: Mapping[str, Any]
+    ) -> Observation | None:
+        aside = _is_of_validation(path, task)
+        values: dict[str, Any] = {}
+        counts = False
+        for tag, value in scalars.items():
+            name, of_training = _meaning(tag, aside=aside)
+            counts |= name == "loss" or (of_training and not progress.has_loss)
+            if name:
+                values[name] = value
+        if counts and (progress.step is None or step > progress.step):
+            progress.step = step
+            progress.has_loss |= "loss" in values
+        elif progress.step is None or not values:
+            return None
+        if "accuracy" in values:
+            self._has_accuracy.add(task)
+        elif task not in self._has_accuracy:
+            found = [values[name] for name in ACCURACY if name in values]
+            if found:
+                values["accuracy"] = found[0]
+        return observation_of("step", {**values, "step": progress.step})
+
+
+def _meaning(tag: str, *, aside: bool) -> tuple[str, bool]:
+    """Return the name of a scalar's value, empty for others, and whether it is of training."""
+    words = _WORD.findall(tag.lower())
+    if "hparam" in words:  # a result of the whole program, with step 0
+        return "", False
+    of_training = not aside and _VALIDATION.isdisjoint(words)
+    name = ""
+    if any(word.endswith("loss") for word in words):
+        name = "loss"
+    elif any(word == "acc" or word.endswith("accuracy") for word in words):
+        name = "accuracy"
+    return (name if of_training or not name else f"val_{name}"), of_training
+
+
+def _is_of_validation(path: str, task: str) -> bool:
+    """Return whether a file is in a folder for validation, such as `validation` or `Loss_test`."""
+    folders = [one for one in posixpath.dirname(path).lower().split("/") if one != task]
+    return any(_VALIDATION & {*_WORD.findall(folder)[-1:]} for folder in folders)
+
+
+def _decoded(line: str) -> Any:  # noqa: ANN401  anything that JSON has
+    if not line.startswith("{"):
+        return None
+    try:
+        return DECODER.decode(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def unwritten(reported: Sequence[Reported], last: tuple[int, float] | None) -> Sequence[Reported]:
+    """Return what one task has reported after the `last` step and time in the history.
+
+    None: the history has no step of it. Without what the history has last, nothing is returned,
+    so that no step is written twice.
+    """
+    if last is None:
+        return reported
+    for number in range(len(reported), 0, -1):
+        if (reported[number - 1].seen.data["step"], reported[number - 1].wall) == last:
+            return reported[number:]
+    return ()

@@ -1,0 +1,448 @@
+r"""How programs report their progress: one table of formats, and how each counts its steps (pure).
+
+A format is the patterns of its lines and a counter. A counter takes one drawing after another: a
+line, or what a progress bar drew between two carriage returns. It returns the global step in it and
+the values with it, and it is the only place that has a state: the epoch, the length of a bar.
+
+Of a line, the last drawing with a reading counts; but all are taken, because one line may have the
+bars of several epochs.
+
+To add a format, add an entry to FORMATS and a recorded output of the real library to
+tests/metrics/recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from emulator.validation.patterns import Pattern
+
+
+class Reading(NamedTuple):
+    """What one drawing reports."""
+
+    step: int | None
+    """The global step; None where these are values of the last one."""
+    values: Mapping[str, object]
+
+
+NOTHING = Reading(None, {})
+"""Of a drawing that is understood and reports nothing, such as a bar of a download."""
+
+
+class Counter(Protocol):
+    """Reads the drawings of one task, in their order."""
+
+    def take(self, text: str) -> Reading | None:
+        """Return what a drawing reports, and note where the program is; None: of another format.
+
+        Raises ValueError for a number of more than 4,300 digits.
+        """
+
+
+@dataclass(frozen=True)
+class Format:
+    """One way to report progress."""
+
+    shows: str
+    """What it reads, for the documentation."""
+    hints: Sequence[str]
+    """Every line of this format has one of these in it: most lines of a program have none."""
+    counter: Callable[[], Counter]
+
+
+ACCURACY = (
+    "acc",
+    "sparse_categorical_accuracy",
+    "categorical_accuracy",
+    "binary_accuracy",
+    "train_accuracy",
+    "train_acc",
+    "eval_accuracy",
+    "val_accuracy",
+    "val_acc",
+    "test_accuracy",
+    "test_acc",
+)
+"""Names of an accuracy; the first that is there is `accuracy`, where nothing has that name."""
+
+
+def number(text: str) -> object:
+    """Return the text as a number, if it is one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _values(fields: Sequence[str], separator: str) -> dict[str, object]:
+    """Return the fields `name: 0.41` that are numbers."""
+    values: dict[str, object] = {}
+    for one in fields:
+        name, found, text = one.strip(" '").partition(separator)
+        if found and isinstance(value := number(text.strip(" '")), int | float):
+            values[name.strip(" '")] = value
+    return values
+
+
+# --- Keras ----------------------------------------------------------------------------------------
+
+_KERAS_BAR = Pattern(
+    r"^\s*(?P<batch>\d+)/(?P<batches>\d+|Unknown)\s+(?P<rest>(?:\[|━|\S*\s*\d+s).*)"
+)
+_KERAS_EPOCH = Pattern(r"^Epoch (\d+)/\d+\s*$")
+
+
+@dataclass
+class KerasCounter:
+    """`Epoch 2/5`, then `12/100 [==>...] - loss: 0.41` or `12/100 ━━━ 1s 5ms/step - loss: 0.41`.
+
+    Without more than one epoch there is no `Epoch` line. Over data of unknown length the first
+    epoch draws `12/Unknown`. `evaluate` and `predict` draw bars too, and downloads do.
+    """
+
+    epoch: int = 0
+    """From 0."""
+    batch: int = 0
+    """The last one of this epoch."""
+    batches: int = 0
+    """Steps of an epoch; 0: not known yet."""
+    has_epoch_lines: bool = False
+    download: int = 0
+    """Bytes of the last download; -1: its bar is the next."""
+
+    def take(self, text: str) -> Reading | None:
+        """Return the step, counted across epochs."""
+        head = text[:40].lstrip()[:20]  # many lines have a path in them, and few begin with one
+        if not head[:1].isdigit() or "/" not in head:
+            self._note(text)
+            return None
+        if not (match := _KERAS_BAR.search(text)):
+            return None
+        batch, total = int(match[1] or ""), int(match[2] or "") if match[2] != "Unknown" else 0
+        if self.download < 0 < total:
+            self.download = total
+        if self.download < 0 or 0 < total == self.download:
+            return NOTHING
+        rest = match[3] or ""
+        # Before its end, the bar of Keras 2 shows sums over replicas.
+        has_values = batch == total and " ETA: " not in rest
+        values = _values(rest.split(" - "), ": ") if has_values else {}
+        if not self._trains(batch, total, is_bar="[" in rest or "━" in rest):
+            return Reading(None, values)
+        self.batch, self.batches = batch, total or self.batches
+        if self.epoch and not self.batches:
+            return NOTHING  # how many steps the epochs before it had is not known
+        return Reading(self.epoch * self.batches + batch, values)
+
+    def _note(self, text: str) -> None:
+        """Note what is about to begin."""
+        if text.startswith("Downloading data"):
+            self.download = -1
+        elif text.startswith("Epoch ") and (match := _KERAS_EPOCH.search(text)):
+            self.epoch, self.batch = int(match[1] or "") - 1, 0
+            self.has_epoch_lines, self.download = True, max(self.download, 0)
+
+    def _trains(self, batch: int, total: int, *, is_bar: bool) -> bool:
+        """Return whether a bar is one of `fit`; without `Epoch` lines a second one is the next."""
+        if total and self.batches and total != self.batches:
+            # Only the first epoch of unknown length ends otherwise than it began.
+            return False
+        is_over = 0 < self.batches == self.batch
+        if not is_over:
+            return batch >= self.batch
+        if self.has_epoch_lines or (batch == total and is_bar):
+            return batch == total  # drawn again, maybe after what a callback has printed
+        self.epoch, self.batch = self.epoch + 1, 0
+        return True
+
+
+# --- Bars -----------------------------------------------------------------------------------------
+
+_TQDM = Pattern(
+    r"^(?:(?P<title>.*?):? +)?\d+%\|[^|]*\| *(?P<done>\d+)/(?P<total>\d+)"
+    r" \[[^,\]<]*<[^,\]]*, *(?P<rate>[^,\]]+)(?:, (?P<values>[^\]]*))?\]"
+)
+_IGNITE = Pattern(
+    r"^(?:(?P<title>.*?):? +)?\[(?P<done>\d+)/(?P<total>\d+)\] +\d+%\|[^,|\[]*()"
+    r"(?:, (?P<values>[^\[]*))?\[[^\]]*\]"
+)
+_RICH = Pattern(
+    r"^(?P<title>Epoch \d+/\d+) +[━╸╺ ]*(?P<done>\d+)/(?P<total>\d+) +[\d:]+ • \S+"
+    r" +(?P<rate>\S+it/s)(?: +(?P<values>.*))?"
+)
+_TITLE_NUMBER = Pattern(r"(\d+)")
+_HUGGING_FACE = "{'"
+_NOT_TRAINING = (
+    "sanity checking", "validat", "evaluat", "eval", "test", "predict", "load", "download",
+    "fetch", "map", "filter", "generat", "tokeniz", "sav", "extract", "process", "prepar", "val",
+)  # fmt: skip
+"""Beginnings of titles of bars that are no training, in small letters."""
+
+
+@dataclass
+class BarCounter:
+    """Bars of tqdm: its own, and those of Lightning, Ignite and Hugging Face's Trainer.
+
+    The first bar that moves is the training's, and so are those with its title and its length.
+    With a number in the title the step is counted from that; without one each further bar is the
+    next epoch.
+    """
+
+    title: str | None = None
+    """Without its numbers; None before the first bar."""
+    total: int = 0
+    first_epoch: int | None = None
+    """What the program calls its first epoch."""
+    before: int = 0
+    """Steps of the bars before this one."""
+    done: int = 0
+    """Of this bar."""
+
+    def take(self, text: str) -> Reading | None:
+        """Return the step, counted across bars."""
+        if text.startswith(_HUGGING_FACE):
+            return Reading(None, _values(text.strip("{}").split(", "), ": "))
+        for pattern in (_TQDM, _IGNITE, _RICH):
+            if match := pattern.search(text):
+                break
+        else:
+            return None
+        title, done, total, rate, values_text = (
+            match[1] or "",
+            match[2],
+            match[3],
+            match[4],
+            match[5],
+        )
+        return self._count(
+            title,
+            int(done or ""),
+            int(total or ""),
+            rate or "",
+            _bar_values(values_text or ""),
+            starts_at_0=pattern is _RICH,
+        )
+
+    def _count(
+        self,
+        title: str,
+        done: int,
+        total: int,
+        rate: str,
+        values: Mapping[str, object],
+        *,
+        starts_at_0: bool,
+    ) -> Reading | None:
+        if not done or rate.endswith("B/s") or title.lower().startswith(_NOT_TRAINING):
+            return NOTHING
+        match = _TITLE_NUMBER.search(title)
+        epoch = None if match is None else int(match[1] or "")
+        kind = title if match is None else title.partition(match[1] or "")[0]
+        if self.title is None:
+            self.title, self.total = kind, total
+            self.first_epoch = 0 if starts_at_0 else epoch
+        if not self.title and total == self.total and done >= self.done:
+            self.title, self.first_epoch = kind, epoch  # Ignite names its first bar late
+        if (kind, total) != (self.title, self.total):
+            return NOTHING
+        if epoch is not None and self.first_epoch is not None:
+            self.first_epoch = min(self.first_epoch, epoch)
+            self.before = (epoch - self.first_epoch) * total
+        elif done < self.done:
+            self.before += self.done
+        self.done = done
+        return Reading(self.before + done, values)
+
+
+def _bar_values(text: str) -> dict[str, object]:
+    """Return `loss=0.41, acc=0.9`, or `loss: 0.41 acc: 0.9` as Rich prints them."""
+    if "=" in text:
+        return _values(text.split(", "), "=")
+    words = text.split()
+    return _values([" ".join(pair) for pair in zip(words[::2], words[1::2], strict=False)], ": ")
+
+
+# --- Lines ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class GroupsCounter:
+    """The named groups of a pattern: `step` is the global step."""
+
+    pattern: Pattern
+
+    def take(self, text: str) -> Reading | None:
+        """Return the groups, as numbers where they are."""
+        names = self.pattern.names
+        match = self.pattern.search(text)
+        if not match or not match[names["step"]]:
+            return None
+        texts = ((name, match[group]) for name, group in names.items())
+        values = {name: number(text) for name, text in texts if text}
+        step = values.pop("step")
+        # The group may match something that is no number.
+        return Reading(step, values) if isinstance(step, int) else None
+
+
+_TF1_HOOKS = Pattern(r"(?:loss = (?P<loss>[\d.eE+-]+), )?\b(?:global_)?step = (?P<step>\d+)")
+_TF1_GLOBAL_STEP = Pattern(r"\bglobal[ _]step:? ?(?P<step>\d+)")
+_PYTORCH_EXAMPLE = Pattern(
+    r"Train Epoch: (\d+) \[(\d+)/(\d+) \(\s*\d+%\)\](?:\s+[Ll]oss[:=] ?(\d+(?:\.\d+)?))?"
+)
+_PYTORCH_RESULT = Pattern(r"(?:^accuracy=|Accuracy: )(\d+(?:\.\d+)?)(?:/(\d+))?")
+
+
+@dataclass
+class ExamplesCounter:
+    """`Train Epoch: 2 [640/60000 (1%)]  Loss: 0.41`: the step is the number of examples seen."""
+
+    first_epoch: int = 1
+    """0 in programs that count from 0."""
+
+    def take(self, text: str) -> Reading | None:
+        """Return the number of examples, counted across epochs, or the accuracy of a test."""
+        if match := _PYTORCH_EXAMPLE.search(text):
+            epoch, examples, total = (int(match[group] or "") for group in (1, 2, 3))
+            self.first_epoch = min(self.first_epoch, epoch)
+            examples += (epoch - self.first_epoch) * total
+            loss = {"loss": float(match[4])} if match[4] else {}
+            return Reading(examples, {"examples": examples, **loss})
+        if match := _PYTORCH_RESULT.search(text):
+            right, of = float(match[1] or ""), float(match[2] or 1)
+            return Reading(None, {"accuracy": right / of}) if 0 <= right <= of else NOTHING
+        return None
+
+
+_IMAGENET = Pattern(
+    r"^Epoch: \[(\d+)\]\[ *(\d+)/(\d+)\]\s(?:.*\bLoss (\d+(?:\.\d+)?(?:[eE][+-]?\d+)?) )?"
+)
+_IMAGENET_RESULT = Pattern(r"^ ?\* +(?:Prec|Acc)@1 (\d+(?:\.\d+)?)")
+
+
+@dataclass
+class BatchesCounter:
+    """`Epoch: [2][10/5005]  Time 0.2  Loss 6.9e+00 (7.0e+00)`: epochs are counted from 0."""
+
+    first_batch: int = 1
+    """0 in programs that count from 0."""
+
+    def take(self, text: str) -> Reading | None:
+        """Return the number of batches, counted across epochs, or the accuracy of a test."""
+        if match := _IMAGENET.search(text):
+            epoch, batch, batches = (int(match[group] or "") for group in (1, 2, 3))
+            self.first_batch = min(self.first_batch, batch)
+            loss = {"loss": float(match[4])} if match[4] else {}
+            return Reading(epoch * batches + batch + 1 - self.first_batch, loss)
+        if match := _IMAGENET_RESULT.search(text):
+            percent = float(match[1] or "")
+            return Reading(None, {"accuracy": percent / 100}) if percent <= 100 else NOTHING
+        return None
+
+
+_TUTORIAL_EPOCH = Pattern(r"^Epoch (\d+)$")
+_TUTORIAL = Pattern(r"^loss: (\d+(?:\.\d+)?) +\[ *(\d+)/ *(\d+)\]$")
+_TUTORIAL_RESULT = Pattern(r"^ ?Accuracy: (\d+(?:\.\d+)?)%, Avg loss: ")
+
+
+@dataclass
+class TutorialCounter:
+    """`Epoch 2`, then `loss: 0.41  [  640/60000]`: the step is the number of examples seen."""
+
+    epoch: int = 0
+    """From 0."""
+
+    def take(self, text: str) -> Reading | None:
+        """Return the number of examples, counted across epochs, or the accuracy of a test."""
+        if match := _TUTORIAL_EPOCH.search(text):
+            self.epoch = max(int(match[1] or "") - 1, 0)
+        if match := _TUTORIAL.search(text):
+            examples = self.epoch * int(match[3] or "") + int(match[2] or "")
+            return Reading(examples, {"examples": examples, "loss": float(match[1] or "")})
+        if match := _TUTORIAL_RESULT.search(text):
+            percent = float(match[1] or "")
+            return Reading(None, {"accuracy": percent / 100}) if percent <= 100 else NOTHING
+        return None
+
+
+_EPOCH = Pattern(r"^[Ee]poch:? (\d+)(?: in \d+(?:\.\d+)? sec$|, (\w+: \d.*)|: \{('\w+': \d.*)\}$)")
+_EPOCH_RESULT = Pattern(r"^Test set accuracy (\d+(?:\.\d+)?)$")
+
+
+@dataclass
+class EpochsCounter:
+    """`Epoch: 2, accuracy: 0.94, train_loss: 0.19.`: the step is the number of epochs."""
+
+    first_epoch: int = 1
+    """0 in programs that count from 0."""
+
+    def take(self, text: str) -> Reading | None:
+        """Return the number of epochs with their values, or the accuracy of a test."""
+        if match := _EPOCH.search(text):
+            epoch = int(match[1] or "")
+            self.first_epoch = min(self.first_epoch, epoch)
+            fields = (match[2] or match[3] or "").rstrip(".").lower().split(", ")
+            values = _values(fields, ": ")
+            for name, value in values.items():
+                # Some print percent. NaN is neither.
+                if "accuracy" in name and isinstance(value, int | float) and 1 < value <= 100:
+                    values[name] = value / 100
+            return Reading(epoch + 1 - self.first_epoch, values)
+        if match := _EPOCH_RESULT.search(text):
+            return Reading(None, {"accuracy": float(match[1] or "")})
+        return None
+
+
+FORMATS: Mapping[str, Format] = {
+    "keras": Format(
+        "`Epoch 2/5`, then `12/100 [==>...] - loss: 0.41` of Keras 2 or"
+        " `12/100 ━━━ 1s - loss: 0.41` of Keras 3; steps are counted across epochs",
+        ("/", "Downloading data"),
+        KerasCounter,
+    ),
+    "tqdm": Format(
+        "bars of tqdm, Lightning, Hugging Face's Trainer and Ignite, such as"
+        " `12%|█▏  | 12/100 [00:01<00:07, 11.5it/s, loss=0.41]`; steps are counted across bars",
+        ("%|", " • ", "{'"),
+        BarCounter,
+    ),
+    "tf1-hooks": Format(
+        "`loss = 0.41, step = 200` of `LoggingTensorHook` and Estimator",
+        ("step = ",),
+        lambda: GroupsCounter(_TF1_HOOKS),
+    ),
+    "tf1-global-step": Format(
+        "`training step 1951 done (global step: 8084)`",
+        ("global",),
+        lambda: GroupsCounter(_TF1_GLOBAL_STEP),
+    ),
+    "pytorch-example": Format(
+        "`Train Epoch: 1 [640/60000 (1%)]  Loss: 0.41`; the step is the number of examples",
+        ("Train Epoch: ", "ccuracy"),
+        ExamplesCounter,
+    ),
+    "pytorch-imagenet": Format(
+        "`Epoch: [2][10/5005]  Time 0.2  Loss 6.9e+00 (7.0e+00)` and ` * Acc@1 75.1` of PyTorch's"
+        " ImageNet example; steps are counted across epochs",
+        ("Epoch: [", "@1 "),
+        BatchesCounter,
+    ),
+    "pytorch-tutorial": Format(
+        "`Epoch 2`, then `loss: 0.41  [  640/60000]` and ` Accuracy: 98.3%, Avg loss: 0.06` of"
+        " PyTorch's tutorials; the step is the number of examples",
+        ("Epoch ", "loss: "),
+        TutorialCounter,
+    ),
+    "epochs": Format(
+        "`Epoch: 2, accuracy: 0.94, train_loss: 0.19` of TensorFlow's custom loops, `epoch 2:"
+        " {'accuracy': 0.94}` of Accelerate's examples, `Epoch 2 in 0.52 sec` and `Test set"
+        " accuracy 0.9` of JAX' examples; the step is the number of epochs",
+        ("poch", "Test set accuracy"),
+        EpochsCounter,
+    ),
+}
+"""Every format, by its name in `metrics: {steps: ...}`; `auto` tries them in this order."""

@@ -1,0 +1,95 @@
+"""What the machine of a task costs: rented on demand, as a spot machine, or bought."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from emulator.validation.fields import Duration, Model, Price, Share
+
+HOUR = 3600.0
+"""Seconds."""
+MOST = 1e12
+"""The largest price of a purchase."""
+
+
+class MachinePrice(Model):
+    """The price of one task's machine, in one of three forms."""
+
+    on_demand: Price | None = None
+    """Money per hour of a machine that is not preempted."""
+    spot: Price | None = None
+    """Money per hour of a machine that may be preempted. It is what the task pays; `on_demand` is
+    then what the same machine would cost otherwise."""
+    purchase: float | None = Field(strict=True, default=None, gt=0, le=MOST)
+    """Money for the machine over its whole lifetime."""
+    lifetime: Annotated[Duration, Field(ge=HOUR)] | None = None
+    """Seconds until it is replaced."""
+    used: Annotated[Share, Field(ge=0.001)] = 1.0
+    """The share of its lifetime in which it works."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> MachinePrice:
+        rented = self.on_demand is not None or self.spot is not None
+        bought = self.purchase is not None or self.lifetime is not None
+        if rented and bought:
+            raise ValueError("a machine is rented (`on_demand`, `spot`) or bought (`purchase`)")
+        if not rented and not bought:
+            raise ValueError("write `0.35/h`, {on_demand, spot} or {purchase, lifetime}")
+        if bought and (self.purchase is None or self.lifetime is None):
+            raise ValueError("a machine that is bought has both `purchase` and `lifetime`")
+        if rented and "used" in self.model_fields_set and self.used != 1:
+            raise ValueError("`used` is for machines that are bought")
+        return self
+
+    @property
+    def kind(self) -> Literal["spot", "on demand", "own"]:
+        """How the machine is paid for."""
+        if self.purchase is not None:
+            return "own"
+        return "on demand" if self.spot is None else "spot"
+
+    @property
+    def per_hour(self) -> float:
+        """What an hour of the machine costs.
+
+        For a bought one: its price divided by the hours in which it works.
+        """
+        if self.purchase is not None and self.lifetime is not None:
+            return self.purchase / (self.lifetime / HOUR * self.used)
+        return (self.on_demand or 0.0) if self.spot is None else self.spot
+
+    @property
+    def saved_per_hour(self) -> float | None:
+        """By how much the spot machine is cheaper than on demand; None: one price is missing."""
+        if self.spot is None or self.on_demand is None:
+            return None
+        return self.on_demand - self.spot
+
+
+def _from_rate(value: object) -> object:
+    """Read a plain `0.35/h` as the price on demand."""
+    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return {"on_demand": value} if is_plain else value
+
+
+Prices = Annotated[
+    dict[
+        str,
+        Annotated[
+            MachinePrice, BeforeValidator(_from_rate, json_schema_input_type=MachinePrice | Price)
+        ],
+    ],
+    Field(examples=[{"worker": "0.35/h"}]),
+]
+"""By role."""
+
+
+def _currency(text: str) -> str:
+    if text and (not text.isprintable() or any(map(str.isspace, text))):
+        raise ValueError(f"{text!r} is not a currency, such as EUR")
+    return text
+
+
+Currency = Annotated[str, Field(max_length=10), AfterValidator(_currency)]

@@ -1,0 +1,183 @@
+"""The conditions of jobs of the training operator, in their order and with their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import yaml
+
+from emulator.analysis.conditions import LISTED, as_data, changes, present
+from emulator.engines.memory import MemoryEngine
+from emulator.planning.plan import make_plan
+from emulator.record.events import (
+    AllRunning,
+    Entry,
+    JobEnded,
+    Restart,
+    RunStarted,
+    Suspension,
+    TaskExit,
+    TaskRunning,
+    TaskStart,
+)
+from emulator.record.timeline import Timeline
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
+
+
+def timeline(history: Sequence[Entry], **operator: Any) -> Timeline:
+    cluster = operator.pop("cluster", {"worker": 2})
+    job = {"kind": "TFJob", "job": "mnist", **operator}
+    framework = "pytorch" if job["kind"] == "PyTorchJob" else "tensorflow"
+    scenario = {"name": "x", "program": {"command": ["true"]}, "cluster": cluster}
+    text = yaml.safe_dump({**scenario, "framework": framework, "operator": job})
+    context = MemoryEngine(ManualClock()).plan_context("run-1", None)  # type: ignore[arg-type]
+    return Timeline(make_plan(parse(text), "run-1", context), [BEGAN, *history])
+
+
+BEGAN = RunStarted(run_id="run-1", scenario="x", engine="memory", pid=1, t=0.0)
+SUCCEEDED = JobEnded(outcome="succeeded", reason="worker-0 finished", t=9.0)
+FAILED = JobEnded(outcome="failed", reason="worker-1 failed with exit code 1", t=9.0)
+
+
+def runs(*tasks: str, t: float = 1.0) -> list[Entry]:
+    started = [TaskStart(task=task, fresh=False, t=t) for task in tasks]
+    return [*started, *(TaskRunning(task=task, id="c", t=t) for task in tasks)]
+
+
+def crash(task: str, code: int, t: float) -> list[Entry]:
+    return [
+        TaskExit(task=task, exit_code=code, t=t),
+        Restart(task=task, scope="task", number=1, delay=0, t=t),
+    ]
+
+
+def types(history: Sequence[Entry], **operator: Any) -> list[str]:
+    return [one.type for one in changes(timeline(history, **operator))]
+
+
+def test_a_job_that_succeeds() -> None:
+    line = timeline([*runs("worker-0", "worker-1"), AllRunning(t=1), SUCCEEDED])
+    found = changes(line)
+    assert [(one.type, one.status, one.reason, one.t) for one in found] == [
+        ("Created", "True", "TFJobCreated", 0.0),
+        ("Running", "True", "TFJobRunning", 1.0),
+        ("Succeeded", "True", "TFJobSucceeded", 9.0),
+    ]
+    assert [one.message for one in found] == [
+        "default/mnist was made",
+        "mnist-worker-0 runs",
+        "default/mnist succeeded: worker-0 finished",
+    ]
+    assert [(one.type, one.status) for one in present(found)] == [
+        ("Created", "True"),
+        ("Running", "False"),
+        ("Succeeded", "True"),
+    ]
+
+
+def test_a_new_pod_is_a_restart_and_running_replaces_it() -> None:
+    history = [
+        *runs("worker-0", "worker-1"),
+        *crash("worker-1", 137, 3),
+        *runs("worker-1", t=4),
+        SUCCEEDED,
+    ]
+    line = timeline(history, restart={"worker": "exit-code"})
+    found = changes(line)
+    assert [(one.type, one.t) for one in found] == [
+        ("Created", 0), ("Running", 1), ("Restarting", 3), ("Running", 4), ("Succeeded", 9),
+    ]  # fmt: skip
+    assert found[2].reason == "TFJobRestarting"
+    assert "mnist-worker-1" in found[2].message
+    assert [one.type for one in present(found)] == ["Created", "Running", "Succeeded"]
+
+
+def test_a_restart_in_its_pod_changes_no_condition() -> None:
+    history = [*runs("worker-0"), *crash("worker-0", 1, 3), *runs("worker-0", t=4), SUCCEEDED]
+    expected = ["Created", "Running", "Succeeded"]
+    assert types(history, restart={"worker": "on-failure"}) == expected
+
+
+def test_a_preempted_pod_is_made_again() -> None:
+    history = [
+        *runs("worker-0", "worker-1"),
+        TaskExit(task="worker-1", exit_code=143, fault="f1", t=3),
+        *runs("worker-0", t=4),
+        *runs("worker-1", t=6),
+    ]
+    found = changes(timeline(history, restart={"worker": "on-failure"}))
+    assert [(one.type, one.t) for one in found[1:]] == [
+        ("Running", 1), ("Restarting", 3), ("Running", 6),
+    ]  # fmt: skip
+
+
+def test_one_of_two_new_pods_is_not_enough() -> None:
+    history = [
+        *runs("worker-0", "worker-1"),
+        *crash("worker-0", 137, 3),
+        *crash("worker-1", 137, 3),
+        *runs("worker-0", t=4),
+        *runs("worker-1", t=5),
+    ]
+    found = changes(timeline(history, restart={"worker": "exit-code"}))
+    assert [(one.type, one.t) for one in found[2:]] == [("Restarting", 3), ("Running", 5)]
+
+
+@pytest.mark.parametrize("kind", ["TFJob", "PyTorchJob"])
+def test_the_master_decides_whether_the_job_runs(kind: str) -> None:
+    cluster = {"master": 1, "worker": 1}
+    found = changes(
+        timeline([*runs("worker-0"), *runs("master-0", t=2)], kind=kind, cluster=cluster)
+    )
+    assert [(one.reason, one.t) for one in found] == [(f"{kind}Created", 0), (f"{kind}Running", 2)]
+
+
+def test_a_job_that_fails_keeps_its_conditions() -> None:
+    history = [*runs("worker-0"), FAILED, *runs("worker-0", t=10)]
+    assert types(history) == ["Created", "Running", "Failed"]
+
+
+def test_a_job_that_would_never_end_has_no_last_condition() -> None:
+    stuck = JobEnded(outcome="failed", reason="every pod has ended", cause="stuck", t=9)
+    assert types([*runs("worker-0"), stuck]) == ["Created", "Running"]
+    timeout = JobEnded(outcome="timeout", reason="too long", t=9)
+    assert types([*runs("worker-0"), timeout]) == ["Created", "Running"]
+
+
+def test_a_suspended_job() -> None:
+    history = [
+        *runs("worker-0"),
+        Suspension(suspended=True, t=2),
+        TaskExit(task="worker-0", exit_code=143, told_to_stop=True, t=3),
+        Suspension(suspended=False, t=5),
+        *runs("worker-0", t=6),
+    ]
+    found = changes(timeline(history))
+    assert [(one.type, one.status, one.reason, one.t) for one in found[1:]] == [
+        ("Running", "True", "TFJobRunning", 1),
+        ("Running", "False", "TFJobSuspended", 2),
+        ("Suspended", "True", "TFJobSuspended", 2),
+        ("Suspended", "False", "TFJobResumed", 5),
+        ("Running", "True", "TFJobRunning", 6),
+    ]
+
+
+def test_other_jobs_have_none() -> None:
+    line = timeline(runs("worker-0"))
+    scenario = line.plan.scenario.model_copy(update={"operator": None})
+    plain = Timeline(line.plan.model_copy(update={"scenario": scenario}), line.history)
+    assert changes(plain) == ()
+
+
+def test_a_long_series_is_cut_in_its_middle() -> None:
+    history = runs("worker-0")
+    for second in range(2, 400, 2):
+        history += [*crash("worker-0", 137, second), *runs("worker-0", t=second + 1)]
+    found = changes(timeline([*history, SUCCEEDED], restart={"worker": "exit-code"}))
+    listed = as_data(found)
+    assert len(found) > LISTED
+    assert len(listed) == LISTED
+    assert (listed[0]["type"], listed[-1]["type"]) == ("Created", "Succeeded")

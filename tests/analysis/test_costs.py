@@ -1,0 +1,333 @@
+"""What runs and their preemptions cost; every expected amount here was worked out by hand.
+
+A machine costs 3600 an hour, which is 1 a second, unless a test says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.analysis.analyse import analyse
+from emulator.analysis.costs import Costs, Preempted, break_even, costs
+from emulator.analysis.expectations import summary
+from emulator.analysis.figures import FIGURES, in_summary
+from tests.analysis.test_goodput import ENTRIES, TIMES
+from tests.histories import (
+    Told,
+    began_again,
+    ended,
+    fault,
+    happened,
+    in_time,
+    job,
+    phase,
+    restart,
+    step,
+    timeline,
+)
+
+ONE = "prices: {worker: 3600/h}\n"
+PREEMPT = "faults: [{preempt: worker-1, at: 5s, down: 3s}]\n"
+RUN = [happened(0, "run"), *began_again(1, "worker-0", "worker-1")]
+
+
+def cost_of(*events: Told, until: float = 20, extra: str = ONE, cluster: str = "") -> Costs:
+    replay = timeline(in_time(events), cluster or "{worker: 2}", extra)
+    found = costs(replay, until)
+    assert found is not None
+    return found
+
+
+def lost(t: float, task: str, fault: str = "0", code: int = 143) -> Told:
+    """Return the exit of a task that was preempted."""
+    return happened(
+        t, "exit", task, exit_code=code, told_to_stop=False, oom_killed=False, fault=fault
+    )
+
+
+def spent(found: Costs) -> dict[str, float]:
+    return {cause: money for cause, money in found.time.items() if money}
+
+
+def preemptions(found: Costs) -> tuple[int, float, float]:
+    """Return how many there were, and what they cost in money and in seconds."""
+    return found.preempted.count, found.preempted.cost, found.preempted.seconds
+
+
+def paid(found: Costs) -> dict[str, float]:
+    return {name: task.paid for name, task in found.tasks.items()}
+
+
+def test_without_prices_there_are_no_costs() -> None:
+    assert costs(timeline([*RUN, job(20)]), 20) is None
+
+
+def test_a_machine_is_paid_for_from_the_start_of_its_task_until_the_outcome() -> None:
+    found = cost_of(*RUN, step(5, "worker-0", 10), step(15, "worker-0", 20), job(20))
+    assert paid(found) == {"worker-0": 19, "worker-1": 19}
+    assert found.run == pytest.approx(38)
+    # Nothing is paid for in the first second, which is startup as well.
+    assert spent(found) == pytest.approx({"startup": 2 * 4, "productive": 2 * 10, "other": 2 * 5})
+    assert preemptions(found) == pytest.approx((0, 0.0, 0.0))
+
+
+def test_each_role_has_its_price() -> None:
+    prices = "prices: {worker: 3600/h, ps: 86400/d}\ncurrency: EUR\n"
+    events = [*began_again(0, "worker-0", "ps-0"), step(5, "worker-0", 1), job(20)]
+    found = cost_of(*events, extra=prices, cluster="{worker: 1, ps: 1}")
+    assert {name: task.per_hour for name, task in found.tasks.items()} == {
+        "worker-0": 3600,
+        "ps-0": 3600,
+    }
+    assert [task.cost for task in found.tasks.values()] == pytest.approx([20, 20])
+    assert found.currency == "EUR"
+
+
+@pytest.mark.parametrize(
+    ("price", "kind", "per_hour"),
+    [
+        ("0.35/h", "on demand", 0.35),
+        ("8.4/d", "on demand", 0.35),
+        ("{on_demand: 0.35/h}", "on demand", 0.35),
+        ("{on_demand: 0.35/h, spot: 0.11/h}", "spot", 0.11),
+        ("{spot: 0.11/h}", "spot", 0.11),
+        ("{purchase: 8760, lifetime: 2y}", "own", 0.5),
+        ("{purchase: 8760, lifetime: 730d, used: 0.25}", "own", 2.0),
+        ("{purchase: 8760, lifetime: 2y, used: 50%}", "own", 1.0),
+        ("0/h", "on demand", 0.0),
+    ],
+)
+def test_an_hour_costs_what_the_price_says(price: str, kind: str, per_hour: float) -> None:
+    found = cost_of(*RUN, job(20), extra=f"prices: {{worker: {price}}}\n")
+    task = found.tasks["worker-0"]
+    assert task.kind == kind
+    assert task.per_hour == pytest.approx(per_hour)
+    assert task.cost == pytest.approx(per_hour * 19 / 3600)
+
+
+def test_a_task_that_has_ended_is_no_longer_paid_for() -> None:
+    events = [*RUN, step(5, "worker-0", 1), ended(8, "worker-1", 0), job(20)]
+    assert paid(cost_of(*events)) == {"worker-0": 19, "worker-1": 7}
+
+
+def test_a_machine_that_waits_for_a_restart_by_the_policy_is_paid_for() -> None:
+    events = [*RUN, step(5, "worker-0", 1), ended(8, "worker-1", 1), restart(8, "worker-1")]
+    assert paid(cost_of(*events, *began_again(12, "worker-1"), job(20)))["worker-1"] == 19
+    assert paid(cost_of(*events, job(20)))["worker-1"] == 19  # it still waits
+
+
+# --- Preemptions --------------------------------------------------------------------------------
+
+
+def synchronous() -> list[Told]:
+    """Worker 1 is preempted at 7, exits at 9, and is started again at 12; worker 0 fails at 10.
+
+    The job restarts from step 20 at 12; at 18 it is where it was, and at 19 it is further.
+    """
+    return [
+        *RUN,
+        *[step(t, "worker-0", n) for t, n in ((3, 10), (4, 20), (6, 30))],
+        fault(7, "worker-1", "triggered"),
+        lost(9, "worker-1"),
+        fault(9, "worker-1", "applied", exit_code=143),
+        ended(10, "worker-0", 1),
+        restart(10, "worker-0", "job"),
+        *began_again(12, "worker-0", "worker-1"),
+        fault(13, "worker-1", "healed"),
+        *phase(14, 15, "worker-0", "restore", step=20),
+        *[step(t, "worker-0", n) for t, n in ((17, 25), (18, 30), (19, 35))],
+        job(20),
+    ]
+
+
+def test_a_preempted_task_is_not_paid_for_while_it_is_down() -> None:
+    found = cost_of(*synchronous(), extra=ONE + PREEMPT)
+    assert paid(found) == {"worker-0": 19, "worker-1": 19 - 3}
+    assert found.run == pytest.approx(35)
+
+
+def test_the_money_is_divided_like_the_time() -> None:
+    found = cost_of(*synchronous(), extra=ONE + PREEMPT)
+    assert spent(found) == pytest.approx(
+        {
+            "startup": 2 * 2,  # from 1 until the step at 3
+            "productive": 2 * 3,  # from 3 until 6
+            # What was begun after 6, until the signal at 7; from 17 until the job is further.
+            "wasted": 2 * 1 + 2 * 2,
+            "restore": 2 * 1,
+            # 7 to 9 of both, 9 to 12 of worker 0 alone, 12 to 14 and 15 to 17 of both.
+            "recovery": 2 * 2 + 1 * 3 + 2 * 2 + 2 * 2,
+            "other": 2 * 1,
+        }
+    )
+    assert sum(found.time.values()) == pytest.approx(found.run)
+
+
+def test_a_preemption_costs_what_was_paid_until_all_was_made_up_for() -> None:
+    found = cost_of(*synchronous(), extra=ONE + PREEMPT)
+    # From 6 until 19, with the restore: two machines, but for the 3 s in which one is down.
+    assert preemptions(found) == pytest.approx((1, 2 * 13 - 3, 13))
+    assert found.preempted.each == pytest.approx(23)
+
+
+def test_the_machine_itself_remains_in_a_rolling_restart() -> None:
+    rolling = "faults: [{restart: worker-1, at: 5s}]\n"
+    found = cost_of(*synchronous(), extra=ONE + rolling)
+    assert paid(found) == {"worker-0": 19, "worker-1": 19}
+    assert preemptions(found) == pytest.approx((0, 0.0, 0.0))
+
+
+def test_a_failure_that_is_no_preemption_is_none_of_its_costs() -> None:
+    events = [*RUN, step(3, "worker-0", 10), ended(5, "worker-0", 1), restart(5, "worker-0", "job")]
+    events += [*began_again(6, "worker-0"), step(9, "worker-0", 20), step(10, "worker-0", 30)]
+    events += [fault(12, "worker-1", "triggered"), lost(13, "worker-1"), step(14, "worker-0", 40)]
+    found = cost_of(*events, job(20), extra=ONE + PREEMPT)
+    # Of the crash: 3 to 9. Of the preemption: 10 to 14, the last second with one machine.
+    assert spent(found)["wasted"] + spent(found)["recovery"] == pytest.approx(2 * 6 + 2 * 3 + 1)
+    assert preemptions(found) == pytest.approx((1, 2 * 3 + 1, 4))
+
+
+def test_a_failure_right_after_a_recovery_is_another_one() -> None:
+    events = [*synchronous()[:-1], ended(19.5, "worker-0", 1), job(20)]
+    found = cost_of(*events, extra=ONE + PREEMPT)
+    # 19 to 19.5 was cut off by worker 0, and 19.5 to 20 is its recovery.
+    assert preemptions(found) == pytest.approx((1, 2 * 13 - 3, 13))
+    assert spent(found)["wasted"] == pytest.approx(2 * 3 + 2 * 0.5)
+
+
+def test_of_a_job_that_goes_on_a_preemption_costs_only_until_the_next_step() -> None:
+    """Asynchronous: that the job is slower meanwhile shows in the price of its steps."""
+    events = [*RUN, step(3, "worker-0", 10), step(5, "worker-0", 20)]
+    events += [fault(5.5, "worker-1", "triggered"), lost(6, "worker-1"), step(7, "worker-0", 30)]
+    events += [*began_again(10, "worker-1"), step(12, "worker-0", 40), job(12)]
+    found = cost_of(*events, until=12, extra=ONE + PREEMPT)
+    assert preemptions(found) == pytest.approx((1, 2 * 1 + 1 * 1, 2))
+    assert found.run == pytest.approx(11 + 5 + 2)
+
+
+def test_one_that_never_comes_back_is_not_paid_for_again() -> None:
+    events = [*RUN, step(5, "worker-0", 10), fault(6, "worker-1", "triggered"), lost(8, "worker-1")]
+    found = cost_of(*events, step(15, "worker-0", 20), job(20), extra=ONE + PREEMPT)
+    assert paid(found) == {"worker-0": 19, "worker-1": 7}
+
+
+def test_what_follows_the_outcome_is_not_counted() -> None:
+    events = [*RUN, step(5, "worker-0", 10), job(20), lost(21, "worker-1")]
+    found = cost_of(*events, *began_again(22, "worker-1"), until=20, extra=ONE + PREEMPT)
+    assert paid(found) == {"worker-0": 19, "worker-1": 19}
+    assert found.preempted.count == 0
+
+
+@given(
+    events=st.lists(st.one_of(ENTRIES, st.builds(lost, TIMES, st.just("worker-1"))), max_size=40),
+    duration=TIMES,
+)
+def test_the_causes_cost_together_what_the_tasks_cost(
+    events: Sequence[Told], duration: float
+) -> None:
+    found = cost_of(*events, until=round(duration, 6), extra=ONE + PREEMPT)
+    assert sum(found.time.values()) == pytest.approx(found.run, abs=1e-6)
+    assert 0 <= found.preempted.cost <= found.run + 1e-6
+    assert min(found.time.values()) >= 0
+    assert all(0 <= task.paid <= duration + 1e-6 for task in found.tasks.values())
+
+
+# --- The break-even -----------------------------------------------------------------------------
+
+
+def test_at_the_break_even_both_kinds_of_machines_cost_the_same() -> None:
+    """Two machines, 0.40 on demand and 0.10 as spot; a preemption takes 60 s and costs 0.003."""
+    between = break_even(Preempted(1, 0.003, 60), 2 * (0.40 - 0.10))
+    assert between is not None
+    assert between == pytest.approx(18 + 60)  # 18 s of work save 0.6 / 3600 * 18 = 0.003
+    work = 3600 * 10
+    times = work / (between - 60)  # how often it is preempted meanwhile
+    assert 2 * 0.10 * 10 + times * 0.003 == pytest.approx(2 * 0.40 * 10)
+
+
+def test_if_what_is_down_were_paid_for_the_lost_share_would_equal_the_discount() -> None:
+    on_demand, spot, seconds = 0.40, 0.10, 60
+    between = break_even(Preempted(1, 2 * spot * seconds / 3600, seconds), 2 * (on_demand - spot))
+    assert between is not None
+    assert seconds / between == pytest.approx(1 - spot / on_demand)
+
+
+def test_of_several_preemptions_the_average_counts() -> None:
+    assert break_even(Preempted(4, 0.012, 240), 0.6) == pytest.approx(78)
+
+
+def test_there_is_none_without_a_preemption_or_without_both_prices() -> None:
+    assert break_even(Preempted(0, 0.0, 0.0), 0.6) is None
+    both = "prices: {worker: {spot: 0.1/h, on_demand: 0.4/h}}\n"
+    only = "prices: {worker: {spot: 0.1/h}}\n"
+    assert cost_of(*synchronous(), extra=both + PREEMPT).break_even is not None
+    assert cost_of(*synchronous(), extra=only + PREEMPT).break_even is None
+    assert cost_of(*synchronous(), extra=ONE + PREEMPT).break_even is None
+
+
+def test_spot_machines_that_are_not_cheaper_never_are() -> None:
+    assert break_even(Preempted(1, 0.003, 60), 0.0) == math.inf
+
+
+def test_only_roles_on_spot_machines_save() -> None:
+    prices = "prices: {chief: 1/h, worker: {spot: 0.1/h, on_demand: 0.4/h}}\n"
+    events = [*began_again(0, "chief-0", "worker-0", "worker-1"), job(20)]
+    found = cost_of(*events, extra=prices, cluster="{chief: 1, worker: 2}")
+    assert found.saved_per_hour == pytest.approx(2 * 0.3)
+
+
+# --- As figures ---------------------------------------------------------------------------------
+
+
+def test_the_figures_are_in_the_summary() -> None:
+    prices = "prices: {worker: {spot: 0.36/h, on_demand: 0.72/h}}\ncurrency: EUR\n"
+    replay = timeline(synchronous(), "{worker: 2}", prices + PREEMPT)
+    analysis = analyse(replay)
+    data = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
+    # 0.36 an hour is 0.0001 a second.
+    assert {key: in_summary(data, key) for key in ("cost", "cost_per_thousand_steps")} == {
+        "cost": 0.0035,
+        "cost_per_thousand_steps": 0.1,
+    }
+    assert in_summary(data, "preemption_cost") == 0.0023
+    # A second of work on both machines saves 0.0002: 11.5 s of work, and the 13 s themselves.
+    assert in_summary(data, "break_even") == 24.5
+    assert data["cost"]["currency"] == "EUR"
+    assert data["cost"]["preemptions"] == {
+        "count": 1,
+        "each": 0.0023,
+        "seconds": 13.0,
+        "cost": 0.0023,
+    }
+    assert data["cost"]["time"]["restore"] == 0.0002
+    assert data["cost"]["tasks"]["worker-1"] == {
+        "kind": "spot",
+        "per_hour": 0.36,
+        "paid": 16.0,
+        "cost": 0.0016,
+    }
+
+
+def test_without_prices_the_figures_are_unknown() -> None:
+    analysis = analyse(timeline(synchronous(), "{worker: 2}", PREEMPT))
+    data = summary(run_id="r", scenario="s", engine="fake", analysis=analysis, verdicts=[])
+    keys = [key for key, figure in FIGURES.items() if figure.path.startswith("cost.")]
+    assert len(keys) == 4
+    assert {in_summary(data, key) for key in keys} == {None}
+
+
+def test_no_steps_no_price_of_steps() -> None:
+    analysis = analyse(timeline([*RUN, job(20)], "{worker: 2}", ONE))
+    assert analysis.cost == pytest.approx(38)
+    assert analysis.cost_per_thousand_steps is None
+
+
+def test_an_amount_has_the_currency_a_time_does_not() -> None:
+    assert FIGURES["cost"].in_words(0.0035, "EUR") == "cost 0.00350 EUR"
+    assert FIGURES["cost"].in_words(0.0035) == "cost 0.00350"
+    assert FIGURES["break_even"].in_words(24.5, "EUR").endswith("every 24.5s")

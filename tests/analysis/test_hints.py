@@ -1,0 +1,70 @@
+"""Known errors: each is recognised in recorded real outputs, and explained in the documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from emulator.analysis.hints import DOCS, HINTS, Hint, find, tells
+from emulator.analysis.last_words import last_words
+
+ROOT = Path(__file__).parents[2]
+OUTPUTS = sorted((Path(__file__).parent / "outputs").glob("*.txt"))
+MOST = 250
+"""Characters of an advice: one line of a wide terminal or two of a narrow one."""
+
+
+def names(path: Path) -> list[str]:
+    return [found.hint.name for found in find({"worker-0": path.read_text().split("\n")})]
+
+
+@pytest.mark.parametrize("path", OUTPUTS, ids=lambda path: path.name)
+def test_a_recorded_output_gets_the_hint_that_it_is_named_after(path: Path) -> None:
+    name = path.name.partition(".")[0]
+    assert names(path)[:1] == ([] if name == "unknown" else [name])
+
+
+@pytest.mark.parametrize("hint", HINTS, ids=lambda hint: hint.name)
+def test_each_entry_has_a_recording_a_section_and_one_sentence(hint: Hint) -> None:
+    recordings = [path for path in OUTPUTS if path.name.partition(".")[0] == hint.name]
+    assert recordings, f"tests/analysis/outputs has no recorded output for {hint.name}"
+    page = (ROOT / DOCS).read_text()
+    assert f"\n## {hint.name}\n" in page  # GitHub makes the anchor from this heading
+    assert re.fullmatch(r"[^.]+(\.[^. ][^.]*)*\.", hint.advice), "one sentence"
+    assert "\n" not in hint.advice
+    assert len(hint.advice) <= MOST
+
+
+def test_the_page_explains_nothing_that_is_not_in_the_table() -> None:
+    headings = re.findall(r"(?m)^## ([a-z0-9-]+)$", (ROOT / DOCS).read_text())
+    assert sorted(headings) == sorted(hint.name for hint in HINTS)
+
+
+@pytest.mark.parametrize("path", OUTPUTS, ids=lambda path: path.name)
+def test_the_line_with_a_known_error_is_among_the_last_words(path: Path) -> None:
+    if path.name.startswith("unknown."):
+        return
+    words = last_words(path.read_text().split("\n"), tells=tells)
+    assert any(tells(word) for word in words)
+
+
+def test_an_error_that_the_program_has_survived_gives_no_hint() -> None:
+    early = "[W socket.cpp] The IPv6 network addresses of (a, 1) ... Name or service not known)."
+    trace = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: no"]
+    steps = [f'{{"emulate": "step", "step": {n}}}' for n in range(200)]
+    assert list(find({"worker-0": [early, *steps, *trace]})) == []
+    assert [found.hint.name for found in find({"worker-0": [early, *trace]})] == ["name-resolution"]
+
+
+def test_a_known_error_of_several_tasks_is_one_hint() -> None:
+    line = "ValueError: There is no id for task_type 'ps'"
+    (found,) = find({"ps-0": ["a", line], "ps-1": [line], "worker-0": ["fine"]})
+    assert (found.tasks, found.line) == (("ps-0", "ps-1"), line)
+
+
+def test_no_line_takes_long_to_search() -> None:
+    for hint in HINTS:
+        for piece in ("a" * 300_000, "unable to write to file " * 10_000, "DistStore" * 30_000):
+            hint.pattern.search(piece)

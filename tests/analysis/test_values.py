@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from emulator.analysis.analyse import analyse
+from emulator.analysis.expectations import judge
+from emulator.analysis.values import NAMES, last_values
+from emulator.scenario.schema import Expectations
+from tests.histories import happened, step, timeline
+
+RAN = [
+    happened(0, "run"),
+    step(1, "worker-0", 1, staleness=0, loss=2.5, note="warm-up"),
+    step(1, "worker-1", 1, staleness=5),
+    step(2, "worker-0", 2, staleness=1.5, loss=math.nan),
+    step(3, "worker-1", 2, staleness=2, ready=True),
+    happened(4, "job"),
+]
+
+
+def judged(**bounds: Any) -> dict[str, tuple[str, str, str]]:
+    replayed = timeline(RAN)
+    expect = Expectations.model_validate({"values": bounds})
+    return {
+        verdict.expectation: (verdict.status, verdict.expected, verdict.actual)
+        for verdict in judge(expect, analyse(replayed), replayed)
+        if verdict.expectation.startswith("values.")
+    }
+
+
+def test_the_last_value_of_each_task_counts() -> None:
+    assert last_values(timeline(RAN)) == {
+        "staleness": {"worker-0": 1.5, "worker-1": 2},
+        "loss": {"worker-0": None},
+    }
+
+
+@pytest.mark.parametrize(
+    ("bounds", "status", "actual"),
+    [
+        ({"min": 1.5}, "ok", "1.5"),
+        ({"min": 1.6}, "failed", "1.5"),
+        ({"max": 2}, "ok", "2"),
+        ({"max": 1.9}, "failed", "2"),
+    ],
+)
+def test_the_least_and_the_greatest_are_compared(
+    bounds: dict[str, float], status: str, actual: str
+) -> None:
+    ((found, expected, shown),) = judged(staleness=bounds).values()
+    assert (found, shown) == (status, actual)
+    assert (
+        expected
+        == ("at least" if "min" in bounds else "at most") + f" {next(iter(bounds.values()))}"
+    )
+
+
+def test_a_value_that_is_no_number_at_the_end_is_not_judged_by_an_earlier_one() -> None:
+    status, _, actual = judged(loss={"max": 3})["values.loss.max"]
+    assert (status, actual) == ("unknown", "the last value of worker-0 is no number")
+
+
+def test_a_value_that_nobody_reported_is_unknown() -> None:
+    assert judged(speed={"min": 1})["values.speed.min"][0] == "unknown"
+
+
+@pytest.mark.parametrize("bounds", [{}, {"min": 2, "max": 1}, {"min": math.inf}, {"least": 1}])
+def test_limits_that_limit_nothing_are_refused(bounds: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"values\.staleness"):
+        Expectations.model_validate({"values": {"staleness": bounds}})
+
+
+def test_a_program_that_makes_up_names_does_not_fill_the_summary() -> None:
+    steps = [step(n, "worker-0", n, **{f"name-{n}": n, "loss": n}) for n in range(1, NAMES + 50)]
+    found = last_values(timeline([happened(0, "run"), *steps]))
+    assert len(found) == NAMES
+    assert found["loss"] == {"worker-0": NAMES + 49}

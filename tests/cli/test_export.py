@@ -1,0 +1,95 @@
+"""`emulate export SCENARIO --to FORMAT`, beside the exports of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from emulator.cli import app
+from emulator.errors import UsageError
+from emulator.manifests.convert import load
+
+SCENARIO = """
+name: train
+program: {source: train.py, command: [python, train.py]}
+cluster: {worker: 2}
+faults: [{preempt: worker-1, at: 5s}]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def emulate(*words: str) -> str:
+    done = CliRunner().invoke(
+        app, ["export", *words], catch_exceptions=False, standalone_mode=False
+    )
+    if done.exception:
+        raise done.exception
+    return done.stdout
+
+
+def refused(*words: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        emulate(*words)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_a_manifest_comes_back_from_another_folder(folder: Path) -> None:
+    (folder / "out").mkdir()
+    assert emulate("s.yaml", "--to", "tfjob", "-o", "out/job.yaml") == ""
+    job = list(yaml.safe_load_all((folder / "out" / "job.yaml").read_text()))[-1]
+    assert job["kind"] == "TFJob"
+    assert load(folder / "out" / "job.yaml") == load(folder / "s.yaml")
+
+
+def test_standard_output_and_what_is_different(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = emulate(
+        "s.yaml", "--to", "kubernetes", "--set", "cluster.worker=3", "--image", "cpu=r/t:1"
+    )
+    jobs = [one for one in yaml.safe_load_all(text) if one["kind"] == "Job"]
+    assert [one["spec"]["completions"] for one in jobs] == [3]
+    assert text.startswith("# Written by `emulate export train --to kubernetes`")
+    assert "# - /job is a ConfigMap" in text
+
+
+def test_a_manifest_can_be_exported(folder: Path) -> None:
+    emulate("s.yaml", "--to", "tfjob", "-o", "job.yaml")
+    emulate("job.yaml", "--to", "compose", "-o", "compose.yaml")
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    assert services.keys() == {"worker-0", "worker-1"}
+    assert load(folder / "compose.yaml") == load(folder / "s.yaml")
+
+
+def test_only_exports_are_replaced(folder: Path) -> None:
+    emulate("s.yaml", "--to", "compose", "-o", "compose.yaml")
+    emulate("s.yaml", "--to", "compose", "-o", "compose.yaml")
+    message = refused("s.yaml", "--to", "compose", "-o", "s.yaml")
+    assert "s.yaml exists already" in message
+    assert (folder / "s.yaml").read_text() == SCENARIO
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("s.yaml", "--to", "nomad"), "There is no format nomad. Formats: tfjob, "),
+        (("s.yaml", "--to", "pytorchjob"), "A PyTorchJob runs pytorch"),
+        (("s.yaml", "--to", "tfjob", "--csv", "d"), "--csv is for a run, not with --to."),
+        (("last", "--csv", "d", "-o", "f"), "-o needs --to: it is for a scenario."),
+        (("s.yaml", "--to", "tfjob", "--image", "cpu"), "--image cpu is not NAME=REF."),
+        (("none.yaml", "--to", "tfjob"), "Can't read"),
+    ],
+)
+def test_mistakes(folder: Path, words: tuple[str, ...], message: str) -> None:
+    assert message in refused(*words)

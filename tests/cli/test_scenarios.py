@@ -1,0 +1,63 @@
+"""`emulate scenarios`, and the names of scenarios that come with the emulator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from emulator.bundled import ROOT, scenario_path, scenarios
+from tests.conftest import Emulate
+
+
+def test_all_are_listed_by_theme(emulate: Emulate) -> None:
+    listed = json.loads(emulate("scenarios", "--json").stdout)
+    assert sorted(one["file"] for one in listed) == sorted(map(str, scenarios()))
+    assert [one["theme"] for one in listed] == sorted(one["theme"] for one in listed)
+    (quickstart,) = (one for one in listed if one["name"] == "quickstart")
+    assert quickstart["theme"] == "strategies"
+    assert quickstart["description"].startswith("Two workers train")
+
+
+def test_a_theme_is_listed_alone(emulate: Emulate) -> None:
+    done = emulate("scenarios", "faults")
+    assert done.returncode == 0
+    assert "mwms-preemption" in done.stdout
+    assert "quickstart" not in done.stdout
+
+
+def test_an_unknown_theme_is_refused_with_those_there_are(emulate: Emulate) -> None:
+    done = emulate("scenarios", "fualts")
+    assert done.returncode == 2
+    assert "There is no theme fualts. Themes: " in done.stderr
+    assert "faults" in done.stderr
+
+
+MWMS = ROOT / "scenarios" / "strategies" / "mwms.yaml"
+
+
+@pytest.mark.parametrize(
+    "given", ["mwms", "mwms.yaml", "scenarios/mwms.yaml", "scenarios/strategies/mwms.yaml"]
+)
+def test_a_bundled_scenario_has_a_name(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert scenario_path(Path(given)) == MWMS
+
+
+@pytest.mark.parametrize("given", ["mine/mwms", "/mwms", "../mwms", "mwmz", "n" * 300, ""])
+def test_other_names_stay_what_they_are(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert scenario_path(Path(given)) == Path(given)
+
+
+def test_a_file_here_goes_before_a_bundled_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mwms").write_text("name: mine\n")
+    assert scenario_path(Path("mwms")) == Path("mwms")

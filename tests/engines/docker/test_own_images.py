@@ -1,0 +1,425 @@
+"""Images of users: what their builds get from this machine, and that nothing of it remains."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import io
+import ipaddress
+import json
+import ssl
+import subprocess
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import certifi
+import pytest
+from docker.errors import ImageNotFound
+
+from emulator.engines.docker import DockerEngine, images, layers
+from emulator.engines.docker.building import custom_context, packed
+from emulator.engines.docker.dockerfiles import (
+    BUNDLE,
+    BUNDLE_VARIABLES,
+    FOLDER,
+    BuildInputs,
+    Steps,
+    bases,
+    inputs,
+    with_instructions,
+)
+from emulator.engines.docker.images import KINDS, BuildOptions, Images
+from emulator.errors import ImageError
+from emulator.scenario.schema import Dockerfile
+from tests.conftest import own
+
+
+def a_dockerfile(folder: Path, text: str, **args: str) -> Dockerfile:
+    folder.mkdir(exist_ok=True)
+    (folder / "Dockerfile").write_text(text)
+    return Dockerfile(dockerfile=folder / "Dockerfile", args=args)
+
+
+# --- Dockerfiles --------------------------------------------------------------------------------
+
+TRICKY = """\
+# syntax=docker/dockerfile:1
+# escape=`
+ARG BASE=emulator-cpu:latest
+ARG OTHER="emulator-network"
+FROM --platform=linux/amd64 `
+  # a comment within
+  ${BASE} `
+  AS Tools
+RUN sql "`
+FROM users"
+from tools
+FROM $OTHER
+FROM ${MISSING:-scratch}
+"""
+
+
+def test_steps_have_the_numbers_of_the_users_file() -> None:
+    dockerfile = "FROM a AS one\nRUN x\nFROM b\nCOPY --from=one /x /x\n"
+    built = ["FROM a AS one", "LABEL s", "ARG P", "RUN x", "FROM b", "LABEL s", "ARG P", "COPY x"]
+    steps = Steps(dockerfile, added=2)
+    read = [steps.read(f"Step {n}/8 : {text}") for n, text in enumerate(built, 1)]
+    assert [step for step in read if step] == [
+        "Step 1/4 : FROM a AS one",
+        "Step 2/4 : RUN x",
+        "Step 3/4 : FROM b",
+        "Step 4/4 : COPY x",
+    ]
+    assert Steps().read("Step 2/3 : RUN x") == "Step 1/3 : RUN x"
+    assert Steps().read(" ---> 1234") is None
+
+
+def test_each_stage_gets_the_instructions_at_its_beginning() -> None:
+    lines = with_instructions(TRICKY, ["X"]).splitlines()
+    assert [lines[n - 1] for n, line in enumerate(lines) if line == "X"] == [
+        "  AS Tools",
+        "from tools",
+        "FROM $OTHER",
+        "FROM ${MISSING:-scratch}",
+    ]
+    assert [line for line in lines if line != "X"] == TRICKY.splitlines()
+
+
+def test_a_line_within_a_step_is_no_stage() -> None:
+    text = "FROM a\nRUN one \\\nFROM b \\\n\n# FROM c\n  && two\nFROM d"
+    assert with_instructions(text, ["X"]) == text.replace("a\n", "a\nX\n") + "\nX\n"
+    assert bases(text, {}) == ["a", "d"]
+
+
+def test_bases_are_images_and_not_stages() -> None:
+    assert bases(TRICKY, {}) == ["emulator-cpu:latest", "emulator-network", "scratch"]
+    assert bases(TRICKY, {"BASE": "mine", "OTHER": "scratch"}) == ["mine", "scratch", "scratch"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tag_follows_the_recipe_of_the_image_below(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    based = a_dockerfile(tmp_path / "a", f"ARG BASE=emulator-{kind}\nFROM $BASE\n")
+    other = a_dockerfile(tmp_path / "b", f"FROM emulator-{kind}:0123456789ab\n")
+    assert (images.based_on(based), images.based_on(other)) == ([kind], [])
+    tags = [images.custom_tag(one) for one in (based, other)]
+    monkeypatch.setattr(images, "recipe_tag", lambda kind: f"emulator-{kind}:changed")
+    assert images.custom_tag(based) != tags[0]
+    assert images.custom_tag(other) == tags[1]
+
+
+def test_a_build_gets_what_it_can_use(tmp_path: Path) -> None:
+    bundle, wheel = tmp_path / "ca.pem", tmp_path / "a-1-py3-none-any.whl"
+    index = {"PIP_INDEX_URL": "https://index.invalid/simple"}
+    assert not inputs("RUN pip install x", None, [], {})
+    assert not inputs("RUN make", None, [wheel], index)
+    given = inputs("RUN pip install x", bundle, [wheel], index)
+    assert given.files.keys() == {"ca-bundle.pem", "apt.conf", f"wheels/{wheel.name}"}
+    assert given.variables["PIP_FIND_LINKS"] == f"/{FOLDER}/wheels"
+    assert {given.variables[name] for name in BUNDLE_VARIABLES} == {BUNDLE}
+    assert index.items() <= given.variables.items()
+    assert "PIP_FIND_LINKS" not in inputs("RUN make", bundle, [wheel], index).variables
+
+
+def sent(context: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(context)) as tar:
+        files = ((entry.name, tar.extractfile(entry)) for entry in tar)
+        return {name: file.read() for name, file in files if file is not None}
+
+
+def test_without_inputs_a_dockerfile_is_sent_as_it_is(tmp_path: Path) -> None:
+    image = a_dockerfile(tmp_path / "a", "FROM a\nRUN b")
+    own = {"Dockerfile": b"FROM a\nRUN b"}
+    assert sent(custom_context(image)) == {**own, "Dockerfile.emulator": b"FROM a\nRUN b"}
+    given = BuildInputs({"x": b"1"}, {"A": "2"})
+    assert sent(custom_context(image, given)) == {
+        **own,
+        "Dockerfile.emulator": (
+            f"FROM a\nLABEL emulator.stage=builder\nCOPY {FOLDER}/ /{FOLDER}/\nARG A\nRUN b\n"
+        ).encode(),
+        f"{FOLDER}/x": b"1",
+    }
+
+
+# --- Layers -------------------------------------------------------------------------------------
+
+
+def step(said: str, *, empty: bool = False) -> dict[str, Any]:
+    return {"created_by": said, **({"empty_layer": True} if empty else {})}
+
+
+def test_a_configuration_loses_the_layer_and_every_trace_of_the_variables() -> None:
+    nop = "/bin/sh -c #(nop) "
+    config = {
+        "container": "abc",
+        "container_config": {"Env": ["PIP_CERT=/x"]},
+        "config": {"Labels": {"emulator.stage": "builder", "mine": "1"}, "Env": ["PATH=/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": ["base", "inputs", "first", "second"]},
+        "history": [
+            {"comment": "Imported from -"},
+            step(f"{nop}LABEL emulator.stage=builder", empty=True),
+            step(f"{nop}COPY dir:12ab in /{FOLDER}/ "),
+            step(f"{nop}ARG PIP_CERT", empty=True),
+            step("|1 PIP_CERT=/x /bin/sh -c pip install a"),
+            step(f"{nop}ARG MINE=1", empty=True),
+            step("|2 MINE=1 PIP_CERT=/x /bin/sh -c pip install b"),
+        ],
+    }
+    assert layers.copies(config["history"], FOLDER) == [1]  # type: ignore[arg-type]
+    assert layers.cleaned(config, FOLDER, {"PIP_CERT": "/x"}) == {
+        "config": {"Labels": {"mine": "1"}, "Env": ["PATH=/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": ["base", "first", "second"]},
+        "history": [
+            {"comment": "Imported from -"},
+            step("/bin/sh -c pip install a"),
+            step(f"{nop}ARG MINE=1", empty=True),
+            step("|1 MINE=1 /bin/sh -c pip install b"),
+        ],
+    }
+
+
+def archive(**files: bytes) -> bytes:
+    return packed(files)
+
+
+def saved(top: bytes) -> io.BytesIO:
+    """Return an image as the engine saves it: a base, the inputs, and a layer on top."""
+    config = {
+        "config": {"Labels": None},
+        "rootfs": {"diff_ids": ["a", "b", "c"]},
+        "history": [
+            step("base"),
+            step(f"/bin/sh -c #(nop) COPY dir:1 in /{FOLDER}/ "),
+            step("|1 A=1 /bin/sh -c top"),
+        ],
+    }
+    manifest = [{"Config": "config", "Layers": ["base", "inputs", "top"], "RepoTags": ["x:1"]}]
+    base, middle = archive(etc=b"1"), packed({f"{FOLDER}/ca-bundle.pem": b"secret"})
+    files = {"manifest.json": json.dumps(manifest).encode(), "config": json.dumps(config).encode()}
+    return io.BytesIO(packed({**files, "base": base, "inputs": middle, "top": top}))
+
+
+@pytest.mark.parametrize(("complete", "expected"), [(False, {"top"}), (True, {"base", "top"})])
+def test_an_archive_has_the_layers_above_or_all_of_them(
+    *, complete: bool, expected: set[str]
+) -> None:
+    result = io.BytesIO()
+    top = archive(made=b"1")
+    layers.without_inputs(saved(top), result, "job:1", FOLDER, {"A": "1"}, complete=complete)
+    files = sent(result.getvalue())
+    (manifest,) = json.loads(files["manifest.json"])
+    assert (manifest["Layers"], manifest["RepoTags"]) == (["base", "top"], ["job:1"])
+    assert files.keys() == expected | {"manifest.json", manifest["Config"]}
+    assert files["top"] == top
+    assert json.loads(files[manifest["Config"]])["rootfs"]["diff_ids"] == ["a", "c"]
+    assert b"secret" not in result.getvalue()
+
+
+def test_a_layer_with_a_copy_of_the_inputs_is_refused() -> None:
+    top = packed({f"{FOLDER}/ca-bundle.pem": b"secret"})
+    with pytest.raises(ImageError, match=f"job:1 would keep /{FOLDER}") as caught:
+        layers.without_inputs(saved(top), io.BytesIO(), "job:1", FOLDER, {})
+    assert caught.value.hint
+
+
+def test_inputs_that_the_history_does_not_show_are_refused_too() -> None:
+    image = io.BytesIO(saved(archive(made=b"1")).getvalue().replace(b"#(nop) COPY", b"other words"))
+    with pytest.raises(ImageError, match=f"would keep /{FOLDER}"):
+        layers.without_inputs(image, io.BytesIO(), "job:1", FOLDER, {})
+
+
+def test_an_engine_says_why_it_loads_nothing() -> None:
+    answers: list[dict[str, Any]] = [
+        {"message": "no space"},
+        {"stream": "x"},
+        {"error": "bad", "errorDetail": {}},
+    ]
+    assert layers.errors_of(answers) == ["no space", "bad"]
+
+
+# --- A real engine ------------------------------------------------------------------------------
+
+
+def a_wheel(folder: Path, name: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    wheel = folder / f"{name}-1.0-py3-none-any.whl"
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr(f"{name}.py", f"NAME = {name!r}\n")
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        file.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+def certificate(folder: Path, address: str) -> tuple[Path, Path]:
+    """Make a certificate for an address that nobody else trusts; return it and its key."""
+    certificate, key = folder / "ca.pem", folder / "key.pem"
+    names = ["-subj", "/CN=emulator tests", "-addext", f"subjectAltName=IP:{address}"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    subprocess.run(
+        [*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True
+    )
+    return certificate, key
+
+
+@contextlib.contextmanager
+def serving(folder: Path, address: str, certificate: Path, key: Path) -> Iterator[int]:
+    """Serve a folder over TLS to the containers of the bridge; yield the port."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(folder))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            pass  # a client that does not trust it leaves
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with Server((address, 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def contents(engine: DockerEngine, tag: str) -> Iterator[tuple[str, bytes]]:
+    """Yield every file in every layer of an image, also those that a later layer hides."""
+    archive = io.BytesIO(b"".join(engine.api.get_image(tag)))
+    with tarfile.open(fileobj=archive) as tar:
+        (manifest,) = json.load(tar.extractfile("manifest.json"))  # type: ignore[arg-type]
+        for name in manifest["Layers"]:
+            with tarfile.open(fileobj=tar.extractfile(name)) as layer:
+                for entry in layer:
+                    if entry.isfile():
+                        yield entry.name, layer.extractfile(entry).read()  # type: ignore[union-attr]
+
+
+def history(engine: DockerEngine, tag: str) -> Sequence[str]:
+    return [str(entry["CreatedBy"]) for entry in engine.api.history(tag)]
+
+
+def tags(engine: DockerEngine) -> set[str]:
+    return {tag for image in engine.api.images() for tag in image["RepoTags"] or ()}
+
+
+DOCKERFILE = """\
+ARG BASE=emulator-network:latest
+FROM $BASE AS tools
+ARG SERVER
+ARG MARK
+RUN python3 -m venv /opt/tools && /opt/tools/bin/pip install $SERVER/overtls-1.0-py3-none-any.whl \
+    && echo $MARK > /opt/tools/mark
+FROM $BASE
+COPY --from=tools /opt/tools /opt/tools
+ENV MINE=1
+RUN /opt/tools/bin/pip install --no-index fromwheels
+CMD ["/opt/tools/bin/python", "-c", "import overtls, fromwheels; print(overtls, fromwheels)"]
+"""
+
+
+@pytest.mark.docker
+def test_a_build_gets_bundle_and_wheels_and_its_image_has_neither(
+    docker_engine: DockerEngine, tmp_path: Path
+) -> None:
+    api = docker_engine.api
+    (config,) = api.inspect_network("bridge")["IPAM"]["Config"]
+    address = str(ipaddress.ip_address(config["Gateway"]))
+    bundle, key = certificate(tmp_path, address)
+    a_wheel(tmp_path / "served", "overtls")
+    wheel = a_wheel(tmp_path / "wheels", "fromwheels")
+    said: list[str] = []
+    with serving(tmp_path / "served", address, bundle, key) as port:
+        image = a_dockerfile(
+            tmp_path / "job", DOCKERFILE, SERVER=f"https://{address}:{port}", MARK=own("mark")
+        )
+        with pytest.raises(ImageError, match="CERTIFICATE_VERIFY_FAILED") as caught:
+            Images(api, BuildOptions(wheels=wheel.parent)).ensure(image, said.append)
+        assert caught.value.hint == (
+            "The build does not trust the server's certificate, as in a network that intercepts "
+            "TLS: name the CA bundle of this network in SSL_CERT_FILE."
+        )
+        options = BuildOptions(ca_bundle=bundle, wheels=wheel.parent)
+        tag = Images(api, options).ensure(image, said.append)
+    try:
+        assert tag == images.custom_tag(image)
+        assert any(line == f"built {tag}" for line in said)
+        ran = subprocess.run(["docker", "run", "--rm", tag], capture_output=True, text=True)
+        assert "fromwheels.py" in ran.stdout, ran.stderr
+        found = dict(contents(docker_engine, tag))
+        assert not [name for name in found if name.startswith(FOLDER)]
+        assert not [name for name, content in found.items() if bundle.read_bytes() in content]
+        assert not [name for name in found if name.endswith(wheel.name)]
+        said_by_steps = "\n".join(history(docker_engine, tag))
+        assert FOLDER not in said_by_steps
+        assert "PIP_CERT" not in said_by_steps
+        assert "pip install --no-index fromwheels" in said_by_steps
+        settings = api.inspect_image(tag)["Config"]
+        assert settings["Labels"]["emulator.image"] == "custom"
+        assert "emulator.stage" not in settings["Labels"]
+        assert "MINE=1" in settings["Env"]
+        assert not [one for one in settings["Env"] if "CERT" in one or FOLDER in one]
+        assert not [one for one in tags(docker_engine) if "unfinished" in one]
+    finally:
+        api.remove_image(tag, force=True)
+
+
+@pytest.mark.docker
+def test_an_image_of_a_users_own_that_keeps_the_bundle_is_refused(
+    docker_engine: DockerEngine, tmp_path: Path, tiny_image: str
+) -> None:
+    (tmp_path / "ca.pem").write_text("certificates")
+    text = (
+        f"FROM {tiny_image} AS all\nRUN echo {own('a')} > /a\nFROM scratch\nCOPY --from=all / /\n"
+    )
+    image = a_dockerfile(tmp_path / "job", text)
+    options = BuildOptions(ca_bundle=tmp_path / "ca.pem")
+    with pytest.raises(ImageError, match=f"would keep /{FOLDER}"):
+        Images(docker_engine.api, options).ensure(image, lambda line: None)
+    assert not [one for one in tags(docker_engine) if "unfinished" in one]
+
+
+@pytest.mark.docker
+def test_an_image_of_ours_has_a_stable_tag_and_holds_no_bundle(
+    docker_engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = own("emulator-network")
+    monkeypatch.setattr(images, "recipe_tag", lambda kind: f"{name}:recipe")
+    monkeypatch.setattr(images, "stable_tag", lambda kind: f"{name}:latest")
+    trusted = BuildOptions.from_environment().ca_bundle or Path(certifi.where())
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text(f"# {name}\n{trusted.read_text()}")
+    own_images = Images(docker_engine.api, BuildOptions(ca_bundle=bundle))
+    try:
+        tag = own_images.build("network", lambda line: None)
+        assert docker_engine.api.inspect_image(f"{name}:latest")["RepoTags"] == [
+            f"{name}:latest",
+            tag,
+        ]
+        assert not [one for one in tags(docker_engine) if "unfinished" in one]
+        found = dict(contents(docker_engine, tag))
+        assert "opt/requirements.txt" in found
+        assert not [path for path in found if path.startswith("build/")]
+        assert not [path for path, content in found.items() if name.encode() in content]
+        docker_engine.api.remove_image(f"{name}:latest")
+        assert own_images.build("network", lambda line: None) == tag  # which is up to date
+        assert own_images.has(f"{name}:latest")
+    finally:
+        for each in ("latest", "recipe"):
+            with contextlib.suppress(ImageNotFound):
+                docker_engine.api.remove_image(f"{name}:{each}")

@@ -1,0 +1,324 @@
+"""Init steps, side-cars, files and scratch volumes, in real containers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from emulator.engines.docker import DockerEngine
+from emulator.record.events import Entry, Sidecar, Step, StopSignal, TaskExit
+from emulator.record.reader import Record
+from emulator.report.event_text import describe
+from emulator.results import Result, RunCallbacks
+from emulator.run import up
+from emulator.scenario.loader import parse
+from emulator.supervisor.cleanup import stop_or_remove
+from tests.conftest import Emulate, left, own
+
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
+
+
+@dataclass
+class Site:
+    """Runs scenarios on a tiny image, and notes what their containers print."""
+
+    folder: Path
+    image: str
+    printed: list[str] = field(default_factory=list)
+
+    def text(self, extra: str, timeout: str = "60s") -> str:
+        return f"name: pods\nframework: none\nimage: {self.image}\ntimeout: {timeout}\n{extra}"
+
+    def run(
+        self,
+        extra: str,
+        timeout: str = "60s",
+        entry: Callable[[Entry], None] = lambda entry: None,
+    ) -> Result:
+        text = self.text(extra, timeout)
+        with contextlib.closing(DockerEngine()) as engine:
+            return up(
+                parse(text, folder=self.folder),
+                engine,
+                text=text,
+                out=self.folder / "runs",
+                run_id=own("pods"),
+                reports=False,
+                callbacks=RunCallbacks(lines=self._note, entry=entry),
+            )
+
+    def _note(self, lines: Any) -> None:
+        self.printed += [f"{task}: {text}" for task, text in lines]
+
+    def of(self, name: str) -> list[str]:
+        """Return what was printed under a name."""
+        return [one.partition(": ")[2] for one in self.printed if one.startswith(f"{name}: ")]
+
+
+@pytest.fixture
+def site(tmp_path: Path, tiny_image: str) -> Site:
+    return Site(tmp_path, tiny_image)
+
+
+def history(result: Result, kind: type[Entry]) -> list[Any]:
+    return [entry for entry in Record(result.folder).history if isinstance(entry, kind)]
+
+
+STEP = '{"emulate": "step", "step": 9}'
+"""What a program prints that has made a step."""
+POD = """\
+program:
+  command:
+    - sh
+    - -c
+    - pwd; cat /etc/app/key made; until [ -e /work/reply ]; do sleep 0.05; done; cat /work/reply
+  entrypoint: none
+  working_dir: /srv/job
+  files: {/etc/app/key: "the key\\n"}
+cluster:
+  worker:
+    replicas: 2
+    mounts: {/work: {scratch: work}, /srv/job: {scratch: made}}
+    init:
+      - name: first
+        command:
+          - sh
+          - -c
+          - echo ${index} > /data/number; ls -ld /data | cut -c 1-10; echo "$0"
+          - '{"emulate": "step", "step": 9}'
+        mounts: {/data: {scratch: work}}
+      - name: second
+        command: [sh, -c, "cat /data/number > /out/made; cat /x; stat -c %a /x"]
+        files: {/x: {base64: eAo=, mode: "0600"}}
+        mounts: {/data: {scratch: work}, /out: {scratch: made}}
+    sidecars:
+      - name: echo
+        command:
+          - sh
+          - -c
+          - >-
+            echo of $EMULATOR_TASK; hostname; echo from ${task} > /w/new; mv /w/new /w/reply;
+            exec sleep 60
+        mounts: {/w: {scratch: work}}
+"""
+
+
+def test_a_pod_has_its_steps_its_files_and_its_side_cars(site: Site) -> None:
+    result = site.run(POD)
+    assert (result.outcome, result.exit_code) == ("succeeded", 0)
+    for index in (0, 1):
+        name = f"worker-{index}"
+        assert site.of(name) == [
+            "[first] drwxrwxrwx",
+            '[first] {"emulate": "step", "step": 9}',
+            "[second] x",
+            "[second] 600",
+            "/srv/job",
+            "the key",
+            f"{index}",
+            f"from {name}",
+        ]
+        # On the network of its task, it has the task's host name.
+        assert site.of(f"{name}.echo") == [f"of {name}", name]
+    # It was stopped with its task, and that is not reported. The training has made no step.
+    assert history(result, Sidecar) == []
+    assert history(result, Step) == []
+    assert left("docker", result.folder.name) == []
+
+
+TWICE = """\
+restart: {policy: on-failure, backoff: 10ms}
+program: {command: [cat, /d/log]}
+cluster:
+  worker:
+    mounts: &same {/d: {scratch: d}}
+    init:
+      - {name: once, mounts: *same, command: [sh, -c, "echo once >> /d/log"]}
+      - name: twice
+        mounts: *same
+        command: [sh, -c, "echo twice >> /d/log; [ -e /d/x ] || { touch /d/x; exit 7; }"]
+"""
+
+
+def test_a_step_that_fails_is_the_end_of_the_task_and_is_tried_again(site: Site) -> None:
+    result = site.run(TWICE)
+    assert result.exit_code == 0
+    # The step before it is not repeated, and the scratch volume is the same.
+    assert site.of("worker-0") == ["once", "twice", "twice"]
+    assert [end.exit_code for end in history(result, TaskExit)] == [7, 0]
+
+
+PREEMPTED = """\
+program:
+  command:
+    - sh
+    - -c
+    - >-
+      until [ -e /d/side ]; do sleep 0.05; done; cat /d/log;
+      [ -e /shared/again ] || { touch /shared/again; sleep 60; }
+cluster:
+  worker:
+    mounts: &same {/d: {scratch: d}}
+    init: [{name: step, mounts: *same, command: [sh, -c, "echo here >> /d/log"]}]
+    sidecars:
+      - {name: side, mounts: *same, command: [sh, -c, "echo begins; touch /d/side; exec sleep 60"]}
+faults: [{preempt: worker-0, at: {log: here}, loss: silent, down: 100ms}]
+"""
+
+
+def test_a_replacement_has_an_empty_scratch_and_begins_with_its_steps(site: Site) -> None:
+    result = site.run(PREEMPTED)
+    assert (result.outcome, result.exit_code) == ("succeeded", 0)
+    assert site.of("worker-0") == ["here", "here"]
+    assert site.of("worker-0.side") == ["begins", "begins"]
+    assert history(result, Sidecar) == []
+    assert left("docker", result.folder.name) == []
+
+
+def test_a_job_that_is_over_does_not_wait_for_a_step(site: Site) -> None:
+    result = site.run(
+        "program: {command: ['true']}\n"
+        "cluster: {worker: {init: [{name: wait, command: [sleep, '60']}]}}\n",
+        timeout="2s",
+    )
+    assert result.outcome == "timeout"
+    assert [stop.signal for stop in history(result, StopSignal)] == ["SIGTERM"]
+    (end,) = history(result, TaskExit)
+    assert (end.exit_code, end.told_to_stop) == (128 + signal.SIGTERM, True)
+
+
+FAILING = """\
+program: {command: [sh, -c, "until [ -e /go/now ]; do sleep 0.05; done"]}
+cluster:
+  worker:
+    mounts: {/go: GO}
+    sidecars:
+      - {name: ends, command: [sh, -c, exit 3]}
+      - {name: lacks, command: [/no/such/program], entrypoint: none}
+      - {name: starts-not, command: ["true"], working_dir: /etc/passwd}
+"""
+
+
+def test_a_side_car_that_fails_does_not_end_its_task(site: Site) -> None:
+    (site.folder / "go").mkdir()
+    ends = dict[str, Sidecar]()
+
+    def note(entry: Entry) -> None:
+        if isinstance(entry, Sidecar):
+            ends[entry.name] = entry
+            if len(ends) == 3:
+                (site.folder / "go" / "now").touch()
+
+    result = site.run(FAILING.replace("GO", str(site.folder / "go")), entry=note)
+    assert result.exit_code == 0
+    assert (ends["ends"].exit_code, ends["lacks"].exit_code) == (3, 127)
+    assert ends["starts-not"].exit_code is None
+    assert "not a directory" in ends["starts-not"].reason
+    assert describe(ends["ends"]) == "side-car ends of worker-0 ended by itself with exit code 3"
+    assert "can't be started, which does not end the task: " in describe(ends["starts-not"])
+
+
+@pytest.mark.usefixtures("leaves_something")
+def test_what_a_killed_run_has_left_of_a_pod_is_removed(emulate: Emulate, site: Site) -> None:
+    """Killed at its second step, with a scratch volume and a file in it."""
+    path = site.folder / "scenario.yaml"
+    path.write_text(site.text(LEAVING))
+    run = emulate.start("up", path, "--out", emulate.out)
+    assert run.stderr is not None
+    assert any("[second] here" in line for line in run.stderr)
+    run.kill()
+    run.wait()
+    (folder,) = emulate.out.iterdir()
+    kinds = [one.partition(" ")[0] for one in left("docker", folder.name)]
+    assert kinds == ["container", "network", "volume", "volume"]
+    stop_or_remove(Record(folder))
+    assert left("docker", folder.name) == []
+
+
+LEAVING = """\
+program: {command: ["true"]}
+cluster:
+  worker:
+    files: {/d/file: content}
+    mounts: &same {/d: {scratch: d}}
+    init:
+      - {name: first, mounts: *same, command: [touch, /d/x]}
+      - {name: second, mounts: *same, command: [sh, -c, "echo here; exec sleep 60"]}
+"""
+
+
+@pytest.fixture
+def talking_image(tiny_image: str) -> Iterator[str]:
+    """An image with an entry point and a command of its own."""
+    api = docker.APIClient(version="auto")
+    name = f"emulator-test-entry:{os.getpid()}"
+    container = api.create_container(tiny_image, ["true"])["Id"]
+    changes = ['ENTRYPOINT ["echo", "entry"]', 'CMD ["own"]', "WORKDIR /opt"]
+    repository, _, tag = name.partition(":")
+    api.commit(container, repository, tag, changes=changes)
+    api.remove_container(container)
+    yield name
+    api.remove_image(name)
+    api.close()
+
+
+def test_the_image_decides_what_the_scenario_leaves_to_it(site: Site, talking_image: str) -> None:
+    site.run(
+        f"program: {{command: []}}\nsuccess: auto\ncluster:\n"
+        f"  own: {{image: '{talking_image}'}}\n"
+        f"  given: {{image: '{talking_image}', command: [given]}}\n"
+        f"  bare: {{image: '{talking_image}', command: [sh, -c, pwd], entrypoint: none}}\n"
+    )
+    assert sorted(site.printed) == ["bare-0: /opt", "given-0: entry given", "own-0: entry own"]
+
+
+@pytest.mark.usefixtures("leaves_something")
+@pytest.mark.parametrize("when", ["step", "program"])
+def test_a_pod_is_taken_over(emulate: Emulate, site: Site, when: str) -> None:
+    """Killed at an init step, it begins again with the first; else its side-car goes on."""
+    path, go = site.folder / "scenario.yaml", site.folder / "go"
+    go.mkdir()
+    wait = "until [ -e /go/now ]; do sleep 0.05; done"
+    path.write_text(
+        site.text(f"""\
+program: {{command: [sh, -c, "echo at the program; {wait}; sleep 0.5"]}}
+cluster:
+  worker:
+    mounts: &same {{/go: {go}}}
+    init:
+      - name: step
+        mounts: *same
+        command: [sh, -c, 'echo "$0"; {wait if when == "step" else ""}', '{STEP}']
+    sidecars:
+      - name: side
+        mounts: *same
+        command: [sh, -c, "echo begins; {wait}; echo goes on; exec sleep 60"]
+""")
+    )
+    first = emulate.start("up", path, "--out", emulate.out)
+    seen = r"worker-0\.side \| begins" if when == "program" else r"\[step\] "
+    assert first.stderr is not None
+    assert any(re.search(seen, line) for line in first.stderr)
+    first.kill()
+    first.wait()
+    (folder,) = emulate.out.iterdir()
+    assert any("worker-0.s" in name for name in left("docker", folder.name))
+    (go / "now").touch()
+    attached = emulate("attach", "last", "--out", emulate.out)
+    assert attached.returncode == 0, attached.stderr
+    logs = folder / "logs"
+    assert (logs / "worker-0.side.log").read_text() == "begins\ngoes on\n"
+    expected = [f"[step] {STEP}"] * (2 if when == "step" else 1) + ["at the program"]
+    assert (logs / "worker-0.log").read_text().splitlines() == expected
+    # Which were not taken for steps of the training when the log was read again.
+    assert not any(isinstance(entry, Step) for entry in Record(folder).history)
+    assert left("docker", folder.name) == []

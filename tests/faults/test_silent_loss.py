@@ -1,0 +1,162 @@
+"""A preemption with `loss: silent`: what is planned, performed and said."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.process import ProcessEngine
+from emulator.engines.requirements import require
+from emulator.errors import ScenarioError, Unsupported
+from emulator.faults.preempt import Preempt
+from emulator.faults.schedule import build_schedule, from_json, to_json
+from emulator.record.events import FaultEvent, TaskExit
+from emulator.record.reader import Record
+from emulator.report.charts import _fault_in_words
+from emulator.report.event_text import describe
+from emulator.results import Result
+from emulator.run import up
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
+
+BASE = """
+name: silent
+framework: none
+image: none
+program: {command: ['true']}
+cluster: {worker: 2}
+"""
+FAULT = "faults: [{preempt: worker-1, loss: silent, at: 5s, down: 4s}]\n"
+SCRIPTS = {"worker-0": Script(exits_at=30.0), "*": Script(exits_at=None, on_sigterm=None)}
+
+
+def run(
+    folder: Path,
+    extra: str = FAULT,
+    engine: type[MemoryEngine] = MemoryEngine,
+    scripts: Mapping[str, Script] = SCRIPTS,
+) -> Result:
+    clock = ManualClock()
+    return up(parse(BASE + extra), engine(clock, scripts), text=BASE, out=folder, clock=clock)
+
+
+def faults(result: Result) -> list[FaultEvent]:
+    return [entry for entry in Record(result.folder).history if isinstance(entry, FaultEvent)]
+
+
+def test_it_comes_without_notice_and_brings_the_target_back() -> None:
+    loss = Preempt.model_validate({"preempt": "worker-1", "loss": "silent", "down": "4s"})
+    assert (loss.is_silent, loss.kills, loss.gives_notice, loss.kills_after) == (
+        True,
+        True,
+        False,
+        None,
+    )
+    assert loss.downtime == 9  # no grace period before the four seconds, and five to be up
+    usual = Preempt.model_validate({"preempt": "worker-1"})
+    assert (usual.is_silent, usual.kills, usual.gives_notice, usual.kills_after) == (
+        False,
+        False,
+        True,
+        30,
+    )
+
+
+def test_it_needs_the_capability_and_the_helper() -> None:
+    loss = parse(BASE + FAULT)
+    assert list(loss.faults[0].needs()) == [
+        ("preempting worker-1", "replace"),
+        ("a silent loss of worker-1", "silent-loss"),
+    ]
+    assert loss.network_parts == {"iptables"}
+    assert not parse(BASE + FAULT.replace("loss: silent, ", "")).network_parts
+
+
+def test_an_engine_that_can_not_do_it_refuses_it_in_one_sentence() -> None:
+    with pytest.raises(Unsupported) as refused:
+        require(parse(BASE + FAULT), ProcessEngine())
+    assert refused.value.message == ("The process engine can't do this: a silent loss of worker-1.")
+    assert refused.value.hint == "Use --engine docker, or leave these out."
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (
+            "loss: silent, grace: 5s",
+            "scenario.yaml:7: faults.0: `loss: silent` comes without notice; leave `grace` out",
+        ),
+        ("loss: 5%", "scenario.yaml:7: faults.0.loss: "),
+    ],
+)
+def test_what_is_written_wrongly_is_reported_with_its_line(wrong: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        parse(BASE + FAULT.replace("loss: silent", wrong))
+    (found,) = map(str, refused.value.problems)
+    assert found.startswith(problem)
+
+
+def test_a_plan_with_it_is_read_back() -> None:
+    (planned,) = build_schedule(parse(BASE + FAULT).faults, 0, ["worker-0", "worker-1"])
+    assert from_json(to_json(planned)) == planned
+
+
+def test_its_target_ends_at_once_and_is_back_after_its_time_down(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert [(entry.stage, entry.t) for entry in faults(result)] == [
+        ("triggered", 5),
+        ("applied", 5),
+        ("healed", 9),
+    ]
+    assert [describe(entry) for entry in faults(result)] == [
+        "fault 0: preempt worker-1",
+        "fault 0: worker-1 has lost power (exit code 137)",
+        "fault 0: worker-1 is back",
+    ]
+    (end,) = [e for e in Record(result.folder).history if isinstance(e, TaskExit) and e.t == 5]
+    assert (end.exit_code, end.fault) == (128 + signal.SIGKILL, "0")
+    states = [one for one in Record(result.folder).timeline.states() if one.task == "worker-1"]
+    assert ("down", 5, 9) in [(one.name, one.begin, one.end) for one in states]
+    (fault,) = result.analysis.faults
+    assert (fault.silent, fault.killed, fault.saved_after, fault.restored_after) == (
+        True,
+        True,
+        None,
+        4,
+    )
+    assert "exit code 137 (lost power)" in _fault_in_words(fault)
+
+
+def test_another_end_at_that_moment_is_no_silent_loss(tmp_path: Path) -> None:
+    class Ends(MemoryEngine):
+        def cut_power(self, task: str) -> None:
+            self.signal(task, signal.SIGINT)
+
+    scripts = {"worker-0": Script(exits_at=30.0), "*": Script(exits_at=None)}
+    result = run(tmp_path, "restart: on-failure\n" + FAULT, Ends, scripts)
+    (fault,) = result.analysis.faults
+    assert (fault.status, fault.reason) == ("failed", "worker-1 ended otherwise, with 130")
+    assert result.exit_code == 3
+
+
+def test_the_helper_is_made_first_where_it_is_missing(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    class Unequipped(MemoryEngine):
+        @property
+        def can_shape(self) -> bool:
+            return bool(made)
+
+        def equip(self, say: Any) -> None:
+            say("the helper is built")
+            made.append("helper")
+
+    result = run(tmp_path, engine=Unequipped)
+    assert made == ["helper"]
+    stages = [entry.stage for entry in faults(result)]
+    assert stages == ["preparing", "triggered", "applied", "healed"]

@@ -1,0 +1,146 @@
+"""An exported Compose file runs with docker-compose."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.manifests.out.exporting import documents, exported, given
+
+SCENARIO: dict[str, Any] = {
+    "name": "meet",
+    "framework": "none",
+    "image": "tiny",
+    "program": {
+        "source": "say.sh",
+        "command": ["sh", "say.sh", "${task}", "${address.worker-1}", "it costs 5$ $HOME"],
+        "env": {"OTHERS": "${addresses}", "PRICE": "$$5 ${index}"},
+    },
+    "cluster": {
+        "ingest": {"before": "training", "command": ["sh", "-c", "echo done > /shared/data"]},
+        "worker": {"replicas": 2, "mounts": {"/fast": {"tmpfs": "1m"}}, "memory": "64m"},
+    },
+}
+SAY = """
+both() { : > "/shared/$1-$2"; until [ -e "/shared/$1-worker-0" ] && [ -e "/shared/$1-worker-1" ]
+do sleep 0.05; done; }
+read -r data < /shared/data
+both running "$1"
+getent hosts worker-0 worker-1 > /dev/null && found=found
+both found "$1"
+echo "$1 | $2 | $3 | $OTHERS | $PRICE | $data | $found | $(hostname) | $(stat -f -c %T /fast)"
+"""
+
+
+def test_a_file_says_what_the_tasks_are(tmp_path: Path) -> None:
+    (tmp_path / "say.sh").write_text(SAY)
+    (file,) = documents(exported(given(SCENARIO, tmp_path), "compose", tmp_path))
+    worker = file["services"]["worker-1"]
+    assert worker["command"][-1] == "it costs 5$$ $$HOME"
+    assert worker["environment"]["PRICE"] == "$$$$5 1"
+    assert worker["depends_on"] == {"ingest-0": {"condition": "service_completed_successfully"}}
+    assert worker["mem_limit"] == 64 * 2**20
+    assert {"type": "bind", "source": "./say.sh", "target": "/job/say.sh", "read_only": True} in (
+        worker["volumes"]
+    )
+
+
+@pytest.mark.docker
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is missing")
+def test_docker_compose_runs_it(tmp_path: Path, tiny_image: str) -> None:
+    (tmp_path / "say.sh").write_text(SAY)
+    written = exported(given(SCENARIO, tmp_path), "compose", tmp_path, {"tiny": tiny_image})
+    (tmp_path / "compose.yaml").write_text(written.text)
+    project = f"emulator-test-{uuid.uuid4().hex[:8]}"
+    command = ["docker-compose", "-p", project, "-f", "compose.yaml", "--no-ansi"]
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [*command, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    try:
+        run("up")
+        lines = {line.partition("| ")[2] for line in run("logs", "--no-color").splitlines()}
+    finally:
+        run("down", "--volumes", "--timeout", "1")
+    all_of_them = "worker-0:2222,worker-1:2222"
+    for index in range(2):
+        assert (
+            f"worker-{index} | worker-1:2222 | it costs 5$ $HOME | {all_of_them} | $$5 {index} | "
+            f"done | found | worker-{index} | tmpfs" in lines
+        )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "command"),
+    [
+        ({"worker": 2}, "docker-compose -f FILE up"),
+        (
+            {"worker": {"replicas": 2, "sidecars": [{"name": "log"}]}},
+            "docker wait $(docker-compose -f FILE ps -aq worker-0 worker-1)",
+        ),
+        (
+            {"chief": 1, "worker": 2, "ps": 1},
+            "docker wait $(docker-compose -f FILE ps -aq chief-0)",
+        ),
+        (
+            {"worker": {"replicas": 1, "mounts": {"/a": {"volume": "kept"}}}},
+            "docker volume create kept",
+        ),
+        (
+            {"worker": {"replicas": 2, "init": [{"name": "fetch"}]}},
+            "docker wait $(docker-compose -f FILE ps -aq worker-0 worker-1)",
+        ),
+    ],
+)
+def test_how_a_file_is_used(cluster: dict[str, Any], command: str, tmp_path: Path) -> None:
+    data = {"name": "a", "program": {"command": ["true"]}, "cluster": cluster}
+    text = exported(given(data, tmp_path), "compose", tmp_path).text
+    assert f"#     {command}\n" in text
+
+
+def test_the_end_of_the_first_container_is_not_that_of_the_others(tmp_path: Path) -> None:
+    """A worker that ends a little earlier must not stop the last steps of the others."""
+    data = {
+        "name": "a",
+        "program": {"command": ["true"]},
+        "cluster": {"worker": 2},
+        "helpers": {"store": {"command": ["true"]}},
+    }
+    assert "--abort" not in exported(given(data, tmp_path), "compose", tmp_path).text
+
+
+def test_a_volume_that_is_kept_is_not_removed_with_the_file(tmp_path: Path) -> None:
+    """`down --volumes`, at the head of the file, removes what is not external."""
+    data = {
+        "name": "a",
+        "program": {"command": ["true"]},
+        "cluster": {"worker": 1},
+        "mounts": {"/data": {"volume": "kept"}},
+    }
+    (document,) = documents(exported(given(data, tmp_path), "compose", tmp_path))
+    assert document["volumes"]["kept"] == {"name": "kept", "external": True}
+
+
+def test_the_folders_that_a_file_needs_are_said(tmp_path: Path) -> None:
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "data").mkdir()
+    data = {
+        "name": "a",
+        "program": {"source": "programs", "command": ["true"]},
+        "cluster": {"worker": 1},
+        "mounts": {"/data": "data"},
+    }
+    notes = exported(given(data, tmp_path), "compose", tmp_path).notes
+    assert [one for one in notes if "take it along" in one] == [
+        "./programs is mounted: take it along with this file",
+        "./data is mounted: take it along with this file",
+    ]

@@ -1,0 +1,285 @@
+"""What is exported comes back as the same scenario, and an edit of a manifest counts."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import given as for_all
+from hypothesis import strategies as st
+
+from emulator.errors import ScenarioError, UsageError
+from emulator.manifests.out.difference import at_length, patch_of
+from emulator.manifests.out.export import Written
+from emulator.manifests.out.table import TARGETS
+from emulator.manifests.overlay import merged
+from tests.manifests.out.exporting import LOADER, back, documents, exported, given
+from tests.manifests.validation import check
+
+# --- Patches --------------------------------------------------------------------------------------
+
+KEYS = st.sampled_from(["cluster", "restart", "env", "files", "a", "worker", "command"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.text(max_size=3) | st.floats(0, 2),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+DATA = st.dictionaries(KEYS, VALUES, max_size=4)
+
+
+def without_empty(value: Any) -> Any:
+    """Return data without empty sections, which mean what none means."""
+    if not isinstance(value, dict):
+        return value
+    inner = {key: without_empty(one) for key, one in value.items()}
+    return {k: v for k, v in inner.items() if not (v == {} and k in ("env", "files", "mounts"))}
+
+
+@for_all(converted=DATA, scenario=DATA)
+def test_a_patch_makes_the_scenario(converted: dict[str, Any], scenario: dict[str, Any]) -> None:
+    made = merged(at_length(converted), patch_of(converted, scenario))
+    assert without_empty(made) == without_empty(at_length(scenario))
+
+
+# --- Scenarios ------------------------------------------------------------------------------------
+
+TEXT = st.text(
+    st.sampled_from("ab 01$({})'\"\\:#-é{}%\n\t") | st.characters(categories=["L", "P"]),
+    max_size=12,
+).filter(lambda text: "${" not in text and "\0" not in text)
+WORDS = TEXT | st.sampled_from(
+    [
+        "--rank=${index}",
+        "${addresses.worker}",
+        "${task}",
+        "$${HOME}",
+        "$(TF_CONFIG)",
+        "$$",
+        "{{ x }}",
+    ]
+)
+NAMES = st.sampled_from(["A", "B_1", "PATH2", "LOG"])
+ENV = st.dictionaries(NAMES, WORDS | st.integers(0, 9) | st.floats(0, 1), max_size=3)
+MOUNT = st.sampled_from(
+    [
+        {"volume": "cache"},
+        {"volume": "cache", "writable": False},
+        {"tmpfs": "64m"},
+        {"scratch": "s"},
+    ]
+)
+STEP = st.fixed_dictionaries(
+    {"name": st.sampled_from(["fetch", "proxy"])},
+    optional={
+        "image": st.just("busybox:1"),
+        "command": st.lists(TEXT.filter(bool), min_size=1, max_size=2),
+        "env": ENV,
+        "mounts": st.just({"/s": {"scratch": "s"}}),
+    },
+)
+COMMAND = st.lists(WORDS.filter(bool) | st.integers(0, 99), min_size=1, max_size=3)
+CONTAINER: dict[str, Any] = {
+    "env": ENV,
+    "entrypoint": st.sampled_from(["image", "none"]),
+    "working_dir": st.just("/work"),
+    "files": st.dictionaries(st.sampled_from(["/etc/a.cfg", "/srv/b"]), TEXT, max_size=2),
+}
+ROLE = st.integers(1, 12) | st.fixed_dictionaries(
+    {"replicas": st.integers(1, 3)},
+    optional={
+        **CONTAINER,
+        "command": COMMAND,
+        "cpus": st.sampled_from([1, 0.5, 2.5]),
+        "memory": st.sampled_from(["512m", "1g", 700000000]),
+        "gpus": st.integers(0, 2),
+        "image": st.sampled_from(
+            ["cpu", "busybox", "registry:5000/a/b:1", "a/b@sha256:" + "0" * 64]
+        ),
+        "mounts": st.dictionaries(st.sampled_from(["/data", "/x/y"]), MOUNT, max_size=2),
+        "shm_size": st.just("256m"),
+        "processes": st.just(64),
+        "ports": st.just([6006]),
+        "init": st.lists(STEP, max_size=1),
+        "sidecars": st.lists(STEP, max_size=1),
+    },
+)
+OPERATOR: dict[str, Any] = {
+    "namespace": st.sampled_from(["default", "team-a"]),
+    "restart": st.dictionaries(
+        st.just("worker"), st.sampled_from(["never", "on-failure", "always", "exit-code"])
+    ),
+    "backoff_limit": st.integers(0, 3),
+    "active_deadline": st.sampled_from(["10m", "5s"]),
+    "clean_pods": st.sampled_from(["none", "running", "all"]),
+    "ttl_after_finished": st.just("60s"),
+    "suspend": st.booleans(),
+    "ports": st.just({"worker": 4000}),
+    "labels": st.just({"team": "a"}),
+    "annotations": st.just({"note": "b"}),
+}
+COMMON: dict[str, Any] = {
+    "description": TEXT,
+    "image": st.sampled_from(["auto", "cpu", "python:3.12-slim"]),
+    "timeout": st.sampled_from(["5m", "1h"]),
+    "seed": st.integers(0, 9),
+    "mounts": st.just({"/all": {"volume": "all-data"}}),
+    "ulimits": st.just({"nofile": 1024}),
+    "faults": st.just([{"preempt": "worker-0", "at": "5s", "grace": "1s", "down": "1s"}]),
+    "expect": st.just({"max_restarts": 1}),
+    "metrics": st.just({"steps": "auto"}),
+    "parametrize": st.just({"seed": [1, 2]}),
+}
+RESTART = st.sampled_from(["never", "on-failure", {"policy": "always", "limit": 2, "scope": "job"}])
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, framework: str, kind: str = "") -> dict[str, Any]:
+    """Return a scenario, of a job of the operator where it has a kind."""
+    leader = "chief" if framework == "tensorflow" else "master"
+    others = {"ps": ROLE} if framework == "tensorflow" else {}
+    cluster = draw(st.fixed_dictionaries({"worker": ROLE}, optional=others))
+    if draw(st.booleans()):
+        cluster = {leader: 1, **cluster}
+    program = {"command": draw(COMMAND), **draw(st.fixed_dictionaries({}, optional=CONTAINER))}
+    data: dict[str, Any] = {
+        "name": "train",
+        "framework": framework,
+        **draw(st.fixed_dictionaries({}, optional=COMMON)),
+        "program": program,
+        "cluster": cluster,
+    }
+    if not kind:
+        return data | draw(st.fixed_dictionaries({}, optional={"restart": RESTART}))
+    own = {"success": st.just("all-workers"), "dynamic_worker": st.booleans()}
+    elastic = {"elastic": st.just({"min": 1, "max": 2, "rdzv_conf": {"timeout": "5"}})}
+    more = own if kind == "TFJob" else {**elastic, "nproc_per_node": st.sampled_from([2, "auto"])}
+    section = st.fixed_dictionaries(
+        {"kind": st.just(kind), "job": st.just("train")}, optional={**OPERATOR, **more}
+    )
+    return {**data, "operator": draw(section)}
+
+
+SCENARIOS = {
+    "tfjob": scenarios("tensorflow") | scenarios("tensorflow", "TFJob"),
+    "pytorchjob": scenarios("pytorch") | scenarios("pytorch", "PyTorchJob"),
+    "helm-values": scenarios("tensorflow"),
+    "trainjob": scenarios("pytorch") | scenarios("tensorflow", "TFJob"),
+    "kubernetes": scenarios("tensorflow") | scenarios("pytorch", "PyTorchJob"),
+    "compose": scenarios("pytorch") | scenarios("tensorflow", "TFJob"),
+}
+
+
+def test_every_format_is_tested() -> None:
+    assert SCENARIOS.keys() == TARGETS.keys()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@for_all(data=st.data())
+def test_scenarios_come_back(name: str, data: st.DataObject) -> None:
+    made = data.draw(SCENARIOS[name])
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        source = given(made, home)
+        try:
+            scenario = source.parse()
+        except ScenarioError:
+            assume(False)
+        try:
+            written = exported(source, name, home)
+        except UsageError as error:
+            # What a manifest can't say at all is said, never lost.
+            assert "template" in str(error) or "differ between its tasks" in str(error)  # noqa: PT017
+            return
+        assert back(written, home) == scenario
+        if name not in ("compose", "helm-values"):
+            for document in documents(written):
+                check(document)
+
+
+# --- Edits ----------------------------------------------------------------------------------------
+
+EDITED = {
+    "name": "train",
+    "image": "registry/train:1",
+    "program": {"command": ["python", "t.py", "--steps", 100], "env": {"RATE": 0.1}},
+    "cluster": {"chief": 1, "worker": {"replicas": 2, "memory": "1g"}, "ps": 1},
+    "restart": "on-failure",
+    "faults": [{"preempt": "worker-1", "at": "5s"}],
+    "expect": {"max_restarts": 2},
+}
+
+
+def test_an_edit_of_a_manifest_counts(tmp_path: Path) -> None:
+    written = exported(given(EDITED, tmp_path), "tfjob", tmp_path)
+    job = documents(written)[-1]
+    worker = job["spec"]["tfReplicaSpecs"]["Worker"]
+    worker["replicas"] = 4
+    (container,) = worker["template"]["spec"]["containers"]
+    container["image"] = "registry/train:2"
+    container["args"][-1] = "200"
+    container["env"].append({"name": "MORE", "value": "1"})
+    container["resources"]["limits"]["memory"] = "2Gi"
+    edited = back(Written(yaml.safe_dump(job), ()), tmp_path)
+    role = edited.cluster["worker"]
+    assert (role.replicas, role.image, role.memory) == (4, "registry/train:2", 2**31)
+    assert role.command == ["python", "t.py", "--steps", "200"]
+    assert {**edited.program.env, **role.env} == {"RATE": "0.1", "MORE": "1"}
+    original = given(EDITED, tmp_path).parse()
+    assert (edited.faults, edited.expect) == (original.faults, original.expect)
+    assert edited.restart == original.restart
+    assert edited.cluster["ps"].replicas == 1
+
+
+def test_an_edit_of_values_counts(tmp_path: Path) -> None:
+    values = documents(exported(given(EDITED, tmp_path), "helm-values", tmp_path))[0]
+    values["tfCluster"]["settings"]["jobs"]["ps"] = 3
+    edited = back(
+        Written(yaml.safe_dump(values), ()),
+        tmp_path,
+    )
+    assert edited.cluster["ps"].replicas == 3
+    assert edited.framework == "tensorflow"
+    assert edited.rendezvous is None
+
+
+def test_the_values_have_the_numbers_of_tasks(tmp_path: Path) -> None:
+    written = exported(
+        given({**EDITED, "cluster": {"ps": 8, "worker": 16}}, tmp_path), "helm-values", tmp_path
+    )
+    (values,) = yaml.load_all(written.text, LOADER)
+    assert values["tfCluster"]["settings"]["jobs"] == {"ps": 8, "worker": 16}
+    assert values["tfCluster"]["image"] == {
+        "repo": "registry",
+        "name": "train",
+        "dockerTag": "1",
+    }
+
+
+def test_a_manifest_says_enough_alone(tmp_path: Path) -> None:
+    command = ["python", "t.py", "--name=${task}", "--index", "${index}", "$(date)"]
+    program = {"command": command, "env": {"WHERE": "${task}/$EMULATOR_SEED"}}
+    data = {**EDITED, "program": program, "faults": []}
+    written = exported(given(data, tmp_path), "tfjob", tmp_path)
+    job = documents(written)[-1]
+    del job["metadata"]["annotations"]
+    alone = back(Written(yaml.safe_dump(job), ()), tmp_path)
+    assert alone.operator is not None
+    worker = alone.cluster["worker"]
+    assert (worker.replicas, worker.memory) == (2, 2**30)
+    assert worker.command == [
+        "python",
+        "t.py",
+        "--name=worker-${index}",
+        "--index",
+        "${index}",
+        "$(date)",
+    ]
+    # The emulator sets its own variables itself, here as there.
+    assert {**alone.program.env, **worker.env} == {"WHERE": "worker-${index}/$EMULATOR_SEED"}
+    assert alone.operator.restart["worker"] == "on-failure"
+    assert alone.operator.backoff_limit == 5

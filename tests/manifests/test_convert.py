@@ -1,0 +1,241 @@
+"""Reading a scenario from any file: which is one, what is added to it, and where mistakes are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.errors import ScenarioError, UsageError
+from emulator.manifests.assembly import as_text, moved, relocated
+from emulator.manifests.convert import Additions, Given, is_scenario, load, read_scenario
+from emulator.manifests.overlay import merged
+from emulator.record.folder import GIVEN
+from emulator.scenario.document import read
+
+SCENARIO = """\
+# kept where nothing is added
+name: s
+framework: none
+program: {command: [echo, "{{x}}"]}
+cluster: {worker: 2}
+"""
+
+
+def written(folder: Path, **files: str) -> Path:
+    """Write files `name_yaml="..."`; return the first."""
+    paths = [folder / name.replace("_", ".") for name in files]
+    for path, text in zip(paths, files.values(), strict=True):
+        path.write_text(text)
+    return paths[0]
+
+
+def with_faults(tmp_path: Path, faults: str, scenario: str = SCENARIO) -> Given:
+    path = written(tmp_path, s_yaml=scenario, f_yaml=faults)
+    return read_scenario(path, Additions(faults=tmp_path / "f.yaml"))
+
+
+# --- What is a scenario ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SCENARIO, True),
+        ("'program': {}\n", True),
+        ("apiVersion: kubeflow.org/v1\nkind: TFJob\nspec:\n  program: {}\n", False),
+        ("kind: TFJob\nprogram: x\n", False),
+        ("tfCluster: {settings: {jobs: {ps: 1}}}\n", False),
+        ("", False),
+        ("{name: x, program: {command: [a]}, cluster: {worker: 1}}", False),  # parsed to find out
+    ],
+)
+def test_a_scenario_is_told_by_its_keys(text: str, expected: bool) -> None:
+    assert is_scenario(text) is expected
+
+
+def test_a_scenario_passes_as_it_is(tmp_path: Path) -> None:
+    found = read_scenario(written(tmp_path, s_yaml=SCENARIO))
+    assert (found.text, found.origins, found.kept, found.warnings) == (SCENARIO, None, {}, ())
+    assert moved(found, tmp_path) == SCENARIO
+
+
+def test_a_scenario_in_braces_passes_as_it_is(tmp_path: Path) -> None:
+    text = '{"name": "x", "framework": "none", "program": {"command": ["a"]}, "cluster": {"w": 1}}'
+    path = written(tmp_path, s_json=text)
+    assert read_scenario(path).text == text
+    assert load(path, ["cluster.w=3"]).cluster["w"].replicas == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "s.yaml:1: a scenario is a mapping of keys"),
+        ("- a\n", "s.yaml:1: a scenario is a mapping of keys"),
+        ("name: [\n", "s.yaml:2: not valid YAML"),
+        ("name: x\n", "s.yaml: program: is missing"),
+        ("program: [\n", "s.yaml:2: not valid YAML"),
+        ("kind: Deployment\napiVersion: apps/v1\n", "s.yaml:1: kind: Deployment of apps/v1 can't"),
+        ("colour: blue\n", "s.yaml:1: neither a scenario nor a manifest"),
+    ],
+)
+def test_what_is_neither_is_refused_in_a_line(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load(written(tmp_path, s_yaml=text))
+    assert problem in str(caught.value)
+
+
+# --- What is added --------------------------------------------------------------------------------
+
+
+def test_faults_are_merged_over_a_scenario(tmp_path: Path) -> None:
+    found = with_faults(tmp_path, "faults: [{kill: worker-2, at: 3s}]\ncluster: {worker: 3}\n")
+    scenario = found.parse()
+    assert scenario.cluster["worker"].replicas == 3
+    assert [fault.kind for fault in scenario.faults] == ["kill"]
+    assert scenario.program.command == ["echo", "{{x}}"]
+    assert found.kept.keys() == {"given.yaml", "faults.yaml"}
+    assert found.kept["given.yaml"] == SCENARIO
+    assert found.kept.keys() <= set(GIVEN)
+
+
+def test_a_mistake_in_faults_is_reported_in_its_file(tmp_path: Path) -> None:
+    faults = "# a line\nfaults:\n- {kil: worker-1, at: 3s}\nexpect: {final_step: x}\n"
+    with pytest.raises(ScenarioError) as caught:
+        with_faults(tmp_path, faults).parse()
+    assert [problem.place for problem in caught.value.problems] == [
+        f"{tmp_path}/f.yaml:3",
+        f"{tmp_path}/f.yaml:4",
+    ]
+    assert caught.value.problems[0].path == "faults.0.kil"
+
+
+def test_a_mistake_in_the_rest_is_reported_in_its_own_file(tmp_path: Path) -> None:
+    scenario = f"{SCENARIO}seed: x\nfaults: [{{kill: worker-9, at: 1s}}]\n"
+    with pytest.raises(ScenarioError) as caught:
+        with_faults(tmp_path, "cluster: {worker: many}\n", scenario).parse()
+    places = {problem.path: problem.place for problem in caught.value.problems}
+    assert places["seed"] == f"{tmp_path}/s.yaml:6"
+    assert places["cluster.worker"] == f"{tmp_path}/f.yaml:1"
+
+
+def test_an_override_wins_over_faults(tmp_path: Path) -> None:
+    found = with_faults(tmp_path, "seed: 3\n")
+    assert found.parse().seed == 3
+    assert found.parse(["seed=4"]).seed == 4
+    with pytest.raises(ScenarioError, match="--set seed=x: seed: 'x' should be a whole number"):
+        found.parse(["seed=x"])
+
+
+@pytest.mark.parametrize(
+    ("faults", "problem"),
+    [
+        ("- {kill: worker-1}\n", "f.yaml:1: is not a mapping of keys of a scenario"),
+        ("", "f.yaml:1: is not a mapping of keys of a scenario"),
+        ("faults: [\n", "f.yaml:2: not valid YAML"),
+        ("seed: 1\nseed: 2\n", "f.yaml:2: seed: is given twice"),
+    ],
+)
+def test_a_bad_file_of_faults_is_refused(tmp_path: Path, faults: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        with_faults(tmp_path, faults)
+    assert problem in str(caught.value)
+
+
+def test_a_missing_file_of_faults_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, s_yaml=SCENARIO)
+    with pytest.raises(
+        UsageError, match=r"Can't read .*/f.yaml, the file of --faults: No such file"
+    ):
+        read_scenario(path, Additions(faults=tmp_path / "f.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("added", "option"),
+    [
+        (Additions(images={"worker": "cpu"}), "--image"),
+        (Additions(configmaps={"a": Path("b")}), "--configmap"),
+        (Additions(command=("true",)), "--command"),
+        (Additions(quirks=True), "--operator-quirks"),
+    ],
+)
+def test_what_is_for_manifests_is_refused_for_a_scenario(
+    tmp_path: Path, added: Additions, option: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{option} is for manifests; .*s.yaml is a scenario"):
+        read_scenario(written(tmp_path, s_yaml=SCENARIO), added)
+
+
+# --- Merging, moving, writing ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "patch", "expected"),
+    [
+        ({"a": 1}, {"a": None}, {}),
+        ({"a": {"b": 1}}, {"a": {"c": 2}}, {"a": {"b": 1, "c": 2}}),
+        ({"faults": [1, 2]}, {"faults": [3]}, {"faults": [3]}),
+        ({"cluster": {"ps": {"replicas": 2, "cpus": 1}}}, {"cluster": {"ps": 8}},
+         {"cluster": {"ps": {"replicas": 8, "cpus": 1}}}),
+        ({"cluster": {"ps": 2}}, {"cluster": {"ps": {"cpus": 1}}},
+         {"cluster": {"ps": {"replicas": 2, "cpus": 1}}}),
+        ({"restart": "always"}, {"restart": {"backoff": "1s"}},
+         {"restart": {"policy": "always", "backoff": "1s"}}),
+    ],
+)  # fmt: skip
+def test_parts_are_merged_as_json_is(base: object, patch: object, expected: object) -> None:
+    assert merged(base, patch) == expected
+
+
+MOVED = {
+    "program": {"source": "train.py", "env": {"mounts": "x", "source": "y"}, "command": ["./a"]},
+    "image": {"dockerfile": "Dockerfile", "context": "."},
+    "mounts": {"/a": "data", "/b": {"path": "../data"}, "/c": {"volume": "v"}, "/d": "/abs"},
+    "cluster": {"mounts": {"source": "ps.py", "memory": "1g", "image": "cpu"}},
+    "helpers": {"h": {"source": "~/h.py", "mounts": {"/a": "data"}}},
+    "faults": [{"trace": "t.csv"}, {"kill": "worker-0"}],
+}
+
+
+def test_paths_are_moved_to_another_folder(tmp_path: Path) -> None:
+    there = relocated(MOVED, tmp_path / "a", tmp_path / "b")
+    assert there == {
+        "program": {**MOVED["program"], "source": "../a/train.py"},  # type: ignore[dict-item]
+        "image": {"dockerfile": "../a/Dockerfile", "context": "../a"},
+        "mounts": {
+            "/a": "../a/data", "/b": {"path": "../data"}, "/c": {"volume": "v"}, "/d": "/abs",
+        },
+        "cluster": {"mounts": {"source": "../a/ps.py", "memory": "1g", "image": "cpu"}},
+        "helpers": {"h": {"source": "~/h.py", "mounts": {"/a": "../a/data"}}},
+        "faults": [{"trace": "../a/t.csv"}, {"kill": "worker-0"}],
+    }  # fmt: skip
+    assert relocated(MOVED, tmp_path, tmp_path) is MOVED
+
+
+def test_paths_of_faults_are_relative_to_their_own_file(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    written(tmp_path / "sub", train_py="print(1)")
+    path = written(tmp_path, s_yaml=SCENARIO)
+    faults = written(tmp_path / "sub", f_yaml="program: {source: train.py}\n")
+    found = read_scenario(path, Additions(faults=faults))
+    assert found.parse().program.source == tmp_path / "sub" / "train.py"
+    assert "source: sub/train.py" in found.text
+    assert "source: ../../sub/train.py" in moved(found, tmp_path / "elsewhere" / "there")
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters="\n\t"))
+_VALUES = st.recursive(
+    st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(_TEXTS, _VALUES, min_size=1))
+def test_what_is_written_is_read_again(scenario: dict[str, Any]) -> None:
+    document = read(as_text(scenario))
+    assert document.mistakes == []
+    assert document.data == scenario

@@ -1,0 +1,355 @@
+"""Helm values of three kinds as scenarios: what becomes of each key, and what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.memory import MemoryEngine
+from emulator.errors import ScenarioError, UsageError
+from emulator.manifests import helm_arena, helm_jobs, helm_statefulsets
+from emulator.manifests.convert import Additions, Given, load, read_scenario
+from emulator.planning.plan import Plan, make_plan
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.document import read
+
+JOBS = Path(__file__).parent / "jobs"
+JOBS_MAP = """\
+tfCluster:
+  deploy: true
+  service:
+    name: tensorflow-cluster
+    internalPort: 8080
+    externalPort: 8080
+    type: ClusterIP
+  image:
+    repo: team
+    name: tf-models
+    dockerTagCpu: train-0.11
+    dockerTagGpu: train-0.11-gpu
+  settings:
+    isGpu: true
+    nbGpuPerNode: 2
+    jobs:
+      ps: 8
+      worker: 16
+"""
+STATEFULSETS = """\
+worker:
+  number: 2
+  podManagementPolicy: Parallel
+  image: {repository: team/distributed-tf, tag: 1.6.0-gpu}
+  port: 9090
+  gpuCount: 1
+ps:
+  number: 1
+  image: {repository: team/distributed-tf, tag: 1.6.0, pullPolicy: IfNotPresent}
+  port: 8080
+  env: {LOG: 1}
+hyperparams: {batchsize: 20, learningrate: 0.001, trainsteps: 10000}
+"""
+ARENA = """\
+chief: 1
+workers: 2
+workerImage: team/mnist:1.0
+workPort: 2224
+workerCpu: 500m
+ps: 1
+psImage: team/mnist:1.0
+psPort: 2223
+psMemory: 1Gi
+gpuCount: 1
+command: python /app/mnist.py --home ${HOME}
+envs: {RATE: 0.1}
+workingDir: /app
+dataset: {mnist: /data}
+cleanPodPolicy: Running
+useHostNetwork: true
+"""
+
+
+def converted(tmp_path: Path, text: str, name: str = "demo.yaml", **added: Any) -> Given:
+    path = tmp_path / name
+    path.write_text(text)
+    return read_scenario(path, Additions(**added))
+
+
+def data(given: Given) -> dict[str, Any]:
+    found: dict[str, Any] = read(given.text).data
+    return found
+
+
+def plan(given: Given) -> Plan:
+    scenario = given.parse(["cluster.worker.gpus=0"])
+    context = MemoryEngine(ManualClock()).plan_context("r", Path())
+    return make_plan(scenario, "r", context, notes=given.warnings)
+
+
+def problems(tmp_path: Path, text: str, **added: Any) -> list[str]:
+    with pytest.raises(ScenarioError) as caught:
+        converted(tmp_path, text, **added).parse()
+    return [str(problem).removeprefix(f"{tmp_path}/") for problem in caught.value.problems]
+
+
+# --- The map of jobs ------------------------------------------------------------------------------
+
+
+def test_a_map_of_jobs(tmp_path: Path) -> None:
+    assert data(converted(tmp_path, JOBS_MAP)) == {
+        "name": "demo",
+        "framework": "tensorflow",
+        "rendezvous": "cluster-config",
+        "addresses": {"host": "{task}.demo.svc.cluster.local", "port": 8080},
+        "image": "team/tf-models:train-0.11-gpu",
+        "program": {"command": []},  # the image's own
+        "cluster": {"ps": 8, "worker": {"replicas": 16, "gpus": 2}},  # GPUs go to workers only
+    }
+
+
+def test_the_example_of_the_jobs_is_as_expected() -> None:
+    added = Additions(images={"ps": "cpu", "worker": "cpu"}, faults=JOBS / "shards.faults.yaml")
+    assert load(JOBS / "shards.values.yaml", added=added) == load(JOBS / "shards.expected.yaml")
+
+
+def test_the_variables_are_those_of_the_chart(tmp_path: Path) -> None:
+    text = JOBS_MAP.replace("ps: 8", "ps: 1").replace("worker: 16", "worker: 2")
+    given = converted(tmp_path, text, command=("python", "a.py"), images={"worker": "cpu"})
+    env = plan(given).task("worker-1").env
+    assert env["POD_NAME"] == "worker-1"
+    assert env["CLUSTER_CONFIG"] == (
+        '{"ps": ["ps-0.demo.svc.cluster.local:8080"], '
+        '"worker": ["worker-0.demo.svc.cluster.local:8080", '
+        '"worker-1.demo.svc.cluster.local:8080"]}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "image"),
+    [
+        (("isGpu: true", "isGpu: false"), "team/tf-models:train-0.11"),
+        (("dockerTagGpu: train-0.11-gpu", "dockerTag: 1.0.0-gpu"), "team/tf-models:1.0.0-gpu"),
+        (("    repo: team\n", ""), "tf-models:train-0.11-gpu"),
+        (("train-0.11-gpu", "1.0"), "team/tf-models:1.0"),
+    ],
+)  # fmt: skip
+def test_the_image_has_the_tag_of_its_kind(
+    tmp_path: Path, change: tuple[str, str], image: str
+) -> None:
+    assert data(converted(tmp_path, JOBS_MAP.replace(*change)))["image"] == image
+
+
+def test_without_gpus_a_role_is_a_number(tmp_path: Path) -> None:
+    found = data(converted(tmp_path, JOBS_MAP.replace("isGpu: true", "isGpu: false")))
+    assert found["cluster"] == {"ps": 8, "worker": 16}
+
+
+def test_a_job_may_be_a_mapping_or_have_another_name(tmp_path: Path) -> None:
+    text = JOBS_MAP.replace("ps: 8", "ps: {number: 3}").replace("worker: 16", 'workers: "4"')
+    found = data(converted(tmp_path, text.replace("isGpu: true", "isGpu: false")))
+    assert found["cluster"] == {"ps": 3, "worker": 4}
+
+
+def test_a_map_at_the_top_is_read_the_same_way(tmp_path: Path) -> None:
+    text = "ps: 8\nworker: 16\nservice: {internalPort: 9090}\nimage: {name: tf, tag: 1.0.1}\n"
+    found = data(converted(tmp_path, text))
+    assert found["cluster"] == {"ps": 8, "worker": 16}
+    assert found["image"] == "tf:1.0.1"
+    assert found["addresses"]["port"] == 9090
+
+
+def test_the_command_is_in_the_values_or_added(tmp_path: Path) -> None:
+    text = JOBS_MAP.replace("    type: ClusterIP", """    command: '["/run.sh", "${X}"]'""")
+    found = data(converted(tmp_path, text))
+    assert found["program"] == {"command": ["/run.sh", "$${X}"], "entrypoint": "none"}
+    images = {"ps": "cpu", "worker": "cpu"}
+    assert problems(tmp_path, JOBS_MAP, images=images) == [
+        "demo.yaml: it does not say what the tasks run (add --command 'python train.py', or write "
+        "`program: {source: train.py, command: [python, train.py]}` in the file of --faults)"
+    ]
+    given = converted(tmp_path, JOBS_MAP, images=images, command=("python", "a.py"))
+    assert data(given)["program"] == {"command": ["python", "a.py"]}
+
+
+def test_the_release_is_named_by_the_values_or_the_file(tmp_path: Path) -> None:
+    names = {"shards.values.yaml": "shards", "values.yaml": "release", "9 Lives.yaml": "lives"}
+    for file, name in names.items():
+        assert data(converted(tmp_path, JOBS_MAP, file))["name"] == name
+    given = converted(tmp_path, JOBS_MAP + "fullnameOverride: mine\n", "values.yaml")
+    assert data(given)["addresses"]["host"] == "{task}.mine.svc.cluster.local"
+
+
+def test_a_part_of_a_scenario_in_the_values_is_merged_over_it(tmp_path: Path) -> None:
+    text = JOBS_MAP + "emulator:\n  cluster: {worker: 3}\n  expect: {final_step: 10}\n  sed: 1\n"
+    found = data(converted(tmp_path, text))
+    assert found["cluster"]["worker"] == {"replicas": 3, "gpus": 2}
+    assert found["expect"] == {"final_step": 10}
+    assert problems(tmp_path, text) == [
+        "demo.yaml:22: emulator.sed: unknown key (did you mean 'seed'?)"
+    ]
+
+
+def test_files_of_this_machine_that_a_manifest_takes_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    mounts = f"emulator:\n  mounts: {{/a: /etc, /b: ../{tmp_path.name}/data, /c: .., /d: ~/x}}\n"
+    given = converted(tmp_path, JOBS_MAP + mounts)
+    assert given.warnings == (
+        "emulator.mounts[/a] is from elsewhere: /etc of this machine",
+        f"emulator.mounts[/c] is from elsewhere: {tmp_path.parent} of this machine",
+        "emulator.mounts[/d] is from elsewhere: ~/x of this machine",
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("ps: 8", "ps: eight", "17: tfCluster.settings.jobs.ps: 'eight' should be a whole number"),
+        ("ps: 8", "ps: -1", "17: tfCluster.settings.jobs.ps: -1 should be a whole number from 0"),
+        ("ps: 8", f"ps: '{'8' * 5000}'", "17: tfCluster.settings.jobs.ps: '888"),
+        ("ps: 8", "p: 8", "17: tfCluster.settings.jobs.p: is no role (did you mean 'ps'?)"),
+        ("ps: 8", "master: 1", "17: tfCluster.settings.jobs.master: is no role (TF2 rejects"),
+        ("ps: 8", "ps: {numbr: 8}", "17: tfCluster.settings.jobs.ps.numbr: unknown key (did you"),
+        ("ps: 8", "workers: 8", "18: tfCluster.settings.jobs.worker: are tasks of the role worker"),
+        ("nbGpuPerNode", "nbGpusPerNode", "15: tfCluster.settings.nbGpusPerNode: unknown key (did"),
+        ("8080", "0", "5: tfCluster.service.internalPort: 0 is not a port"),
+        ("isGpu: true", "isGpu: 1", "14: tfCluster.settings.isGpu: 1 should be true or false"),
+        ("name: tf-models", "name: [a]", '10: tfCluster.image.name: ["a"] should be text'),
+        ("team", "'{{ .Values.repo }}'", "9: tfCluster.image.repo: {{ .Values.repo }} is a templ"),
+        ("worker: 16", "worker: 16\n---\na: b", "20: is another document; values are one"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_values_has_its_line_and_path(
+    tmp_path: Path, old: str, new: str, problem: str
+) -> None:
+    found = problems(tmp_path, JOBS_MAP.replace(old, new, 1))
+    assert any(one.startswith(f"demo.yaml:{problem}") for one in found), found
+
+
+def test_other_keys_are_notes(tmp_path: Path) -> None:
+    text = JOBS_MAP + "tensorboard: {deploy: true}\n"
+    text = text.replace("    isGpu", "    dataset: imagenet\n    isGpu")
+    given = converted(tmp_path, text)
+    assert given.warnings == (
+        "tfCluster.settings.dataset is ignored: it is not known what the chart makes of it",
+        "tensorboard is ignored: it is not known what the chart makes of it",
+    )
+    assert plan(given).warnings[:2] == given.warnings
+    assert given.text.splitlines()[1] == f"# {given.warnings[0]}"
+
+
+def test_an_image_of_no_role_is_refused(tmp_path: Path) -> None:
+    assert problems(tmp_path, JOBS_MAP, images={"wurker": "cpu"}) == [
+        "--image wurker=cpu: there is no container, role or image wurker (did you mean 'worker'?)"
+    ]
+
+
+# --- The chart distributed-tensorflow -------------------------------------------------------------
+
+
+def test_values_of_stateful_sets(tmp_path: Path) -> None:
+    given = converted(tmp_path, STATEFULSETS)
+    worker = plan(given).task("worker-1")
+    service = "demo-distributed-tensorflow"
+    names = ("WORKER_HOSTS", "PS_HOSTS", "POD_NAME", "JOB_NAME")
+    assert {key: worker.env[key] for key in names} == {
+        "WORKER_HOSTS": f"demo-worker-0.{service}-worker:9090,demo-worker-1.{service}-worker:9090",
+        "PS_HOSTS": f"demo-ps-0.{service}-ps:8080",
+        "POD_NAME": "demo-worker-1",
+        "JOB_NAME": "worker",
+    }  # fmt: skip
+    assert worker.command == (
+        "python", "train_distributed.py", "--num_gpus", "1",
+        "--learning_rate", "0.001", "--batch_size", "20",
+    )  # fmt: skip
+    scenario = given.parse()
+    assert scenario.cluster["worker"].gpus.count == 1
+    assert scenario.cluster["ps"].gpus.count == 0
+    assert scenario.cluster["ps"].image == "team/distributed-tf:1.6.0"
+    assert scenario.cluster["ps"].env["LOG"] == "1"
+    assert given.warnings == (
+        "hyperparams.trainsteps is ignored: the command of the chart does not get it",
+    )
+
+
+def test_a_command_for_all_is_refused_where_roles_have_their_own(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--command is one for all tasks; worker has a command"):
+        converted(tmp_path, STATEFULSETS, command=("python", "a.py"))
+
+
+# --- Arena ----------------------------------------------------------------------------------------
+
+
+def test_values_of_arena_are_a_tfjob(tmp_path: Path) -> None:
+    given = converted(tmp_path, ARENA)
+    assert data(given) == {
+        "name": "demo",
+        "framework": "tensorflow",
+        "operator": {
+            "kind": "TFJob",
+            "job": "demo",
+            "ports": {"worker": 2224, "ps": 2223},
+            "restart": {"worker": "on-failure"},  # with a chief; without one never
+            "clean_pods": "running",
+        },
+        "image": "team/mnist:1.0",
+        "mounts": {"/data": {"volume": "pvc-default-mnist"}},
+        "program": {
+            "command": ["sh", "-c", "python /app/mnist.py --home $${HOME}"],
+            "entrypoint": "none",
+            "working_dir": "/app",
+            "env": {"RATE": "0.1"},
+        },
+        "cluster": {
+            "chief": {"replicas": 1, "gpus": 1},
+            "worker": {"replicas": 2, "cpus": 0.5, "gpus": 1},
+            "ps": {"replicas": 1, "memory": "1g"},
+        },
+    }
+    assert given.warnings == ()
+    assert given.parse().operator is not None
+
+
+def test_the_faults_of_the_operator_are_reproduced_where_asked(tmp_path: Path) -> None:
+    given = converted(tmp_path, ARENA, quirks=True)
+    operator = given.parse().operator
+    assert operator is not None
+    assert operator.quirks
+
+
+def test_a_command_replaces_that_of_all_tasks(tmp_path: Path) -> None:
+    found = data(converted(tmp_path, ARENA, command=("python", "b.py")))
+    assert found["program"]["command"] == ["python", "b.py"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("chief: 1", "chief: 1\nchiefName: Boss", "2: chiefName: is neither Chief nor Master"),
+        ("500m", "5 cores", "5: workerCpu: '5 cores' is not a quantity"),
+        ("Running", "Sometimes", "15: cleanPodPolicy: 'Sometimes' is not None, Running or All"),
+        ("{mnist: /data}", "{../etc: /data}", "14: dataset[../etc]: is not the name of a claim"),
+        ("psPort", "psPrt", "8: psPrt: unknown key (did you mean 'psPort'?)"),
+        ("mnist: /data", "mnist: data", "14: dataset.mnist: 'data' is not a path in a"),
+    ],
+)
+def test_a_mistake_in_values_of_arena(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    found = problems(tmp_path, ARENA.replace(old, new, 1))
+    assert any(one.startswith(f"demo.yaml:{problem}") for one in found), found
+
+
+# --- The tables -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        (JOBS_MAP, helm_jobs.KEYS),
+        (STATEFULSETS, helm_statefulsets.KEYS),
+        (ARENA, helm_arena.KEYS),
+    ],
+)
+def test_no_key_is_there_twice(text: str, table: Any, tmp_path: Path) -> None:
+    paths = [key.path for key in table]
+    assert len({*paths}) == len(paths)
+    assert converted(tmp_path, text).parse()

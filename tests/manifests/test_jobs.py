@@ -1,0 +1,150 @@
+"""Manifests as people write them, each with the scenario that it should be, and run to its end."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from emulator.manifests.convert import Additions, load
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, make_plan
+from emulator.scenario.operator_lint import lint
+from emulator.scenario.schema import Scenario
+from tests.conftest import Emulate
+from tests.manifests.validation import check
+
+JOBS = Path(__file__).parent / "jobs"
+PROGRAMS = Path(__file__).parents[2] / "images" / "programs"
+DATA = ("digits.py", "digits.csv.gz")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A manifest, and what it is run with."""
+
+    manifest: str
+    image: tuple[str, ...]
+    configmap: str = ""
+    """The name of the ConfigMap with its program."""
+    files: tuple[str, ...] = ()
+    """What that has."""
+    place: str = ""
+    """Where the files are in its containers."""
+    conditions: Sequence[str] = ("Created", "Running", "Restarting", "Running", "Succeeded")
+    """What the operator says of it, where one of its pods is preempted."""
+
+    @property
+    def name(self) -> str:
+        return self.manifest.partition(".")[0]
+
+    def expected(self) -> Path:
+        return JOBS / f"{self.name}.expected.yaml"
+
+    def faults(self) -> Path:
+        return JOBS / f"{self.name}.faults.yaml"
+
+    def configmaps(self, folder: Path) -> dict[str, Path]:
+        """Make the ConfigMap as a folder with a file for each key."""
+        if not self.configmap:
+            return {}
+        for file in self.files:
+            shutil.copy(PROGRAMS / file, folder)
+        return {self.configmap: folder}
+
+
+ALL = [
+    Job(
+        "between-graph.yaml",
+        ("tensorflow=cpu",),
+        "graphs",
+        ("graphs.py", *DATA),
+        "/programs",
+    ),
+    Job("mwms.yaml", ("tensorflow=cpu",), "mwms", ("mwms.py", "events.py", *DATA), "/programs"),
+    Job(
+        "ddp.yaml",
+        ("pytorch=pytorch", "programs=pytorch"),
+        "ddp",
+        ("ddp.py", "events.py", *DATA),
+        "/given",
+        ("Created", "Running", "Succeeded"),
+    ),
+    Job(
+        "elastic.yaml", ("pytorch=pytorch",), "elastic", ("elastic.py", "events.py", *DATA),
+        "/programs",
+    ),
+    Job("shards.values.yaml", ("ps=cpu", "worker=cpu"), conditions=()),
+]  # fmt: skip
+SITE = PlanContext(
+    engine="docker",
+    address=lambda name: (name, 2222),
+    image=str,
+    gpus=lambda: (),
+    shared="/shared",
+    named=True,
+)
+
+
+def plan(scenario: Scenario) -> Plan:
+    return make_plan(scenario, "job-1", SITE)
+
+
+def containers(scenario: Scenario) -> list[Any]:
+    """Return everything in a scenario that may have files."""
+    roles = scenario.cluster.values()
+    return [scenario.program, *roles, *(step for role in roles for step in role.init)]
+
+
+@pytest.mark.parametrize("job", ALL, ids=lambda job: job.name)
+def test_a_manifest_is_the_scenario_that_it_should_be(job: Job, tmp_path: Path) -> None:
+    images = dict(pair.split("=") for pair in job.image)
+    added = Additions(images, job.configmaps(tmp_path), job.faults())
+    made, meant = load(JOBS / job.manifest, added=added), load(job.expected())
+    assert plan(made).tasks == plan(meant).tasks
+    assert (made.name, made.operator) == (meant.name, meant.operator)
+    files = {path for container in containers(made) for path in container.files}
+    assert files == {f"{job.place}/{name}" for name in job.files}
+
+
+@pytest.mark.parametrize("job", ALL[:4], ids=lambda job: job.name)
+def test_a_cluster_would_take_the_manifest(job: Job) -> None:
+    documents = list(yaml.safe_load_all((JOBS / job.manifest).read_text()))
+    check(next(one for one in documents if one["kind"].endswith("Job")))
+
+
+@pytest.mark.parametrize("job", ALL, ids=lambda job: job.name)
+def test_a_plan_warns_of_the_traps_that_a_manifest_is_in(job: Job, tmp_path: Path) -> None:
+    images = dict(pair.split("=") for pair in job.image)
+    added = Additions(images, job.configmaps(tmp_path), job.faults())
+    made = load(JOBS / job.manifest, added=added)
+    traps = list(lint(made))
+    assert bool(traps) == (made.operator is not None and made.operator.kind == "TFJob")
+    assert {*traps} <= {*plan(made).warnings}
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("docker_engine")
+@pytest.mark.parametrize("job", ALL, ids=lambda job: job.name)
+def test_a_manifest_runs_to_its_end(emulate: Emulate, job: Job, tmp_path: Path) -> None:
+    folder = tmp_path / "configmap"
+    folder.mkdir()
+    arguments: Sequence[str] = [
+        *(f"--image={pair}" for pair in job.image),
+        *(f"--configmap={name}={path}" for name, path in job.configmaps(folder).items()),
+        f"--faults={job.faults()}",
+    ]
+    done = emulate.up(JOBS / job.manifest, "--engine", "docker", *arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    summary = done.json
+    assert summary["verdict"] == "ok"
+    (run,) = emulate.out.iterdir()
+    kept = next(path for path in run.iterdir() if path.name.startswith("manifest."))
+    assert kept.read_text() == (JOBS / job.manifest).read_text()
+    conditions = [condition["type"] for condition in summary.get("conditions", [])]
+    assert tuple(conditions) == job.conditions

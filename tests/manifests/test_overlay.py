@@ -1,0 +1,57 @@
+"""Merge patches: the examples of RFC 7386, and that a difference brings back what was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.manifests.overlay import difference, merged
+
+
+@pytest.mark.parametrize(
+    ("data", "patch", "result"),
+    [  # RFC 7386, appendix A
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        (["a", "b"], ["c", "d"], ["c", "d"]),
+        ({"a": "b"}, ["c"], ["c"]),
+        ({"a": "foo"}, None, None),
+        ({"a": "foo"}, "bar", "bar"),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_the_examples_of_the_standard(data: Any, patch: Any, result: Any) -> None:
+    assert merged(data, patch) == result
+
+
+PLAIN = st.one_of(st.booleans(), st.integers(), st.text(max_size=3))
+VALUE = st.recursive(
+    PLAIN,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+MAPPING = st.dictionaries(st.sampled_from("abc"), VALUE, max_size=3)
+
+
+@given(before=MAPPING, after=MAPPING)
+def test_a_difference_brings_back_what_was(before: Any, after: Any) -> None:
+    assert repr(sorted_data(merged(before, difference(before, after)))) == repr(sorted_data(after))
+
+
+def sorted_data(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: sorted_data(data[key]) for key in sorted(data)}
+    return [sorted_data(one) for one in data] if isinstance(data, list) else data

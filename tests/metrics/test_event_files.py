@@ -1,0 +1,315 @@
+"""The reader of event files, with files that real libraries wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.metrics import event_files
+from emulator.metrics.event_files import Event, EventFile, Reader, masked_crc
+from emulator.metrics.event_steps import EventSteps, Reported, unwritten
+
+RECORDED = Path(__file__).parent / "recorded_events"
+TASKS = ("worker-0", "worker-1")
+STARTS: Mapping[str, Sequence[float]] = {task: [0.0] for task in TASKS}
+ORIGINAL = next((RECORDED / "torch").glob("events*"))
+
+
+def reader(root: Path) -> Reader:
+    return Reader(str(root), "run", "worker-0", TASKS)
+
+
+def steps(lines: Sequence[str], starts: Mapping[str, Sequence[float]] = STARTS) -> list[Reported]:
+    reads = EventSteps()
+    return [one for line in lines if (one := reads.read(line, starts))]
+
+
+def seen(name: str) -> list[Mapping[str, object]]:
+    return [one.seen.data for one in steps([*reader(RECORDED / name).lines()])]
+
+
+def record(payload: bytes) -> bytes:
+    length = struct.pack("<Q", len(payload))
+    return length + struct.pack("<I", masked_crc(length)) + payload + b"\0\0\0\0"
+
+
+def event(step: int, tag: str = "loss", wall: float = 5.0, value: float = 0.5) -> bytes:
+    name = tag.encode()
+    inner = b"\x0a" + bytes([len(name)]) + name + b"\x15" + struct.pack("<f", value)
+    summary = b"\x0a" + bytes([len(inner)]) + inner
+    head = b"\x09" + struct.pack("<d", wall) + b"\x10" + bytes([step])
+    return record(head + b"\x2a" + bytes([len(summary)]) + summary)
+
+
+def file_of(folder: Path, content: bytes, name: str = "events.out.tfevents.1.vm") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+# --- What libraries write -----------------------------------------------------------------------
+
+
+def test_torch() -> None:
+    lines = [*reader(RECORDED / "torch").lines()]
+    found = steps(lines)
+    assert {one.task for one in found} == {"worker-1"}  # the host name in the file's name
+    training = [one.seen.data for one in found if one.seen.data.get("loss")]
+    assert [data["step"] for data in training] == list(range(1, 31))
+    assert training[9] == {"step": 10, "loss": 0.1, "val_loss": 0.15}
+    # By epoch in the program: these are values of the last step.
+    accuracies = [one.seen.data for one in found if "val_accuracy" in one.seen.data]
+    assert [(data["step"], data["accuracy"]) for data in accuracies] == [
+        (10, 0.6),
+        (20, 0.7),
+        (30, 0.8),
+    ]
+    assert all(1795353047 < one.wall < 1795353049 for one in found)
+
+
+def test_tf_summary() -> None:
+    found = seen("tf-summary")
+    assert [data["step"] for data in found] == list(range(1, 21))
+    assert found[9] == {"step": 10, "loss": 0.1, "accuracy": 0.6}
+
+
+def test_tensorflow_1() -> None:
+    found = seen("tf1")
+    assert [data["step"] for data in found] == [100, 200, 300, 400, 500]
+    assert found[-1] == {"step": 500, "loss": 0.2, "accuracy": 0.5}
+
+
+def test_keras_2_which_writes_epochs_only() -> None:
+    found = seen("keras2")
+    assert [data["step"] for data in found if "loss" in data] == [0, 1, 2]
+    assert [data["val_accuracy"] for data in found if "val_accuracy" in data] == [0.4375] * 6
+    assert found[2] == {"step": 2, "loss": 0.8573461, "accuracy": 0.2291667}
+
+
+def test_keras_3_whose_steps_are_those_of_batches() -> None:
+    found = seen("keras3")
+    counted = [data["step"] for data in found]
+    assert list(dict.fromkeys(counted)) == list(range(1, 19))
+    assert all("accuracy" in data for data in found if "loss" in data)
+
+
+# --- Files that grow, and others -----------------------------------------------------------------
+
+
+def test_a_file_that_grows_is_read_as_it_grows(tmp_path: Path) -> None:
+    """Cut anywhere, also within a record."""
+    content = ORIGINAL.read_bytes()
+    reads, found = reader(tmp_path), list[str]()
+    (tmp_path / "worker-1").mkdir()
+    with (tmp_path / "worker-1" / "events.out.tfevents.1.x").open("wb", buffering=0) as file:
+        for at in range(0, len(content), 101):
+            file.write(content[at : at + 101])
+            found += reads.lines()
+    whole = steps([line for line in reader(RECORDED / "torch").lines() if "hparam" not in line])
+    assert [one.seen.data["step"] for one in steps(found) if "loss" in one.seen.data] == [
+        one.seen.data["step"] for one in whole if "loss" in one.seen.data
+    ]
+    assert [*reads.lines()] == []
+
+
+def test_pieces_that_are_smaller_than_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(ORIGINAL, tmp_path)
+    whole = [*reader(tmp_path).lines()]
+    monkeypatch.setattr(event_files, "PIECE", 1000)  # also skips the images
+    pieces = [*reader(tmp_path).lines()]
+    assert [one.seen.data["step"] for one in steps(pieces) if "loss" in one.seen.data] == [
+        one.seen.data["step"] for one in steps(whole) if "loss" in one.seen.data
+    ]
+
+
+def test_a_record_of_gigabytes_is_skipped(tmp_path: Path) -> None:
+    length = 3 * 2**30
+    header = struct.pack("<Q", length)
+    path = file_of(tmp_path, event(1) + header + struct.pack("<I", masked_crc(header)))
+    reads = reader(tmp_path)
+    assert len([*reads.lines()]) == 1
+    with path.open("r+b") as file:
+        file.seek(len(event(1)) + 12 + length + 4)
+        file.write(event(2))
+    (line,) = reads.lines()
+    assert json.loads(line)["step"] == 2
+
+
+def test_a_damaged_length_ends_the_reading(tmp_path: Path) -> None:
+    path = file_of(tmp_path, event(1) + b"\x01" * 30 + event(2))
+    reads = reader(tmp_path)
+    first, said = reads.lines()
+    assert json.loads(first)["step"] == 1
+    assert said.endswith(f"damaged at byte {len(event(1))}; the rest is not read")
+    with path.open("ab") as file:
+        file.write(event(3))
+    assert [*reads.lines()] == []
+
+
+def test_zeros_are_not_written_yet(tmp_path: Path) -> None:
+    path = file_of(tmp_path, event(1) + bytes(100))
+    reads = reader(tmp_path)
+    assert len([*reads.lines()]) == 1
+    path.write_bytes(event(1) + event(2) + event(3))
+    assert len([*reads.lines()]) == 2
+
+
+def test_links_pipes_and_other_files_are_not_opened(tmp_path: Path) -> None:
+    outside = file_of(tmp_path / "outside", event(1))
+    inside = tmp_path / "logs"
+    file_of(inside, event(1), "checkpoint")
+    (inside / "events.out.tfevents.2.vm").symlink_to(outside)
+    (inside / "folder").symlink_to(outside.parent)
+    os.mkfifo(inside / "events.out.tfevents.3.vm")
+    reads = reader(inside)
+    assert [*reads.lines()] == []
+    assert reads.files == {}
+    with pytest.raises(OSError, match="symbolic links"):
+        EventFile(str(inside / "events.out.tfevents.2.vm")).read()
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
+    try:
+        event = Event(memoryview(data))
+    except ValueError:
+        return
+    assert all(isinstance(value, float) for value in event.scalars.values())
+
+
+@given(st.data())
+def test_a_damaged_file_never_fails(data: st.DataObject) -> None:
+    content = bytearray(ORIGINAL.read_bytes()[:3000])
+    for at in data.draw(st.lists(st.integers(0, 2999), max_size=5)):
+        content[at] = data.draw(st.integers(0, 255))
+    file = EventFile("x")
+    while file._records(bytes(content[file._offset :]), len(content)) is not None:
+        pass
+
+
+# --- Whose file it is ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "task"),
+    [
+        ("events.out.tfevents.1795353047.worker-1.1.0", "worker-1"),
+        ("events.out.tfevents.1795353047.worker-1", "worker-1"),
+        ("worker-1/train/events.out.tfevents.1.worker-0.1.0.v2", "worker-1"),
+        ("events.out.tfevents.1795353047.laptop.local.1.0", "worker-0"),
+        ("my.tfevents.log", "worker-0"),
+    ],
+)
+def test_a_file_belongs_to_a_task(path: str, task: str) -> None:
+    assert reader(Path("/logs")).task_of(f"/logs/{path}") == task
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_a_process_of_the_run_is_known_by_its_id(tmp_path: Path) -> None:
+    for run, task in (("run", "worker-1"), ("another", "worker-0")):
+        env = {**os.environ, "EMULATOR_RUN": run, "EMULATOR_TASK": "worker-1"}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, env=env) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            process.stdout.readline()  # it runs
+            name = f"/logs/events.out.tfevents.1.laptop.{process.pid}.0.v2"
+            assert reader(Path("/logs")).task_of(name) == task
+
+
+# --- The program ---------------------------------------------------------------------------------
+
+
+def test_the_program_prints_what_is_left_when_it_is_stopped(tmp_path: Path) -> None:
+    source = Path(event_files.__file__)
+    program = shutil.copy(source, tmp_path)  # alone, as in a container
+    command = [sys.executable, "-I", program, "logs", "worker-0", *TASKS]
+    env = {"EMULATOR_SHARED": str(tmp_path), "EMULATOR_RUN": "run"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as process:
+        assert process.stdout is not None
+        path = file_of(tmp_path / "logs", event(1))
+        assert json.loads(process.stdout.readline())["step"] == 1
+        with path.open("ab") as file:
+            file.write(event(2) + event(3)[:-5])
+        process.send_signal(signal.SIGTERM)
+        rest = process.stdout.read().splitlines()
+    assert [json.loads(line)["step"] for line in rest] == [2]
+    assert process.returncode == 0
+
+
+# --- Steps ---------------------------------------------------------------------------------------
+
+
+def line(step: int, begun: float = 1.0, wall: float = 2.0, path: str = "e", **tags: object) -> str:
+    of = {"emulate": "scalars", "task": "worker-0", "file": path, "begun": begun, "wall": wall}
+    return json.dumps({**of, "step": step, "values": tags})
+
+
+def test_scalars_of_validation_are_no_steps() -> None:
+    lines = [
+        line(1, val_loss=1.0),
+        line(5, loss=0.5),
+        line(9, path="Loss_test/e", loss=0.7),
+        line(9, path="run_test_1/e", loss=0.4),
+    ]
+    assert [one.seen.data for one in steps(lines)] == [
+        {"step": 5, "loss": 0.5},
+        {"step": 5, "val_loss": 0.7},
+        {"step": 9, "loss": 0.4},
+    ]
+
+
+def test_other_scalars_count_until_there_is_a_loss() -> None:
+    lines = [line(1, rate=0.1), line(2, rate=0.1, loss=1.0), line(640, examples=5), line(3, loss=1)]
+    assert [one.seen.data["step"] for one in steps(lines)] == [1, 2, 3]
+
+
+def test_a_program_that_starts_again_may_go_back() -> None:
+    reads = EventSteps()
+    starts = {"worker-0": [0.5]}
+    assert reads.read(line(20, loss=1.0), starts)
+    starts["worker-0"].append(3.0)
+    assert reads.read(line(21, loss=1.0), starts) is None  # of a process that has ended
+    again = reads.read(line(11, begun=4.0, wall=5.0, loss=1.0), starts)
+    assert again is not None
+    assert again.seen.data["step"] == 11
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        '{"emulate": "scalars"}',
+        line(-1, loss=1.0),
+        line(1, loss=1.0).replace("worker-0", "worker-9"),
+        line(1, loss=1.0).replace('"wall": 2.0', '"wall": NaN'),
+        line(2**70, loss=1.0),
+    ],
+)
+def test_other_lines_are_no_steps(text: str) -> None:
+    assert steps([text]) == []
+
+
+def test_what_is_written_is_found_in_what_was_printed() -> None:
+    found = steps([line(n, wall=10.0 + n, loss=1.0) for n in range(1, 6)])
+    assert unwritten(found, (3, 13.0)) == found[3:]
+    assert unwritten(found, (5, 15.0)) == []
+    assert unwritten(found, None) == found
+    assert unwritten(found, (9, 9.0)) == ()

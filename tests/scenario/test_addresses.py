@@ -1,0 +1,268 @@
+"""Names of tasks on the network: `addresses`, and those of the training operator."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.engines import engine_class
+from emulator.engines.docker.requests import container_request
+from emulator.errors import ScenarioError
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, make_plan
+from emulator.scenario.addresses import aliases, is_host
+from emulator.scenario.loader import parse
+
+NAMED = PlanContext("docker", lambda task: (task, 2222), str, lambda: (), "/shared", named=True)
+LOOPBACK = replace(
+    NAMED, engine="process", named=False, address=lambda task: ("127.0.0.1", 5000 + len(task))
+)
+BASE = "name: x\nprogram: {command: [a]}\n"
+RELEASE = "addresses: {host: '{task}.release.svc.cluster.local', port: {ps: 8080, worker: 9090}}\n"
+MNIST = "operator: {kind: TFJob, job: mnist, namespace: team-a, ports: {ps: 3333}}\n"
+CLUSTER = "cluster: {ps: 1, worker: 2}\n"
+
+
+def plan(text: str, site: PlanContext = NAMED) -> Plan:
+    return make_plan(parse(BASE + text), "x-1", site)
+
+
+def problem(text: str) -> str:
+    with pytest.raises(ScenarioError) as raised:
+        parse(BASE + text)
+    return str(raised.value)
+
+
+def test_a_chart_names_its_tasks() -> None:
+    made = plan(RELEASE + CLUSTER)
+    assert [(task.host, task.port) for task in made.tasks] == [
+        ("ps-0.release.svc.cluster.local", 8080),
+        ("worker-0.release.svc.cluster.local", 9090),
+        ("worker-1.release.svc.cluster.local", 9090),
+    ]
+    assert made.task("worker-1").aliases == (
+        "worker-1",
+        "worker-1.release",
+        "worker-1.release.svc",
+        "worker-1.release.svc.cluster",
+        "worker-1.release.svc.cluster.local",
+    )
+    assert [task.name for task in made.tasks] == ["ps-0", "worker-0", "worker-1"]
+
+
+def test_one_port_is_for_all_and_the_default_is_kubeflows() -> None:
+    assert {
+        t.port for t in plan("addresses: {host: '{task}.x', port: 8080}\n" + CLUSTER).tasks
+    } == {8080}
+    some = plan("addresses: {host: '{task}.x', port: {ps: 8080}}\n" + CLUSTER)
+    assert [task.port for task in some.tasks] == [8080, 2222, 2222]
+
+
+def test_the_operator_names_each_pod_by_its_service() -> None:
+    made = plan(MNIST + CLUSTER)
+    assert [(task.host, task.port, task.aliases[0]) for task in made.tasks] == [
+        ("mnist-ps-0.team-a.svc", 3333, "mnist-ps-0"),
+        ("mnist-worker-0.team-a.svc", 2222, "mnist-worker-0"),
+        ("mnist-worker-1.team-a.svc", 2222, "mnist-worker-1"),
+    ]
+    assert made.task("worker-0").aliases[1:] == (
+        "mnist-worker-0.team-a",
+        "mnist-worker-0.team-a.svc",
+        "mnist-worker-0.team-a.svc.cluster.local",
+    )
+
+
+def test_pods_of_a_pytorchjob_have_its_port() -> None:
+    text = "framework: pytorch\noperator: {kind: PyTorchJob, job: mnist}\n"
+    made = plan(text + "cluster: {master: 1, worker: 1}\n")
+    assert [task.port for task in made.tasks] == [23456, 23456]
+
+
+def test_values_have_the_names() -> None:
+    words = "'${host}', '${address.ps-0}', '${hosts.worker}', '${pod}', '${namespace}', '${task}'"
+    text = f"cluster: {{ps: 1, worker: {{replicas: 2, command: [{words}]}}}}\n"
+    assert plan(MNIST + text).task("worker-1").command == (
+        "mnist-worker-1.team-a.svc",
+        "mnist-ps-0.team-a.svc:3333",
+        "mnist-worker-0.team-a.svc,mnist-worker-1.team-a.svc",
+        "mnist-worker-1",
+        "team-a",
+        "worker-1",
+    )
+    assert plan(text).task("worker-1").command[-3:] == ("worker-1", "default", "worker-1")
+    assert plan(MNIST + text, LOOPBACK).task("worker-1").command == (
+        "127.0.0.1",
+        "127.0.0.1:5004",
+        "127.0.0.1,127.0.0.1",
+        "mnist-worker-1",
+        "team-a",
+        "worker-1",
+    )
+
+
+def test_programs_from_before_tf_config_find_their_pod_by_its_name() -> None:
+    """As a chart sets them: the name of a pod is its job and its index."""
+    made = plan("rendezvous: cluster-config\n" + RELEASE + CLUSTER)
+    env = made.task("worker-1").env
+    assert env["POD_NAME"] == made.task("worker-1").aliases[0] == "worker-1"
+    assert json.loads(env["CLUSTER_CONFIG"]) == {
+        "ps": ["ps-0.release.svc.cluster.local:8080"],
+        "worker": [f"worker-{n}.release.svc.cluster.local:9090" for n in range(2)],
+    }
+
+
+def test_a_chart_tells_a_single_pod_its_name_too() -> None:
+    made = plan("rendezvous: cluster-config\naddresses: {host: '{task}.x'}\ncluster: {worker: 1}\n")
+    env = made.task("worker-0").env
+    assert (env["POD_NAME"], json.loads(env["CLUSTER_CONFIG"])) == (
+        "worker-0",
+        {"worker": ["worker-0.x:2222"]},
+    )
+    assert made.warnings == ()
+    without = plan("rendezvous: cluster-config\ncluster: {worker: 1}\n")
+    assert "POD_NAME" not in without.task("worker-0").env
+    assert without.warnings == ("a single task: no CLUSTER_CONFIG is set",)
+
+
+@pytest.mark.parametrize("section", [RELEASE, MNIST])
+def test_without_names_the_engines_addresses_are_used_and_the_plan_says_so(section: str) -> None:
+    made = plan(section + CLUSTER, LOOPBACK)
+    assert {task.host for task in made.tasks} == {"127.0.0.1"}
+    assert {task.aliases for task in made.tasks} == {()}
+    (warning,) = [text for text in made.warnings if "approximated" in text]
+    name = plan(section + CLUSTER).task("ps-0")
+    assert f"ps-0 is 127.0.0.1:5004 instead of {name.host}:{name.port}" in warning
+    assert "127.0.0.1" in made.task("ps-0").env["TF_CONFIG"]
+    assert not [text for text in plan(section + CLUSTER).warnings if "approximated" in text]
+
+
+def test_processes_have_no_names(tmp_path: Path) -> None:
+    assert not engine_class("process")().plan_context("x-1", tmp_path).named
+
+
+# --- Requests -------------------------------------------------------------------------------------
+
+
+def test_a_container_has_the_names_of_its_pod_and_no_other() -> None:
+    made = plan(MNIST + CLUSTER)
+    request = container_request(made, made.task("worker-1"), {"emulator.run": "x-1"})
+    endpoint = request["NetworkingConfig"]["EndpointsConfig"]["x-1"]
+    assert endpoint["Aliases"] == [
+        "mnist-worker-1",
+        "mnist-worker-1.team-a",
+        "mnist-worker-1.team-a.svc",
+        "mnist-worker-1.team-a.svc.cluster.local",
+    ]
+    assert request["Hostname"] == "mnist-worker-1"
+    assert request["Labels"] == {
+        "emulator.run": "x-1",
+        "emulator.task": "worker-1",
+        "training.kubeflow.org/job-name": "mnist",
+        "training.kubeflow.org/operator-name": "tfjob-controller",
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "cluster", "leader"),
+    [
+        ("TFJob", "{ps: 1, worker: 2}", "worker-0"),
+        ("TFJob", "{ps: 1, worker: 2, chief: 1}", "chief-0"),
+        ("PyTorchJob", "{worker: 2}", "worker-0"),
+        ("PyTorchJob", "{worker: 2, master: 1}", "master-0"),
+    ],
+)
+def test_one_pod_has_the_role_of_the_master(kind: str, cluster: str, leader: str) -> None:
+    framework = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}[kind]
+    made = plan(f"framework: {framework}\noperator: {{kind: {kind}, job: j}}\ncluster: {cluster}\n")
+    labelled = {task.name: container_request(made, task, {})["Labels"] for task in made.tasks}
+    key = "training.kubeflow.org/job-role"
+    assert {name: labels[key] for name, labels in labelled.items() if key in labels} == {
+        leader: "master"
+    }
+    names = {labels["training.kubeflow.org/operator-name"] for labels in labelled.values()}
+    assert names == {f"{kind.lower()}-controller"}
+
+
+def test_a_helper_keeps_its_name_and_is_no_pod_of_the_job() -> None:
+    made = plan(MNIST + CLUSTER + "helpers: {board: {command: [b]}}\n")
+    request = container_request(made, made.task("board"), {})
+    assert request["Hostname"] == "board"
+    assert request["Labels"] == {"emulator.task": "board"}
+
+
+# --- Mistakes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("addresses: {host: '{name}.x'}", "there is no {name}; a host may have {task}, {role}"),
+        ("addresses: {host: '{task}.Release'}", "is not a host name in lower case"),
+        ("addresses: {host: '{task}..x'}", "is not a host name in lower case"),
+        ("addresses: {host: '{task}.x.'}", "is not a host name in lower case"),
+        ("addresses: {host: '{task.x'}", "is not a host name in lower case"),
+        ("addresses: {host: '../{task}'}", "is not a host name in lower case"),
+        ("addresses: {host: '10.0.0.{index}'}", "is not a host name in lower case"),
+        ("addresses: {host: ''}", "is not a host name in lower case"),
+        ("addresses: {port: 1}", "addresses.host: is missing"),
+        ("addresses: {host: '{task}', port: 0}", "port"),
+        ("addresses: {host: '{task}', port: ps}", "port"),
+        ("addresses: {host: '{task}', port: {ps: 65536}}", "port"),
+        ("addresses: {host: '{task}', port: {pss: 1}}", "did you mean 'ps'?"),
+        ("addresses: {host: '{role}.x'}", "worker-0 and worker-1 have the same host name, worker"),
+        ("addresses: {host: '{index}a.x'}", "ps-0 and worker-0 have the same host name, 0a"),
+        ("addresses: {host: 'x.{task}'}", "ps-0 and worker-0 have the same host name, x"),
+        (f"addresses: {{host: '{'a' * 58}-{{task}}.x'}}", "63 between two dots"),
+        (f"operator: {{kind: TFJob, job: {'a' * 58}}}", "would have a name of 67 characters"),
+        (MNIST + "addresses: {host: '{task}.x'}", "which names the tasks itself"),
+        (MNIST + "helpers: {mnist-ps-0: {command: [a]}}", "is a name of the task ps-0"),
+    ],
+)
+def test_a_mistake_is_named(section: str, message: str) -> None:
+    found = problem(f"{section}\n{CLUSTER}")
+    assert message in found
+    assert len(found.splitlines()) <= 3
+
+
+def test_the_addresses_that_all_tasks_get_are_limited() -> None:
+    part = ".".join(["a" * 63] * 3)
+    text = f"addresses: {{host: '{{task}}.{part}'}}\ncluster: {{worker: 500}}\n"
+    assert "gives the tasks, which know each other, 50 MiB of addresses" in problem(text)
+
+
+def test_a_task_has_no_name_of_another() -> None:
+    made = plan("addresses: {host: 'a-{index}-{role}.x'}\ncluster: {worker: 3, ps: 3}\n")
+    names = [name for task in made.tasks for name in task.aliases]
+    assert len(names) == len(set(names)) == 12
+
+
+LABELS = st.from_regex(r"[a-z]([-a-z0-9]{0,10}[a-z0-9])?", fullmatch=True)
+
+
+@given(st.lists(LABELS, min_size=1, max_size=6))
+def test_aliases_are_the_beginnings_of_the_host(parts: list[str]) -> None:
+    host = ".".join(parts)
+    found = aliases(host)
+    assert is_host(host)
+    assert found[0] == parts[0]
+    assert found[-1] == host
+    assert len(found) == len(parts)
+    assert all(host.startswith(name) and is_host(name) for name in found)
+
+
+def test_a_plan_from_before_has_no_aliases() -> None:
+    made = plan(CLUSTER)
+    stored = json.loads(made.model_dump_json())
+    for task in stored["tasks"]:
+        del task["aliases"]
+    del stored["scenario"]["addresses"]
+    again = Plan.model_validate(stored, context={"stored": True})
+    assert again.task("ps-0").names == ("ps-0",)
+    assert again == made

@@ -1,0 +1,158 @@
+"""Roles whose tasks end before training: what may be written, and what the plan makes of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from emulator.errors import ScenarioError
+from emulator.planning.plan import Plan, make_plan
+from emulator.report.plan_tables import print_plan
+from emulator.scenario.frameworks.spec import FrameworkName
+from emulator.scenario.frameworks.table import FRAMEWORKS
+from emulator.scenario.loader import parse
+from tests.histories import SITE
+
+BASE = "name: a\nprogram: {command: [python, t.py]}\n"
+INGEST = "ingest: {replicas: 2, before: training, command: [python, ingest.py, '${index}']}"
+
+
+def plan(text: str, *gpus: str) -> Plan:
+    return make_plan(parse(BASE + text), "run-1", replace(SITE, gpus=lambda: gpus))
+
+
+def problems(text: str) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        parse(BASE + text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if name not in ("mpi", "ray")])
+def test_the_tasks_that_train_do_not_see_it(framework: FrameworkName) -> None:
+    kind = f"framework: {framework}\n"
+    without = plan(kind + "cluster: {worker: 2}")
+    made = plan(kind + f"cluster: {{{INGEST}, worker: 2}}")
+    workers = {task.name: task.env for task in made.in_training}
+    assert workers == {task.name: task.env for task in without.tasks}
+    assert [task.name for task in made.before_training] == ["ingest-0", "ingest-1"]
+
+
+def test_it_has_no_rank_and_no_rendezvous() -> None:
+    made = plan(f"cluster: {{worker: 2, {INGEST}}}")
+    ingest = made.task("ingest-1")
+    assert ingest.command == ("python", "ingest.py", "1")
+    assert {name for name in ingest.env if name.startswith(("TF_", "EMULATOR_"))} == {
+        "EMULATOR_RUN",
+        "EMULATOR_TASK",
+        "EMULATOR_ROLE",
+        "EMULATOR_INDEX",
+        "EMULATOR_SIZE",
+        "EMULATOR_SHARED",
+        "EMULATOR_SEED",
+    }
+    assert ingest.env["EMULATOR_SIZE"] == "2"
+    assert json.loads(made.task("worker-0").env["TF_CONFIG"])["cluster"].keys() == {"worker"}
+
+
+def test_a_single_task_that_trains_gets_no_tf_config() -> None:
+    made = plan(f"cluster: {{{INGEST}, worker: 1}}")
+    assert "TF_CONFIG" not in made.task("worker-0").env
+    assert made.warnings == ("a single task: no TF_CONFIG is set, as with Kubeflow",)
+
+
+def test_it_may_set_the_variables_of_the_rendezvous_itself() -> None:
+    text = "cluster:\n  ingest: {before: training, env: {TF_CONFIG: '{}'}}\n  worker: 2\n"
+    assert plan(text).task("ingest-0").env["TF_CONFIG"] == "{}"
+
+
+def test_its_gpus_are_free_again_for_the_training() -> None:
+    text = "cluster:\n  worker: {replicas: 2, gpus: 1}\n  ingest: {before: training, gpus: 2}\n"
+    made = plan(text, "a", "b")
+    given = {task.name: task.gpus for task in made.tasks}
+    assert given == {"worker-0": ("a",), "worker-1": ("b",), "ingest-0": ("a", "b")}
+
+
+def test_the_helper_of_event_files_reads_those_of_the_training() -> None:
+    made = plan(f"cluster: {{{INGEST}, worker: 2}}\nmetrics: {{events: logs}}")
+    assert made.helpers[0].command[2:] == ("logs", "worker-0", "worker-0", "worker-1")
+
+
+def test_the_plan_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    print_plan(plan(f"cluster: {{{INGEST}, worker: 1}}"), [], Console(width=120))
+    assert "ingest-0 (before training)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "cluster:\n  worker: {replicas: 2, before: training}\n  ps: 1\n",
+            "4: cluster.worker.before: the role worker takes part in the training (leave `before` "
+            "out, or give the role another name, such as ingest)",
+        ),
+        (
+            "framework: none\ncluster:\n  chief: {before: training}\n  boss: 1\n",
+            "5: cluster.chief.before: the role chief takes part",
+        ),
+        (
+            "cluster:\n  ingest: {before: training}\n",
+            "3: cluster: all its tasks end before training, and none trains",
+        ),
+        (
+            "cluster:\n  Ingest: {before: training}\n  worker: 1\n",
+            "4: cluster.Ingest: can't be part of a host name",
+        ),
+        (
+            "cluster:\n  ingest: {before: lunch}\n  worker: 1\n",
+            "4: cluster.ingest.before: 'lunch' is not allowed (write training)",
+        ),
+        (
+            "cluster:\n  ingest: {before: training}\n  worker: 1\nsuccess: chief\n",
+            "6: success: 'chief' is set, but the cluster has none",
+        ),
+        (
+            "cluster:\n  ingest: {before: training, command: [a, '${rank}']}\n  worker: 1\n",
+            "4: cluster.ingest.command.1: the tasks of ingest have no ${rank}",
+        ),
+        (
+            "framework: pytorch\ncluster:\n  ingest: {before: training}\n  worker: 2\n"
+            "elastic:\n  max: 3\n",
+            "8: elastic.max: 3, but the cluster has 2 tasks",
+        ),
+        (
+            "cluster:\n  ingest: {before: training}\n  worker: 1\nfaults:\n"
+            "  - {kill: ingest-0, at: {step: 3}}\n",
+            "7: faults.0.at: it is triggered in the training, when ingest-0 has ended",
+        ),
+        (
+            "cluster:\n  ingest: {before: training}\n  worker: 1\nfaults:\n"
+            "  - {kill: worker-0, at: {log: ready, task: ingest-0}}\n",
+            "7: faults.0.at: it is triggered before training, when worker-0 has not started",
+        ),
+    ],
+)
+def test_a_mistake_is_reported_with_its_line(text: str, problem: str) -> None:
+    assert problem in problems(text)
+
+
+def test_a_fault_on_it_may_wait_for_its_output_and_one_on_all_for_a_step() -> None:
+    made = plan(
+        f"cluster: {{{INGEST}, worker: 1}}\nfaults:\n  - {{kill: ingest-0, at: {{log: shard}}}}\n"
+        "  - {kill: ingest-1, at: {phase: data, task: 'ingest-*'}}\n"
+        "  - {pause: '*-0', at: {step: 1}, for: 1s}\n"
+    )
+    assert len(made.faults) == 4
+
+
+def test_a_task_that_never_comes_back_is_warned_of() -> None:
+    faults = "faults:\n  - {preempt: 'ingest-*', at: 1s, down: forever}\n"
+    assert plan(f"cluster: {{{INGEST}, worker: 2}}\n{faults}").warnings == (
+        "ingest-0 does not come back after its preempt: training never begins",
+        "ingest-1 does not come back after its preempt: training never begins",
+    )
+    returns = faults.replace("forever", "1s")
+    assert plan(f"cluster: {{{INGEST}, worker: 2}}\n{returns}").warnings == ()

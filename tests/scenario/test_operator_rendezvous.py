@@ -1,0 +1,300 @@
+"""The variables of the training operator, byte for byte as v1.9.0 makes them.
+
+Cases named after a test of the operator have its inputs and its results (facts of
+pkg/controller.v1/tensorflow/pod_test.go, tensorflow_test.go and pytorch/elastic_test.go).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from emulator.errors import ScenarioError
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, make_plan
+from emulator.scenario.loader import parse
+
+NAMED = PlanContext("docker", lambda task: (task, 2222), str, lambda: (), "/shared", named=True)
+TF_JOB = {"kind": "TFJob", "job": "test-tfjob"}
+TORCH_JOB = {"kind": "PyTorchJob", "job": "mnist"}
+
+
+def plan(
+    operator: dict[str, Any], cluster: dict[str, Any], site: PlanContext = NAMED, **keys: Any
+) -> Plan:
+    framework = "tensorflow" if operator["kind"] == "TFJob" else "pytorch"
+    scenario = {
+        "name": "x",
+        "framework": framework,
+        "program": {"command": ["a"]},
+        "operator": operator,
+        "cluster": cluster,
+        **keys,
+    }
+    return make_plan(parse(json.dumps(scenario)), "x-1", site)
+
+
+def variables(made: Plan, task: str) -> dict[str, str]:
+    """Return what the operator sets: all but the emulator's own."""
+    env = made.task(task).env
+    ours = {name: env[name] for name in env if not name.startswith("EMULATOR_")}
+    if made.scenario.framework == "tensorflow":
+        del ours["PYTHONUNBUFFERED"]  # a PyTorchJob has it too
+    return ours
+
+
+# --- TFJob ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("namespace", ["ns0", "ns1"])
+@pytest.mark.parametrize("extra", [{}, {"dynamic_worker": True}])
+def test_a_single_replica_has_no_tf_config(namespace: str, extra: dict[str, Any]) -> None:
+    """pod_test.go, a job of one worker."""
+    made = plan({**TF_JOB, "namespace": namespace, **extra}, {"worker": 1})
+    assert variables(made, "worker-0") == {}
+
+
+def test_the_evaluator_is_in_the_cluster() -> None:
+    """pod_test.go, a job of one worker, one parameter server and an evaluator in ns3."""
+    made = plan({**TF_JOB, "namespace": "ns3"}, {"worker": 1, "ps": 1, "evaluator": 1})
+    assert variables(made, "worker-0") == {
+        "TF_CONFIG": '{"cluster":{"evaluator":["test-tfjob-evaluator-0.ns3.svc:2222"],'
+        '"ps":["test-tfjob-ps-0.ns3.svc:2222"],"worker":["test-tfjob-worker-0.ns3.svc:2222"]},'
+        '"task":{"type":"worker","index":0},"environment":"cloud"}'
+    }
+
+
+def test_a_single_chief_with_a_worker_is_distributed() -> None:
+    """pod_test.go, isDistributed: a chief, one worker and no parameter server."""
+    made = plan(TF_JOB, {"worker": 1, "chief": 1})
+    assert made.task("chief-0").env["TF_CONFIG"] == (
+        '{"cluster":{"chief":["test-tfjob-chief-0.default.svc:2222"],'
+        '"worker":["test-tfjob-worker-0.default.svc:2222"]},'
+        '"task":{"type":"chief","index":0},"environment":"cloud"}'
+    )
+
+
+def test_types_are_sorted_and_each_has_its_port() -> None:
+    ports = {"worker": 5000, "ps": 6000}
+    made = plan({**TF_JOB, "ports": ports}, {"worker": 2, "ps": 1, "chief": 1})
+    assert made.task("ps-0").env["TF_CONFIG"] == (
+        '{"cluster":{"chief":["test-tfjob-chief-0.default.svc:2222"],'
+        '"ps":["test-tfjob-ps-0.default.svc:6000"],'
+        '"worker":["test-tfjob-worker-0.default.svc:5000",'
+        '"test-tfjob-worker-1.default.svc:5000"]},'
+        '"task":{"type":"ps","index":0},"environment":"cloud"}'
+    )
+
+
+def test_indexes_are_in_the_order_of_numbers() -> None:
+    made = plan(TF_JOB, {"worker": 11})
+    workers = json.loads(made.task("worker-10").env["TF_CONFIG"])["cluster"]["worker"]
+    assert workers == [f"test-tfjob-worker-{n}.default.svc:2222" for n in range(11)]
+
+
+SPARSE = {**TF_JOB, "dynamic_worker": True}
+
+
+def test_a_dynamic_worker_knows_itself_and_the_parameter_servers() -> None:
+    """tensorflow_test.go, two parameter servers and two workers."""
+    made = plan(SPARSE, {"ps": 2, "worker": 2})
+    assert made.task("worker-0").env["TF_CONFIG"] == (
+        '{"cluster":{"worker":{"0":"test-tfjob-worker-0.default.svc:2222"},'
+        '"ps":["test-tfjob-ps-0.default.svc:2222","test-tfjob-ps-1.default.svc:2222"]},'
+        '"task":{"type":"worker","index":0}}'
+    )
+    assert '{"worker":{"1":"test-tfjob-worker-1.' in made.task("worker-1").env["TF_CONFIG"]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_parameter_server_beside_dynamic_workers_has_a_list_of_one(index: int) -> None:
+    """tensorflow_test.go; the index remains, so it is outside of that list."""
+    made = plan(SPARSE, {"ps": 2, "worker": 2})
+    assert made.task(f"ps-{index}").env["TF_CONFIG"] == (
+        f'{{"cluster":{{"worker":{{}},"ps":["test-tfjob-ps-{index}.default.svc:2222"]}},'
+        f'"task":{{"type":"ps","index":{index}}}}}'
+    )
+
+
+@pytest.mark.parametrize("role", ["chief", "evaluator"])
+def test_others_beside_dynamic_workers_know_nobody(role: str) -> None:
+    made = plan(SPARSE, {"ps": 1, "worker": 1, role: 1})
+    assert made.task(f"{role}-0").env["TF_CONFIG"] == (
+        f'{{"cluster":{{"worker":{{}},"ps":[]}},"task":{{"type":"{role}","index":0}}}}'
+    )
+
+
+def test_dynamic_workers_without_parameter_servers_have_null() -> None:
+    """A slice that is not in a Go map is nil, which json.Marshal writes as null."""
+    made = plan(SPARSE, {"worker": 2})
+    assert made.task("worker-1").env["TF_CONFIG"] == (
+        '{"cluster":{"worker":{"1":"test-tfjob-worker-1.default.svc:2222"},"ps":null},'
+        '"task":{"type":"worker","index":1}}'
+    )
+
+
+def test_the_operators_variable_takes_the_place_of_the_pods_with_a_warning() -> None:
+    made = plan(TF_JOB, {"worker": {"replicas": 2, "env": {"TF_CONFIG": "{}", "A": "b"}}})
+    assert made.task("worker-1").env["TF_CONFIG"].startswith('{"cluster"')
+    assert made.task("worker-1").env["A"] == "b"
+    (warning,) = [text for text in made.warnings if text.startswith("TF_CONFIG")]
+    assert warning == "TF_CONFIG of the scenario is replaced: the operator sets it"
+
+
+def test_a_pod_keeps_its_variable_where_the_operator_sets_none() -> None:
+    made = plan(TF_JOB, {"worker": {"env": {"TF_CONFIG": "{}"}}})
+    assert variables(made, "worker-0") == {"TF_CONFIG": "{}"}
+    assert not [text for text in made.warnings if "replaced" in text]
+
+
+# --- PyTorchJob -----------------------------------------------------------------------------------
+
+
+def test_pods_of_a_job_with_a_master() -> None:
+    made = plan(TORCH_JOB, {"master": 1, "worker": 2})
+    for task, rank in (("master-0", "0"), ("worker-0", "1"), ("worker-1", "2")):
+        assert variables(made, task) == {
+            "PYTHONUNBUFFERED": "1",
+            "MASTER_PORT": "23456",
+            "PET_MASTER_PORT": "23456",
+            "MASTER_ADDR": "mnist-master-0",
+            "PET_MASTER_ADDR": "mnist-master-0",
+            "WORLD_SIZE": "3",
+            "RANK": rank,
+            "PET_NODE_RANK": rank,
+            "PET_NPROC_PER_NODE": "auto",
+            "PET_NNODES": "3",
+        }
+
+
+def test_pods_of_a_job_without_a_master_have_no_rank() -> None:
+    made = plan(TORCH_JOB, {"worker": 2})
+    assert variables(made, "worker-1") == {
+        "PYTHONUNBUFFERED": "1",
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_NNODES": "2",
+    }
+
+
+@pytest.mark.parametrize(("processes", "world"), [(4, "12"), (1, "3"), ("gpu", "3"), ("cpu", "3")])
+def test_the_world_counts_processes_where_their_number_is_known(
+    processes: int | str, world: str
+) -> None:
+    job = {**TORCH_JOB, "nproc_per_node": processes, "ports": {"master": 29500}}
+    env = variables(plan(job, {"master": 1, "worker": 2}), "worker-0")
+    assert (env["WORLD_SIZE"], env["RANK"], env["PET_NNODES"]) == (world, "1", "3")
+    assert (env["PET_NPROC_PER_NODE"], env["MASTER_PORT"]) == (str(processes), "29500")
+
+
+def elastic(cluster: dict[str, Any], task: str = "worker-0", **policy: Any) -> dict[str, str]:
+    env = variables(plan({**TORCH_JOB, "elastic": policy}, cluster), task)
+    return {name: env[name] for name in sorted(env) if name != "PYTHONUNBUFFERED"}
+
+
+def test_an_elastic_policy_in_full() -> None:
+    """elastic_test.go, "With ElasticPolicy"."""
+    conf = {"rdzv-conf-name": "rdzv-conf-value", "rdzv-conf-name-1": "rdzv-conf-value-1"}
+    where = {"rdzv_backend": "c10d", "rdzv_host": "localhost", "rdzv_port": 1234}
+    given: dict[str, Any] = {"min": 1, "max": 3, "max_restarts": 3, "rdzv_conf": conf, **where}
+    assert elastic({"worker": 1}, rdzv_id="rdzv-id", **given) == {
+        "PET_MAX_RESTARTS": "3",
+        "PET_NNODES": "1:3",
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_CONF": "rdzv-conf-name=rdzv-conf-value,rdzv-conf-name-1=rdzv-conf-value-1",
+        "PET_RDZV_ENDPOINT": "localhost:1234",
+        "PET_RDZV_ID": "rdzv-id",
+    }
+
+
+def test_an_elastic_policy_with_nothing_in_it_has_the_workers() -> None:
+    assert elastic({"worker": 3}) == {
+        "PET_NNODES": "3:3",
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": "mnist-worker-0:23456",
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "nodes"), [({"min": 2}, "2:2"), ({"max": 4}, "4:4"), ({"min": 1, "max": 4}, "1:4")]
+)
+def test_one_of_the_limits_is_the_default_of_the_other(policy: dict[str, Any], nodes: str) -> None:
+    assert elastic({"worker": 3}, **policy)["PET_NNODES"] == nodes
+
+
+def test_what_an_elastic_policy_adds_comes_last() -> None:
+    found = elastic(
+        {"master": 1, "worker": 2}, "worker-1", nproc_per_node=2, standalone=True, min=1
+    )
+    assert found["PET_NPROC_PER_NODE"] == "2"
+    assert found["PET_STANDALONE"] == ""
+    assert found["WORLD_SIZE"] == "3"  # of spec.nprocPerNode only
+    assert (found["RANK"], found["PET_NODE_RANK"], found["PET_NNODES"]) == ("2", "2", "1:1")
+
+
+def test_where_all_have_one_address_it_is_said_which_agent_holds_the_store() -> None:
+    ports = {"worker-0": 5000, "worker-1": 5001}
+    site = replace(NAMED, named=False, address=lambda task: ("127.0.0.1", ports[task]))
+    for host in (None, "mnist-worker-0", "mnist-worker-0.default.svc"):
+        made = plan({**TORCH_JOB, "elastic": {"rdzv_host": host}}, {"worker": 2}, site)
+        found = [variables(made, f"worker-{n}") for n in range(2)]
+        assert [env["PET_RDZV_ENDPOINT"] for env in found] == ["127.0.0.1:5000"] * 2
+        assert [env["PET_RDZV_CONF"] for env in found] == ["is_host=1", "is_host=0"]
+        assert [env["PET_LOCAL_ADDR"] for env in found] == ["127.0.0.1"] * 2
+
+
+def test_a_rendezvous_elsewhere_remains_as_it_is() -> None:
+    assert elastic({"worker": 2}, rdzv_host="etcd.infra", rdzv_port=2379)["PET_RDZV_ENDPOINT"] == (
+        "etcd.infra:2379"
+    )
+
+
+def test_the_operators_variables_take_the_place_of_the_pods() -> None:
+    env = {"PET_NPROC_PER_NODE": "2", "PYTHONUNBUFFERED": "1", "RANK": "7"}
+    made = plan(TORCH_JOB, {"worker": {"replicas": 2, "env": env}})
+    found = variables(made, "worker-0")
+    assert (found["PET_NPROC_PER_NODE"], found["RANK"]) == ("auto", "7")
+    assert [text for text in made.warnings if "replaced" in text] == [
+        "PET_NPROC_PER_NODE of the scenario is replaced: the operator sets it"
+    ]
+
+
+# --- As values ------------------------------------------------------------------------------------
+
+
+def test_a_command_may_have_a_variable_that_the_operator_sets() -> None:
+    """As `$(RANK)` in the arguments of a container."""
+    command = ["a", "--rank=${env.RANK}", "--of=${env.WORLD_SIZE}"]
+    made = plan(TORCH_JOB, {"master": 1, "worker": 2}, program={"command": command})
+    assert [task.command[1:] for task in made.tasks] == [
+        (f"--rank={rank}", "--of=3") for rank in range(3)
+    ]
+    env = {"OWN": "${env.TF_CONFIG}"}
+    made = plan(TF_JOB, {"worker": {"replicas": 2, "env": env}})
+    assert made.task("worker-1").env["OWN"] == made.task("worker-1").env["TF_CONFIG"]
+
+
+def test_a_variable_that_is_not_set_is_no_value() -> None:
+    with pytest.raises(ScenarioError, match=r"there is no value \$\{env\.RANK\}"):
+        plan(TORCH_JOB, {"worker": 2}, program={"command": ["a", "${env.RANK}"]})
+    with pytest.raises(ScenarioError, match=r"there is no value \$\{env\.TF_CONFIG\}"):
+        plan(TF_JOB, {"worker": 1}, program={"command": ["a", "${env.TF_CONFIG}"]})
+
+
+def test_a_role_that_lacks_the_variable_is_named() -> None:
+    text = (
+        "name: x\nframework: mpi\nprogram: {command: [a, '${env.OMPI_MCA_plm_rsh_args}']}\n"
+        "cluster: {launcher: 1, worker: 1}\n"
+    )
+    with pytest.raises(ScenarioError, match="the tasks of worker have no"):
+        parse(text)
+
+
+def test_variables_as_values_count_for_what_all_texts_may_have() -> None:
+    command = ["a", *["${env.TF_CONFIG}"] * 3]
+    with pytest.raises(ScenarioError, match="30 MiB of commands"):
+        plan(TF_JOB, {"worker": 500}, program={"command": command})

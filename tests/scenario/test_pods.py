@@ -1,0 +1,222 @@
+"""Init steps, side-cars, files and commands of a scenario, and what the plan makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.broker import Capacity, need_of
+from emulator.broker.claims import Need
+from emulator.engines.docker.warm.cluster import cold_tasks
+from emulator.engines.process import ProcessEngine
+from emulator.engines.requirements import fits, require
+from emulator.errors import Misfit, ScenarioError, Unsupported
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, make_plan
+from emulator.scenario.container import File
+from emulator.scenario.loader import parse
+from emulator.scenario.schema import Scenario
+
+BASE = "name: test\nframework: none\nprogram: {command: [a]}\n"
+SITE = PlanContext(
+    "docker", lambda name: (name, 2222), lambda image: f"{image}:1", lambda: (), "/shared"
+)
+
+
+def planned(text: str, folder: Path = Path()) -> Plan:
+    return make_plan(parse(text, folder=folder), "run-1", SITE)
+
+
+def problem(text: str, folder: Path = Path()) -> str:
+    with pytest.raises(ScenarioError) as refused:
+        parse(text, folder=folder)
+    (line,) = str(refused.value).splitlines()
+    return line
+
+
+# --- What is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [
+        ("{init: [{command: [a]}]}", "5: cluster.w.init.0.name: is missing"),
+        ("{init: [{name: Fetch}]}", "init.0.name: 'Fetch' is not the name of a container"),
+        ("{init: [{name: ../x}]}", "init.0.name: '../x' is not the name of a container"),
+        ("{init: [{name: a}], sidecars: [{name: a}]}", "sidecars.0.name: w has another init step"),
+        ("{sidecars: [{name: a, ports: [80]}]}", "sidecars.0.ports: unknown key"),
+        ("{sidecars: [{name: a, env: {EMULATOR_RUN: x}}]}", "env.EMULATOR_RUN: is set by the"),
+        ("{sidecars: [{name: a, entrypoint: none}]}", "sidecars.0: without the image's entry"),
+        ("{command: [], entrypoint: none}", "cluster.w: without the image's entry point and"),
+        ("{init: [{name: a, command: ['${indx}']}]}", "init.0.command.0: there is no value"),
+        ("{working_dir: app}", "working_dir: 'app' is not a path in a container, such as /app"),
+        ("{working_dir: /a/../b}", "is not in its shortest form; write /b"),
+        ("{working_dir: /proc/self}", "is a folder of the kernel"),
+        ("{files: {/etc/../x: a}}", "is not in its shortest form; write /x"),
+        ("{files: {../../etc/passwd: a}}", "is not a path in a container"),
+        ("{files: {/dev/x: a}}", "nothing can be mounted in /dev"),
+        ("{files: {/x: {}}}", "files./x: a file has either `text` or `base64`"),
+        ("{files: {/x: {text: a, base64: YQ==}}}", "a file has either `text` or `base64`"),
+        ("{files: {/x: {base64: '?'}}}", "its `base64` is not base64"),
+        ("{files: {/x: {text: a, mode: 755}}}", "755 is not a file's mode; write it in quotes"),
+        ("{files: {/x: {text: a, mode: '4755'}}}", "is not a file's mode"),
+        ("{files: {/x: a, /x/y: b}}", "files./x: is a file, and the folder of /x/y as well"),
+        ("{mounts: {/d: .}, files: {/d/x: a}}", "files./d/x: lies in what is mounted at /d"),
+        ("{mounts: {/d: {volume: vv}}, files: {/d: a}}", "files./d: lies in what is mounted"),
+        ("{mounts: {/d: {scratch: a/b}}}", "can't be the name of a scratch volume"),
+        ("{mounts: {/d: {scratch: a, tmpfs: 1m}}}", "this has tmpfs and scratch"),
+        ("{source: ., working_dir: /shared/x}", "working_dir: the program would be copied to"),
+        ("{source: ., working_dir: /x, mounts: {/x: .}}", "mounts./x: the program is copied to"),
+        ("{source: ., working_dir: /x/y, mounts: {/x: .}}", "which would be in this mount"),
+        ("{source: ., working_dir: /x, mounts: {/x/here: .}}", "the program has here as well"),
+    ],
+)  # fmt: skip
+def test_a_mistake_has_its_line_and_what_to_write(tmp_path: Path, role: str, expected: str) -> None:
+    (tmp_path / "here").mkdir()
+    found = problem(f"{BASE}cluster:\n  w: {role}\n", tmp_path)
+    assert expected in found
+
+
+def test_a_scratch_volume_may_hold_the_program_and_its_files() -> None:
+    role = "{source: ., working_dir: /w/app, mounts: {/w: {scratch: w}}, files: {/w/app/x: a}}"
+    assert parse(f"{BASE}cluster:\n  w: {role}\n").cluster["w"].working_dir == "/w/app"
+
+
+def test_a_mistake_of_the_job_is_reported_once() -> None:
+    text = "name: test\nframework: none\nprogram: {command: [a], files: {/d/x: a}}\n"
+    text += "mounts: {/d: {tmpfs: 1m}}\ncluster: {a: 2, b: 3}\n"
+    assert "program.files./d/x: lies in what is mounted at /d" in problem(text)
+
+
+def test_files_are_part_of_what_a_scenario_may_give_its_tasks() -> None:
+    """One text under a YAML anchor can't become gigabytes."""
+    files = ", ".join(f"/x/{number}: *big" for number in range(150))
+    text = f"{BASE}cluster:\n  w:\n    env: {{A: &big {'x' * 99_000}}}\n    files: {{{files}}}\n"
+    assert parse(text).cluster["w"].files["/x/7"].content == b"x" * 99_000
+    more = text.replace("  w:\n", "  w:\n    replicas: 20\n")
+    parts = "".join(f"      - {{name: s{n}, files: {{{files}}}}}\n" for n in range(2))
+    found = problem(f"{more}    sidecars:\n{parts}")
+    assert "of commands, variables, mounts and files" in found
+
+
+# --- What the plan makes of it --------------------------------------------------------------------
+
+POD = """\
+name: test
+framework: tensorflow
+image: base
+program: {command: [a], entrypoint: none, working_dir: /srv, files: {/etc/k: job, /etc/j: job}}
+mounts: {/all: {tmpfs: 1m}}
+cluster:
+  worker:
+    replicas: 2
+    image: own
+    files: {/etc/k: role}
+    init: [{name: get, command: [get, "${address}"], env: {N: "${index}"}, files: {/k: step}}]
+    sidecars: [{name: web, image: web, memory: 64m, mounts: {/d: {scratch: d}}}]
+  ps: {command: [], working_dir: /ps, entrypoint: image}
+helpers: {board: {command: [b], files: {/etc/b: helper}}}
+"""
+
+
+def test_each_task_has_steps_and_side_cars_of_its_own() -> None:
+    plan = planned(POD)
+    task = plan.task("worker-1")
+    (step,), (sidecar,) = task.init, task.sidecars
+    assert (step.name, step.owner, step.part) == ("worker-1.get", "worker-1", "get")
+    assert (step.image, sidecar.image) == ("own:1", "web:1")
+    assert step.command == ("get", "worker-1:2222")
+    assert step.env["N"] == "1"
+    assert step.env["EMULATOR_TASK"] == "worker-1"
+    assert not {"TF_CONFIG", "EMULATOR_CLUSTER"} & (step.env.keys() | sidecar.env.keys())
+    # What is for every task is not for them.
+    assert (dict(step.mounts), list(sidecar.mounts)) == ({}, ["/d"])
+    assert (step.working_dir, sidecar.entrypoint) == (None, "image")
+    assert (sidecar.memory_limit, sidecar.command) == (64 * 2**20, ())
+    assert plan.printing == (
+        "worker-0", "worker-1", "ps-0", "board", "worker-0.web", "worker-1.web",
+    )  # fmt: skip
+
+
+def test_a_role_inherits_from_the_program_what_it_does_not_set() -> None:
+    plan = planned(POD)
+    worker, ps = plan.task("worker-0"), plan.task("ps-0")
+    assert (worker.command, worker.entrypoint, worker.working_dir) == (("a",), "none", "/srv")
+    assert (ps.command, ps.entrypoint, ps.working_dir) == ((), "image", "/ps")
+
+
+def test_files_are_looked_up_and_not_stored_with_each_task() -> None:
+    plan = planned(POD)
+    texts = {
+        name: {path: file.text for path, file in plan.files(task).items()}
+        for task in plan.everything
+        for name, task in [(task.name, task), *((one.name, one) for one in task.init)]
+    }
+    assert texts == {
+        "worker-0": {"/etc/k": "role", "/etc/j": "job"},
+        "worker-1": {"/etc/k": "role", "/etc/j": "job"},
+        "worker-0.get": {"/k": "step"},
+        "worker-1.get": {"/k": "step"},
+        "ps-0": {"/etc/k": "job", "/etc/j": "job"},
+        "board": {"/etc/b": "helper"},
+    }
+
+
+def test_a_stored_plan_is_read_again() -> None:
+    plan = planned(POD)
+    assert Plan.model_validate_json(plan.model_dump_json(), context={"stored": True}) == plan
+
+
+def test_a_scenario_is_written_as_it_is_read() -> None:
+    scenario = parse(POD)
+    again = Scenario.model_validate_json(scenario.model_dump_json(), context={"stored": True})
+    assert again == scenario
+    assert File(base64="AP8=\n").content == b"\0\xff"
+
+
+# --- Engines --------------------------------------------------------------------------------------
+
+
+def test_an_engine_without_containers_says_everything_that_it_lacks() -> None:
+    with pytest.raises(Unsupported) as refused:
+        require(parse(POD), ProcessEngine())
+    assert "mount at /all for every task" in refused.value.message
+    for what in (
+        "init steps for worker",
+        "side-cars for worker",
+        "files for worker",
+        "files for ps",
+        "files for board",
+        "the working directory /srv for worker",
+        "the working directory /ps for ps",
+        "the image's own command for ps",
+    ):
+        assert what in refused.value.message
+    assert "Use --engine docker" in refused.value.hint
+
+
+def test_without_images_there_is_no_entry_point_to_leave_out() -> None:
+    require(parse(f"{BASE.replace('[a]', '[a], entrypoint: none')}cluster: {{w: 1}}"),
+            ProcessEngine())  # fmt: skip
+
+
+def test_a_memory_limit_of_a_side_car_must_fit_the_machine() -> None:
+    text = f"{BASE}cluster:\n  w: {{sidecars: [{{name: a, memory: 90000t}}]}}\n"
+    with pytest.raises(Misfit) as refused:
+        fits(parse(text), Capacity(cpus=1, memory=2**40))
+    assert refused.value.path == ("cluster", "w", "sidecars", 0, "memory")
+
+
+def test_side_cars_are_reserved_for_with_their_task() -> None:
+    sidecars = "[{name: a, cpus: 0.5}, {name: b, memory: 1g}]"
+    text = f"{BASE}cluster:\n  w: {{replicas: 3, cpus: 1, sidecars: {sidecars}}}\n"
+    assert need_of(parse(text)) == Need(cpus=4.5, memory=3 * 2**30)
+
+
+def test_tasks_with_more_than_a_container_start_cold() -> None:
+    text = BASE.replace("[a]", "[python, a.py]") + (
+        "cluster:\n  plain: 1\n  step: {init: [{name: a}]}\n  side: {sidecars: [{name: a}]}\n"
+        "  file: {files: {/x: a}}\n  home: {working_dir: /x}\n  bare: {entrypoint: none}\n"
+    )
+    assert set(cold_tasks(planned(text))) == {"step-0", "side-0", "file-0", "home-0"}

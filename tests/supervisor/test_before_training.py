@@ -1,0 +1,208 @@
+"""Tasks that end before training: the others start when all of them have succeeded."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.memory import Script
+from emulator.record.events import Entry, FaultEvent, Restart
+from emulator.record.reader import Record
+from emulator.results import Result
+from emulator.scenario.restart import Restart as Rules
+from emulator.supervisor.restart_policy import (
+    BeginTraining,
+    Fail,
+    RestartTask,
+    Wait,
+    decide_before_training,
+)
+from tests.supervisor.in_memory import run
+
+INGEST = "cluster: {worker: 2, ingest: {replicas: 2, before: training}}\n"
+
+
+def step(number: int) -> str:
+    return f'{{"emulate": "step", "step": {number}}}'
+
+
+TRAINS = Script([(float(n), step(n)) for n in range(1, 6)], exits_at=6.0)
+
+
+def fails(times: int, code: int = 1, **kwargs: Any) -> Callable[[int], Script]:
+    """Return a script that fails so often, 2 s after its start, and then succeeds after 2 s."""
+    return lambda start: Script(exits_at=2.0, exit_code=code if start <= times else 0, **kwargs)
+
+
+def history(result: Result) -> list[Entry]:
+    return list(Record(result.folder).history)
+
+
+def starts(result: Result) -> list[tuple[str, float]]:
+    return [(e.task, e.t) for e in history(result) if e.event == "start"]
+
+
+def test_training_starts_when_every_task_before_it_has_succeeded(tmp_path: Path) -> None:
+    scripts = {"ingest-0": Script(exits_at=3), "ingest-1": Script(exits_at=5), "*": TRAINS}
+    result, engine = run(tmp_path, INGEST + "expect: {final_step: 5, max_restarts: 0}", scripts)
+    assert starts(result) == [
+        ("ingest-0", 0.0),
+        ("ingest-1", 0.0),
+        ("worker-0", 5.0),
+        ("worker-1", 5.0),
+    ]
+    events = [e.event for e in history(result) if e.event not in ("step", "start", "running")]
+    assert events[2:7] == ["before-training", "exit", "exit", "training", "all-running"]
+    assert (result.exit_code, engine.signals) == (0, [])
+    assert result.end.reason == "worker-0 finished"
+    states = {name: task["state"] for name, task in result.summary["tasks"].items()}
+    assert set(states.values()) == {"succeeded"}
+    assert result.summary["startup"] == {
+        "network": 0,
+        "training": 5,
+        "all_running": 5,
+        "first_step": 6,
+    }
+    assert {cause: t for cause, t in result.summary["time"].items() if t} == {
+        "data": 5,
+        "startup": 1,
+        "productive": 4,
+        "other": 1,
+    }
+
+
+def test_a_failed_task_before_training_fails_the_job_with_a_clear_sentence(tmp_path: Path) -> None:
+    words = Script([(1, "no such bucket")], exits_at=2, exit_code=3)
+    scripts = {"ingest-1": words, "ingest-0": Script(exits_at=None), "*": TRAINS}
+    result, engine = run(tmp_path, INGEST, scripts)
+    assert result.end.reason == "ingest-1 failed with exit code 3, so that training did not begin"
+    assert [task for task, _ in starts(result)] == ["ingest-0", "ingest-1"]
+    assert engine.signals == [("ingest-0", signal.SIGTERM)]
+    assert result.summary["tasks"]["worker-0"]["state"] == "pending"
+    assert result.last_words == {"ingest-1": ["no such bucket"]}
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize("scope", ["task", "job"])
+def test_a_failed_one_is_restarted_alone_in_every_scope(tmp_path: Path, scope: str) -> None:
+    restart = f"restart: {{policy: on-failure, scope: {scope}, backoff: 1s}}\n"
+    extra = INGEST + restart + "expect: {max_restarts: 2, recovers_within: 1ms}"
+    scripts = {"ingest-0": fails(2), "ingest-1": Script(exits_at=4.0), "*": TRAINS}
+    result, _ = run(tmp_path, extra, scripts)
+    # 2 s, a second of backoff, 2 s, two seconds of backoff, 2 s
+    assert starts(result)[2:] == [
+        ("ingest-0", 3.0),
+        ("ingest-0", 7.0),
+        ("worker-0", 9.0),
+        ("worker-1", 9.0),
+    ]
+    restarts = [e for e in history(result) if isinstance(e, Restart)]
+    assert [(e.task, e.scope, e.number) for e in restarts] == [
+        ("ingest-0", "task", 1),
+        ("ingest-0", "task", 2),
+    ]
+    assert result.summary["recoveries"] == []  # there was no training to recover
+    assert result.summary["time"]["recovery"] == 0
+    assert result.summary["time"]["data"] == 9
+
+
+def test_it_has_its_restarts_and_no_more(tmp_path: Path) -> None:
+    extra = INGEST + "restart: {policy: on-failure, limit: 1}\n"
+    result, _ = run(tmp_path, extra, {"ingest-0": fails(9), "*": Script(exits_at=1)})
+    assert result.end.reason == (
+        "ingest-0 had its 1 restart and ended again, with exit code 1, "
+        "so that training did not begin"
+    )
+
+
+def test_a_restart_of_the_job_does_not_start_it_again(tmp_path: Path) -> None:
+    extra = INGEST + "restart: {policy: on-failure, scope: job, backoff: 1s}\n"
+    scripts = {"ingest-*": Script(exits_at=3), "worker-1": fails(1), "*": TRAINS}
+    result, _ = run(tmp_path, extra, scripts)
+    assert [task for task, _ in starts(result)] == [
+        "ingest-0",
+        "ingest-1",
+        *("worker-0", "worker-1") * 2,
+    ]
+    assert result.summary["tasks"]["ingest-0"]["restarts"] == 0
+    assert result.outcome == "succeeded"
+
+
+def test_always_does_not_restart_one_that_has_succeeded(tmp_path: Path) -> None:
+    extra = INGEST + "restart: always\nsuccess: all-workers\n"
+    result, _ = run(tmp_path, extra, {"ingest-*": Script(exits_at=1), "*": TRAINS})
+    assert [task for task, _ in starts(result)].count("ingest-0") == 1
+
+
+def test_its_steps_are_none_of_the_training(tmp_path: Path) -> None:
+    lines = [(0.5, step(900)), (1.0, "100%|###| 900/900 [00:01<00:00, 900it/s]")]
+    scripts = {"ingest-*": Script(lines, exits_at=2.0), "*": TRAINS}
+    result, _ = run(tmp_path, INGEST, scripts)
+    assert (result.final_step, result.summary["tasks"]["ingest-0"]["last_step"]) == (5, None)
+
+
+def test_a_preempted_one_starts_again_on_a_fresh_disk(tmp_path: Path) -> None:
+    """Its trigger counts from when the tasks before training run, and a follower's from there."""
+    extra = (
+        INGEST + "faults:\n  - {name: spot, preempt: ingest-0, at: 1s, grace: 1s, down: 3s}\n"
+        "  - {pause: worker-1, at: {after: spot, delay: 9500ms}, for: 500ms}\n"
+    )
+    script = Script(exits_at=4.0, on_sigterm=0.5)
+    result, _ = run(tmp_path, extra, {"ingest-0": script, "ingest-1": Script(), "*": TRAINS})
+    # preempted after 1 s, gone after 1.5, back after 4.5, done after 8.5
+    assert starts(result)[2:] == [("ingest-0", 4.5), ("worker-0", 8.5), ("worker-1", 8.5)]
+    stages = [(e.id, e.stage, e.t) for e in history(result) if isinstance(e, FaultEvent)]
+    assert stages == [
+        ("0", "triggered", 1.0),
+        ("0", "applied", 1.5),
+        ("0", "healed", 4.5),
+        ("1", "triggered", 11.0),
+        ("1", "applied", 11.0),
+        ("1", "healed", 11.5),
+    ]
+    assert result.summary["recoveries"] == []
+    assert result.outcome == "succeeded"
+
+
+def test_a_fault_of_the_training_waits_for_it(tmp_path: Path) -> None:
+    extra = INGEST + "faults:\n  - {pause: worker-1, at: 1s, for: 1s}\n"
+    result, _ = run(tmp_path, extra, {"ingest-*": Script(exits_at=7.0), "*": TRAINS})
+    times = {e.stage: e.t for e in history(result) if isinstance(e, FaultEvent)}
+    assert times == {"triggered": 8.0, "applied": 8.0, "healed": 9.0}
+
+
+def test_a_fault_on_one_that_has_ended_is_skipped(tmp_path: Path) -> None:
+    extra = INGEST + "faults:\n  - {preempt: ingest-0, at: 4s, down: 1s}\n"
+    result, _ = run(tmp_path, extra, {"ingest-*": Script(exits_at=2.0), "*": TRAINS})
+    (fault,) = result.summary["faults"]
+    assert (fault["status"], fault["reason"]) == ("skipped", "ingest-0 was not running")
+
+
+def test_the_timeout_counts_from_the_first_task_and_says_what_it_waited_for(tmp_path: Path) -> None:
+    scripts = {"ingest-0": Script(), "ingest-1": Script(exits_at=None), "*": TRAINS}
+    result, _ = run(tmp_path, INGEST + "timeout: 1m\n", scripts)
+    assert (result.outcome, result.summary["duration"]) == ("timeout", 60)
+    assert result.end.reason == (
+        "not done after the timeout of 60 s; training had not begun, because it waited for ingest-1"
+    )
+
+
+@pytest.mark.parametrize("policy", ["never", "on-failure", "always", "exit-code"])
+def test_code_0_is_the_end_under_every_policy(policy: str) -> None:
+    rules = Rules.model_validate({"policy": policy})
+
+    def after(code: int, other: int | None, restarts: int = 0) -> object:
+        exits = {"ingest-0": None, "ingest-1": other}
+        return decide_before_training(
+            "ingest-0", code, restart=rules, exits=exits, restarts=restarts
+        )
+
+    assert after(0, None) == Wait()
+    assert after(0, 0) == BeginTraining()
+    assert isinstance(after(137, 0), Fail if policy == "never" else RestartTask)
+    assert isinstance(after(2, 0), Fail if policy in ("never", "exit-code") else RestartTask)
+    assert isinstance(after(137, 0, restarts=5), Fail)

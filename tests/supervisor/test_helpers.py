@@ -1,0 +1,209 @@
+"""Helpers: programs next to the job, on the memory engine."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from emulator.engines.memory import Script
+from emulator.record.events import AllRunning, Entry, HelperEvent, Step, fields_of
+from emulator.record.reader import Record
+from emulator.report.event_text import describe
+from emulator.results import Result, RunCallbacks
+from emulator.supervisor.helpers import GRACE
+from emulator.supervisor.supervisor import STOP_GRACE
+from tests.supervisor.in_memory import run
+
+JOB = "cluster: {worker: 2}\nsuccess: all-workers\n"
+BOARD = JOB + "helpers: {board: {command: [board], ports: [6006]}}\n"
+FOREVER = Script(exits_at=None)
+TRAINS = Script(lines=[(n, f'{{"emulate": "step", "step": {n}}}') for n in (1, 2, 3)], exits_at=4)
+
+
+def history(result: Result) -> list[Entry]:
+    return list(Record(result.folder).history)
+
+
+def of_helpers(result: Result) -> list[tuple[str, str, float]]:
+    return [(e.task, e.stage, e.t) for e in history(result) if isinstance(e, HelperEvent)]
+
+
+def test_a_helper_runs_before_the_tasks_and_is_stopped_after_them(tmp_path: Path) -> None:
+    result, engine = run(tmp_path, BOARD, {"board": FOREVER, "*": TRAINS})
+    assert result.exit_code == 0
+    events = [(e.event, e.task) for e in history(result) if e.event != "step"]
+    assert events[:7] == [
+        ("run", ""),
+        ("prepared", ""),
+        ("helper", "board"),
+        ("helper", "board"),
+        ("start", "worker-0"),
+        ("start", "worker-1"),
+        ("port", "board"),
+    ]
+    assert of_helpers(result) == [
+        ("board", "starting", 0),
+        ("board", "running", 0),
+        ("board", "stopping", 4),
+        ("board", "ended", 4),
+    ]
+    assert engine.signals == [("board", signal.SIGTERM)]
+    assert result.summary["duration"] == 4
+    assert set(result.summary["tasks"]) == {"worker-0", "worker-1"}
+    assert result.summary["helpers"]["board"]["state"] == "stopped"
+
+
+def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    deaf = Script(exits_at=None, on_sigterm=None)
+    result, engine = run(tmp_path, BOARD, {"board": deaf, "*": TRAINS})
+    assert engine.signals == [("board", signal.SIGTERM), ("board", signal.SIGKILL)]
+    assert of_helpers(result)[-1] == ("board", "ended", 4 + GRACE)
+    assert result.summary["duration"] == 4  # the job's, which does not wait
+
+
+def test_one_that_fails_is_reported_and_decides_nothing(tmp_path: Path) -> None:
+    words = [(0.1 * n, f"line {n}") for n in range(1, 8)]
+    fails = Script(lines=words, exits_at=2, exit_code=3)
+    restart = "restart: {policy: on-failure, scope: job}\n"
+    result, _ = run(tmp_path, BOARD + restart, {"board": fails, "*": TRAINS})
+    assert result.exit_code == 0
+    assert result.restarts == 0
+    assert result.end.reason == "all tasks that count finished"
+    assert result.summary["helpers"] == {
+        "board": {
+            "state": "failed",
+            "exit_code": 3,
+            "reason": "",
+            "last_words": ("line 3", "line 4", "line 5", "line 6", "line 7"),
+        }
+    }
+    (said,) = [text for e in history(result) if (text := describe(e)).startswith("helper")]
+    assert said == (
+        "helper board ended by itself with exit code 3, which does not decide the job; "
+        "its last output: line 3; line 4; line 5; line 6; line 7"
+    )
+    assert Record(result.folder).log("board") == [f"line {n}" for n in range(1, 8)]
+
+
+def test_one_that_finishes_is_no_trouble(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, BOARD, {"board": Script(exits_at=1), "*": TRAINS})
+    assert result.exit_code == 0
+    assert result.summary["helpers"]["board"]["state"] == "succeeded"
+
+
+def test_the_job_starts_without_one_that_can_not_be_started(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, BOARD, {"*": TRAINS}, fails_to_start=["board"])
+    assert result.exit_code == 0
+    assert [stage for _, stage, _ in of_helpers(result)] == ["starting", "failed"]
+    assert "can't start here" in result.summary["helpers"]["board"]["reason"]
+
+
+def test_a_helper_is_stopped_after_a_job_that_failed(tmp_path: Path) -> None:
+    """Its tasks get their own grace period first: they may still report to it."""
+    fails = Script(exits_at=1, exit_code=1)
+    stubborn = Script(exits_at=None, on_sigterm=None)
+    scripts = {"board": FOREVER, "worker-0": fails, "worker-1": stubborn}
+    result, _ = run(tmp_path, BOARD, scripts)
+    assert result.end.reason == "worker-0 failed with exit code 1"
+    assert of_helpers(result)[-1] == ("board", "ended", 1 + STOP_GRACE)
+
+
+def test_a_step_of_a_helper_is_no_step_of_the_job(tmp_path: Path) -> None:
+    steps = Script(lines=[(1, '{"emulate": "step", "step": 900}')], exits_at=None)
+    result, _ = run(tmp_path, BOARD, {"board": steps, "*": TRAINS})
+    assert result.final_step == 3
+
+
+def test_faults_strike_at_their_time_next_to_a_helper(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, BOARD + "faults: [{pause: worker-0, at: 1s, for: 1s}]\n", {
+        "board": FOREVER, "*": TRAINS,
+    })  # fmt: skip
+    assert result.analysis.faults[0].status == "applied"
+    assert next(e.t for e in history(result) if isinstance(e, AllRunning)) == 0
+
+
+def test_a_signal_ends_job_and_helpers(tmp_path: Path) -> None:
+    stops: list[Any] = []
+
+    def entry(event: Entry) -> None:
+        if isinstance(event, AllRunning):
+            stops[0]()
+
+    callbacks = RunCallbacks(entry=entry, stoppable=stops.append)
+    result, _ = run(tmp_path, BOARD, {"*": FOREVER}, callbacks)
+    assert result.outcome == "interrupted"
+    assert [stage for _, stage, _ in of_helpers(result)][-1] == "ended"
+
+
+def test_a_signal_before_the_tasks_start_starts_none(tmp_path: Path) -> None:
+    stops: list[Any] = []
+
+    def entry(event: Entry) -> None:
+        if isinstance(event, HelperEvent) and event.stage == "starting":
+            stops[0]()
+
+    callbacks = RunCallbacks(entry=entry, stoppable=stops.append)
+    result, _ = run(tmp_path, BOARD, {"*": FOREVER}, callbacks)
+    assert result.outcome == "interrupted"
+    assert not [e for e in history(result) if e.event in ("start", "exit")]
+    assert of_helpers(result)[-1][1] == "ended"
+
+
+def test_where_a_port_is_stands_in_the_history(tmp_path: Path) -> None:
+    ports = JOB + "helpers: {board: {command: [b], ports: [6006, {port: 80, host_port: 8080}]}}\n"
+    result, _ = run(tmp_path, ports, {"board": FOREVER, "*": TRAINS})
+    published = [fields_of(e) for e in history(result) if e.event == "port"]
+    assert [(one["port"], one["address"]) for one in published] == [
+        (6006, "127.0.0.1:6006"),
+        (80, "127.0.0.1:8080"),
+    ]
+    said = [text for e in history(result) if (text := describe(e)).startswith("port")]
+    assert said[0] == "port 6006 of board is at 127.0.0.1:6006"
+
+
+# --- The reader of event files -------------------------------------------------------------------
+
+
+def scalars(number: int, task: str = "worker-1", **values: float) -> str:
+    wall = 1_700_000_000.0 + number - 0.5
+    of = {"emulate": "scalars", "task": task, "file": "events", "begun": wall, "wall": wall}
+    return json.dumps({**of, "step": number, "values": values})
+
+
+def test_steps_come_from_event_files_and_trigger_faults(tmp_path: Path) -> None:
+    lines = [(float(n), scalars(n, loss=0.5)) for n in (1, 2, 3, 4)]
+    lines[3] = (4.5, scalars(4, accuracy=0.9, loss=0.1))  # read after the exit
+    shown: list[tuple[str, str]] = []
+    reads = Script(lines=[*lines, (0.1, "no file yet")], exits_at=None, on_sigterm=1.0)
+    prints = [(1.5, '{"emulate": "step", "step": 99}')]
+    prints += [(3.4, '{"emulate": "phase", "phase": "eval", "state": "begin"}')]
+    extra = (
+        "metrics: {events: logs/run}\n"
+        "expect: {final_step: 4, accuracy: 0.9, single_chief: true}\n"
+        "faults: [{pause: worker-0, at: {step: 2, task: worker-1}, for: 500ms}]\n"
+    )
+    result, _ = run(
+        tmp_path,
+        JOB + extra,
+        {"event-files": reads, "*": Script(lines=prints, exits_at=4)},
+        RunCallbacks(lines=shown.extend),
+    )
+    assert result.exit_code == 0
+    steps = [e for e in Record(result.folder).in_time_order if isinstance(e, Step)]
+    assert [(e.task, e.step, e.t) for e in steps] == [
+        ("worker-1", n, n - 0.5) for n in (1, 2, 3, 4)
+    ]
+    (fault,) = [e for e in history(result) if getattr(e, "stage", "") == "triggered"]
+    assert fault.t == 2
+    assert ("event-files", "no file yet") in shown
+    assert not [text for _, text in shown if "scalars" in text]  # they are in its log
+    assert len(Record(result.folder).log("event-files")) == 5
+    assert [e.event for e in history(result)].count("phase") == 2
+
+
+def test_another_helper_reports_no_steps(tmp_path: Path) -> None:
+    says = Script(lines=[(1.0, scalars(1, loss=0.5))], exits_at=None)
+    result, _ = run(tmp_path, BOARD, {"board": says, "*": TRAINS})
+    assert [e.step for e in history(result) if isinstance(e, Step) and e.values] == []

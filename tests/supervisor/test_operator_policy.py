@@ -1,0 +1,308 @@
+"""What follows from the exit of a pod, as in Kubeflow's training operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.record.events import Restart as RestartEvent
+from emulator.record.events import TaskExit, TaskStart
+from emulator.record.timeline import Incarnation
+from emulator.scenario.operator import Operator
+from emulator.scenario.restart import Restart
+from emulator.supervisor.operator_policy import Crashes, Pods, crashes_of, decide, stops_pods
+from emulator.supervisor.restart_policy import Decision, Fail, RestartTask, Succeed, Wait
+
+TASKS = ("worker-0", "worker-1", "ps-0")
+
+
+def operator(kind: str = "TFJob", **changes: Any) -> Operator:
+    return Operator.model_validate({"kind": kind, "job": "mnist", **changes})
+
+
+def outcome(
+    task: str,
+    code: int,
+    job: Operator,
+    *,
+    exits: dict[str, int] | None = None,
+    restarts: dict[str, int] | None = None,
+    crashes: dict[str, Crashes] | None = None,
+    tasks: tuple[str, ...] = TASKS,
+    backoff: str | None = None,
+    restarting: bool = False,
+    evicted: bool = False,
+) -> Decision:
+    none: dict[str, int | None] = dict.fromkeys(tasks)
+    pods = Pods(
+        exits=none | (exits or {}),
+        restarts=dict.fromkeys(tasks, 0) | (restarts or {}),
+        crashes=dict.fromkeys(tasks, Crashes()) | (crashes or {}),
+        restarting=restarting,
+    )
+    rules = Restart.model_validate({} if backoff is None else {"backoff": backoff})
+    return decide(task, code, operator=job, restart=rules, pods=pods, evicted=evicted)
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "expected"),
+    [
+        ("never", 1, Fail),
+        ("never", 137, Fail),
+        ("on-failure", 1, RestartTask),
+        ("on-failure", 0, Wait),
+        ("always", 0, RestartTask),
+        ("always", 1, RestartTask),
+        ("exit-code", 1, Fail),
+        ("exit-code", 127, Fail),
+        ("exit-code", 128, RestartTask),
+        ("exit-code", 139, RestartTask),
+    ],
+)
+def test_the_policy_of_a_role_decides(policy: str, code: int, expected: type) -> None:
+    job = operator(restart={"worker": policy})
+    assert isinstance(outcome("worker-1", code, job), expected)
+
+
+def test_each_role_has_its_own_policy() -> None:
+    job = operator(restart={"worker": "on-failure"})
+    assert isinstance(outcome("worker-1", 1, job), RestartTask)
+    assert outcome("ps-0", 1, job) == Fail("ps-0 failed with exit code 1")
+
+
+def test_exit_code_makes_a_new_pod_at_once_and_on_failure_restarts_in_place() -> None:
+    new = outcome("worker-1", 137, operator(restart={"worker": "exit-code"}))
+    assert new == RestartTask(delay=0.0, number=1, fresh=True)
+    same = outcome("worker-1", 137, operator(restart={"worker": "on-failure"}))
+    assert same == RestartTask(delay=0.0, number=1, fresh=False)
+
+
+@pytest.mark.parametrize(
+    ("in_a_row", "backoff", "expected"),
+    [(0, None, 0), (1, None, 10), (2, None, 20), (5, None, 160), (6, None, 300), (99, None, 300),
+     (1, "2s", 2), (3, "2s", 8)],
+)  # fmt: skip
+def test_the_kubelet_waits_longer_each_time(
+    in_a_row: int, backoff: str | None, expected: float
+) -> None:
+    job = operator(restart={"worker": "always"})
+    crashes = {"worker-1": Crashes(7, in_a_row)}
+    made = outcome("worker-1", 1, job, crashes=crashes, backoff=backoff)
+    assert made == RestartTask(delay=expected, number=1)
+
+
+def test_a_container_that_ran_for_long_is_restarted_at_once_again() -> None:
+    assert Crashes(3, 3).after(599) == Crashes(3, 3)
+    assert Crashes(3, 3).after(600) == Crashes(3, 0)
+
+
+def test_what_the_history_says_of_a_pod() -> None:
+    def ran(begin: float, end: float, *, fresh: bool = False) -> Incarnation:
+        return Incarnation(
+            begin,
+            start=TaskStart(fresh=fresh, wall=begin),
+            exit=TaskExit(exit_code=1, wall=end),
+            restart=RestartEvent(scope="task", number=1, delay=0),
+        )
+
+    in_place = [ran(0, 1), ran(1, 2), ran(2, 3)]
+    assert crashes_of(in_place) == Crashes(3, 3)
+    assert crashes_of([*in_place, ran(3, 700)]) == Crashes(4, 1)
+    assert crashes_of([*in_place, ran(3, 4, fresh=True)]) == Crashes(1, 1)
+    assert crashes_of([]) == Crashes()
+
+
+# --- Success --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "exits", "task", "succeeds"),
+    [
+        ("TFJob", {}, {}, "worker-0", True),
+        ("TFJob", {}, {}, "worker-1", False),
+        ("TFJob", {"success": "all-workers"}, {}, "worker-0", False),
+        ("TFJob", {"success": "all-workers"}, {"worker-1": 0}, "worker-0", True),
+        ("TFJob", {}, {"worker-0": 1}, "worker-1", False),
+        ("TFJob", {}, {}, "ps-0", False),
+        ("PyTorchJob", {}, {}, "worker-0", False),
+        ("PyTorchJob", {}, {"worker-0": 0}, "worker-1", True),
+        ("PyTorchJob", {"elastic": {}}, {}, "worker-1", True),
+    ],
+)
+def test_success_without_a_chief(
+    kind: str, changes: dict[str, Any], exits: dict[str, int], task: str, succeeds: bool
+) -> None:
+    found = outcome(task, 0, operator(kind, **changes), exits=exits)
+    assert isinstance(found, Succeed) == succeeds
+
+
+@pytest.mark.parametrize("leader", ["chief-0", "master-0"])
+@pytest.mark.parametrize("success", ["default", "all-workers"])
+def test_a_chief_decides_alone(leader: str, success: str) -> None:
+    job = operator(success=success)
+    tasks = (leader, "worker-0", "worker-1")
+    assert outcome("worker-0", 0, job, exits={"worker-1": 0}, tasks=tasks) == Wait()
+    assert isinstance(outcome(leader, 0, job, tasks=tasks), Succeed)
+
+
+def test_always_starts_again_what_succeeded_so_that_the_job_never_does() -> None:
+    job = operator(restart={"chief": "always"})
+    found = outcome("chief-0", 0, job, tasks=("chief-0", "worker-0"))
+    assert isinstance(found, RestartTask)
+
+
+def test_a_job_of_which_nothing_is_left_would_never_end() -> None:
+    job = operator("PyTorchJob", restart={"worker": "never"})
+    found = outcome("worker-0", 0, job, tasks=("worker-0", "ps-0"), exits={"ps-0": 0})
+    assert isinstance(found, Succeed)
+    dynamic = operator(dynamic_worker=True)
+    found = outcome("worker-0", 1, dynamic, exits={"worker-1": 0, "ps-0": 0})
+    assert isinstance(found, Fail)
+    assert found.cause == "stuck"
+
+
+# --- Failure --------------------------------------------------------------------------------------
+
+
+def test_a_job_with_dynamic_workers_goes_on_without_one() -> None:
+    job = operator(dynamic_worker=True)
+    assert outcome("worker-1", 1, job) == Wait()
+    assert isinstance(outcome("ps-0", 1, job), Fail)
+    permanent = operator(dynamic_worker=True, restart={"worker": "exit-code"})
+    assert isinstance(outcome("worker-1", 1, permanent), Fail)
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "comes_back"),
+    [("never", 143, False), ("on-failure", 143, True), ("always", 42, True),
+     ("exit-code", 143, True), ("exit-code", 42, False)],
+)  # fmt: skip
+def test_a_machine_that_is_taken_away_is_a_failed_pod(
+    policy: str, code: int, comes_back: bool
+) -> None:
+    job = operator(restart={"worker": policy})
+    found = outcome("worker-1", code, job, evicted=True)
+    assert isinstance(found, RestartTask if comes_back else Fail)
+
+
+def test_an_eviction_does_not_count_for_the_limit() -> None:
+    job = operator(restart={"worker": "on-failure"}, backoff_limit=0)
+    assert isinstance(outcome("worker-1", 143, job, evicted=True), RestartTask)
+
+
+# --- The limit ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "before", "past"),
+    [(0, 0, True), (1, 0, True), (2, 0, False), (2, 1, True), (3, 1, False), (None, 99, False)],
+)
+@pytest.mark.parametrize("policy", ["on-failure", "always", "exit-code"])
+def test_the_limit_is_the_sum_of_all_roles(
+    policy: str, limit: int | None, before: int, past: bool
+) -> None:
+    roles = {"worker": policy, "ps": "on-failure"}
+    job = operator(restart=roles, backoff_limit=limit)
+    found = outcome("worker-1", 137, job, restarts={"ps-0": before})
+    assert isinstance(found, Fail if past else RestartTask)
+    if isinstance(found, Fail):
+        assert found.cause == "backoff-limit"
+
+
+# --- The operator's faults ------------------------------------------------------------------------
+
+
+def test_quirk_exit_code_never_reaches_the_limit_unless_it_is_0() -> None:
+    roles = {"worker": "exit-code"}
+    restarts = {"worker-1": 99}
+    three = operator(restart=roles, backoff_limit=3)
+    assert isinstance(outcome("worker-1", 137, three, restarts=restarts), Fail)
+    three = operator(restart=roles, backoff_limit=3, quirks=True)
+    assert isinstance(outcome("worker-1", 137, three, restarts=restarts), RestartTask)
+    none = operator(restart=roles, backoff_limit=0, quirks=True)
+    assert isinstance(outcome("worker-1", 137, none), Fail)
+
+
+def test_quirk_restarts_of_a_pod_that_was_replaced_are_forgotten() -> None:
+    job = operator(restart={"worker": "on-failure"}, backoff_limit=3, quirks=True)
+    restarts, crashes = {"worker-1": 2, "worker-0": 1}, {"worker-1": Crashes(0, 0)}
+    assert isinstance(outcome("worker-1", 1, job, restarts=restarts, crashes=crashes), RestartTask)
+    crashes = {"worker-1": Crashes(1, 1), "worker-0": Crashes(1, 1)}
+    assert isinstance(outcome("worker-1", 1, job, restarts=restarts, crashes=crashes), Fail)
+
+
+def test_quirk_a_pod_that_is_deleted_while_it_runs_fails_a_tfjob() -> None:
+    roles = {"worker": "on-failure"}
+    tfjob, pytorchjob = (
+        operator(kind, restart=roles, quirks=True) for kind in ("TFJob", "PyTorchJob")
+    )
+    assert isinstance(outcome("worker-1", 143, tfjob, evicted=True), Fail)
+    assert isinstance(outcome("worker-1", 143, tfjob, evicted=True, restarting=True), RestartTask)
+    assert isinstance(outcome("worker-1", 143, pytorchjob, evicted=True), RestartTask)
+
+
+def test_quirk_restarting_hides_another_failure() -> None:
+    plain, quirky = operator(), operator(quirks=True)
+    assert isinstance(outcome("ps-0", 1, plain, restarting=True), Fail)
+    assert outcome("ps-0", 1, quirky, restarting=True) == Wait()
+    assert isinstance(outcome("ps-0", 1, quirky), Fail)
+
+
+@pytest.mark.parametrize("cause", ["backoff-limit", "deadline"])
+def test_quirk_a_limit_deletes_the_pods_whatever_is_said(cause: str) -> None:
+    assert not stops_pods(operator(), "failed", cause)
+    assert stops_pods(operator(quirks=True), "failed", cause)
+    assert not stops_pods(operator(quirks=True), "failed", "")
+
+
+@pytest.mark.parametrize(
+    ("clean_pods", "outcome_of_job", "stops"),
+    [
+        ("none", "succeeded", False),
+        ("none", "failed", False),
+        ("running", "succeeded", True),
+        ("all", "failed", True),
+        ("none", "timeout", True),
+        ("none", "interrupted", True),
+    ],
+)
+def test_clean_pod_policy(clean_pods: str, outcome_of_job: str, stops: bool) -> None:
+    assert stops_pods(operator(clean_pods=clean_pods), outcome_of_job, "") == stops
+
+
+# --- Always ---------------------------------------------------------------------------------------
+
+POLICIES = st.sampled_from(["never", "on-failure", "always", "exit-code"])
+
+
+@given(
+    kind=st.sampled_from(["TFJob", "PyTorchJob"]),
+    worker=POLICIES,
+    ps=POLICIES,
+    code=st.integers(0, 255),
+    limit=st.none() | st.integers(0, 3),
+    done=st.dictionaries(st.sampled_from(TASKS[1:]), st.integers(0, 255)),
+    quirks=st.booleans(),
+    evicted=st.booleans(),
+)
+def test_no_job_waits_for_nothing(
+    kind: str,
+    worker: str,
+    ps: str,
+    code: int,
+    limit: int | None,
+    done: dict[str, int],
+    quirks: bool,
+    evicted: bool,
+) -> None:
+    job = operator(kind, restart={"worker": worker, "ps": ps}, backoff_limit=limit, quirks=quirks)
+    found = outcome("worker-0", code, job, exits=done, evicted=evicted)
+    if isinstance(found, Wait):
+        assert len(done) < len(TASKS) - 1
+    if isinstance(found, Succeed):
+        assert code == 0
+    if worker == "never":
+        assert not isinstance(found, RestartTask)

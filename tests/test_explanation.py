@@ -1,0 +1,158 @@
+"""What a run says beside its verdicts: warnings, hints and last words, in every report."""
+
+from __future__ import annotations
+
+import io
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from emulator.analysis.explanation import NO_STEP, READ
+from emulator.analysis.hints import HINTS
+from emulator.analysis.last_words import LEFT_OUT
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.record.reader import Record
+from emulator.report.failure_summary import story
+from emulator.report.terminal import print_result, print_summary
+from emulator.results import Result, load_result
+from emulator.run import up
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
+
+OUTPUTS = Path(__file__).parent / "analysis" / "outputs"
+STEP = '{"emulate": "step", "step": 7}'
+
+
+def run(tmp_path: Path, expect: str, **tasks: Script) -> Result:
+    clock = ManualClock()
+    text = (
+        "name: test\nframework: none\nprogram: {command: [a]}\ntimeout: 100s\n"
+        f"cluster: {{{', '.join(f'{role}: 1' for role in tasks)}}}\nexpect: {{{expect}}}\n"
+    )
+    scripts = {f"{role}-0": script for role, script in tasks.items()}
+    return up(
+        parse(text),
+        MemoryEngine(clock, scripts),
+        text=text,
+        out=tmp_path,
+        run_id="r",
+        clock=clock,
+    )
+
+
+def says(*lines: str, exit_code: int = 0, exits_at: float | None = 5) -> Script:
+    timed: Sequence[tuple[float, str]] = [(1 + n / 1000, line) for n, line in enumerate(lines)]
+    return Script(timed, exits_at=exits_at, exit_code=exit_code)
+
+
+def printed(result: Result) -> str:
+    stream = io.StringIO()
+    print_result(result, Console(file=stream, width=80))
+    return stream.getvalue()
+
+
+def test_a_run_that_trained_nothing_says_so_everywhere(tmp_path: Path) -> None:
+    result = run(tmp_path, "", worker=says("epoch one, all is well", "saved the model"))
+    assert (result.verdict, result.exit_code) == ("ok", 0)
+    assert result.summary["warnings"] == [NO_STEP]
+    assert result.last_words == {"worker-0": ["epoch one, all is well", "saved the model"]}
+    text = printed(result)
+    assert "The last output of worker-0:\n  epoch one, all is well\n  saved the model\n" in text
+    assert f"warning: {NO_STEP}\n" in text  # on one line, however narrow the terminal
+    assert text.count("test: succeeded, verdict ok, with a warning\n") == 1
+    page = (result.folder / "report.html").read_text()
+    assert "<strong>Warning:</strong> No step was read" in page
+    assert "The last output of worker-0" in page
+    markdown = (result.folder / "report.md").read_text()
+    assert "> **Warning:** No step was read" in markdown
+    assert "epoch one, all is well" in markdown
+    suite = ET.parse(result.folder / "junit.xml").getroot()[0]
+    assert suite.findtext("system-out") == f"warning: {NO_STEP}"
+    assert "saved the model" in (suite.findtext("system-err") or "")
+    assert suite.get("failures") == suite.get("errors") == "0"
+    assert json.loads((result.folder / "summary.json").read_text())["warnings"] == [NO_STEP]
+
+
+@pytest.mark.parametrize(
+    ("expect", "worker", "warned"),
+    [
+        ("", says("hello"), True),
+        ("", says(), True),
+        ("", says(STEP), False),
+        ("steps: none", says("hello"), False),
+        ("steps: none", says(STEP), False),  # that is a verdict
+        ("final_step: 5", says("hello"), True),  # the verdict is unknown, and this is why
+        ("", says("hello", exits_at=None), True),  # a timeout
+        ("", says("hello", exit_code=1), False),  # the failure says more
+        ("outcome: failed", says("hello", exit_code=1), True),  # was it the failure that was meant?
+    ],
+)
+def test_who_is_warned(tmp_path: Path, expect: str, worker: Script, *, warned: bool) -> None:
+    result = run(tmp_path, expect, worker=worker)
+    assert bool(result.summary["warnings"]) == warned
+    assert ("with a warning" in printed(result)) == warned
+
+
+def test_steps_where_none_are_expected_fail(tmp_path: Path) -> None:
+    result = run(tmp_path, "steps: none", worker=says(STEP))
+    assert (result.verdict, result.exit_code) == ("failed", 1)
+    assert [v.expectation for v in result.verdicts if v.status == "failed"] == ["steps"]
+    assert run(tmp_path / "other", "steps: none", worker=says("done")).verdict == "ok"
+
+
+def test_a_known_error_is_answered_everywhere(tmp_path: Path) -> None:
+    output = (OUTPUTS / "shared-memory.bus-error.txt").read_text().replace("\0", "").split("\n")
+    hint = next(hint for hint in HINTS if hint.name == "shared-memory")
+    result = run(tmp_path, "", worker=says(*output, exit_code=1), ps=says(exits_at=None))
+    (found,) = result.summary["hints"]
+    assert found == {
+        "name": "shared-memory",
+        "advice": hint.advice,
+        "docs": "docs/troubleshooting.md#shared-memory",
+        "tasks": ["worker-0"],
+        "line": output[0],
+    }
+    text = f"hint: {hint.advice} See {hint.docs}."
+    assert f"{text}\n" in printed(result)
+    assert text in story(result)
+    assert "<strong>Hint:</strong>" in (result.folder / "report.html").read_text()
+    assert "> **Hint:**" in (result.folder / "report.md").read_text()
+    suite = ET.parse(result.folder / "junit.xml").getroot()[0]
+    assert suite.findtext("system-out") == text
+    (problem,) = suite.iter("failure")
+    assert f"hint:     {hint.advice}" in (problem.text or "")
+    stream = io.StringIO()
+    print_summary(load_result(Record(result.folder)).summary, Console(file=stream, width=80))
+    assert text in stream.getvalue()  # `emulate check` says the same
+
+
+def test_a_job_that_succeeds_gets_no_hint(tmp_path: Path) -> None:
+    survived = says("socket.gaierror: Name or service not known", STEP)
+    assert run(tmp_path, "", worker=survived).summary["hints"] == []
+
+
+def test_the_output_of_a_task_that_hangs_is_searched_after_a_timeout(tmp_path: Path) -> None:
+    waiting = says("[W socket.cpp] (gai error: -2 - Name or service not known).", exits_at=None)
+    result = run(tmp_path, "", worker=waiting, ps=says("serving", exits_at=None))
+    assert result.outcome == "timeout"
+    assert [found["name"] for found in result.summary["hints"]] == ["name-resolution"]
+    assert list(result.last_words) == ["worker-0", "ps-0"]
+
+
+def test_the_task_that_failed_first_comes_first_and_few_are_read(tmp_path: Path) -> None:
+    others = {f"other{n}": says(f"{n}", exit_code=1, exits_at=9) for n in range(20)}
+    result = run(tmp_path, "", **others, worker=says("boom", exit_code=1, exits_at=8))
+    assert next(iter(result.last_words)) == "worker-0"
+    assert len(result.last_words) <= READ
+
+
+def test_a_long_exception_is_told_by_its_own_line(tmp_path: Path) -> None:
+    trace = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: no"]
+    result = run(tmp_path, "", worker=says(*trace, *["value"] * 5000, exit_code=1))
+    words = result.last_words["worker-0"]
+    assert words[:4] == ["ValueError: no", "value", "value", LEFT_OUT]
+    assert load_result(Record(result.folder)) == result

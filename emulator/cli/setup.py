@@ -19,7 +19,9 @@ REQUIREMENTS = "requirements-emulator.txt"
 
 
 def build(
-    kind: Annotated[str, typer.Argument(help="cpu, gpu, pytorch, jax, network or all.")] = "cpu",
+    kind: Annotated[
+        str, typer.Argument(help="cpu, gpu, pytorch, jax, network, emulator or all.")
+    ] = "cpu",
     base: Annotated[
         str | None,
         typer.Option(

@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import re
+import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import docker
 from docker.errors import APIError, ImageNotFound
 
-from emulator.bundled import ROOT
+from emulator.bundled import ROOT, project_files
 from emulator.engines.docker import base_image
 from emulator.engines.docker.building import (
     custom_context,
@@ -42,7 +43,7 @@ from emulator.runtime import signals
 if TYPE_CHECKING:
     from emulator.scenario.schema import AnyImage, Dockerfile
 
-KINDS = ("cpu", "gpu", "pytorch", "jax", "network")
+KINDS = ("cpu", "gpu", "pytorch", "jax", "network", "emulator")
 """The images that come with the emulator, each with a Dockerfile of its own."""
 DEFAULT_BASE = "python:3.11-slim"
 LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"
@@ -427,19 +428,26 @@ def _indexes(environ: Mapping[str, str]) -> dict[str, str]:
 def recipe_tag(kind: str) -> str:
     """Return `emulator-<kind>:<hash of the Dockerfile and its requirements>`."""
     digest = hashlib.sha256()
-    for path in _recipe(kind):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for name, path in _recipe(kind).items():
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return f"emulator-{kind}:{digest.hexdigest()[:12]}"
 
 
-def _recipe(kind: str) -> list[Path]:
-    return [ROOT / f"Dockerfile.{kind}", ROOT / "images" / "requirements" / f"{kind}.txt"]
+def _recipe(kind: str) -> dict[str, Path]:
+    """Return the files of a recipe by what the tag has of their names."""
+    if kind == "emulator":
+        return project_files()
+    paths = [ROOT / f"Dockerfile.{kind}", ROOT / "images" / "requirements" / f"{kind}.txt"]
+    return {path.name: path for path in paths}
 
 
 def recipe_context(kind: str, options: BuildOptions) -> bytes:
     """Return the build context: Dockerfile, requirements, CA bundle, and wheels where they help."""
-    paths = [*_recipe(kind), ROOT / "images/build/README.md"]
-    files = {str(path.relative_to(ROOT)): path for path in paths}
+    if kind == "emulator":
+        files = _recipe(kind)
+    else:
+        paths = [*_recipe(kind).values(), ROOT / "images/build/README.md"]
+        files = {str(path.relative_to(ROOT)): path for path in paths}
     if options.ca_bundle:
         files["images/build/ca-bundle.pem"] = options.ca_bundle
     for wheel in _useful_wheels(kind, options.wheels):
@@ -451,10 +459,18 @@ def _useful_wheels(kind: str, folder: Path | None) -> list[Path]:
     """Return all wheels of a folder, if one of them is required by the image."""
     if folder is None:
         return []
-    requirements = _recipe(kind)[1].read_text(encoding="utf-8")
-    required = {_canonical(name) for name in re.findall(r"(?m)^([A-Za-z0-9._-]+)", requirements)}
+    required = {_canonical(name) for name in re.findall(r"(?m)^([A-Za-z0-9._-]+)", _needs(kind))}
     wheels = sorted(folder.glob("*.whl"))
     return wheels if required & {_canonical(w.name.split("-")[0]) for w in wheels} else []
+
+
+def _needs(kind: str) -> str:
+    """Return the requirements of an image, one a line."""
+    if kind == "emulator":
+        project = tomllib.loads(_recipe(kind)["pyproject.toml"].read_text("utf-8"))["project"]
+        extra = project["optional-dependencies"]["kubernetes"]
+        return "\n".join([*project["dependencies"], *extra])
+    return _recipe(kind)[f"{kind}.txt"].read_text("utf-8")
 
 
 def _canonical(name: str) -> str:

@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import socket
+import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from emulator.bundled import ROOT
+from emulator.bundled import ROOT, project_files
 from emulator.engines.docker import DockerEngine, building, images
 from emulator.engines.docker.base_image import AptSource, apt_source, os_release
 from emulator.engines.docker.building import custom_context, packed
@@ -49,13 +50,11 @@ def unpacked(context: bytes) -> dict[str, bytes]:
 def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the recipes that a test may change."""
     root = tmp_path / "root"
-    for kind in KINDS:
-        for name in (f"Dockerfile.{kind}", f"images/requirements/{kind}.txt"):
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_bytes((ROOT / name).read_bytes())
-    (root / "images" / "build").mkdir()
-    (root / "images" / "build" / "README.md").write_text("what goes here")
+    for name, path in project_files().items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(path.read_bytes())
     monkeypatch.setattr(images, "ROOT", root)
+    monkeypatch.setattr(images, "project_files", lambda: {n: root / n for n in project_files()})
     return root
 
 
@@ -84,7 +83,17 @@ def test_a_tag_changes_with_what_goes_into_the_image(recipes: Path, name: str) -
     with (recipes / name).open("a") as recipe:
         recipe.write("# more\n")
     changed = {kind for kind in KINDS if recipe_tag(kind) != before[kind]}
-    assert changed == {"cpu"}
+    assert changed == {"cpu", "emulator"}  # which has the recipes of all others in it
+
+
+@pytest.mark.parametrize("name", ["emulator/run.py", "pyproject.toml", "scenarios/jax/jax.yaml"])
+def test_the_tag_of_the_emulator_changes_with_all_that_it_is_installed_from(
+    recipes: Path, name: str
+) -> None:
+    before = recipe_tag("emulator")
+    with (recipes / name).open("a") as file:
+        file.write("# more\n")
+    assert recipe_tag("emulator") != before
 
 
 @pytest.fixture
@@ -195,7 +204,10 @@ def test_a_pipe_in_a_context_is_no_file_of_it(custom: Dockerfile) -> None:
 # --- Build contexts -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+OF_TRAININGS = [kind for kind in KINDS if kind != "emulator"]
+
+
+@pytest.mark.parametrize("kind", OF_TRAININGS)
 def test_a_context_holds_its_recipe_and_no_more(kind: str) -> None:
     files = unpacked(recipe_context(kind, BuildOptions()))
     assert files == {
@@ -206,6 +218,21 @@ def test_a_context_holds_its_recipe_and_no_more(kind: str) -> None:
             "images/build/README.md",
         )
     }
+
+
+def test_the_context_of_the_emulator_is_what_its_wheel_is_built_from(tmp_path: Path) -> None:
+    files = unpacked(recipe_context("emulator", BuildOptions()))
+    tracked = subprocess.run(
+        [
+            *("git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"),
+            *("emulator", "images", "scenarios", "Dockerfile.*"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert files.keys() == {*tracked, "README.md", "pyproject.toml"}
+    assert all((ROOT / name).read_bytes() == content for name, content in files.items())
 
 
 def test_a_context_holds_the_ca_bundle_under_a_name_of_ours(tmp_path: Path) -> None:
@@ -223,6 +250,8 @@ def test_a_context_holds_the_ca_bundle_under_a_name_of_ours(tmp_path: Path) -> N
         ("cpu", ["torch-2.13.0-cp311-none-any.whl"], 0),
         ("cpu", ["TF_Keras-2.21.0-py3-none-any.whl"], 1),
         ("gpu", ["tensorflow-2.21.0-cp311-none-any.whl"], 1),
+        ("emulator", ["kubernetes-37.0.2-py2.py3-none-any.whl"], 1),
+        ("emulator", ["torch-2.13.0-cp311-none-any.whl"], 0),
         ("cpu", ["notes.txt"], 0),
         ("cpu", [], 0),
     ],

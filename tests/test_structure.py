@@ -40,6 +40,8 @@ LAYERS = [
 
 ONLY_IN = {
     "docker": {"engines/docker"},
+    "kubernetes": {"engines/kubernetes"},
+    "websocket": {"engines/kubernetes"},
     "typer": {"cli"},
     "rich": {"cli", "report"},
     "re2": {"validation"},

@@ -1,0 +1,3 @@
+"""The Kubernetes engine: one Pod a task, in a namespace of a cluster."""
+
+from __future__ import annotations

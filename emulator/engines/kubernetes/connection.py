@@ -1,0 +1,527 @@
+"""The connection to a cluster: found as kubectl does, kept through outages, its errors translated.
+
+The official client reads the kubeconfig and logs in, by any of its ways. Requests and answers are
+plain JSON: its models cost CPU, and refuse some answers of other versions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import socket
+import ssl
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+import urllib3
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import HTTPError
+
+from emulator.engines.kubernetes.refusals import access, refusal, unreachable
+from emulator.errors import EngineError, EngineLost, EngineMissing
+
+if TYPE_CHECKING:
+    from kubernetes.client import Configuration
+
+    from emulator.scenario.kubernetes import Kubernetes
+
+ANSWERS_WITHIN = 5.0
+"""Seconds that the API server has for its first answer, and for one after it was given up."""
+CALL_WITHIN = 30.0
+"""Seconds between two bytes of an answer."""
+PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds before each repetition of a request; the last one for all that follow."""
+BUSY = frozenset({429, 502, 503, 504})
+"""Statuses of a server that may answer the same request later."""
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+OF_THIS_POD = "(of this Pod)"
+"""In place of a context's name, where the Pod's service account is used."""
+CONNECTIONS = 64
+
+Answer = dict[str, Any]
+
+
+class ApiError(EngineError):
+    """The API server refused a request."""
+
+    def __init__(
+        self, message: str, hint: str = "", *, status: int, answer: Mapping[str, Any] = {}
+    ) -> None:
+        super().__init__(message, hint)
+        self.status = status
+        """Of HTTP: 403, 404, 409, 422, …"""
+        self.reason = str(answer.get("reason") or "")
+        """In one word: `Forbidden`, `NotFound`, `AlreadyExists`, …"""
+        self.text = str(answer.get("message") or "")
+        """What the server said of it."""
+        self.details: Mapping[str, Any] = answer.get("details") or {}
+
+
+class Executed(NamedTuple):
+    """A command that ran in a container."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class _Login(NamedTuple):
+    """What a context of a kubeconfig names."""
+
+    context: str
+    namespace: str
+    configuration: Configuration
+    """The client's; its files of certificates are gone, and `tls` has them."""
+    tls: ssl.SSLContext | None
+    """None: the server's address is http."""
+
+
+class Cluster:
+    """One cluster: a context of a kubeconfig, or that of the Pod this runs in.
+
+    Any thread may call it. A request that is lost, or that the server is too busy for, is repeated
+    for `outage_timeout`; at the start, and after it was in vain once, for ANSWERS_WITHIN.
+    """
+
+    def __init__(self, login: _Login, outage_timeout: float) -> None:
+        self.context, self.namespace = login.context, login.namespace
+        self.outage_timeout = outage_timeout
+        """Seconds."""
+        self.requests = Counter[str]()
+        """How often each `verb resource` was asked for."""
+        self._configuration, self._tls = login.configuration, login.tls
+        self._server = str(login.configuration.host).rstrip("/")
+        self._pool = _pool(login)
+        self._patience = ANSWERS_WITHIN
+        self._has_answered = False
+        self._closed = threading.Event()
+        self._login_lock = threading.Lock()
+
+    @classmethod
+    def open(cls, options: Kubernetes) -> Cluster:
+        """Find the cluster as kubectl does; no request is sent.
+
+        KUBECONFIG or ~/.kube/config, with the context and namespace of `options` or the current
+        ones; where there is none, the service account of this Pod. Raises EngineMissing.
+        """
+        return cls(_log_in(options.context or "", options.namespace or ""), options.outage_timeout)
+
+    # --- Requests -------------------------------------------------------------------------------
+
+    def get(self, path: str, **query: object) -> Answer:
+        """Return an object or a list. Raises ApiError, EngineLost."""
+        return self._call("GET", path, query)
+
+    def post(self, path: str, body: Mapping[str, Any], **query: object) -> Answer:
+        """Create an object; return it as the server has completed it. Raises ApiError, EngineLost.
+
+        Repeated after a lost connection: what the lost request has made is then returned.
+        """
+        return self._call("POST", path, query, body)
+
+    def patch(
+        self, path: str, body: object, content_type: str = MERGE_PATCH, **query: object
+    ) -> Answer:
+        """Change an object; return it. Raises ApiError, EngineLost."""
+        return self._call("PATCH", path, query, body, content_type)
+
+    def delete(self, path: str, body: Mapping[str, Any] | None = None, **query: object) -> Answer:
+        """Delete an object, or all that a selector finds; `body` are DeleteOptions.
+
+        Raises ApiError (404 if there is none), EngineLost.
+        """
+        return self._call("DELETE", path, query, body)
+
+    def text(self, path: str, **query: object) -> str:
+        """Return an answer that is no JSON, such as a log. Raises ApiError, EngineLost."""
+        return self._send("GET", path, query).decode("utf-8", "replace")
+
+    def stream(
+        self, path: str, *, silent_for: float | None = None, **query: object
+    ) -> urllib3.BaseHTTPResponse:
+        """Return an answer whose body is not read: a watch, or a log that is followed.
+
+        Its connection is its own: the caller closes it with `close()`. `silent_for` are the
+        seconds after which reading fails if nothing came; None: never. Not repeated: who reads
+        knows where to resume. Raises ApiError, EngineLost.
+        """
+        watches = str(query.get("watch", "")).lower() in ("true", "1")
+        url, doing = self._url(path, query), access("GET", path, watches=watches)
+        self.requests[f"{doing.verb} {doing.resource}"] += 1
+        try:
+            answer = self._pool.request(
+                "GET",
+                url,
+                headers=self._headers(),
+                preload_content=False,
+                retries=False,
+                redirect=False,
+                timeout=urllib3.Timeout(connect=ANSWERS_WITHIN, read=silent_for),
+            )
+        except (HTTPError, OSError) as error:
+            raise self._lost(error) from None
+        if answer.status >= 300:
+            with contextlib.closing(answer):
+                raise self._refused("GET", path, answer.status, self._data(answer))
+        self._answered()
+        return answer
+
+    def execute(
+        self, pod: str, container: str, command: Sequence[str], *, timeout: float
+    ) -> Executed:
+        """Run a command in a container of a Pod that runs, for `timeout` seconds at most.
+
+        Never repeated. Raises ApiError, EngineLost; EngineError if it takes longer.
+        """
+        from emulator.engines.kubernetes.execution import run
+
+        path = self.namespaced("pods", f"{pod}/exec")
+        query = {"container": container, "command": command, "stdout": "true", "stderr": "true"}
+        self.requests["create pods/exec"] += 1
+        url = self._url(path, query)
+        try:
+            status, answer = run(
+                f"ws{url.removeprefix('http')}",
+                self._headers(),
+                self._tls,
+                self._configuration,
+                timeout=timeout,
+                what=f"{' '.join(command)[:80]} in {pod}",
+            )
+        except OSError as error:
+            raise self._lost(error) from None
+        if isinstance(answer, Executed):
+            return answer
+        raise self._refused("POST", path, status, answer)
+
+    def namespaced(self, kind: str, name: str = "", *, api: str = "api/v1") -> str:
+        """Return the path of a kind of object in our namespace: `pods`, or of one with a name."""
+        path = f"/{api}/namespaces/{self.namespace}/{kind}"
+        return f"{path}/{name}" if name else path
+
+    @cached_property
+    def server_version(self) -> str:
+        """The version of the API server: `v1.20.2`. Raises EngineError."""
+        return str(self.get("/version").get("gitVersion", "unknown"))
+
+    @property
+    def server(self) -> str:
+        """The address of the API server."""
+        return self._server
+
+    def close(self) -> None:
+        """End what waits for an answer, and close connections; a second call does nothing."""
+        self._closed.set()
+        self._pool.clear()
+
+    # --- How they are sent ----------------------------------------------------------------------
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object],
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> Answer:
+        data = self._send(method, path, query, body, content_type)
+        try:
+            answer = json.loads(data)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise EngineError(
+                f"What answers at {self._server} is no Kubernetes API server.",
+                f"Check the context {self.context} of the kubeconfig.",
+            )
+        return answer
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object],
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """Send a request until it is answered; return the answer's body."""
+        url, doing = self._url(path, query), access(method, path)
+        sent = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": content_type} if sent is not None else {}
+        began, was_lost, logged_in = time.monotonic(), False, False
+        for pause in _pauses():
+            self.requests[f"{doing.verb} {doing.resource}"] += 1
+            error: EngineError
+            try:
+                answer = self._pool.request(
+                    method,
+                    url,
+                    body=sent,
+                    headers={**self._headers(), **headers},
+                    retries=False,
+                    redirect=False,
+                    timeout=urllib3.Timeout(connect=ANSWERS_WITHIN, read=CALL_WITHIN),
+                )
+            except (HTTPError, OSError) as lost:
+                error, was_lost = self._lost(lost), True
+            else:
+                if answer.status < 300:
+                    self._answered()
+                    return answer.data
+                refused = self._refused(method, path, answer.status, answer.data)
+                if answer.status == 401 and not logged_in:
+                    logged_in = True
+                    if self._log_in_again():
+                        continue
+                if method == "POST" and refused.reason == "AlreadyExists" and was_lost:
+                    return self._made_before(path, body, refused)
+                if not _may_repeat(doing.resource, answer.status, answer.headers, refused.text):
+                    raise refused
+                error = refused
+            waited = time.monotonic() - began
+            if waited + pause > self._patience or self._closed.wait(pause):
+                self._patience = ANSWERS_WITHIN  # who then removes the run must not wait as long
+                raise error
+        raise AssertionError("the pauses never end")
+
+    def _made_before(self, path: str, body: object, refused: ApiError) -> bytes:
+        """Return the object that a lost request has made; raise `refused` if it is another's."""
+        assert isinstance(body, Mapping)
+        metadata = body["metadata"]
+        found = self.get(f"{path}/{metadata['name']}")
+        carried = found["metadata"].get("labels") or {}
+        wanted = metadata.get("labels") or {}
+        if not wanted or not wanted.items() <= carried.items():
+            raise refused
+        return json.dumps(found).encode()
+
+    def _url(self, path: str, query: Mapping[str, object]) -> str:
+        words = {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in query.items()
+            if value is not None
+        }
+        return f"{self._server}{path}" + (f"?{urlencode(words, doseq=True)}" if words else "")
+
+    def _headers(self) -> dict[str, str]:
+        """Return the login, renewed if it expires soon."""
+        with self._login_lock:
+            settings: Mapping[str, Any] = {**self._configuration.auth_settings()}
+        found = {
+            one["key"].lower(): one["value"] for one in settings.values() if one["in"] == "header"
+        }
+        return {"accept": "application/json", "user-agent": "emulator", **found}
+
+    def _log_in_again(self) -> bool:
+        """Read the login again, as a token may have been renewed; return whether it is new."""
+        before = self._headers()
+        with contextlib.suppress(EngineMissing), self._login_lock:
+            context = "" if self.context == OF_THIS_POD else self.context
+            self._configuration = _log_in(context, self.namespace).configuration
+        return self._headers() != before
+
+    def _answered(self) -> None:
+        self._has_answered, self._patience = True, max(self.outage_timeout, ANSWERS_WITHIN)
+
+    def _refused(self, method: str, path: str, status: int, data: object) -> ApiError:
+        answer: Any = data
+        if isinstance(data, bytes):
+            try:
+                answer = json.loads(data)
+            except ValueError:
+                answer = {"message": data[:200].decode("utf-8", "replace").partition("\n")[0]}
+        answer = answer if isinstance(answer, Mapping) else {}
+        sentence = refusal(access(method, path), status, answer, self.context)
+        return ApiError(*sentence, status=status, answer=answer)
+
+    def _lost(self, error: BaseException) -> EngineError:
+        sentence = unreachable(self._server, self.context, error)
+        if self._has_answered:
+            return EngineLost(
+                sentence.message,
+                "Once it is back, `emulate clean --engine kubernetes` removes what this run left.",
+            )
+        return EngineMissing(*sentence, configured=True)
+
+    @staticmethod
+    def _data(answer: urllib3.BaseHTTPResponse) -> bytes:
+        try:
+            return answer.read(2**16)
+        except (HTTPError, OSError):
+            return b""
+
+
+def _pauses() -> Iterator[float]:
+    """Yield how long to wait before each repetition; a hundred threads wait differently long."""
+    for pause in PAUSES:
+        yield pause * random.uniform(0.8, 1.2)
+    while True:
+        yield PAUSES[-1] * random.uniform(0.8, 1.2)
+
+
+def _may_repeat(resource: str, status: int, headers: Mapping[str, str], text: str) -> bool:
+    """Say whether the server may answer the same request otherwise later (pure)."""
+    if resource == "pods/eviction" and status == 429:
+        return False  # that is the answer: a budget forbids it
+    etcd = status == 500 and "etcdserver" in text
+    return status in BUSY or etcd or (status == 500 and "Retry-After" in headers)
+
+
+# --- Finding the cluster ------------------------------------------------------------------------
+
+
+def _log_in(context: str, namespace: str) -> _Login:
+    """Read the kubeconfig, or the service account of this Pod. Raises EngineMissing."""
+    paths = _kubeconfigs()
+    try:
+        import kubernetes.client
+        from kubernetes.config import ConfigException
+    except ImportError:
+        raise EngineMissing(
+            "The engine kubernetes needs the package `kubernetes`.",
+            "Install it with `pip install 'emulator[kubernetes]'`.",
+        ) from None
+    configuration = kubernetes.client.Configuration()
+    try:
+        if paths:
+            return _from_kubeconfig(paths, context, namespace, configuration)
+        if os.environ.get("KUBERNETES_SERVICE_HOST") and not context:
+            return _from_service_account(namespace, configuration)
+    except (ConfigException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        what = " ".join(str(error).split()) or type(error).__name__
+        raise EngineMissing(
+            f"The kubeconfig {os.pathsep.join(paths) or OF_THIS_POD} can't be used: {what}.",
+            "`kubectl config get-contexts` lists what it has.",
+            configured=True,
+        ) from None
+    named = os.environ.get("KUBECONFIG")
+    raise EngineMissing(
+        f"No Kubernetes cluster is configured: there is no {named or '~/.kube/config'}.",
+        "Point KUBECONFIG to the kubeconfig of your cluster; `make kubernetes` in the checkout "
+        "starts one for tests.",
+        configured=bool(named),
+    )
+
+
+def _kubeconfigs() -> list[str]:
+    """Return the paths of the kubeconfigs that exist."""
+    named = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    paths = (os.path.expanduser(one) for one in named.split(os.pathsep) if one)
+    return [one for one in paths if os.path.exists(one)]
+
+
+def _from_kubeconfig(
+    paths: Sequence[str], context: str, namespace: str, configuration: Configuration
+) -> _Login:
+    import yaml
+    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+    try:
+        merged = KubeConfigMerger(os.pathsep.join(paths)).config  # type: ignore[no-untyped-call]
+    except yaml.YAMLError as error:
+        raise ValueError(f"it is not YAML ({' '.join(str(error).split())})") from None
+    # The client writes keys to files, which a kill would leave: they are gone when it is loaded.
+    with tempfile.TemporaryDirectory(prefix="emulator-") as folder:
+        loader = KubeConfigLoader(  # type: ignore[no-untyped-call]
+            merged,
+            active_context=context or None,
+            config_base_path=None,
+            temp_file_path=folder,
+        )
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+        tls = _tls(configuration)
+    chosen = loader.current_context
+    of_context = chosen["context"].get("namespace")
+    return _Login(chosen["name"], namespace or of_context or "default", configuration, tls)
+
+
+def _from_service_account(namespace: str, configuration: Configuration) -> _Login:
+    from kubernetes.config import load_incluster_config
+
+    load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+    own = (SERVICE_ACCOUNT / "namespace").read_text().strip()
+    return _Login(OF_THIS_POD, namespace or own, configuration, _tls(configuration))
+
+
+def _tls(configuration: Configuration) -> ssl.SSLContext | None:
+    """Return the TLS settings, with what the files of certificates contain."""
+    if not str(configuration.host).startswith("https"):
+        return None
+    ca_file = configuration.ssl_ca_cert or None
+    context = ssl.create_default_context(cafile=ca_file)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif hasattr(ssl, "VERIFY_X509_STRICT"):
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # clusters' own CAs often lack extensions
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return context
+
+
+def _pool(login: _Login) -> urllib3.PoolManager:
+    """Return the pool of connections to the server, through its proxy if there is one."""
+    configuration = login.configuration
+    settings: dict[str, Any] = {"maxsize": CONNECTIONS, "socket_options": _keep_alive()}
+    if login.tls is not None:
+        settings["ssl_context"] = login.tls
+        if login.configuration.tls_server_name:
+            settings["server_hostname"] = configuration.tls_server_name
+    if not (proxy := proxy_of(configuration)):
+        return urllib3.PoolManager(**settings)
+    if proxy.lower().startswith("socks"):
+        from urllib3.contrib.socks import SOCKSProxyManager
+
+        return SOCKSProxyManager(proxy, **settings)
+    return urllib3.ProxyManager(proxy, proxy_headers=configuration.proxy_headers, **settings)
+
+
+def proxy_of(configuration: Configuration) -> str:
+    """Return the address of the proxy before the server; empty: there is none."""
+    from requests.utils import should_bypass_proxies
+
+    proxy, host = configuration.proxy, urlsplit(configuration.host).hostname or ""
+    if not proxy or should_bypass_proxies(f"https://{host}", configuration.no_proxy or ""):
+        return ""
+    return str(proxy)
+
+
+def _keep_alive() -> list[tuple[int, int, int]]:
+    """Return options by which a connection that nobody answers any more ends within a minute.
+
+    Watches and logs may be silent for hours, and proxies forget silent connections.
+    """
+    options = [
+        *HTTPConnection.default_socket_options,
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    ]
+    idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
+    for name, seconds in ((idle, 30), (getattr(socket, "TCP_KEEPINTVL", None), 10)):
+        if name is not None:
+            options.append((socket.IPPROTO_TCP, name, seconds))
+    if hasattr(socket, "TCP_KEEPCNT"):
+        options.append((socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3))
+    return [(level, name, int(value)) for level, name, value in options]
+
+
+def ignoring_missing(call: Callable[[], object]) -> bool:
+    """Perform a call; return whether what it is about exists."""
+    try:
+        call()
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return False
+    return True

@@ -35,6 +35,7 @@ from emulator.scenario.image import AnyImage as AnyImage
 from emulator.scenario.image import Dockerfile as Dockerfile
 from emulator.scenario.image import Image
 from emulator.scenario.image import NamedImage as NamedImage
+from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.operator import Operator
 from emulator.scenario.paths import ProgramPath
 from emulator.scenario.pod import InitSteps, PodContainer, Sidecars
@@ -363,6 +364,8 @@ class Scenario(Model):
     """Seconds from the start of the first task; default: none."""
     seed: int = Field(default=0, strict=True)
     network: Network = Network()
+    kubernetes: Kubernetes = Kubernetes()
+    """How it runs on a cluster; other engines ignore it."""
     metrics: Metrics = Metrics()
     prices: Prices = {}
     """What the machine of each role's tasks costs; empty: no costs are computed."""

@@ -1,0 +1,184 @@
+"""Section `kubernetes` of a scenario: how it runs on a cluster (pure).
+
+The ordinary case needs nothing of it. Engines other than `kubernetes` ignore it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from emulator.scenario.addresses import CLUSTER_DOMAIN, is_host, is_label
+from emulator.validation.fields import Duration, Model, Size
+
+MIB = 2**20
+GPU = "nvidia.com/gpu"
+SharedKind = Literal["auto", "claim", "host-path", "none"]
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
+Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""A value of a label, and the name in a key of one."""
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_REGISTRY = re.compile(
+    r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?"
+    r"(/[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*)*"
+)
+_LABEL_HINT = "lower-case letters, digits and dashes, at most 63"
+
+
+def _is_subdomain(text: str) -> bool:
+    """Say whether a text can be the name of most objects (RFC 1123)."""
+    return len(text) <= 253 and all(map(is_label, text.split(".")))
+
+
+def _namespace(text: str) -> str:
+    if not is_label(text):
+        raise ValueError(f"{text!r} is not the name of a namespace: {_LABEL_HINT}")
+    return text
+
+
+def _object(text: str) -> str:
+    if not _is_subdomain(text):
+        hint = "lower-case letters, digits, dashes and dots"
+        raise ValueError(f"{text!r} is not the name of an object: {hint}")
+    return text
+
+
+def _context(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError("a context has a name; `kubectl config get-contexts` lists them")
+    return text
+
+
+def _registry(text: str) -> str:
+    if not _REGISTRY.fullmatch(text):
+        raise ValueError(f"{text!r} is not a registry, such as localhost:5000/team")
+    return text
+
+
+def is_label_key(text: str) -> bool:
+    """Say whether a text can be the key of a label, such as `kubernetes.io/arch`."""
+    prefix, slash, name = text.rpartition("/")
+    return bool(_WORD.fullmatch(name)) and (not slash or _is_subdomain(prefix))
+
+
+def is_label_value(text: str) -> bool:
+    """Say whether a text can be the value of a label."""
+    return not text or bool(_WORD.fullmatch(text))
+
+
+def _key(text: str) -> str:
+    if not is_label_key(text):
+        raise ValueError(f"{text!r} is not the key of a label, such as kubernetes.io/arch")
+    return text
+
+
+def _value(text: str) -> str:
+    if not is_label_value(text):
+        hint = "letters, digits, '-', '_' and '.', at most 63"
+        raise ValueError(f"{text!r} is not the value of a label: {hint}")
+    return text
+
+
+def _resource(text: str) -> str:
+    if "/" not in text or not is_label_key(text):
+        raise ValueError(f"{text!r} is not a resource, such as {GPU} or nvidia.com/mig-1g.5gb")
+    return text
+
+
+def _domain(text: str) -> str:
+    if not is_host(text):
+        raise ValueError(f"{text!r} is not a domain, such as {CLUSTER_DOMAIN}")
+    return text
+
+
+def _service(text: str) -> str:
+    namespace, _, rest = text.partition("/")
+    name, _, port = rest.partition(":")
+    if not (is_label(namespace) and is_label(name) and _PORT.fullmatch(port)):
+        example = "gpu-operator/nvidia-dcgm-exporter:9400"
+        raise ValueError(
+            f"{text!r} is not a service with its namespace and port, such as {example}"
+        )
+    return text
+
+
+def _at_once(seconds: float) -> float:
+    if seconds <= 0:
+        raise ValueError("0s leaves no time; write at least 1s")
+    return seconds
+
+
+ObjectName = Annotated[str, AfterValidator(_object)]
+LabelKey = Annotated[str, AfterValidator(_key)]
+LabelValue = Annotated[str, AfterValidator(_value)]
+
+
+class Toleration(Model):
+    """A taint of nodes that the Pods tolerate, as in Kubernetes."""
+
+    key: LabelKey | None = None
+    """None: every taint, with the operator Exists."""
+    operator: Literal["Exists", "Equal"] | None = None
+    """Default: Equal where there is a `value`, else Exists."""
+    value: LabelValue | None = None
+    effect: Effect | None = None
+    """None: every effect."""
+    toleration_seconds: int | None = Field(strict=True, default=None, ge=0)
+    """How long a Pod stays on a node that gets the taint; None: for ever."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Toleration:
+        if self.of_all and self.value is not None:
+            raise ValueError("with the operator Exists a toleration has no `value`")
+        if not self.of_all and self.key is None:
+            raise ValueError("with the operator Equal a toleration needs a `key`")
+        if self.toleration_seconds is not None and self.effect != "NoExecute":
+            raise ValueError("`toleration_seconds` needs `effect: NoExecute`")
+        return self
+
+    @property
+    def of_all(self) -> bool:
+        """Whether it tolerates the taint whatever its value is."""
+        return self.operator == "Exists" or (self.operator is None and self.value is None)
+
+
+class Kubernetes(Model):
+    """How the tasks run as Pods of a cluster."""
+
+    context: Annotated[str, Field(max_length=253), AfterValidator(_context)] | None = None
+    """Of the kubeconfig; None: the current one."""
+    namespace: Annotated[str, AfterValidator(_namespace)] | None = None
+    """Which must exist; None: that of the context."""
+    image_pull_policy: PullPolicy = "IfNotPresent"
+    image_pull_secret: ObjectName | None = None
+    """A Secret of the namespace with the registry's login."""
+    registry: Annotated[str, Field(max_length=200), AfterValidator(_registry)] | None = None
+    """Where the images `cpu`, `gpu`, `pytorch`, ... were pushed; None: the nodes have them."""
+    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=50)] = {}
+    tolerations: Annotated[list[Toleration], Field(max_length=50)] = []
+    priority_class: ObjectName | None = None
+    service_account: ObjectName | None = None
+    """None: the namespace's default. Its token is mounted in no Pod."""
+    storage_class: ObjectName | None = None
+    """Of the shared volume; None: the cluster's default."""
+    shared: SharedKind = "auto"
+    """What /shared is: a claim, a folder of the one node, or none."""
+    shared_size: Annotated[Size, Field(ge=MIB)] = 2**30
+    """Bytes that the claim asks for."""
+    run_as: int | None = Field(strict=True, default=None, ge=1, le=2**31 - 1)
+    """The user and group id of all programs; None: those of the image."""
+    init: bool = Field(strict=True, default=True)
+    """Whether PID 1 is not the program, as with Docker: Python as PID 1 ignores SIGTERM."""
+    gpu_resource: Annotated[str, AfterValidator(_resource)] = GPU
+    """What a GPU is called, such as nvidia.com/mig-1g.5gb."""
+    cluster_domain: Annotated[str, AfterValidator(_domain)] = CLUSTER_DOMAIN
+    start_timeout: Annotated[Duration, AfterValidator(_at_once)] = 300.0
+    """Seconds until a Pod runs, in which an unschedulable one may become schedulable."""
+    outage_timeout: Annotated[Duration, AfterValidator(_at_once)] = 120.0
+    """Seconds for which the API server may be away in mid-run."""
+    dcgm: Annotated[str, Field(max_length=200), AfterValidator(_service)] | None = None
+    """The service of DCGM's exporter, `namespace/service:port`, which measures GPUs."""

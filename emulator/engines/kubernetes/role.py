@@ -1,0 +1,160 @@
+"""What the emulator may do on a cluster: the smallest Role, as data (pure).
+
+Every request of the engine is allowed by one of these permissions, and a test runs it with exactly
+these. `emulate doctor` asks the cluster for each, and prints the Role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+NAME = "emulator"
+RBAC = "rbac.authorization.k8s.io"
+Use = Literal["run", "eviction", "usage", "usage of nodes", "nodes", "look", "dcgm"]
+
+
+@dataclass(frozen=True)
+class Permission:
+    """Verbs on one resource, and what they are for."""
+
+    resource: str
+    """With its subresource: `pods/log`."""
+    verbs: Sequence[str]
+    why: str
+    use: Use = "run"
+    """`run`: needed by every run. The others are needed for what `USES` says."""
+    group: str = ""
+    """The API group; empty: the core."""
+    of_cluster: bool = False
+    """The resource is in no namespace, so that only a ClusterRole can allow it."""
+
+    def __str__(self) -> str:
+        where = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{'/'.join(self.verbs)} {where}"
+
+
+USES: Mapping[Use, str] = {
+    "run": "every run",
+    "eviction": "preemptions with `via: eviction`, and drains",
+    "usage": "usage of tasks, where the cluster has metrics.k8s.io (metrics-server)",
+    "usage of nodes": "usage of tasks from the nodes themselves, where it has not",
+    "nodes": "the faults `drain` and `cordon`",
+    "look": "checks before a run: the shared volume, nodes, GPUs, quota, Pod security",
+    "dcgm": "GPUs' usage, in the namespace of DCGM's exporter",
+}
+"""What each use is, in words."""
+
+_MAKE = ("create", "get", "list", "delete")
+
+PERMISSIONS: Sequence[Permission] = (
+    Permission("pods", (*_MAKE, "watch"), "one Pod a task"),
+    Permission("pods/log", ("get",), "the tasks' output"),
+    # A websocket is opened by a GET; newer versions ask for `create` as well.
+    Permission("pods/exec", ("get", "create"), "signals other than SIGTERM and SIGKILL"),
+    Permission("services", _MAKE, "the tasks' names"),
+    Permission("configmaps", _MAKE, "the program"),
+    Permission("persistentvolumeclaims", _MAKE, "the shared volume"),
+    Permission("events", ("list", "watch"), "why a Pod does not start, or was ended"),
+    Permission("pods/eviction", ("create",), "to ask, not to delete", "eviction"),
+    Permission("pods", ("list",), "cores and memory in use", "usage", "metrics.k8s.io"),
+    Permission("nodes/proxy", ("get",), "the kubelet's summary", "usage of nodes", of_cluster=True),
+    Permission("nodes", ("get", "patch"), "to cordon and to uncordon", "nodes", of_cluster=True),
+    Permission("nodes", ("list",), "how many nodes and GPUs there are", "look", of_cluster=True),
+    Permission(
+        "storageclasses",
+        ("list",),
+        "what a shared volume can be",
+        "look",
+        "storage.k8s.io",
+        of_cluster=True,
+    ),
+    Permission("namespaces", ("get",), "the Pod security level", "look", of_cluster=True),
+    Permission("resourcequotas", ("list",), "what is left of the quota", "look"),
+    Permission("endpoints", ("get",), "the exporters of all nodes", "dcgm"),
+    Permission("pods/proxy", ("get",), "what an exporter says", "dcgm"),
+)
+"""Everything, in the order in which doctor shows it."""
+
+
+def permissions(*uses: Use) -> list[Permission]:
+    """Return the permissions for these uses."""
+    return [one for one in PERMISSIONS if one.use in uses]
+
+
+def rules(allowed: Iterable[Permission]) -> list[dict[str, Any]]:
+    """Return the rules of a Role; resources of a group with the same verbs are one rule."""
+    by_key: dict[tuple[str, str], list[str]] = {}
+    for one in allowed:
+        by_key.setdefault((one.group, one.resource), []).extend(one.verbs)
+    merged: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (group, resource), verbs in by_key.items():
+        merged.setdefault((group, tuple(dict.fromkeys(verbs))), []).append(resource)
+    return [
+        {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}
+        for (group, verbs), resources in merged.items()
+    ]
+
+
+def role(namespace: str, *uses: Use, name: str = NAME) -> dict[str, Any]:
+    """Return the Role for a namespace; without uses the one that every run needs."""
+    allowed = [one for one in permissions(*(uses or ("run",))) if not one.of_cluster]
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "Role",
+        "metadata": {"name": name, "namespace": namespace},
+        "rules": rules(allowed),
+    }
+
+
+def cluster_role(*uses: Use, name: str = NAME) -> dict[str, Any]:
+    """Return the ClusterRole for what these uses need outside namespaces."""
+    allowed = [one for one in permissions(*uses) if one.of_cluster]
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": rules(allowed),
+    }
+
+
+def binding(role: Mapping[str, Any], subject: Mapping[str, str]) -> dict[str, Any]:
+    """Return the binding that gives a Role or a ClusterRole to a subject."""
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": f"{role['kind']}Binding",
+        "metadata": dict(role["metadata"]),
+        "roleRef": {"apiGroup": RBAC, "kind": role["kind"], "name": role["metadata"]["name"]},
+        "subjects": [dict(subject)],
+    }
+
+
+def service_account(name: str, namespace: str) -> dict[str, str]:
+    """Return a service account as the subject of a binding."""
+    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+
+
+def reviews(
+    namespace: str, wanted: Iterable[Permission]
+) -> Iterator[tuple[Permission, str, dict[str, Any]]]:
+    """Yield each verb of the permissions with the SelfSubjectAccessReview that asks for it."""
+    for one in wanted:
+        resource, _, subresource = one.resource.partition("/")
+        for verb in one.verbs:
+            attributes = {
+                "namespace": "" if one.of_cluster else namespace,
+                "verb": verb,
+                "group": one.group,
+                "resource": resource,
+                "subresource": subresource,
+            }
+            # A namespace can be read by its name alone.
+            if resource == "namespaces":
+                attributes |= {"name": namespace, "namespace": namespace}
+            body = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": attributes},
+            }
+            yield one, verb, body

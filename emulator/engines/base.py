@@ -57,6 +57,20 @@ class Exited:
     exit_code: int
     """128 + the signal's number where a signal ended it."""
     oom_killed: bool = False
+    reason: str = ""
+    """What the engine says of it in one word, where that says more: `Evicted`, `Preempted`."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the engine itself says of a task, and nothing follows from: it was scheduled, pulled."""
+
+    task: str
+    wall: float
+    """Seconds since 1970, by the engine's clock."""
+    reason: str
+    """In one word: `Scheduled`, `Pulled`, `Preempted`."""
+    message: str
 
 
 @dataclass(frozen=True)
@@ -212,8 +226,9 @@ class Engine(Protocol):
         """
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
-        """Start a task, on the disk it had if it ran before; return its container id or pid.
+        """Start a task; return its container id or pid.
 
+        With capability `same-disk` it has the disk it had if it ran before and was not removed.
         With `same_address` a removed task gets its address again (capability `same-address`).
         With capability `pods`, the init steps of a task on a fresh disk come first: this returns
         when they have succeeded and the task was started, or when one has failed or was stopped,
@@ -237,6 +252,24 @@ class Engine(Protocol):
 
         A second call does nothing.
         """
+
+
+@runtime_checkable
+class Configuring(Protocol):
+    """An engine that a scenario has settings of its own for. It has no capability name."""
+
+    def configure(self, scenario: Scenario) -> None:
+        """Take the settings, before anything else is asked of the engine. Raises EngineMissing."""
+
+
+@runtime_checkable
+class Queueing(Protocol):
+    """An engine whose `start` may wait long for its turn, such as in a cluster's queue.
+
+    It has no capability name. Each start then has a thread of its own.
+    """
+
+    starts_wait: bool
 
 
 # --- Capabilities -------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ CAPABILITIES: Mapping[str, type | None] = {
     "gpus": None,
     "isolation": None,
     "replace": None,
+    "same-disk": None,
     "silent-loss": PowerCutting,
     "new-address": Addressing,
     "same-address": Addressing,
@@ -39,6 +40,8 @@ CAPABILITIES: Mapping[str, type | None] = {
     "pods": None,
     "ports": Publishing,
     "port-mapping": None,
+    "eviction": None,
+    "nodes": None,
 }
 """Every capability, with the protocol of its methods if there are any."""
 

@@ -98,7 +98,7 @@ class MemoryEngine:
         self._scripts = dict(scripts or {})
         self._gpus = tuple(gpus)
         self._fails = frozenset(fails_to_start)
-        lacking = {"warm", "pods"} if measured else {"warm", "pods", "usage"}
+        lacking = {"warm", "pods", "eviction", "nodes"} | (set() if measured else {"usage"})
         self.capabilities = frozenset(CAPABILITIES) - lacking
         self._runs: dict[str, _Run] = {}
         self._starts = 0

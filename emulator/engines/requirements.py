@@ -9,7 +9,7 @@ from pathlib import Path
 
 from emulator import engines
 from emulator.broker import Capacity
-from emulator.engines.base import Engine
+from emulator.engines.base import Configuring, Engine
 from emulator.errors import Misfit, Unsupported, UsageError
 from emulator.files import disk
 from emulator.planning.baseline import ThroughputReference
@@ -35,9 +35,12 @@ def make_ready(
     """Check that the engine can run the scenario; return the plan and the run folder.
 
     `gpus` are the only devices that it gets; None: all of the engine's. `notes` are warnings about
-    the scenario from what it was made of. Raises Unsupported, and
-    UsageError if `run_id` is not valid or the folder's path is not text.
+    the scenario from what it was made of. Raises Unsupported, EngineMissing if the scenario's
+    settings lead to no engine, and UsageError if `run_id` is not valid or the folder's path is not
+    text.
     """
+    if isinstance(engine, Configuring):
+        engine.configure(scenario)
     require(scenario, engine)
     run_id = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
     folder = _as_text(out.resolve() / run_id)

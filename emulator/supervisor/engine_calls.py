@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain
 from typing import Literal
 
-from emulator.engines.base import Engine, Inbox, Publishing, Shaping
+from emulator.engines.base import Engine, Inbox, Publishing, Queueing, Shaping
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineLost
 from emulator.faults.netem import Link
@@ -66,8 +66,9 @@ class EngineCalls:
 
     def start(self, task: Task, *, fresh: bool = False, same_address: bool = False) -> None:
         """Start a task, on a fresh disk if asked to."""
-        if task.init:
-            # They may wait for another task, which must not wait for a thread.
+        queueing = isinstance(self._engine, Queueing) and self._engine.starts_wait
+        if task.init or queueing:
+            # What it waits for may be another task, which must not wait for a thread.
             self._workers.aside(partial(self._start, task, fresh, same_address))
         else:
             self._workers.submit(self._start, task, fresh, same_address)

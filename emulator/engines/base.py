@@ -58,19 +58,23 @@ class Exited:
     """128 + the signal's number where a signal ended it."""
     oom_killed: bool = False
     reason: str = ""
-    """What the engine says of it in one word, where that says more: `Evicted`, `Preempted`."""
+    """Why, in the engine's word, where it has one: `Evicted`, `DeadlineExceeded`."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """What the engine itself says of a task, and nothing follows from: it was scheduled, pulled."""
+    """What the engine itself says of a task: that it was scheduled, is pulled, is being killed.
+
+    It decides nothing.
+    """
 
     task: str
+    """Empty: of the whole run."""
     wall: float
-    """Seconds since 1970, by the engine's clock."""
+    """Seconds since 1970, by the engine's clock, which may be as coarse as a second."""
     reason: str
-    """In one word: `Scheduled`, `Pulled`, `Preempted`."""
-    message: str
+    """One word: `Scheduled`, `Killing`, `Preempted`, `DisruptionTarget`."""
+    message: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,11 @@ from emulator.engines.base import (
     Warming,
 )
 from emulator.errors import Unsupported
+from emulator.faults.nodes import Cordoning
 from emulator.faults.oom import OomKilling
 from emulator.faults.pause import Pausing
 from emulator.faults.preempt import PowerCutting
+from emulator.faults.spec import Evicting
 from emulator.faults.throttle import Throttling
 
 CAPABILITIES: Mapping[str, type | None] = {
@@ -40,8 +42,8 @@ CAPABILITIES: Mapping[str, type | None] = {
     "pods": None,
     "ports": Publishing,
     "port-mapping": None,
-    "eviction": None,
-    "nodes": None,
+    "eviction": Evicting,
+    "nodes": Cordoning,
 }
 """Every capability, with the protocol of its methods if there are any."""
 

@@ -19,6 +19,8 @@ from emulator.engines.capabilities import CAPABILITIES
 from emulator.engines.lines import overlap
 from emulator.errors import EngineError
 from emulator.faults.netem import Link
+from emulator.faults.nodes import Cordoned
+from emulator.faults.spec import Via
 from emulator.metrics.catalog import Usage
 from emulator.planning.context import TASK_PORT, PlanContext
 from emulator.planning.plan import Plan, Task
@@ -69,6 +71,10 @@ class _Task:
     frozen: bool = False
     delayed: list[Callable[[], None]] = field(default_factory=list)
     """What it would have done while it was frozen."""
+    node: str = ""
+    """Where it runs, of a cluster's."""
+    leaving: bool = False
+    """It was asked to end by `preempt`."""
 
 
 @dataclass
@@ -83,6 +89,7 @@ class MemoryEngine:
     name = "memory"
     machine_needs: Mapping[str, str] = {}
     keeps_addresses = True
+    kill_slack = 60.0
 
     def __init__(
         self,
@@ -92,13 +99,23 @@ class MemoryEngine:
         gpus: Sequence[str] = (),
         fails_to_start: Sequence[str] = (),
         measured: bool = False,
+        nodes: Sequence[str] = (),
+        budget: Sequence[str] = (),
     ) -> None:
-        """`measured`: samples are taken, for which the clock stops at each interval."""
+        """`measured`: samples are taken, for which the clock stops at each interval.
+
+        With `nodes` it acts as a cluster: a task is started on the node that has the fewest, and
+        ends its own grace periods. A disruption budget forbids to evict the tasks of `budget`.
+        """
         self._clock = clock
         self._scripts = dict(scripts or {})
         self._gpus = tuple(gpus)
         self._fails = frozenset(fails_to_start)
-        lacking = {"warm", "pods", "eviction", "nodes"} | (set() if measured else {"usage"})
+        self._cordoned: dict[str, str] = {}
+        self._nodes, self._budget = tuple(nodes), frozenset(budget)
+        lacking = {"warm", "pods"} if measured else {"warm", "pods", "usage"}
+        if not nodes:
+            lacking |= {"eviction", "nodes"}
         self.capabilities = frozenset(CAPABILITIES) - lacking
         self._runs: dict[str, _Run] = {}
         self._starts = 0
@@ -145,6 +162,7 @@ class MemoryEngine:
         if task.name in self._fails:
             raise EngineError(f"{task.name} can't start here.", "The test has requested that.")
         one = self._tasks().setdefault(task.name, _Task())
+        one.node, one.leaving = self._free_node(task.name), False
         one.starts += 1
         self._starts += 1
         one.start = start = self._starts
@@ -217,6 +235,45 @@ class MemoryEngine:
         if one := self._running(task):
             self._end(one.start, Exited(task, 0, 128 + signal.SIGKILL))
 
+    def preempt(self, task: str, grace: float, via: Via | None) -> None:
+        """Send SIGTERM, and SIGKILL by the clock; a budget may forbid it."""
+        one = self._running(task)
+        if one is None or one.leaving:
+            return
+        if via == "eviction" and task in self._budget:
+            raise EngineError(f"A disruption budget forbids to evict {task}.")
+        one.leaving = True
+        self.signal(task, signal.SIGTERM)
+        killed = Exited(task, 0, 128 + signal.SIGKILL)
+        self._clock.call_at(self._clock.now() + grace, partial(self._end, one.start, killed))
+
+    def cordon(self, task: str) -> Cordoned:
+        """Start no task on the node of this one any more."""
+        one = self._running(task)
+        if one is None:
+            raise EngineError(f"Can't cordon the node of {task}: it does not run.")
+        if self._cordoned.setdefault(one.node, task) != task:
+            raise EngineError(f"The node {one.node} is cordoned already.")
+        tasks = [name for name, each in self._tasks().items() if each.node == one.node]
+        return Cordoned(one.node, tuple(name for name in tasks if self._running(name)))
+
+    def uncordon(self, task: str) -> None:
+        """Start tasks there again."""
+        self._cordoned = {node: by for node, by in self._cordoned.items() if by != task}
+
+    def _free_node(self, task: str) -> str:
+        """Return the node with the fewest running tasks; none without a cluster."""
+        free = [node for node in self._nodes if node not in self._cordoned]
+        if self._nodes and not free:
+            raise EngineError(f"No node takes {task}: all are cordoned.")
+        on = [each.node for name, each in self._tasks().items() if self._running(name)]
+        return min(free, key=on.count, default="")
+
+    @property
+    def cordoned(self) -> tuple[str, ...]:
+        """The nodes that take no task now."""
+        return tuple(self._cordoned)
+
     @property
     def can_shape(self) -> bool:
         """Nothing has to be made."""
@@ -262,6 +319,7 @@ class MemoryEngine:
         if run_id == self._run_id:
             for task in tasks:
                 self.remove(task)
+            self._cordoned.clear()
         self._runs.pop(run_id, None)
         return len(tasks)
 

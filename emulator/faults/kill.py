@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.faults.spec import EndingFault
+from emulator.faults.spec import Effect, EndingFault, Target, Terminating
 from emulator.validation.fields import Glob
 
 
@@ -30,3 +30,10 @@ class Terminate(EndingFault):
     def gives_notice(self) -> bool:
         """Whether the target gets time to save a checkpoint."""
         return True
+
+    def apply(self, target: Target) -> Effect | None:
+        """Send SIGTERM, which must not remove the task."""
+        if not isinstance(target.engine, Terminating):
+            return super().apply(target)
+        target.engine.terminate(target.task)
+        return None

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from emulator.faults.spec import GracefulFault, Target
+from emulator.faults.spec import Effect, GracefulFault, Target, Via
 from emulator.validation.fields import DurationOrForever, Glob, is_stored
 
 
@@ -44,6 +44,11 @@ class Preempt(GracefulFault):
         description="`silent`: it loses power; no notice, no packet, and its name stays.",
     )
 
+    via: Via | None = Field(
+        default=None,
+        description="On a cluster by `delete`, its own way, or by `eviction`, which a disruption "
+        "budget may forbid.",
+    )
     warm: bool = Field(strict=True, default=False)
     """Its replacement has imported its framework before, in a run that starts warm."""
 
@@ -51,6 +56,8 @@ class Preempt(GracefulFault):
     def _no_notice(self, info: ValidationInfo) -> Preempt:
         if self.loss and "grace" in self.model_fields_set and not is_stored(info):
             raise ValueError("`loss: silent` comes without notice; leave `grace` out")
+        if self.loss and self.via:
+            raise ValueError("`loss: silent` asks nobody; leave `via` out")
         return self
 
     @property
@@ -96,13 +103,21 @@ class Preempt(GracefulFault):
             yield f"{article} address for {self.target}", f"{self.address}-address"
         if self.is_silent:
             yield f"a silent loss of {self.target}", "silent-loss"
+        if self.via:
+            way = "deletion" if self.via == "delete" else "eviction"
+            yield f"preempting {self.target} by {way}", "eviction"
 
-    def apply(self, target: Target) -> None:
-        """Send SIGTERM, or cut the target's power."""
-        if self.is_silent:
-            target.engine_as(PowerCutting).cut_power(target.task)
-        else:
-            super().apply(target)
+    @property
+    def means(self) -> Via | None:
+        """How an engine that ends the grace period itself is asked; None: as it likes."""
+        return self.via
+
+    def apply(self, target: Target) -> Effect | None:
+        """Ask the target to end, or cut its power."""
+        if not self.is_silent:
+            return super().apply(target)
+        target.engine_as(PowerCutting).cut_power(target.task)
+        return None
 
     def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
         """Describe what else ended the target; empty if it was this fault."""

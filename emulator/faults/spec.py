@@ -13,7 +13,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol, TypeVar
+from typing import Annotated, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import (
     BeforeValidator,
@@ -145,9 +145,53 @@ class Entry(Model):
 class Signalling(Protocol):
     """An engine as every fault may use it."""
 
+    capabilities: frozenset[str]
+
     def signal(self, task: str, number: int) -> None:
         """Send a signal to a task; nothing happens if it has already ended."""
 
+
+Via = Literal["delete", "eviction"]
+
+
+@runtime_checkable
+class Evicting(Protocol):
+    """Capability `eviction`: the engine itself ends a task, and its grace period."""
+
+    kill_slack: float
+    """Seconds after a grace period in which the engine has killed the task, if it ever does."""
+
+    def preempt(self, task: str, grace: float, via: Via | None) -> None:
+        """Ask the engine to send SIGTERM, and SIGKILL after `grace` seconds; return at once.
+
+        `via` says how: by deletion, or by eviction, which a disruption budget may forbid; None: as
+        the engine does it itself. Nothing happens if the task has ended, or was asked already.
+        Raises EngineError, also where a budget forbids it.
+        """
+
+
+@runtime_checkable
+class Terminating(Protocol):
+    """An engine whose `signal` also removes the task when it gets SIGTERM."""
+
+    def terminate(self, task: str) -> None:
+        """Send SIGTERM and nothing else; nothing happens if the task has ended.
+
+        Raises EngineError.
+        """
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an engine did for a fault, besides what every such fault does."""
+
+    words: str = ""
+    """`the node n1 is cordoned`."""
+    follow: tuple[FaultSpec, ...] = ()
+    """Faults that are part of it: each happens now, and is recorded as one of its own."""
+
+
+NOTHING_MORE = Effect()
 
 Capability = TypeVar("Capability")
 
@@ -163,6 +207,11 @@ class Target:
     """The limit that the scenario sets for the task, in cores."""
     update_links: Callable[[], None]
     """Gives the engine all network links that should exist now, those of this fault included."""
+
+    @property
+    def ends_grace_itself(self) -> bool:
+        """Whether the engine itself ends a task after a grace period."""
+        return "eviction" in self.engine.capabilities
 
     def engine_as(self, protocol: type[Capability]) -> Capability:
         """Return the engine with the methods of a capability."""
@@ -230,7 +279,7 @@ class FaultSpec(Entry):
         """Seconds after which the target surely works again."""
         return (self.kills_after or 0.0) + self.heals_after + SETTLED
 
-    def apply(self, target: Target) -> None:
+    def apply(self, target: Target) -> Effect | None:
         """Make the fault happen; blocks. Raises EngineError."""
         raise NotImplementedError
 
@@ -301,9 +350,10 @@ class EndingFault(FaultSpec):
         """Seconds from the exit until it starts the target again."""
         return 0.0
 
-    def apply(self, target: Target) -> None:
+    def apply(self, target: Target) -> Effect | None:
         """Send SIGKILL, or SIGTERM as the first signal."""
         target.engine.signal(target.task, signal.SIGKILL if self.kills else signal.SIGTERM)
+        return None
 
     def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
         """Describe what else ended the target; empty if it was this fault."""
@@ -320,6 +370,18 @@ class GracefulFault(EndingFault):
     def kills_after(self) -> float | None:
         """Seconds from SIGTERM to SIGKILL; None: the target gets no SIGTERM."""
         return self.grace
+
+    @property
+    def means(self) -> Via | None:
+        """How an engine that ends the grace period itself is asked; None: as it likes."""
+        return None
+
+    def apply(self, target: Target) -> Effect | None:
+        """Have the engine end the task in `grace`, or send SIGTERM as the first signal."""
+        if not target.ends_grace_itself:
+            return super().apply(target)
+        target.engine_as(Evicting).preempt(target.task, self.grace, self.means)
+        return None
 
 
 # --- Names of tasks -------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from pydantic_core import CoreSchema
 
 from emulator.faults.kill import Kill, Terminate
 from emulator.faults.network import Partition, Shape
+from emulator.faults.nodes import Cordon, Drain
 from emulator.faults.oom import Oom
 from emulator.faults.pause import Pause
 from emulator.faults.preempt import Preempt
@@ -37,7 +38,19 @@ from emulator.validation.limits import TRACE_BYTES, TRACE_ROWS
 
 FAULTS: dict[str, type[FaultSpec]] = {
     kind.kind: kind
-    for kind in (Preempt, Kill, Terminate, Restart, Oom, Pause, Throttle, Partition, Shape)
+    for kind in (
+        Preempt,
+        Kill,
+        Terminate,
+        Restart,
+        Oom,
+        Pause,
+        Throttle,
+        Partition,
+        Shape,
+        Cordon,
+        Drain,
+    )
 }
 """Every kind of fault, by the key that users write. A new kind is one class and its name here."""
 

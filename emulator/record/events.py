@@ -170,6 +170,8 @@ class TaskExit(Entry):
     """The supervisor had sent it a signal."""
     fault: str | None = None
     """The id of the fault that ended it, if the fault also starts it again."""
+    reason: str | None = None
+    """Why, in the engine's word, where it has one: `Evicted`, `OOMKilled`."""
 
     @property
     def state(self) -> Literal["down", "succeeded", "stopped", "failed"]:
@@ -291,6 +293,19 @@ class Sidecar(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EngineNote(Entry):
+    """What the engine itself said of a task, such as a cluster's scheduler; it decides nothing."""
+
+    event: ClassVar = "engine-note"
+    reason: str
+    """One word: `Scheduled`, `Killing`, `Preempted`, `DisruptionTarget`."""
+    message: str = ""
+    stamp: float | None = None
+    """When, by the engine's clock (seconds since 1970), which may be as coarse as a second: so
+    the event happened when it was written."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class HelperEvent(Entry):
     """A helper reached a stage; `task` is its name, and no task of the job has that name."""
 
@@ -348,6 +363,8 @@ class FaultEvent(Entry):
     """SIGKILL was needed."""
     silent: bool | None = None
     """No packet said so to its peers: its address is still there, and answers nothing."""
+    effect: str | None = None
+    """What else the engine says that it did: `the node n1 is cordoned`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -397,6 +414,7 @@ KINDS: Mapping[str, type[Entry]] = {
         Phase,
         PortPublished,
         Sidecar,
+        EngineNote,
         HelperEvent,
         FaultEvent,
         SamplingStarted,

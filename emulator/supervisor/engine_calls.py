@@ -20,7 +20,7 @@ from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, EngineLost
 from emulator.faults.netem import Link
 from emulator.faults.schedule import PlannedFault
-from emulator.faults.spec import Target
+from emulator.faults.spec import NOTHING_MORE, Effect, Evicting, Target
 from emulator.planning.plan import Plan, Task
 from emulator.runtime.clock import Workers
 
@@ -42,6 +42,8 @@ class Called:
     error: EmulatorError | None = None
     ports: Mapping[int, str] = field(default_factory=dict)
     """Where the ports of a task are that was started."""
+    effect: Effect = NOTHING_MORE
+    """Of `inject`: what the engine did for the fault."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,21 @@ class EngineCalls:
     def can_shape(self) -> bool:
         """Whether the engine has what network faults need; else `equip` makes it."""
         return capable(self._engine, Shaping).can_shape
+
+    def ends_grace_itself(self, fault: PlannedFault) -> bool:
+        """Whether the engine kills the fault's target when its grace period is over."""
+        return fault.spec.kills_after is not None and "eviction" in self._engine.capabilities
+
+    def kills_after(self, fault: PlannedFault) -> float | None:
+        """Return the seconds from a fault to the SIGKILL that `kill` sends; None: there is none.
+
+        An engine that ends the grace period itself gets so much longer that only a task which it
+        has not ended, such as one on a lost node, is killed a second time.
+        """
+        after = fault.spec.kills_after
+        if after is None or not self.ends_grace_itself(fault):
+            return after
+        return after + capable(self._engine, Evicting).kill_slack
 
     def start(self, task: Task, *, fresh: bool = False, same_address: bool = False) -> None:
         """Start a task, on a fresh disk if asked to."""
@@ -127,20 +144,21 @@ class EngineCalls:
             self._engine.signal(task, number)
 
     def _act(self, call: Called, fault: PlannedFault) -> None:
-        with self._reported(call):
+        effects: list[Effect] = []
+        with self._reported(call, effects):
             cpus = next((t.cpus for t in self._plan.tasks if t.name == fault.target), None)
             target = Target(self._engine, fault.target, cpus, self.update_links)
             if call.operation == "heal":
                 fault.spec.heal(target)
             else:
-                fault.spec.apply(target)
+                effects.append(fault.spec.apply(target) or NOTHING_MORE)
 
     def _equip(self) -> None:
         with self._reported(Called("equip")):
             capable(self._engine, Shaping).equip(lambda what: self._inbox.put(Preparing(what)))
 
     @contextlib.contextmanager
-    def _reported(self, call: Called) -> Iterator[list[str]]:
+    def _reported(self, call: Called, effects: Sequence[Effect] = ()) -> Iterator[list[str]]:
         """Put the result of a call into the inbox; the block appends the answer."""
         answer = [call.answer]
         error: EmulatorError | None = None
@@ -151,4 +169,5 @@ class EngineCalls:
         except Exception as defect:  # it must end the run, not hang it
             what = f"{call.operation} {call.subject}".strip()
             error = EngineLost(f"Calling the engine to {what} failed: {defect!r}")
-        self._inbox.put(replace(call, answer=answer[-1], error=error))
+        effect = effects[-1] if effects else call.effect
+        self._inbox.put(replace(call, answer=answer[-1], error=error, effect=effect))

@@ -10,12 +10,13 @@ performed even if the job ends meanwhile.
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from emulator.faults.schedule import PlannedFault, is_part_of, to_json, trigger_matches
-from emulator.faults.spec import EndingFault
+from emulator.faults.spec import NOTHING_MORE, Effect, EndingFault, Trigger
 from emulator.record.events import FaultEvent, FaultStage
 from emulator.supervisor.job import Job
 
@@ -193,6 +194,8 @@ class Injector:
                 self._end_fault(one, "failed", f"{task} {other}")
                 return ""
             one.stage = "down" if kind.restarts_target else "over"
+            if exit_code == 128 + signal.SIGKILL and not oom_killed:
+                one.killed |= self._calls.ends_grace_itself(one.fault)
             self._applied(
                 one,
                 exit_code=exit_code,
@@ -215,7 +218,9 @@ class Injector:
 
     # --- From the engine ------------------------------------------------------------------------
 
-    def on_answer(self, fault: str, *, healed: bool, error: str) -> None:
+    def on_answer(
+        self, fault: str, *, healed: bool, error: str, effect: Effect = NOTHING_MORE
+    ) -> None:
         """The engine has injected or healed a fault; or it refused, and `error` says why."""
         one = next((one for one in self._faults if one.fault.id == fault), None)
         if one is None or one.stage not in ("active", "terminating"):
@@ -228,8 +233,23 @@ class Injector:
             one.restored = True
             self._end_fault(one, "healed")
         elif one.stage == "active":
-            self._applied(one)
+            parts = self._parts_of(one, effect)
+            self._plan_now(parts)
+            self._applied(one, effect=effect.words or None)
             self._heal_in_time(one)
+            for part in parts:
+                self._trigger(part)
+
+    def _parts_of(self, one: ActiveFault, effect: Effect) -> list[ActiveFault]:
+        """Return the faults that are part of one, less those that are known since a take-over."""
+        if self._job.end is not None:
+            return []
+        known, now = {other.fault.id for other in self._faults}, Trigger.model_construct(time=0.0)
+        parts = [
+            PlannedFault(f"{one.fault.id}:{spec.target}", spec.target, now, spec, one.fault.name)
+            for spec in effect.follow
+        ]
+        return [ActiveFault(part, stage="waiting") for part in parts if part.id not in known]
 
     def on_preparing(self, what: str) -> None:
         """The engine has begun to make something that faults wait for."""
@@ -253,12 +273,16 @@ class Injector:
     def inject_now(self, faults: Sequence[PlannedFault]) -> None:
         """Inject manual faults; their plan goes into the history."""
         added = [ActiveFault(fault, stage="waiting") for fault in faults]
-        self._faults += added
-        for one in added:
-            self._write(one, "planned", plan=to_json(one.fault))
+        self._plan_now(added)
         for one in added:
             if one.fault.trigger.time is not None:
                 self._trigger(one)
+
+    def _plan_now(self, faults: Sequence[ActiveFault]) -> None:
+        """Add faults that the plan does not have; the history gets theirs."""
+        self._faults += faults
+        for one in faults:
+            self._write(one, "planned", plan=to_json(one.fault))
 
     def heal_now(self, fault: str) -> list[str]:
         """Heal a fault (empty: every one) if that is possible; return the ids."""
@@ -300,8 +324,8 @@ class Injector:
         if (kind := one.ending) is not None:
             one.stage, one.killed = "terminating", kind.kills
         self._calls.inject(fault)
-        if kind is not None and kind.kills_after is not None:
-            self._timers.after(kind.kills_after, self._kill, one)
+        if (kills_after := self._calls.kills_after(fault)) is not None:
+            self._timers.after(kills_after, self._kill, one)
 
     def _prepare(self, one: ActiveFault) -> None:
         """Have the engine make what the fault needs, once for all faults that wait for it."""
@@ -314,12 +338,14 @@ class Injector:
 
     def _terminate_again(self, one: ActiveFault) -> None:
         """After a take-over, make sure that the target ends."""
-        kind = one.ending
-        if kind is not None and kind.kills_after is not None:
-            self._timers.at(one.triggered_at + kind.kills_after, self._kill, one)
-        elif kind is not None:
+        kind, kills_after = one.ending, self._calls.kills_after(one.fault)
+        if kind is None:
+            return
+        if kills_after is not None:
+            self._timers.at(one.triggered_at + kills_after, self._kill, one)
+        if kills_after is None or self._calls.ends_grace_itself(one.fault):
             one.killed = kind.kills
-            self._calls.inject(one.fault)
+            self._calls.inject(one.fault)  # an engine that was asked already does nothing
 
     def _kill(self, one: ActiveFault) -> None:
         """End the grace period."""

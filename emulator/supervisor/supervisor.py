@@ -18,6 +18,7 @@ from emulator.engines.base import (
     Inbox,
     Line,
     Lines,
+    Note,
     Reattaching,
     SidecarEnded,
 )
@@ -30,6 +31,7 @@ from emulator.record.events import (
     AllRunning,
     Attached,
     BeforeTraining,
+    EngineNote,
     JobEnded,
     PortPublished,
     Prepared,
@@ -214,6 +216,15 @@ class Supervisor:
                     self._history.end_batch()
             case Exited():
                 self._on_exit(event)
+            case Note():
+                self._history.write(
+                    EngineNote(
+                        task=event.task,
+                        reason=event.reason,
+                        message=event.message,
+                        stamp=event.wall,
+                    )
+                )
             case EngineDown(error=error) | Called(error=EngineLost() as error):
                 raise error
             case SidecarEnded():
@@ -238,7 +249,10 @@ class Supervisor:
                     self._on_stop_refused(event.subject, event.answer, event.error.message)
             case Called(operation="inject" | "heal"):
                 why = event.error.message if event.error else ""
-                self._injector.on_answer(event.subject, healed=event.operation == "heal", error=why)
+                heals = event.operation == "heal"
+                self._injector.on_answer(
+                    event.subject, healed=heals, error=why, effect=event.effect
+                )
             case Called(operation="equip"):
                 self._injector.on_prepared(event.error.message if event.error else "")
             case Preparing(what=what):
@@ -368,6 +382,7 @@ class Supervisor:
                 oom_killed=oom,
                 told_to_stop=state.stop_sent,
                 fault=fault or None,
+                reason=event.reason or None,
             ),
             wall=event.wall,
         )

@@ -129,7 +129,9 @@ def recover(plan: Plan, history: Sequence[Entry]) -> RecoveredState:
                 cast("Outcome", entry.outcome), entry.reason, entry.task, entry.cause or ""
             )
         elif isinstance(entry, TaskExit):
-            recovered.last_exit = Exited(entry.task, entry.wall, entry.exit_code, entry.oom_killed)
+            recovered.last_exit = Exited(
+                entry.task, entry.wall, entry.exit_code, entry.oom_killed, entry.reason or ""
+            )
     return recovered
 
 

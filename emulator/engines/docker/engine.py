@@ -22,6 +22,7 @@ from docker.errors import APIError, NotFound
 
 from emulator.broker import Capacity
 from emulator.engines.base import Resource
+from emulator.engines.containers import home_of
 from emulator.engines.docker import doctor
 from emulator.engines.docker.addresses import Addresses, assigns_addresses, make_network
 from emulator.engines.docker.connection import Heartbeat, connect, ignore_missing, translate_errors
@@ -44,7 +45,6 @@ from emulator.engines.docker.requests import (
     cpu_quota,
     files_archive,
     has_pod,
-    home_of,
     labels,
     network_request,
     program_archive,

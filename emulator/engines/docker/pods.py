@@ -21,6 +21,7 @@ import docker
 from docker.errors import APIError
 
 from emulator.engines.base import Exited, Inbox, SidecarEnded
+from emulator.engines.containers import scratches
 from emulator.engines.docker.connection import ignore_missing
 from emulator.engines.docker.logs import Output
 from emulator.engines.docker.requests import (
@@ -32,7 +33,6 @@ from emulator.engines.docker.requests import (
     init_request,
     program_archive,
     scratch_volume,
-    scratches,
     sidecar_request,
 )
 

@@ -9,10 +9,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.errors import EngineError
-from emulator.files import os_errors
+from emulator.engines.containers import (
+    add_folder,
+    add_part,
+    home_of,
+    operator_labels,
+    scratches,
+)
 from emulator.scenario import program
-from emulator.scenario.program import Part, ready
+from emulator.scenario.program import ready
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
@@ -172,7 +177,7 @@ def container_request(
         "Cmd": list(task.command),
         "Env": [f"{key}={value}" for key, value in task.env.items()],
         "Hostname": task.names[0],
-        "Labels": {**_of_pod(plan, task), **common, TASK: task.name},
+        "Labels": {**operator_labels(plan, task), **common, TASK: task.name},
         "HostConfig": host_config,
         "NetworkingConfig": {"EndpointsConfig": {plan.resources: endpoint}},
     }
@@ -238,12 +243,6 @@ def has_pod(task: Task) -> bool:
     return bool(task.init or task.sidecars or scratches(task))
 
 
-def scratches(task: Task) -> list[str]:
-    """Return the names of a task's scratch volumes, those of its parts included (pure)."""
-    mounts = (m for one in (task, *task.init, *task.sidecars) for m in one.mounts.values())
-    return list(dict.fromkeys(mount.scratch for mount in mounts if mount.scratch))
-
-
 def scratch_volume(resources: str, task: str, scratch: str, disk: int) -> str:
     """Return the name of a scratch volume of a task (pure)."""
     return f"{resources}-{task}.{scratch}.{disk}"
@@ -265,21 +264,6 @@ def scratch_request(
         "ReadOnly": not mount.is_writable,
         "VolumeOptions": {"NoCopy": True, "Labels": labels},
     }
-
-
-def home_of(task: Task) -> str:
-    """Return the working directory of a task; empty: that of its image (pure)."""
-    return task.working_dir or ("" if task.source is None else WORKDIR)
-
-
-def _of_pod(plan: Plan, task: Task) -> dict[str, str]:
-    """Return the labels that Kubeflow's operator gives to the task's pod."""
-    job, roles = plan.scenario.operator, list(plan.scenario.cluster)
-    if job is None or task.role not in roles:
-        return {}
-    from emulator.scenario.frameworks.operator import pod_labels  # few scenarios have one
-
-    return pod_labels(job, roles, task.role, task.index)
 
 
 def mount_request(target: str, mount: Mount) -> dict[str, Any]:
@@ -325,9 +309,9 @@ def program_archive(source: Path | None, home: str = WORKDIR) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for folder in [SHARED] if source is None else [SHARED, home]:
-            _add_folder(tar, folder)
+            add_folder(tar, folder)
         for part in () if source is None else ready(source):
-            _pack(tar, part, home)
+            add_part(tar, part, home)
     return buffer.getvalue()
 
 
@@ -344,33 +328,9 @@ def files_archive(plan: Plan, task: Task) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for folder in scratch:
-            _add_folder(tar, folder)
+            add_folder(tar, folder)
         for path, file in files.items():
             entry = tarfile.TarInfo(path.lstrip("/"))
             entry.size, entry.mode = len(file.content), file.permissions
             tar.addfile(entry, io.BytesIO(file.content))
     return buffer.getvalue()
-
-
-def _add_folder(tar: tarfile.TarFile, folder: str) -> None:
-    if name := folder.lstrip("/"):  # empty: the root, which stays as it is
-        entry = tarfile.TarInfo(name)
-        entry.type, entry.mode = tarfile.DIRTYPE, 0o777
-        tar.addfile(entry)
-
-
-def _pack(tar: tarfile.TarFile, part: Part, home: str) -> None:
-    """Add a file or folder of the program, readable for every user. Raises EngineError."""
-    with os_errors(EngineError, f"Can't read {part.path}"):
-        entry = tar.gettarinfo(part.path, f"{home}/{part.name}".lstrip("/"))
-        entry.uid = entry.gid = 0
-        entry.uname = entry.gname = ""
-        entry.mode |= 0o444 | (0o111 if part.is_folder else 0)
-        if part.is_folder:
-            tar.addfile(entry)
-            return
-        # Not as a link, which gettarinfo makes of a file that has two names.
-        entry.type, entry.linkname = tarfile.REGTYPE, ""
-        entry.size = part.path.stat().st_size
-        with part.path.open("rb") as content:
-            tar.addfile(entry, content)

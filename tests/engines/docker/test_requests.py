@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from emulator.broker import need_of
+from emulator.engines.containers import home_of
 from emulator.engines.docker.requests import (
     NO_IPV6,
     all_requests,
     container_name,
     container_request,
     files_archive,
-    home_of,
     init_request,
     labels,
     network_request,

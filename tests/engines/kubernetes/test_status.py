@@ -1,0 +1,245 @@
+"""What Pods of a real cluster say: `recorded/pods.json` has their statuses, one for each change.
+
+Kubernetes 1.20.2 with Docker. Newer versions add what is written here by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.kubernetes.status import (
+    KILLED,
+    Ended,
+    Running,
+    State,
+    Waiting,
+    disruption_of,
+    removed,
+    seconds,
+    state_of,
+)
+
+RECORDED: dict[str, list[dict[str, Any]]] = json.loads(
+    (Path(__file__).parent / "recorded" / "pods.json").read_text()
+)
+
+
+def states(name: str) -> list[State]:
+    """Return the states of a recorded Pod, each told the one before it."""
+    found: list[State] = []
+    for pod in RECORDED[name]:
+        found.append(state_of(pod, before=found[-1] if found else None))
+    return found
+
+
+def ended(name: str) -> Ended:
+    last = states(name)[-1]
+    assert isinstance(last, Ended)
+    return last
+
+
+def terminated(code: int, **more: object) -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "finishedAt": "2026-11-22T10:00:05Z", **more}}
+
+
+def a_pod(phase: str = "Running", main: Any = None, **status: Any) -> dict[str, Any]:
+    own = [] if main is None else [{"name": "main", "state": main}]
+    return {
+        "metadata": {"name": "x", "creationTimestamp": "2026-11-22T10:00:00Z"},
+        "status": {"phase": phase, "containerStatuses": own, **status},
+    }
+
+
+def disrupted(reason: str) -> dict[str, Any]:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+    return {
+        "conditions": [
+            {**condition, "message": "why", "lastTransitionTime": "2026-11-22T10:00:04Z"}
+        ]
+    }
+
+
+def test_a_program_that_succeeds() -> None:
+    assert states("succeeds")[:2] == [Waiting(""), Waiting("ContainerCreating")]
+    assert (ended("succeeds").exit_code, ended("succeeds").reason) == (0, "")
+
+
+def test_a_program_that_runs() -> None:
+    *_, running = states("deleted without grace")
+    assert isinstance(running, Running)
+    assert running.since >= seconds(
+        RECORDED["deleted without grace"][0]["metadata"]["creationTimestamp"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "reason", "container"),
+    [
+        ("exits 3", 3, "", "main"),
+        ("deleted, exits 7", 7, "", "main"),
+        ("init step exits 5", 5, "", "step"),
+        ("no such command", 127, "ContainerCannotRun", "main"),
+        ("out of memory", 137, "OOMKilled", "main"),
+        ("deadline", 137, "DeadlineExceeded", "main"),
+        ("lost by the kubelet", 137, "ContainerStatusUnknown", "main"),
+    ],
+)
+def test_ends(name: str, code: int, reason: str, container: str) -> None:
+    end = ended(name)
+    assert (end.exit_code, end.reason, end.container) == (code, reason, container)
+    assert end.oom_killed == (reason == "OOMKilled")
+    assert end.wall >= seconds(RECORDED[name][0]["metadata"]["creationTimestamp"])
+    assert end.is_reported == (name not in ("deadline", "lost by the kubelet"))
+
+
+def test_what_the_cluster_says_of_an_end_is_kept() -> None:
+    assert "no such file or directory" in ended("no such command").message
+    assert ended("deadline").message.startswith("Pod was active on the node longer")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "words", "is_final"),
+    [
+        ("invalid image name", "InvalidImageName", "must be lowercase", True),
+        ("image never pulled", "ErrImageNeverPull", "pull policy of Never", True),
+        ("must not be root", "CreateContainerConfigError", "image will run as root", True),
+        ("out of cpu", "OutOfcpu", "enough resource: cpu", True),
+        ("registry away", "ImagePullBackOff", "connection refused", False),
+        ("unschedulable", "Unschedulable", "0/1 nodes are available", False),
+    ],
+)
+def test_waiting(name: str, reason: str, words: str, is_final: bool) -> None:
+    last = states(name)[-1]
+    assert isinstance(last, Waiting)
+    assert (last.reason, last.is_final) == (reason, is_final)
+    assert words in last.message
+
+
+@pytest.mark.parametrize(
+    ("message", "is_final"),
+    [
+        ("manifest for team/x:1 not found: manifest unknown: manifest unknown", True),
+        ("pull access denied for x, repository does not exist or may require 'docker login'", True),
+        ("failed to authorize: 401 Unauthorized", True),
+        ("no match for platform in manifest: not found", True),
+        ("net/http: request canceled while waiting for connection", False),
+        ("toomanyrequests: You have reached your pull rate limit", False),
+        ("dial tcp: lookup registry: i/o timeout", False),
+    ],
+)
+def test_an_image_that_no_second_attempt_gets_is_final(message: str, is_final: bool) -> None:
+    failed = state_of(a_pod("Pending", {"waiting": {"reason": "ErrImagePull", "message": message}}))
+    assert failed == Waiting("ErrImagePull", message, is_final)
+    back_off = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    then = state_of(a_pod("Pending", {"waiting": back_off}), before=failed)
+    assert then == Waiting("ImagePullBackOff", message, is_final)
+    again = state_of(a_pod("Pending", {"waiting": back_off}), before=then)
+    assert again == then
+
+
+def test_a_newer_kubelet_says_itself_why_it_backs_off() -> None:
+    message = 'Back-off pulling image "x": ErrImagePull: manifest unknown'
+    waiting = {"reason": "ImagePullBackOff", "message": message}
+    earlier = Waiting("ErrImagePull", "i/o timeout")
+    state = state_of(a_pod("Pending", {"waiting": waiting}), before=earlier)
+    assert state == Waiting("ImagePullBackOff", message, is_final=True)
+
+
+def test_a_configmap_that_the_kubelet_has_not_read_yet_may_come() -> None:
+    reason = "CreateContainerConfigError"
+    missing = {"reason": reason, "message": 'configmap "x" not found'}
+    slow = {"reason": reason, "message": "failed to sync configmap cache: timed out waiting"}
+    assert state_of(a_pod("Pending", {"waiting": missing})) == Waiting(
+        reason, missing["message"], is_final=True
+    )
+    assert state_of(a_pod("Pending", {"waiting": slow})) == Waiting(reason, slow["message"])
+
+
+def test_an_init_step_that_runs_is_what_the_task_waits_for() -> None:
+    running = [one for one in states("init step exits 5") if isinstance(one, Waiting)][-1]
+    assert running == Waiting("PodInitializing", "the init step step runs")
+
+
+def test_the_image_of_an_init_step_may_be_missing_too() -> None:
+    step = {"reason": "ErrImagePull", "message": "not found"}
+    pod = a_pod("Pending", {"waiting": {"reason": "PodInitializing"}})
+    pod["status"]["initContainerStatuses"] = [{"name": "unpack", "state": {"waiting": step}}]
+    assert state_of(pod) == Waiting("ErrImagePull", "not found", is_final=True)
+
+
+def test_each_container_has_its_own_state() -> None:
+    pod = RECORDED["init step exits 5"][-1]
+    assert state_of(pod, "step") == ended("init step exits 5")
+    pod = a_pod(main=terminated(0))
+    proxy = {"name": "proxy", "state": {"running": {"startedAt": "2026-11-22T10:00:01Z"}}}
+    pod["status"]["containerStatuses"].append(proxy)
+    assert state_of(pod, "proxy") == Running(seconds("2026-11-22T10:00:01Z"))
+    assert isinstance(state_of(pod), Ended)
+
+
+def test_a_pod_deleted_without_grace_was_killed() -> None:
+    last = RECORDED["deleted without grace"][-1]
+    assert isinstance(state_of(last), Running)
+    end = removed(last)
+    assert (end.exit_code, end.oom_killed, end.reason, end.is_reported) == (
+        KILLED,
+        False,
+        "",
+        False,
+    )
+    assert removed(RECORDED["deleted, exits 7"][-1]) == ended("deleted, exits 7")
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC"],
+)
+def test_newer_clusters_say_why_a_pod_was_disrupted(reason: str) -> None:
+    pod = a_pod("Failed", terminated(143, reason="Error"), **disrupted(reason))
+    end = state_of(pod)
+    assert isinstance(end, Ended)
+    assert (end.exit_code, end.reason, end.message) == (143, reason, "why")
+    assert disruption_of(pod) == (reason, "why")
+    assert removed(a_pod(**disrupted(reason))).reason == reason
+    out_of_memory = a_pod("Failed", terminated(137, reason="OOMKilled"), **disrupted(reason))
+    assert removed(out_of_memory).reason == "OOMKilled"
+
+
+def test_an_evicted_pod_has_no_word_about_its_containers() -> None:
+    status = {"reason": "Evicted", "message": "The node was low on resource: memory."}
+    end = state_of(a_pod("Failed", **status))
+    assert isinstance(end, Ended)
+    assert (end.exit_code, end.reason, end.message) == (KILLED, "Evicted", status["message"])
+    assert not end.is_reported
+
+
+def test_a_node_may_refuse_a_pod_that_it_got() -> None:
+    refused = state_of(a_pod("Failed", reason="NodeAffinity", message="Predicate failed"))
+    assert refused == Waiting("NodeAffinity", "Predicate failed", is_final=True)
+
+
+def test_a_signal_of_the_container_is_its_exit_code() -> None:
+    end = state_of(a_pod("Failed", terminated(0, signal=15)))
+    assert isinstance(end, Ended)
+    assert end.exit_code == 143
+
+
+def test_an_end_without_a_stamp_was_when_the_pod_changed_last() -> None:
+    end = terminated(137, finishedAt=None, reason="ContainerStatusUnknown")
+    state = state_of(a_pod("Failed", end, **disrupted("DeletionByPodGC")))
+    assert isinstance(state, Ended)
+    assert state.wall == seconds("2026-11-22T10:00:04Z")
+    never = state_of(a_pod("Failed", terminated(137, finishedAt="0001-01-01T00:00:00Z")))
+    assert isinstance(never, Ended)
+    assert never.wall == seconds("2026-11-22T10:00:00Z")
+
+
+def test_a_pod_that_nobody_has_looked_at_waits() -> None:
+    assert state_of({"metadata": {"name": "x"}}) == Waiting("")
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    pod = a_pod("Pending", conditions=[{**gated, "message": "gated by a queue"}])
+    assert state_of(pod) == Waiting("SchedulingGated", "gated by a queue")

@@ -4,10 +4,10 @@ BIN     := $(VENV)/bin
 PYTHON  ?= python3
 REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker)
 
-.PHONY: help demo test gallery bench images check format docker browser compiler clean
+.PHONY: help demo test gallery bench images check format docker browser compiler kubernetes kubernetes-stop clean
 
 help:            ## Show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 17
 
 demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Docker where it answers
 	@docker version >/dev/null 2>&1 || $(MAKE) --no-print-directory $(VENV)/.tensorflow
@@ -59,6 +59,12 @@ browser:         ## A Chromium for the tests that look at reports, on Debian or 
 
 compiler:        ## A C compiler for the tests that compile a stand-in for the GPU driver
 	scripts/ensure-compiler
+
+kubernetes:      ## A real Kubernetes for the tests on Debian 12, on its Docker engine; built once
+	PYTHON=$(PYTHON) scripts/ensure-kubernetes start
+
+kubernetes-stop: ## Remove it; the binaries stay
+	PYTHON=$(PYTHON) scripts/ensure-kubernetes stop
 
 clean:           ## Remove the environment and caches, and what crashed runs have left
 	-$(BIN)/emulate clean

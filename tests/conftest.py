@@ -27,6 +27,18 @@ from emulator.errors import EngineMissing
 from emulator.record.lock import LOCK
 from emulator.record.reader import Record
 from emulator.supervisor.cleanup import stop_or_remove
+from tests.clusters import (
+    NO_CLUSTER,
+    fake_node,
+    kubeconfig_or_why,
+    kubernetes_alone,
+    kubernetes_cluster,
+    kubernetes_user,
+)
+from tests.clusters import REQUIRE as REQUIRE_KUBERNETES
+
+CLUSTERS = (fake_node, kubeconfig_or_why, kubernetes_alone, kubernetes_cluster, kubernetes_user)
+"""The fixtures of tests on Kubernetes."""
 
 REQUIRE = "EMULATOR_REQUIRE_DOCKER"
 NO_ENGINE = "no Docker engine answers; `make docker` starts one"
@@ -258,13 +270,19 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> Finished:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly what was skipped for want of an engine or a browser."""
+    """Say loudly what was skipped for want of an engine, a cluster or a browser."""
     reports = terminalreporter.stats.get("skipped", [])
     if skipped := sum(NO_ENGINE in str(report.longrepr) for report in reports):
         terminalreporter.section("DOCKER TESTS SKIPPED", red=True, bold=True)
         terminalreporter.write_line(
             f"{skipped} tests need a Docker engine and none answers. "
             f"`make docker` starts one (Debian, Ubuntu); {REQUIRE}=1 turns this into a failure."
+        )
+    if skipped := sum(NO_CLUSTER in str(report.longrepr) for report in reports):
+        terminalreporter.section("KUBERNETES TESTS SKIPPED", red=True, bold=True)
+        terminalreporter.write_line(
+            f"{skipped} tests need a Kubernetes and none answers. `make kubernetes` starts one "
+            f"(Debian 12); {REQUIRE_KUBERNETES}=1 turns this into a failure."
         )
     if skipped := sum(NO_BROWSER in str(report.longrepr) for report in reports):
         terminalreporter.section("BROWSER TESTS SKIPPED", red=True, bold=True)

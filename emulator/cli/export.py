@@ -48,7 +48,7 @@ def export(
             "--to",
             metavar="FORMAT",
             help="A scenario for a cluster: tfjob, pytorchjob, trainjob, compose, kubernetes, "
-            "helm-values.",
+            "helm-values; or the emulator itself in a cluster: kubernetes-job.",
         ),
     ] = None,
     output: Annotated[
@@ -99,19 +99,27 @@ def _scenario(
     from emulator.exports.destination import claim_file, writing
     from emulator.files import atomic_write
     from emulator.manifests.out.export import HEAD, export, target
+    from emulator.manifests.out.table import IN_CLUSTER
     from emulator.scenario.loader import overridden
 
     given = read(path)
     scenario = given.parse(sets or [])
-    written = export(
-        scenario,
-        overridden(given.text, str(path), sets or []),
-        target(to, scenario),
-        folder=given.folder,
-        destination=output.resolve().parent if output else Path.cwd(),
-        images=_images(images),
-        file=output.name if output else "FILE",
-    )
+    data = overridden(given.text, str(path), sets or [])
+    file = output.name if output else "FILE"
+    if to == IN_CLUSTER:
+        from emulator.engines.kubernetes import job
+
+        written = job.export(scenario, data, folder=given.folder, images=_images(images), file=file)
+    else:
+        written = export(
+            scenario,
+            data,
+            target(to, scenario),
+            folder=given.folder,
+            destination=output.resolve().parent if output else Path.cwd(),
+            images=_images(images),
+            file=file,
+        )
     for one in written.notes:
         note(one)
     if output is None:

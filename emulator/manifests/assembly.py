@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -281,27 +281,36 @@ def _dotted(path: KeyPath) -> str:
 def relocated(data: Any, old: Path, new: Path) -> Any:  # noqa: ANN401  YAML
     """Return a part of a scenario with its paths relative to the folder `new`, not `old` (pure)."""
     old, new = Path(os.path.abspath(old)), Path(os.path.abspath(new))
-    return data if old == new else _relocated(data, (), old, new)
+
+    def moved(path: str) -> str:
+        return path if path.startswith(("/", "~")) else os.path.relpath(old / path, new)
+
+    return data if old == new else with_paths(data, moved)
 
 
-def _relocated(data: Any, path: KeyPath, old: Path, new: Path) -> Any:  # noqa: ANN401  YAML
+def with_paths(data: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401  YAML
+    """Return a part of a scenario with each path of this machine in it changed (pure)."""
+    return _with_paths(data, (), change)
+
+
+def _with_paths(data: Any, path: KeyPath, change: Callable[[str], str]) -> Any:  # noqa: ANN401
     match data:
         case dict() if path in (("parametrize",), ("reference",)):  # values of dotted keys
-            return {key: _varied(value, path, str(key), old, new) for key, value in data.items()}
+            return {key: _varied(value, path, str(key), change) for key, value in data.items()}
         case dict():
-            return {key: _relocated(value, (*path, key), old, new) for key, value in data.items()}
+            return {key: _with_paths(value, (*path, key), change) for key, value in data.items()}
         case list():
-            return [_relocated(value, (*path, n), old, new) for n, value in enumerate(data)]
-        case str() if data and not data.startswith(("/", "~")) and _is_path(path):
-            return os.path.relpath(old / data, new)
+            return [_with_paths(value, (*path, n), change) for n, value in enumerate(data)]
+        case str() if data and _is_path(path):
+            return change(data)
     return data
 
 
-def _varied(value: Any, section: KeyPath, key: str, old: Path, new: Path) -> Any:  # noqa: ANN401
+def _varied(value: Any, section: KeyPath, key: str, change: Callable[[str], str]) -> Any:  # noqa: ANN401
     path = tuple(key.split("."))
     if section == ("parametrize",) and isinstance(value, list):
-        return [_relocated(one, path, old, new) for one in value]
-    return _relocated(value, path, old, new)
+        return [_with_paths(one, path, change) for one in value]
+    return _with_paths(value, path, change)
 
 
 def _is_path(path: KeyPath) -> bool:

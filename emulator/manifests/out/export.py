@@ -21,7 +21,7 @@ from emulator.manifests.dump import WIDTH, dump
 from emulator.manifests.out.deployment import deployment
 from emulator.manifests.out.difference import patch_of
 from emulator.manifests.out.spec import Documents, Draft, Target
-from emulator.manifests.out.table import TARGETS
+from emulator.manifests.out.table import IN_CLUSTER, TARGETS
 from emulator.manifests.programs import sources
 from emulator.manifests.spec import Format, Options
 from emulator.manifests.table import FORMATS
@@ -43,7 +43,8 @@ class Written:
 def target(name: str, scenario: Scenario) -> Target:
     """Return the format of that name. Raises UsageError if it can't have such a scenario."""
     if name not in TARGETS:
-        raise UsageError(f"There is no format {name}.", f"Formats: {', '.join(TARGETS)}.")
+        names = ", ".join((*TARGETS, IN_CLUSTER))
+        raise UsageError(f"There is no format {name}.", f"Formats: {names}.")
     found = TARGETS[name]
     if found.frameworks and scenario.framework not in found.frameworks:
         others = [one.name for one in TARGETS.values() if scenario.framework in one.frameworks]

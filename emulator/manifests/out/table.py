@@ -16,3 +16,7 @@ TARGETS: Mapping[str, Target] = {
     for target in (TFJOB, PYTORCHJOB, TRAINJOB, COMPOSE, KUBERNETES, HELM_VALUES)
 }
 """Every format by the value of `--to`."""
+
+IN_CLUSTER = "kubernetes-job"
+"""The value of `--to` for a Job that runs the emulator itself; `engines/kubernetes/job.py` writes
+it."""

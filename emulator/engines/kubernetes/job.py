@@ -1,0 +1,347 @@
+"""A scenario as a Job that runs the emulator in the cluster itself (pure, but for reading files).
+
+`emulate export SCENARIO --to kubernetes-job` writes it: a service account with the smallest Role,
+the scenario and its programs in ConfigMaps, and a Job of the image `emulator`. A laptop may go away
+meanwhile. `inside.py` is what the Job runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import tarfile
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from emulator.engines.kubernetes import role
+from emulator.engines.kubernetes.inside import (
+    ARCHIVE,
+    JOB_NAME,
+    JOB_UID,
+    MOUNTED,
+    RUN_FILE,
+    SCENARIO_FILE,
+    WORK,
+    results_name,
+)
+from emulator.errors import UsageError
+from emulator.files import os_errors
+from emulator.manifests.assembly import as_text, with_paths
+from emulator.manifests.dump import WIDTH
+from emulator.manifests.out.export import HEAD, Written, text_of
+from emulator.manifests.out.kubernetes import JOB
+from emulator.manifests.out.pods import LABEL, dns_label
+from emulator.manifests.out.table import IN_CLUSTER
+from emulator.scenario.image import Dockerfile
+from emulator.scenario.program import EXCLUDED, Part, parts
+from emulator.scenario.schema import Scenario
+from emulator.validation.units import format_size
+
+IMAGE = "emulator"
+"""Its name in `--image`, and of its recipe."""
+USER = 65532
+"""Nobody in particular: the user of most images that have no root."""
+GRACE = 120
+"""Seconds that the emulator has to remove what its run made when the Job is deleted."""
+PART_BYTES = 900 * 2**10
+"""Of an archive in one ConfigMap: Kubernetes takes 1 MiB of data."""
+ARCHIVE_BYTES = 10 * 2**20
+"""Of all parts: they are in the cluster's own database, with everything else in it."""
+ROOM = len("-xxxxx-scenario")
+"""Characters that are added to the Job's name at most."""
+
+Data = dict[str, Any]
+
+
+def export(
+    scenario: Scenario,
+    data: Mapping[str, Any],
+    *,
+    folder: Path,
+    images: Mapping[str, str],
+    file: str = "FILE",
+) -> Written:
+    """Return the file of a Job that runs a scenario.
+
+    `data` is what the scenario's own file says, with paths relative to `folder`; `images` may have
+    the reference of the emulator's image; `file` is the name of what is written, for its head.
+    Raises UsageError if the scenario has what can't be taken along.
+    """
+    image = _image(scenario, images)
+    _refuse_builds(scenario)
+    packed = _Packed(folder)
+    own = {**data, "kubernetes": _without_context(data.get("kubernetes"))}
+    text = as_text(with_paths({k: v for k, v in own.items() if v}, packed.add))
+    named = job_name(scenario)
+    namespace = scenario.kubernetes.namespace or "default"
+    maps = _config_maps(scenario, named, namespace, text, packed.chunks())
+    documents = [
+        *_account(scenario, named, namespace),
+        *maps,
+        _job(scenario, named, namespace, image, [one["metadata"]["name"] for one in maps]),
+    ]
+    notes = tuple(_notes(scenario, image, namespace))
+    return Written(_head(named, namespace, scenario, notes, file) + text_of(documents), notes)
+
+
+def job_name(scenario: Scenario) -> str:
+    """Return the name of the Job, and the beginning of the names of what it needs."""
+    return dns_label(f"emulate-{scenario.name}"[: LABEL - ROOM])
+
+
+def _image(scenario: Scenario, given: Mapping[str, str]) -> str:
+    """Return the reference of the emulator's image."""
+    if others := given.keys() - {IMAGE}:
+        raise UsageError(
+            f"--image {min(others)}=... is not for {IN_CLUSTER}: it has the scenario as it is.",
+            "Set the image in it, such as --set image=REGISTRY/NAME:TAG.",
+        )
+    from emulator.engines.docker.images import recipe_tag
+
+    return given.get(IMAGE) or recipe_tag(IMAGE)
+
+
+def _refuse_builds(scenario: Scenario) -> None:
+    spec = [*scenario.cluster.values(), *scenario.helpers.values()]
+    inner = [one for _, one in scenario.pod_containers]
+    if any(isinstance(one.image, Dockerfile) for one in (scenario, *spec, *inner)):
+        raise UsageError(
+            "A Job in a cluster can't build an image, and the scenario has a Dockerfile.",
+            "Build it, push it to a registry, and name that: --set image=REGISTRY/NAME:TAG.",
+        )
+
+
+def _without_context(section: object) -> object:
+    """Return the section `kubernetes` without the context: inside a cluster there is none."""
+    if not isinstance(section, Mapping):
+        return section
+    return {key: value for key, value in section.items() if key != "context"}
+
+
+def _notes(scenario: Scenario, image: str, namespace: str) -> list[str]:
+    notes = []
+    if "/" not in image:
+        notes.append(
+            f"{image} is on this machine only: `emulate build {IMAGE} --push REGISTRY`, and export "
+            f"with --set kubernetes.registry=REGISTRY, or with --image {IMAGE}=REF"
+        )
+    if scenario.kubernetes.namespace is None:
+        notes.append(
+            f"the namespace is {namespace}; another one: --set kubernetes.namespace=NAMESPACE"
+        )
+    notes.append("it can create the Role only for those who have these permissions themselves")
+    return notes
+
+
+# --- The scenario and its programs ----------------------------------------------------------------
+
+
+class _Packed:
+    """The files of a scenario, as an archive with the paths that the scenario gets there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._places: dict[Path, str] = {}
+        self._parts: dict[str, Part] = {}
+
+    def add(self, path: str) -> str:
+        """Add the file or folder at a path of the scenario; return its path in the archive."""
+        source = (self._folder / Path(path).expanduser()).resolve()
+        if source not in self._places:
+            home = f"files/{len(self._places) + 1}"
+            try:
+                found = parts(source)
+            except ValueError as error:
+                raise UsageError(f"It can't be taken along: {error}.") from None
+            self._parts |= {f"{home}/{part.name}": part for part in found}
+            self._places[source] = home if source.is_dir() else f"{home}/{source.name}"
+        return self._places[source]
+
+    def archive(self) -> bytes:
+        """Return the files as a tar, compressed; the same files give the same bytes.
+
+        Raises UsageError if it is too large for a cluster's database.
+        """
+        buffer = io.BytesIO()
+        with (
+            gzip.GzipFile(fileobj=buffer, mode="wb", filename="", mtime=0) as compressed,
+            tarfile.open(fileobj=compressed, mode="w") as tar,
+        ):
+            for name, part in self._parts.items():
+                _pack(tar, name, part)
+        size = len(buffer.getvalue())
+        if size > ARCHIVE_BYTES:
+            raise UsageError(
+                f"The programs have {format_size(size)} when compressed; ConfigMaps take "
+                f"{format_size(ARCHIVE_BYTES)} of them.",
+                f"Put large files into the image. Folders that are never taken along: "
+                f"{', '.join(EXCLUDED)}.",
+            )
+        return buffer.getvalue()
+
+    def chunks(self) -> list[bytes]:
+        """Return the archive in pieces, one for each ConfigMap."""
+        whole = self.archive() if self._parts else b""
+        return [whole[at : at + PART_BYTES] for at in range(0, len(whole), PART_BYTES)]
+
+
+def _pack(tar: tarfile.TarFile, name: str, part: Part) -> None:
+    entry = tarfile.TarInfo(name)
+    if part.is_folder:
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        tar.addfile(entry)
+        return
+    with os_errors(UsageError, f"Can't read {part.path}"), part.path.open("rb") as content:
+        entry.size = part.path.stat().st_size
+        entry.mode = part.path.stat().st_mode & 0o755 | 0o444
+        tar.addfile(entry, content)
+
+
+# --- The objects ----------------------------------------------------------------------------------
+
+
+def _metadata(scenario: Scenario, name: str, namespace: str) -> Data:
+    labels = {JOB: job_name(scenario), "app.kubernetes.io/managed-by": "emulator"}
+    return {"name": name, "namespace": namespace, "labels": labels}
+
+
+def _account(scenario: Scenario, name: str, namespace: str) -> list[Data]:
+    """Return the service account, with the smallest Role for what the scenario does."""
+    metadata = _metadata(scenario, name, namespace)
+    subject = role.service_account(name, namespace)
+    allowed = [
+        role.role(namespace, "run", "eviction", name=name),
+        role.role(namespace, "usage", name=f"{name}-usage"),
+    ]
+    documents: list[Data] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}]
+    for one in allowed:
+        labels = {"labels": metadata["labels"]}
+        one["metadata"] |= labels
+        documents += [one, role.binding(one, subject)]
+    return documents
+
+
+def _config_maps(
+    scenario: Scenario, name: str, namespace: str, text: str, chunks: Sequence[bytes]
+) -> list[Data]:
+    """Return the scenario as it can be read, and changed, and its programs."""
+    maps: list[Data] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": _metadata(scenario, f"{name}-scenario", namespace),
+            "data": {SCENARIO_FILE: text},
+        }
+    ]
+    return maps + [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": _metadata(scenario, f"{name}-files-{number:02}", namespace),
+            "binaryData": {f"{ARCHIVE}.{number:02}": base64.b64encode(chunk).decode()},
+        }
+        for number, chunk in enumerate(chunks)
+    ]
+
+
+def _job(scenario: Scenario, name: str, namespace: str, image: str, maps: Sequence[str]) -> Data:
+    metadata = _metadata(scenario, name, namespace)
+    options = scenario.kubernetes
+    pod: Data = {
+        "restartPolicy": "Never",
+        "serviceAccountName": name,
+        "terminationGracePeriodSeconds": GRACE,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(name, image, options.image_pull_policy)],
+        "volumes": [
+            {
+                "name": "scenario",
+                "projected": {"sources": [{"configMap": {"name": one}} for one in maps]},
+            },
+            {"name": "work", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    if options.image_pull_secret:
+        pod["imagePullSecrets"] = [{"name": options.image_pull_secret}]
+    if options.priority_class:
+        pod["priorityClassName"] = options.priority_class
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            # Not again: the exit code is the verdict, and a second run would be another one.
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {
+                    "labels": metadata["labels"],
+                    # What would be lost with it is the run.
+                    "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+                },
+                "spec": pod,
+            },
+        },
+    }
+
+
+def _container(name: str, image: str, pull_policy: str) -> Data:
+    uid = {"fieldRef": {"fieldPath": "metadata.labels['controller-uid']"}}
+    return {
+        "name": "emulate",
+        "image": image,
+        "imagePullPolicy": pull_policy,
+        "command": ["python", "-m", "emulator.engines.kubernetes.inside"],
+        "args": ["emulate", "up", SCENARIO_FILE, "--engine", "kubernetes"],
+        "workingDir": WORK,
+        "env": [{"name": JOB_NAME, "value": name}, {"name": JOB_UID, "valueFrom": uid}],
+        "resources": {
+            "requests": {"cpu": "250m", "memory": "512Mi"},
+            "limits": {"cpu": "2", "memory": "2Gi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [
+            {"name": "scenario", "mountPath": MOUNTED, "readOnly": True},
+            {"name": "work", "mountPath": WORK},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+
+
+# --- The head -------------------------------------------------------------------------------------
+
+
+def _head(name: str, namespace: str, scenario: Scenario, notes: Sequence[str], file: str) -> str:
+    """Return the comments at the head of the file: how it is used, and what is to be known."""
+    run = RUN_FILE.replace(".", "\\.")
+    usage = (
+        f"kubectl apply --server-side -f {file}",
+        f"kubectl -n {namespace} logs -f job/{name}     # once its Pod runs",
+        f"kubectl -n {namespace} wait --for=condition=complete --timeout=-1s job/{name}",
+        f"kubectl -n {namespace} get configmap {results_name(name)} -o jsonpath='{{.binaryData.{run}}}' "
+        "| base64 -d | tar -xzC runs",
+        "emulate report last",
+        f"kubectl delete -f {file}",
+    )
+    lines = [
+        f"{HEAD} {scenario.name} --to {IN_CLUSTER}`: a Job that runs the emulator in a cluster."
+    ]
+    lines += [f"#     {line}" for line in usage]
+    for note in notes:
+        lines += textwrap.wrap(
+            note, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_long_words=False
+        )
+    return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""What runs in the Job of `emulate export --to kubernetes-job`: the emulator, and what keeps its run.
+"""What the Job of `emulate export --to kubernetes-job` runs: the emulator, and then the store.
 
     python -m emulator.engines.kubernetes.inside emulate up scenario.yaml --engine kubernetes
 
@@ -16,13 +16,14 @@ import signal
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from emulator.errors import EmulatorError, EngineError
+from emulator.errors import EmulatorError, EngineError, EngineLost, EngineMissing
 from emulator.validation.units import format_size
 
 MOUNTED, WORK = "/scenario", "/work"
@@ -35,6 +36,8 @@ JOB_NAME, JOB_UID = "EMULATOR_JOB_NAME", "EMULATOR_JOB_UID"
 RUN_FILE = "run.tar.gz"
 MOST_BYTES = 900 * 2**10
 """Of what is stored: Kubernetes takes 1 MiB of data."""
+PAUSES = (5.0, 20.0, 60.0)
+"""Seconds before each further attempt to store a run, whose only copy it is."""
 NEVER = frozenset({"report.html"})
 """Not stored: `emulate report` writes the page again."""
 LEFT_OUT: Sequence[frozenset[str]] = (
@@ -83,35 +86,43 @@ def run(command: Sequence[str], work: Path) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
     process.append(subprocess.Popen(command, cwd=work))
-    for number in received:  # while there was no process yet
-        process[0].send_signal(number)
+    for early in received:  # while there was no process yet
+        process[0].send_signal(early)
     code = process[0].wait()
     return code if code >= 0 else 128 - code
 
 
 def keep(runs: Path, environ: Mapping[str, str] = os.environ) -> str:
-    """Store the only run of `runs` in a ConfigMap; return a line on it. Raises EngineError.
-
-    That of an earlier run of the Job is replaced.
-    """
-    from emulator.engines.kubernetes.connection import ApiError, Cluster
-    from emulator.scenario.kubernetes import Kubernetes
-
+    """Store the only run of `runs` in a ConfigMap; return a line on it. Raises EngineError."""
     folder = next((path.parent for path in runs.glob("*/plan.json")), None)
     if folder is None:
         return "emulate: there is no run to store"
     content, left_out = packed(folder)
     body = config_map(environ[JOB_NAME], environ[JOB_UID], content)
-    name = body["metadata"]["name"]
-    with contextlib.closing(Cluster.open(Kubernetes())) as cluster:
-        try:
-            cluster.delete(cluster.namespaced("configmaps", name))
-        except ApiError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-        cluster.post(cluster.namespaced("configmaps"), body)
+    _store(body)
     without = f", without {' and '.join(sorted(left_out))}" if left_out else ""
-    return f"emulate: the run is in the ConfigMap {name}{without}"
+    return f"emulate: the run is in the ConfigMap {body['metadata']['name']}{without}"
+
+
+def _store(body: Mapping[str, Any]) -> None:
+    """Create a ConfigMap, or replace it; an API server that is away is waited for."""
+    from emulator.engines.kubernetes.connection import ApiError, Cluster
+    from emulator.scenario.kubernetes import Kubernetes
+
+    for pause in (*PAUSES, None):
+        try:
+            with contextlib.closing(Cluster.open(Kubernetes())) as cluster:
+                try:
+                    cluster.delete(cluster.namespaced("configmaps", body["metadata"]["name"]))
+                except ApiError as error:
+                    if error.status != HTTPStatus.NOT_FOUND:
+                        raise
+                cluster.post(cluster.namespaced("configmaps"), body)
+                return
+        except (EngineMissing, EngineLost):
+            if pause is None:
+                raise
+            time.sleep(pause)
 
 
 def results_name(job: str) -> str:

@@ -33,7 +33,6 @@ from emulator.manifests.assembly import as_text, with_paths
 from emulator.manifests.dump import WIDTH
 from emulator.manifests.out.export import HEAD, Written, text_of
 from emulator.manifests.out.kubernetes import JOB
-from emulator.manifests.out.pods import LABEL, dns_label
 from emulator.manifests.out.table import IN_CLUSTER
 from emulator.scenario.image import Dockerfile
 from emulator.scenario.program import EXCLUDED, Part, parts
@@ -50,8 +49,6 @@ PART_BYTES = 900 * 2**10
 """Of an archive in one ConfigMap: Kubernetes takes 1 MiB of data."""
 ARCHIVE_BYTES = 10 * 2**20
 """Of all parts: they are in the cluster's own database, with everything else in it."""
-ROOM = len("-xxxxx-scenario")
-"""Characters that are added to the Job's name at most."""
 
 Data = dict[str, Any]
 
@@ -89,7 +86,7 @@ def export(
 
 def job_name(scenario: Scenario) -> str:
     """Return the name of the Job, and the beginning of the names of what it needs."""
-    return dns_label(f"emulate-{scenario.name}"[: LABEL - ROOM])
+    return f"emulate-{scenario.name}"  # a host name, so short that much can follow it
 
 
 def _image(scenario: Scenario, given: Mapping[str, str]) -> str:
@@ -105,9 +102,10 @@ def _image(scenario: Scenario, given: Mapping[str, str]) -> str:
 
 
 def _refuse_builds(scenario: Scenario) -> None:
-    spec = [*scenario.cluster.values(), *scenario.helpers.values()]
-    inner = [one for _, one in scenario.pod_containers]
-    if any(isinstance(one.image, Dockerfile) for one in (scenario, *spec, *inner)):
+    images = [scenario.image, *(one.image for one in scenario.cluster.values())]
+    images += [one.image for one in scenario.helpers.values()]
+    images += [one.image for _, one in scenario.pod_containers]
+    if any(isinstance(one, Dockerfile) for one in images):
         raise UsageError(
             "A Job in a cluster can't build an image, and the scenario has a Dockerfile.",
             "Build it, push it to a registry, and name that: --set image=REGISTRY/NAME:TAG.",
@@ -326,12 +324,13 @@ def _container(name: str, image: str, pull_policy: str) -> Data:
 
 def _head(name: str, namespace: str, scenario: Scenario, notes: Sequence[str], file: str) -> str:
     """Return the comments at the head of the file: how it is used, and what is to be known."""
-    run = RUN_FILE.replace(".", "\\.")
+    kubectl = f"kubectl -n {namespace}"
+    stored = "{.binaryData." + RUN_FILE.replace(".", r"\.") + "}"
     usage = (
         f"kubectl apply --server-side -f {file}",
-        f"kubectl -n {namespace} logs -f job/{name}     # once its Pod runs",
-        f"kubectl -n {namespace} wait --for=condition=complete --timeout=-1s job/{name}",
-        f"kubectl -n {namespace} get configmap {results_name(name)} -o jsonpath='{{.binaryData.{run}}}' "
+        f"{kubectl} logs -f job/{name}     # once its Pod runs",
+        f"{kubectl} wait --for=condition=complete --timeout=-1s job/{name}",
+        f"{kubectl} get configmap {results_name(name)} -o jsonpath='{stored}' "
         "| base64 -d | tar -xzC runs",
         "emulate report last",
         f"kubectl delete -f {file}",

@@ -16,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator.engines.kubernetes import role
+from emulator.engines.containers import add_part
+from emulator.engines.kubernetes import role, security
+from emulator.engines.kubernetes.archives import MOST_BYTES, PART_BYTES
 from emulator.engines.kubernetes.inside import (
     ARCHIVE,
     JOB_NAME,
@@ -27,14 +29,15 @@ from emulator.engines.kubernetes.inside import (
     WORK,
     results_name,
 )
+from emulator.engines.kubernetes.requests import toleration
 from emulator.errors import UsageError
-from emulator.files import os_errors
 from emulator.manifests.assembly import as_text, with_paths
 from emulator.manifests.dump import WIDTH
 from emulator.manifests.out.export import HEAD, Written, text_of
 from emulator.manifests.out.kubernetes import JOB
 from emulator.manifests.out.table import IN_CLUSTER
 from emulator.scenario.image import Dockerfile
+from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import EXCLUDED, Part, parts
 from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_size
@@ -45,10 +48,6 @@ USER = 65532
 """Nobody in particular: the user of most images that have no root."""
 GRACE = 120
 """Seconds that the emulator has to remove what its run made when the Job is deleted."""
-PART_BYTES = 900 * 2**10
-"""Of an archive in one ConfigMap: Kubernetes takes 1 MiB of data."""
-ARCHIVE_BYTES = 10 * 2**20
-"""Of all parts: they are in the cluster's own database, with everything else in it."""
 
 Data = dict[str, Any]
 
@@ -169,12 +168,12 @@ class _Packed:
             tarfile.open(fileobj=compressed, mode="w") as tar,
         ):
             for name, part in self._parts.items():
-                _pack(tar, name, part)
+                add_part(tar, part, name.removesuffix(f"/{part.name}"))
         size = len(buffer.getvalue())
-        if size > ARCHIVE_BYTES:
+        if size > MOST_BYTES:
             raise UsageError(
                 f"The programs have {format_size(size)} when compressed; ConfigMaps take "
-                f"{format_size(ARCHIVE_BYTES)} of them.",
+                f"{format_size(MOST_BYTES)} of them.",
                 f"Put large files into the image. Folders that are never taken along: "
                 f"{', '.join(EXCLUDED)}.",
             )
@@ -184,18 +183,6 @@ class _Packed:
         """Return the archive in pieces, one for each ConfigMap."""
         whole = self.archive() if self._parts else b""
         return [whole[at : at + PART_BYTES] for at in range(0, len(whole), PART_BYTES)]
-
-
-def _pack(tar: tarfile.TarFile, name: str, part: Part) -> None:
-    entry = tarfile.TarInfo(name)
-    if part.is_folder:
-        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-        tar.addfile(entry)
-        return
-    with os_errors(UsageError, f"Can't read {part.path}"), part.path.open("rb") as content:
-        entry.size = part.path.stat().st_size
-        entry.mode = part.path.stat().st_mode & 0o755 | 0o444
-        tar.addfile(entry, content)
 
 
 # --- The objects ----------------------------------------------------------------------------------
@@ -252,13 +239,7 @@ def _job(scenario: Scenario, name: str, namespace: str, image: str, maps: Sequen
         "restartPolicy": "Never",
         "serviceAccountName": name,
         "terminationGracePeriodSeconds": GRACE,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": security.of_pod(Kubernetes(run_as=USER)),
         "containers": [_container(name, image, options.image_pull_policy)],
         "volumes": [
             {
@@ -271,6 +252,8 @@ def _job(scenario: Scenario, name: str, namespace: str, image: str, maps: Sequen
     }
     if options.image_pull_secret:
         pod["imagePullSecrets"] = [{"name": options.image_pull_secret}]
+    if options.tolerations:
+        pod["tolerations"] = [toleration(one) for one in options.tolerations]
     if options.priority_class:
         pod["priorityClassName"] = options.priority_class
     return {
@@ -306,11 +289,7 @@ def _container(name: str, image: str, pull_policy: str) -> Data:
             "requests": {"cpu": "250m", "memory": "512Mi"},
             "limits": {"cpu": "2", "memory": "2Gi"},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": {**security.RESTRICTED, "readOnlyRootFilesystem": True},
         "volumeMounts": [
             {"name": "scenario", "mountPath": MOUNTED, "readOnly": True},
             {"name": "work", "mountPath": WORK},

@@ -29,7 +29,7 @@ from emulator.engines.kubernetes.shared import HOSTNAME, Shared
 from emulator.errors import Unsupported
 from emulator.manifests.out.pods import cpus, memory
 from emulator.scenario.container import Mount
-from emulator.scenario.kubernetes import Kubernetes
+from emulator.scenario.kubernetes import Kubernetes, Toleration
 from emulator.scenario.program import SHARED
 from emulator.validation.units import format_size
 
@@ -156,7 +156,7 @@ def _search(plan: Plan, common: names.Common, options: Kubernetes) -> str:
 def _placed(options: Kubernetes, shared: Shared) -> Data:
     """Return where the Pods may run, and on whose account."""
     selector = {**options.node_selector, **({HOSTNAME: shared.node} if shared.node else {})}
-    tolerations = [_toleration(one) for one in options.tolerations]
+    tolerations = [toleration(one) for one in options.tolerations]
     secret = options.image_pull_secret
     found = {
         "nodeSelector": selector,
@@ -168,7 +168,8 @@ def _placed(options: Kubernetes, shared: Shared) -> Data:
     return {key: value for key, value in found.items() if value}
 
 
-def _toleration(one: Any) -> Data:  # noqa: ANN401
+def toleration(one: Toleration) -> Data:
+    """Return a toleration as a Pod has it."""
     found = {
         "key": one.key,
         "operator": "Exists" if one.of_all else "Equal",

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from emulator.broker import Capacity
     from emulator.errors import EngineError
     from emulator.faults.netem import Link
-    from emulator.metrics.catalog import Usage
+    from emulator.metrics.catalog import GpuUsage, Usage
+    from emulator.metrics.gpu import GpuInventory
     from emulator.planning.context import PlanContext
     from emulator.planning.plan import Plan, Task
     from emulator.scenario.schema import Scenario
@@ -274,6 +275,20 @@ class Queueing(Protocol):
     """
 
     starts_wait: bool
+
+
+@runtime_checkable
+class GpusElsewhere(Protocol):
+    """An engine whose GPUs are not this machine's: it measures them itself, not NVML here.
+
+    It has no capability name. Called at every sampling interval, after `usage`.
+    """
+
+    def gpus_in_use(self) -> Sequence[GpuUsage]:
+        """Return the devices that tasks have; none if nothing new is known."""
+
+    def gpu_inventory(self) -> GpuInventory:
+        """Return the devices that tasks had so far, or why there are none."""
 
 
 # --- Capabilities -------------------------------------------------------------------------------

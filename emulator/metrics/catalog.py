@@ -101,6 +101,9 @@ class Usage:
     memory_limit: Annotated[int | None, Metric(
         "the limit in force", "bytes", prometheus="memory_limit_bytes")] = None
     """None: no limit."""
+    measured: Annotated[float | None, Metric(
+        "when it was measured, if that was before the sample", "s since 1970",
+        prometheus="measured_timestamp_seconds")] = None
 
 
 @dataclass(frozen=True)

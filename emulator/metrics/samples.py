@@ -36,9 +36,11 @@ def rates(earlier: Usage | None, later: Usage, seconds: float) -> Rates:
     """Return what was used per second between two samples that are `seconds` apart.
 
     A counter that went back was reset by a restart of the task, and counts from 0, as in
-    Prometheus' `rate()`. Without an earlier sample only values that need none are known.
+    Prometheus' `rate()`. Without an earlier sample only values that need none are known, and so it
+    is where a sample repeats what was measured before the earlier one.
     """
     restarted = earlier is not None and later.cpu < earlier.cpu
+    seconds = elapsed(earlier, later, seconds)
     values: list[Any] = []
     for of, counter, limit in _MADE_OF:
         value = getattr(later, of)
@@ -53,6 +55,13 @@ def rates(earlier: Usage | None, later: Usage, seconds: float) -> Rates:
             value = value / most if most else None
         values.append(value)
     return Rates(*values)
+
+
+def elapsed(earlier: Usage | None, later: Usage, seconds: float) -> float:
+    """Return the seconds between two measurements, whose samples are `seconds` apart."""
+    if earlier is None or earlier.measured is None or later.measured is None:
+        return seconds
+    return later.measured - earlier.measured
 
 
 def series(samples: Iterable[Sample], task: str) -> list[tuple[float, Rates]]:

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from emulator.metrics.catalog import GpuUsage
-from emulator.metrics.samples import Sample
+from emulator.metrics.samples import Sample, elapsed
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def totals(samples: Sequence[Sample], task: str) -> Totals | None:
     first = [used[0], *(two for _, two in restarts)]
     cpu = sum(usage.cpu for usage in last) - sum(usage.cpu for usage in first)
     seconds = sum(
-        two.t - one.t
+        elapsed(one.tasks[task], two.tasks[task], two.t - one.t)
         for one, two in pairwise(samples)
         if task in one.tasks and task in two.tasks and one.tasks[task].cpu <= two.tasks[task].cpu
     )

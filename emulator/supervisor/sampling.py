@@ -8,14 +8,14 @@ out; if it never ends, the run continues without samples.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.engines.base import Engine, Inbox, Measuring
+from emulator.engines.base import Engine, GpusElsewhere, Inbox, Measuring
 from emulator.engines.capabilities import capable
 from emulator.errors import EmulatorError, RecordError
-from emulator.metrics.catalog import GpuUsage
+from emulator.metrics.catalog import GpuUsage, Usage
 from emulator.metrics.samples import Sample
 from emulator.record.events import SamplingFailed, SamplingStarted
 from emulator.runtime.clock import Clock, Workers
@@ -43,7 +43,7 @@ class Measured:
 class Sampling:
     """Samples one run. An engine without the capability `usage` is not asked.
 
-    GPUs are those of this machine.
+    GPUs are those of this machine, except with an engine that measures its own.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Sampling:
         self._under_way = False
         if event.unwritten is not None:
             raise event.unwritten
-        if not self._noted and not event.error:
+        if not self._noted and (event.sample is not None or not event.error):
             self._noted = True
             self._history.write(self._started())
         if bool(event.error) != self._failing:  # the same reason may be worded anew each time
@@ -111,17 +111,25 @@ class Sampling:
     def _answer(self) -> Measured:
         at, wall = self._clock.now(), self._clock.wall()
         try:
-            used, gpus = capable(self._engine, Measuring).usage(), self._of_gpus()
+            used, error = self._of_tasks()
+            gpus = self._of_gpus()
             store = self._history.record.sample
-            return Measured(store(at, wall, used, gpus) if used or gpus else None)
-        except RecordError as error:
-            return Measured(unwritten=error)
-        except Exception as error:  # a measurement that fails must not end the run
-            return Measured(
-                error=error.message if isinstance(error, EmulatorError) else repr(error)
-            )
+            return Measured(store(at, wall, used, gpus) if used or gpus else None, error)
+        except RecordError as unwritten:
+            return Measured(unwritten=unwritten)
+        except Exception as failed:  # a measurement that fails must not end the run
+            return Measured(error=_why(failed))
+
+    def _of_tasks(self) -> tuple[Mapping[str, Usage], str]:
+        """Return what tasks use, or why that can't be measured: GPUs may be all the same."""
+        try:
+            return capable(self._engine, Measuring).usage(), ""
+        except Exception as failed:  # as above
+            return {}, _why(failed)
 
     def _of_gpus(self) -> Sequence[GpuUsage]:
+        if isinstance(self._engine, GpusElsewhere):
+            return tuple(self._engine.gpus_in_use())
         if self._gpus is None:
             from emulator.metrics.gpu.sampler import GpuSampler  # loads the driver's library
 
@@ -130,13 +138,20 @@ class Sampling:
         return tuple(self._gpus.sample(pids())) if self._gpus.found.gpus else ()
 
     def _started(self) -> SamplingStarted:
-        if self._gpus is None:
+        if isinstance(self._engine, GpusElsewhere):
+            inventory = self._engine.gpu_inventory()
+        elif self._gpus is None:
             return SamplingStarted(interval=self._interval)
-        inventory = self._gpus.found
+        else:
+            inventory = self._gpus.found
         return SamplingStarted(
             interval=self._interval,
             gpus=[vars(gpu) for gpu in inventory.gpus],
             driver=inventory.driver,
             why_no_gpus=inventory.why_none,
-            lacking=dict(self._gpus.unavailable) if inventory.gpus else None,
+            lacking=dict(self._gpus.unavailable) if self._gpus and inventory.gpus else None,
         )
+
+
+def _why(failed: Exception) -> str:
+    return failed.message if isinstance(failed, EmulatorError) else repr(failed)

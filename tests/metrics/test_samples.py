@@ -131,3 +131,11 @@ def test_a_line_holds_all_of_a_sample_and_nothing_that_is_not_known() -> None:
     assert line["tasks"] == {"w": {"cpu": 0.5, "memory": 100}}
     assert from_json(line) == sample
     assert "gpus" not in to_json(Sample(1.5, 2.5, {}))
+
+
+def test_rates_are_per_second_between_two_measurements_where_these_are_not_the_samples() -> None:
+    before, now = Usage(2.0, measured=1000.0), Usage(8.0, memory=7, measured=1012.0)
+    assert rates(before, now, 10.0).cpu == 0.5
+    repeated = rates(now, now, 10.0)
+    assert (repeated.cpu, repeated.memory) == (None, 7)
+    assert rates(Usage(2.0), now, 10.0).cpu == 0.6

@@ -51,3 +51,12 @@ def test_a_device_has_its_mean_its_peak_and_its_energy() -> None:
     ]
     assert gpu_totals(samples) == {"GPU-a": GpuTotals("H200", 0.5, 30, 450.0, lost=True)}
     assert gpu_totals([at(1)]) == {}
+
+
+def test_the_mean_is_over_the_time_between_measurements() -> None:
+    samples = [
+        Sample(10.0 * n, 10.0 * n, {"a": Usage(6.0 * n, measured=100.0 + 12 * n)}) for n in range(3)
+    ]
+    found = totals(samples, "a")
+    assert found is not None
+    assert found.cpu == 0.5

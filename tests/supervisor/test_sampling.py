@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,8 @@ import pytest
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError, RecordError
-from emulator.metrics.catalog import Usage
+from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
+from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.metrics.samples import Sample, series
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
@@ -175,3 +176,29 @@ def test_a_measurement_that_hangs_does_not_keep_the_run_from_its_end(
     finally:
         engine.released.set()
         engine.close()
+
+
+class Elsewhere(MemoryEngine):
+    """Measures GPUs of its own, and tasks not at all."""
+
+    def usage(self) -> Mapping[str, Usage]:
+        raise EngineError("Nobody may ask the nodes.")
+
+    def gpus_in_use(self) -> Sequence[GpuUsage]:
+        return [GpuUsage(0, "GPU-a", "T4", utilisation=0.5, tasks={"worker-0": GpuShare()})]
+
+    def gpu_inventory(self) -> GpuInventory:
+        return GpuInventory((Gpu(0, "GPU-a", "T4", 16),))
+
+
+def test_an_engine_measures_its_own_gpus_also_where_tasks_can_not_be_measured(
+    tmp_path: Path,
+) -> None:
+    engine = Elsewhere(ManualClock(), {"*": Script(exits_at=3.5)}, measured=True)
+    result, heard = run(tmp_path, {}, "cluster: {worker: 1}\n", engine)
+    assert [(sample.tasks, [gpu.utilisation for gpu in sample.gpus]) for sample in heard] == [
+        ({}, [0.5])
+    ] * 3
+    said = [fields_of(e) for e in Record(result.folder).history if e.event.startswith("sampling")]
+    assert said[0]["gpus"][0]["uuid"] == "GPU-a"
+    assert [one["reason"] for one in said if "reason" in one] == ["Nobody may ask the nodes."]

@@ -13,14 +13,6 @@ MAIN = "main"
 """The container of a Pod that is the task; its side-cars are not counted."""
 
 
-class Reading(NamedTuple):
-    """What a task has used until a moment."""
-
-    stamp: float
-    """Seconds since 1970, by the clock of the node."""
-    usage: Usage
-
-
 # --- metrics.k8s.io -------------------------------------------------------------------------------
 
 
@@ -51,41 +43,41 @@ def rates(answer: Mapping[str, Any]) -> dict[str, Rate]:
     return found
 
 
-def accumulated(before: Reading | None, rate: Rate, since: float) -> Reading | None:
+def accumulated(before: Usage | None, rate: Rate, since: float) -> Usage | None:
     """Add a window to what was used before it (pure); None: it says nothing about this start.
 
     Windows may leave a gap, for which the later one stands. What was used before the first one is
     taken to be as much per second.
     """
-    began = since if before is None else before.stamp
+    began = since if before is None or before.measured is None else before.measured
     if rate.stamp <= began:
         return before
-    used = (before.usage.cpu if before else 0.0) + rate.cores * (rate.stamp - began)
-    return Reading(rate.stamp, Usage(cpu=used, memory=rate.memory))
+    used = (before.cpu if before else 0.0) + rate.cores * (rate.stamp - began)
+    return Usage(cpu=used, memory=rate.memory, measured=rate.stamp)
 
 
 # --- The kubelet's summary ------------------------------------------------------------------------
 
 
-def of_summary(answer: Mapping[str, Any]) -> dict[str, Reading]:
+def of_summary(answer: Mapping[str, Any]) -> dict[str, Usage]:
     """Return what each Pod's task has used, by the Pod's uid, in a kubelet's summary (pure).
 
     https://github.com/kubernetes/kubelet/blob/master/pkg/apis/stats/v1alpha1/types.go
     """
-    found: dict[str, Reading] = {}
+    found: dict[str, Usage] = {}
     for pod in answer.get("pods") or ():
         for container in pod.get("containers") or ():
             cpu = container.get("cpu") or {}
             if container.get("name") != MAIN or "usageCoreNanoSeconds" not in cpu:
                 continue  # not measured yet
             received, sent = _traffic(pod.get("network") or {})
-            usage = Usage(
+            found[pod["podRef"]["uid"]] = Usage(
                 cpu=cpu["usageCoreNanoSeconds"] / 1e9,
                 memory=(container.get("memory") or {}).get("workingSetBytes"),
                 received=received,
                 sent=sent,
+                measured=seconds_of(cpu["time"]),
             )
-            found[pod["podRef"]["uid"]] = Reading(seconds_of(cpu["time"]), usage)
     return found
 
 

@@ -21,12 +21,7 @@ from urllib3.exceptions import HTTPError
 
 from emulator.engines.kubernetes.connection import ANSWERS_WITHIN, ApiError
 from emulator.engines.kubernetes.dcgm import Device, devices, exporters, gpu_usage, numbered
-from emulator.engines.kubernetes.readings import (
-    Reading,
-    accumulated,
-    of_summary,
-    rates,
-)
+from emulator.engines.kubernetes.readings import accumulated, of_summary, rates
 from emulator.errors import EngineError
 from emulator.metrics.catalog import GpuUsage, Usage
 from emulator.metrics.gpu import Gpu, GpuInventory
@@ -74,11 +69,11 @@ class Measurement:
     ) -> None:
         self._cluster, self._selector, self._now = cluster, selector, now
         self._exporters = Exporters(cluster, service)
-        self._source: Callable[[Mapping[str, MeasuredPod]], dict[str, Reading]] | None = None
+        self._source: Callable[[Mapping[str, MeasuredPod]], dict[str, Usage]] | None = None
         self._ask_at = -math.inf
         self._why = ""
         """Why nothing could be measured last time."""
-        self._latest: dict[str, Reading] = {}
+        self._latest: dict[str, Usage] = {}
         """By uid."""
         self._is_new = False
         self._lock = threading.Lock()
@@ -107,7 +102,8 @@ class Measurement:
     @property
     def inventory(self) -> GpuInventory:
         """The devices that the Pods had so far, or why there are none."""
-        return self._exporters.inventory
+        with self._lock:
+            return self._exporters.inventory
 
     def _measure(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Usage]:
         self._ask_at = self._now() + EVERY
@@ -123,12 +119,12 @@ class Measurement:
         self._is_new = any(one != self._latest.get(uid) for uid, one in latest.items())
         self._latest = latest
         return {
-            task: replace(latest[pod.uid].usage, cpus=pod.cpus, memory_limit=pod.memory)
+            task: replace(latest[pod.uid], cpus=pod.cpus, memory_limit=pod.memory)
             for task, pod in pods.items()
             if self._is_new and pod.uid in latest
         }
 
-    def _readings(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Reading]:
+    def _readings(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Usage]:
         """Ask the source; the first time, find the one that answers. Raises EngineError."""
         if self._source is not None:
             return self._source(pods)
@@ -144,7 +140,7 @@ class Measurement:
         self._ask_at = self._now() + AGAIN
         raise EngineError(f"CPU and memory are not measured: {', and '.join(reasons)}.")
 
-    def _of_metrics(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Reading]:
+    def _of_metrics(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Usage]:
         answer = ask(
             self._cluster,
             f"{METRICS}/namespaces/{self._cluster.namespace}/pods",
@@ -156,11 +152,11 @@ class Measurement:
             for pod in pods.values()
             if pod.name in by_name
         }
-        return {uid: reading for uid, reading in found.items() if reading is not None}
+        return {uid: used for uid, used in found.items() if used is not None}
 
-    def _of_nodes(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Reading]:
+    def _of_nodes(self, pods: Mapping[str, MeasuredPod]) -> dict[str, Usage]:
         nodes = sorted({pod.node for pod in pods.values()})
-        found: dict[str, Reading] = {}
+        found: dict[str, Usage] = {}
         with ThreadPoolExecutor(PARALLEL) as pool:
             for answer in pool.map(self._summary, nodes):
                 found |= of_summary(json.loads(answer))

@@ -24,6 +24,7 @@ from emulator.faults.throttle import Throttling
 
 CAPABILITIES: Mapping[str, type | None] = {
     "limits": None,
+    "process-limits": None,
     "gpus": None,
     "isolation": None,
     "replace": None,
@@ -39,6 +40,7 @@ CAPABILITIES: Mapping[str, type | None] = {
     "reattach": Reattaching,
     "warm": Warming,
     "mounts": None,
+    "scratch": None,
     "pods": None,
     "ports": Publishing,
     "port-mapping": None,

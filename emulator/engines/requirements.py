@@ -173,7 +173,7 @@ def _container_needs(who: str, spec: Container) -> Iterator[tuple[str, str]]:
     if spec.memory is not None:
         yield f"a memory limit for {who}", "limits"
     if spec.processes is not None:
-        yield f"a limit of processes for {who}", "limits"
+        yield f"a limit of processes for {who}", "process-limits"
     if spec.ports:
         yield f"published ports of {who}", "ports"
     for port in spec.ports:
@@ -194,15 +194,21 @@ def _pod_needs(role: str, spec: Role, scenario: Scenario) -> Iterator[tuple[str,
         yield f"init steps for {role}", "pods"
     if spec.sidecars:
         yield f"side-cars for {role}", "pods"
+    for part in (*spec.init, *spec.sidecars):
+        who = f"{part.name} of {role}"
+        yield from _mount_needs(who, part)
+        if part.processes is not None:
+            yield f"a limit of processes for {who}", "process-limits"
 
 
-def _mount_needs(who: str, spec: Container | Scenario) -> Iterator[tuple[str, str]]:
+def _mount_needs(who: str, spec: ContainerBase | Scenario) -> Iterator[tuple[str, str]]:
     """Yield what the keys need that a scenario also has for every task (pure)."""
     for target, mount in spec.mounts.items():
         # Without containers a folder is where it is, and a task can write what its user can.
         if str(mount.path) != target or not mount.is_writable:
-            yield f"a mount at {target} for {who}", "mounts"
+            own = mount.scratch is not None or mount.tmpfs is not None
+            yield f"a mount at {target} for {who}", "scratch" if own else "mounts"
     if spec.shm_size is not None:
         yield f"a size of /dev/shm for {who}", "limits"
     if spec.ulimits:
-        yield f"ulimits for {who}", "limits"
+        yield f"ulimits for {who}", "process-limits"

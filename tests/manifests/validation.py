@@ -24,26 +24,28 @@ CUSTOM = {
 }
 
 
-def check(document: dict[str, Any]) -> None:
-    """Raise an error for a field that is unknown, missing or of a wrong type."""
+def check(document: dict[str, Any], version: str = KUBERNETES) -> None:
+    """Raise an error for a field that is unknown, missing or of a wrong type in a version."""
     api, kind = document["apiVersion"], document["kind"]
     name = CUSTOM.get((api, kind))
-    (_built_in(api, kind) if name is None else _custom(name)).validate(document)
+    (_built_in(api, kind, version) if name is None else _custom(name)).validate(document)
 
 
 @functools.cache
-def _built_in(api: str, kind: str) -> jsonschema.Draft202012Validator:
+def _built_in(api: str, kind: str, version: str) -> jsonschema.Draft202012Validator:
     """Return the check of a kind of Kubernetes itself, from the schemas of kubernetes-validate."""
     group = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", api)
-    schema = _shipped(f"{kind.lower()}-{group}.json")
-    registry: Registry[Any] = Resource.from_contents(_shipped("_definitions.json")) @ Registry()
+    schema = _shipped(f"{kind.lower()}-{group}.json", version)
+    registry: Registry[Any] = (
+        Resource.from_contents(_shipped("_definitions.json", version)) @ Registry()
+    )
     return jsonschema.Draft202012Validator(schema, registry=registry)
 
 
 @functools.cache
-def _shipped(name: str) -> Any:
+def _shipped(name: str, version: str) -> Any:
     folder = importlib.resources.files("kubernetes_validate") / "kubernetes-json-schema"
-    return json.loads((folder / f"{KUBERNETES}-local-strict" / name).read_text())
+    return json.loads((folder / f"{version}-local-strict" / name).read_text())
 
 
 @functools.cache

@@ -55,7 +55,7 @@ def all_requests(
 ) -> list[Data]:
     """Return everything that a run creates, in this order.
 
-    Raises Unsupported for what Pods can't have.
+    Raises Unsupported for a program in `/`.
     """
     made = prepared(plan, common, options, shared, archives)
     found = delivery(one for one in made if one["kind"] == "ConfigMap")
@@ -115,7 +115,7 @@ def pod_request(
 ) -> Data:
     """Return the Pod of one task, with its init steps and side-cars.
 
-    `found`: the ConfigMaps with the programs. Raises Unsupported for what Pods can't have.
+    `found`: the ConfigMaps with the programs. Raises Unsupported for a program in `/`.
     """
     volumes = _Volumes(plan, task, shared, found)
     parts = names.containers(task)
@@ -211,14 +211,7 @@ def _base(name: str, one: Task, options: Kubernetes) -> Data:
 
 
 def _limits(one: Task) -> dict[str, str]:
-    """Return the limits of a container but its GPUs. Raises Unsupported for ulimits."""
-    if one.ulimits or one.processes is not None:
-        what = "ulimits" if one.ulimits else "a limit of processes"
-        raise Unsupported(
-            f"{one.name} has {what}, which a Pod can't have: it is a setting of the node.",
-            "Leave it out, or use --engine docker.",
-            lacks={"docker"},
-        )
+    """Return the limits of a container but its GPUs."""
     limits = {}
     if one.cpus is not None:
         limits["cpu"] = cpus(one.cpus)
@@ -313,7 +306,7 @@ class _Volumes:
                 )
             mounts.append({**self.mount("disk", home_of(one)), "subPath": HOME})
         for number, (target, mount) in enumerate(one.mounts.items()):
-            mounts.append(self._of_user(f"{name}-{number}", target, mount, one))
+            mounts.append(self._of_user(f"{name}-{number}", target, mount))
         if one.shm_size is not None:
             source = _in_memory(one.shm_size)
             mounts.append(self.mount(names.dns_label(f"shm-{name}"), "/dev/shm", source))
@@ -321,20 +314,14 @@ class _Volumes:
             mounts.append({**self.mount("disk", path), "subPath": inside})
         return mounts
 
-    def _of_user(self, name: str, target: str, mount: Mount, one: Task) -> Data:
+    def _of_user(self, name: str, target: str, mount: Mount) -> Data:
         if mount.scratch is not None:
             found = self.mount(
                 names.dns_label(f"scratch-{mount.scratch}"), target, {"emptyDir": {}}
             )
             return found if mount.is_writable else {**found, "readOnly": True}
-        if mount.tmpfs is not None:
-            return self.mount(names.dns_label(f"tmpfs-{name}"), target, _in_memory(mount.tmpfs))
-        what = f"the folder {mount.path}" if mount.path else f"the volume {mount.volume}"
-        raise Unsupported(
-            f"{one.name} mounts {what} of this machine at {target}, which no node has.",
-            "Put it into the image, or on the shared volume; or use --engine docker.",
-            lacks={"docker"},
-        )
+        assert mount.tmpfs is not None, "others are refused: they are of this machine"
+        return self.mount(names.dns_label(f"tmpfs-{name}"), target, _in_memory(mount.tmpfs))
 
     def mount(self, name: str, path: str, source: Mapping[str, Any] | None = None) -> Data:
         """Return the mount of a volume, which is added to those of the Pod."""

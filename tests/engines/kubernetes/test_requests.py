@@ -1,0 +1,547 @@
+"""The exact objects that a run creates on a cluster."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import os
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.engines.kubernetes import names
+from emulator.engines.kubernetes.archives import (
+    MOST_BYTES,
+    PART_BYTES,
+    archives,
+    archives_of,
+    delivery,
+)
+from emulator.engines.kubernetes.requests import all_requests, literal, pod_request, shown
+from emulator.engines.kubernetes.security import obstacles
+from emulator.engines.kubernetes.shared import Shared
+from emulator.errors import EngineError, Unsupported
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import Plan, make_plan
+from emulator.scenario.loader import parse
+from tests.manifests.validation import check
+
+SITE = PlanContext(
+    "kubernetes", lambda name: (name, 2222), lambda image: "img:1", lambda: "abc", "/shared"
+)
+CLAIM = Shared("claim", "ReadWriteMany", None, 2**30)
+VERSIONS = ("v1.25.0", "v1.31.0", "v1.37.0")
+"""Of the API; the real server of the other tests is an older one."""
+Objects = list[dict[str, Any]]
+
+
+def a_plan(extra: str = "", folder: Path = Path()) -> Plan:
+    text = f"name: test\nprogram: {{command: [python, t.py], source: .}}\n{extra}"
+    if "cluster:" not in extra:
+        text += "\ncluster: {worker: 2}"
+    return make_plan(parse(text, folder=folder), "run-1", SITE)
+
+
+def requests(plan: Plan, shared: Shared = CLAIM) -> Objects:
+    common = names.common(plan, Path("/runs/run-1"), "team")
+    return all_requests(plan, common, plan.scenario.kubernetes, shared, archives(plan))
+
+
+def pods(plan: Plan, shared: Shared = CLAIM) -> Objects:
+    return [one for one in requests(plan, shared) if one["kind"] == "Pod"]
+
+
+def a_pod(extra: str, folder: Path, shared: Shared = CLAIM) -> dict[str, Any]:
+    return pods(a_plan(extra, folder), shared)[0]
+
+
+def main(pod: Mapping[str, Any]) -> dict[str, Any]:
+    container: dict[str, Any] = pod["spec"]["containers"][0]
+    assert container["name"] == "main"
+    return container
+
+
+def mounts(container: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    found = container["volumeMounts"]
+    return {one["mountPath"]: (one["name"], one.get("subPath", "")) for one in found}
+
+
+def unpacked(objects: Objects, archive: str) -> dict[str, tuple[int, bytes]]:
+    """Return the mode and content of each file, from the ConfigMaps as a node joins them."""
+    data = {
+        one["metadata"]["name"]: one["binaryData"]["part"]
+        for one in objects
+        if one["kind"] == "ConfigMap"
+    }
+    parts = delivery(one for one in objects if one["kind"] == "ConfigMap")[archive]
+    whole = b"".join(base64.b64decode(data[name]) for name in parts)
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(whole))) as tar:
+        files = ((entry, tar.extractfile(entry)) for entry in tar)
+        return {entry.name: (entry.mode, file.read() if file else b"") for entry, file in files}
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (tmp_path / "t.py").write_text("print(1)")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "a.py").write_text("a = 1")
+    return tmp_path
+
+
+EVERYTHING = """
+cluster:
+  worker:
+    replicas: 2
+    cpus: 0.5
+    memory: 1g
+    gpus: 1
+    shm_size: 256m
+    mounts: {/cache: {scratch: cache}, /fast: {tmpfs: 64m}}
+    files: {/etc/app.json: "{}", /job/conf.json: {text: "1", mode: "0600"}}
+    init:
+      - name: fetch
+        image: curl:1
+        command: [get]
+        mounts: {/to: {scratch: cache}}
+        files: {/list: a}
+    sidecars:
+      - name: proxy
+        image: envoy:1
+        memory: 64m
+        mounts: {/from: {scratch: cache, writable: false}}
+  ps: 1
+helpers: {web: {command: [serve]}}
+kubernetes:
+  image_pull_policy: Always
+  image_pull_secret: login
+  node_selector: {pool: spot}
+  tolerations:
+    - {key: spot, value: "yes", effect: NoSchedule}
+    - {key: gone, effect: NoExecute, toleration_seconds: 5}
+  priority_class: low
+  service_account: trainer
+  run_as: 1000
+"""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("extra", "shared"),
+    [("", CLAIM), (EVERYTHING, Shared("host-path", node="n1")), (EVERYTHING, Shared("none"))],
+    ids=["ordinary", "everything", "alone"],
+)
+def test_every_object_fits_the_schemas(
+    extra: str, shared: Shared, version: str, program: Path
+) -> None:
+    found = requests(a_plan(extra, program), shared)
+    for one in found:
+        check(one, version)
+    named = [(one["kind"], one["metadata"]["name"]) for one in found]
+    assert len(set(named)) == len(named)
+
+
+def test_the_order_of_creation(program: Path) -> None:
+    found = requests(a_plan("", program))
+    assert [(one["kind"], one["metadata"]["name"]) for one in found] == [
+        ("Service", "run-1"),
+        ("PersistentVolumeClaim", "run-1"),
+        ("ConfigMap", "run-1-program-0-0"),
+        ("Pod", "run-1-worker-0"),
+        ("Pod", "run-1-worker-1"),
+    ]
+
+
+def test_everything_carries_the_labels_of_the_run(program: Path) -> None:
+    for one in requests(a_plan(EVERYTHING, program)):
+        metadata = one["metadata"]
+        assert metadata["namespace"] == "team"
+        assert (
+            metadata["labels"].items()
+            >= {"emulator.run": "run-1", "emulator.scenario": "test"}.items()
+        )
+        assert metadata["annotations"]["emulator.folder"] == "/runs/run-1"
+        assert metadata["annotations"]["emulator.host"]
+
+
+def test_the_same_plan_gives_the_same_requests(program: Path) -> None:
+    assert requests(a_plan(EVERYTHING, program)) == requests(a_plan(EVERYTHING, program))
+
+
+# --- How tasks find each other --------------------------------------------------------------------
+
+
+def test_every_pod_resolves_the_bare_names_of_all_others(program: Path) -> None:
+    plan = a_plan("kubernetes: {cluster_domain: example.org}", program)
+    service, *_ = requests(plan)
+    assert service["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"emulator.run": "run-1"},
+    }
+    for pod, task in zip(pods(plan), plan.tasks, strict=True):
+        assert pod["spec"]["hostname"] == task.name
+        assert pod["spec"]["subdomain"] == service["metadata"]["name"]
+        assert pod["spec"]["dnsConfig"]["searches"] == ["run-1.team.svc.example.org"]
+        assert pod["metadata"]["labels"].items() >= service["spec"]["selector"].items()
+
+
+# --- The program ----------------------------------------------------------------------------------
+
+
+def test_the_program_is_unpacked_where_it_starts(program: Path) -> None:
+    plan = a_plan("", program)
+    found = unpacked(requests(plan), "program-0")
+    assert {name: content for name, (_, content) in found.items()} == {
+        "home": b"",
+        "home/lib": b"",
+        "home/lib/a.py": b"a = 1",
+        "home/t.py": b"print(1)",
+    }
+    pod = pods(plan)[0]
+    assert mounts(main(pod))["/job"] == ("disk", "home")
+    assert main(pod)["workingDir"] == "/job"
+    (unpack,) = pod["spec"]["initContainers"]
+    assert unpack["image"] == "img:1"
+    assert "unpack /.emulator/archives/program-0" in unpack["command"][-1]
+
+
+def test_a_large_program_is_cut_into_configmaps_that_fit(program: Path) -> None:
+    content = os.urandom(2 * PART_BYTES)
+    (program / "big.bin").write_bytes(content)
+    objects = requests(a_plan("", program))
+    sizes = [
+        len(base64.b64decode(one["binaryData"]["part"]))
+        for one in objects
+        if one["kind"] == "ConfigMap"
+    ]
+    assert sizes[:-1] == [PART_BYTES] * 2
+    assert 0 < sizes[-1] <= PART_BYTES
+    assert unpacked(objects, "program-0")["home/big.bin"][1] == content
+    sources = next(one for one in objects if one["kind"] == "Pod")["spec"]["volumes"]
+    (projected,) = [one["projected"]["sources"] for one in sources if "projected" in one]
+    assert [one["configMap"]["items"][0]["path"] for one in projected] == [
+        "program-0/000",
+        "program-0/001",
+        "program-0/002",
+    ]
+
+
+def test_more_than_twelve_parts_stay_in_order() -> None:
+    objects = [
+        {"metadata": {"name": f"p-{n}", "labels": {names.ARCHIVE: "program-0", names.PART: str(n)}}}
+        for n in (10, 2, 1, 11, 0)
+    ]
+    other = {"metadata": {"name": "of-another", "labels": {"app": "x"}}}
+    found = delivery([*objects, other, {"metadata": {"name": "bare"}}])
+    assert found == {"program-0": ["p-0", "p-1", "p-2", "p-10", "p-11"]}
+
+
+def test_a_program_that_is_too_large_is_refused_with_its_size(program: Path) -> None:
+    (program / "big.bin").write_bytes(os.urandom(MOST_BYTES + 1))
+    with pytest.raises(EngineError, match=r"The program .* of 10 MiB is too large .* 10 MiB"):
+        archives(a_plan("", program))
+
+
+def test_all_archives_together_have_the_limit(program: Path) -> None:
+    (program / "one").mkdir()
+    (program / "two").mkdir()
+    for folder in ("one", "two"):
+        (program / folder / "data.bin").write_bytes(os.urandom(6 * 2**20))
+    both = "cluster: {worker: {source: one}, ps: {source: two}}"
+    with pytest.raises(EngineError, match=r"The program .*two of 6 MiB is too large"):
+        archives(a_plan(both, program))
+
+
+def test_a_large_program_of_text_is_small_enough(program: Path) -> None:
+    (program / "zeros").write_bytes(bytes(3 * MOST_BYTES))
+    assert len(archives(a_plan("", program))[0].parts) == 1
+
+
+def test_roles_share_an_archive_if_they_have_the_same_program(program: Path) -> None:
+    plan = a_plan("cluster: {worker: {replicas: 2, source: lib}, ps: 1, chief: 1}", program)
+    assert [archives_of(plan, task) for task in plan.tasks] == [
+        ["program-0"],
+        ["program-0"],
+        ["program-1"],
+        ["program-1"],
+    ]
+    assert [one.name for one in archives(plan)] == ["program-0", "program-1"]
+
+
+def test_no_init_container_where_there_is_nothing_to_unpack(program: Path) -> None:
+    text = "name: test\nprogram: {command: [a]}\ncluster: {worker: 1}"
+    plan = make_plan(parse(text, folder=program), "run-1", SITE)
+    (pod,) = pods(plan)
+    assert "initContainers" not in pod["spec"]
+    assert "workingDir" not in main(pod)
+    assert [one["kind"] for one in requests(plan)] == ["Service", "PersistentVolumeClaim", "Pod"]
+
+
+def test_a_working_directory_keeps_what_the_image_has_there(program: Path) -> None:
+    pod = a_pod("cluster: {worker: {working_dir: '/opt/my app'}}", program)
+    assert mounts(main(pod))["/opt/my app"] == ("disk", "home")
+    script = pod["spec"]["initContainers"][0]["command"][-1]
+    assert "if [ -d '/opt/my app' ]; then" in script
+
+
+def test_a_program_in_the_root_is_refused(program: Path) -> None:
+    with pytest.raises(Unsupported, match="worker-0 has its program in /"):
+        pods(a_plan("cluster: {worker: {working_dir: /}}", program))
+
+
+def test_pods_are_made_again_without_reading_the_program(program: Path) -> None:
+    plan = a_plan(EVERYTHING, program)
+    common = names.common(plan, Path("/runs/run-1"), "team")
+    objects = requests(plan)
+    (program / "t.py").unlink()
+    found = delivery(one for one in objects if one["kind"] == "ConfigMap")
+    again = pod_request(plan, plan.tasks[0], common, plan.scenario.kubernetes, CLAIM, found)
+    assert again in objects
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def test_files_are_mounted_one_by_one(program: Path) -> None:
+    plan = a_plan(EVERYTHING, program)
+    found = unpacked(requests(plan), "files-0")
+    pod = pods(plan)[0]
+    assert mounts(main(pod))["/etc/app.json"] == ("disk", "files/main/0")
+    assert found["files/main/0"] == (0o644, b"{}")
+    # One in the folder of the program is there already.
+    assert "/job/conf.json" not in mounts(main(pod))
+    assert found["home/conf.json"] == (0o600, b"1")
+    fetch = pod["spec"]["initContainers"][-1]
+    assert mounts(fetch)["/list"] == ("disk", "files/fetch/0")
+    assert found["files/fetch/0"] == (0o644, b"a")
+    assert archives_of(plan, plan.task("ps-0")) == ["program-0"]
+
+
+def test_the_files_of_a_role_are_archived_once(program: Path) -> None:
+    plan = a_plan(
+        "cluster: {worker: {replicas: 3, files: {/a: a}}, ps: {files: {/a: b}}}\n"
+        "helpers: {ps: {command: [serve], files: {/a: c}}}",
+        program,
+    )
+    assert [one.name for one in archives(plan)] == ["program-0", "files-0", "files-1", "files-2"]
+    assert [archives_of(plan, one)[-1] for one in plan.everything] == [
+        *["files-0"] * 3,
+        "files-1",
+        "files-2",
+    ]
+    assert unpacked(requests(plan), "files-2")["files/main/0"][1] == b"c"
+
+
+# --- Containers -----------------------------------------------------------------------------------
+
+
+def test_the_parts_of_a_pod(program: Path) -> None:
+    pod = a_pod(EVERYTHING, program)
+    assert [one["name"] for one in pod["spec"]["initContainers"]] == ["emulator-unpack", "fetch"]
+    assert [one["name"] for one in pod["spec"]["containers"]] == ["main", "proxy"]
+    fetch, proxy = pod["spec"]["initContainers"][1], pod["spec"]["containers"][1]
+    scratch = mounts(main(pod))["/cache"]
+    assert mounts(fetch)["/to"] == mounts(proxy)["/from"] == scratch
+    assert [one for one in proxy["volumeMounts"] if one.get("readOnly")] == [
+        {"name": scratch[0], "mountPath": "/from", "readOnly": True}
+    ]
+    volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
+    assert volumes[scratch[0]]["emptyDir"] == {}
+    in_memory = {
+        path: volumes[mounts(main(pod))[path][0]]["emptyDir"] for path in ("/fast", "/dev/shm")
+    }
+    assert in_memory == {
+        "/fast": {"medium": "Memory", "sizeLimit": "64Mi"},
+        "/dev/shm": {"medium": "Memory", "sizeLimit": "256Mi"},
+    }
+
+
+def test_limits_are_requested_too(program: Path) -> None:
+    pod = a_pod(EVERYTHING, program)
+    expected = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    assert main(pod)["resources"] == {"requests": expected, "limits": expected}
+    unpack, fetch = pod["spec"]["initContainers"]
+    # A namespace with a quota refuses a container without limits; the GPU is the program's.
+    expected = {"cpu": "500m", "memory": "1Gi"}
+    assert unpack["resources"] == {"requests": expected, "limits": expected}
+    assert "resources" not in fetch
+
+
+def test_a_gpu_may_be_a_slice_of_one(program: Path) -> None:
+    pod = a_pod(
+        "cluster: {worker: {gpus: 2}}\nkubernetes: {gpu_resource: nvidia.com/mig-1g.5gb}", program
+    )
+    assert main(pod)["resources"]["limits"] == {"nvidia.com/mig-1g.5gb": "2"}
+
+
+@pytest.mark.parametrize(("entrypoint", "key"), [("image", "args"), ("none", "command")])
+def test_the_entry_point_of_the_image(entrypoint: str, key: str, program: Path) -> None:
+    container = main(a_pod(f"cluster: {{worker: {{entrypoint: {entrypoint}}}}}", program))
+    assert container[key] == ["python", "t.py"]
+    assert not {"command", "args"} - {key} & container.keys()
+
+
+def expanded(text: str) -> str:
+    """Expand text as Kubernetes does without variables: third_party/forked/golang/expansion."""
+    result, at = "", 0
+    while at < len(text):
+        if text[at] != "$" or at + 1 == len(text):
+            result, at = result + text[at], at + 1
+        elif text[at + 1] == "$":
+            result, at = result + "$", at + 2
+        elif text[at + 1] == "(" and (end := text.find(")", at)) > 0:
+            result, at = result + "<expanded>", end + 1
+        else:
+            result, at = result + text[at : at + 2], at + 2
+    return result
+
+
+@given(st.text(alphabet="$()aA {}", max_size=30))
+def test_texts_reach_the_program_as_they_are(text: str) -> None:
+    assert expanded(literal(text)) == text
+
+
+def test_ordinary_texts_are_not_changed() -> None:
+    assert [literal(text) for text in ("$HOME", "a$", "100%", "${X}")] == [
+        "$HOME",
+        "a$",
+        "100%",
+        "${X}",
+    ]
+    assert literal("$(date) $X") == "$$(date) $$X"
+
+
+# --- Where and as whom ----------------------------------------------------------------------------
+
+
+def test_the_settings_of_the_scenario(program: Path) -> None:
+    pod = a_pod(EVERYTHING, program)
+    spec = pod["spec"]
+    assert spec["nodeSelector"] == {"pool": "spot"}
+    assert spec["tolerations"] == [
+        {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+        {"key": "gone", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+    ]
+    assert spec["priorityClassName"] == "low"
+    assert spec["serviceAccountName"] == "trainer"
+    assert spec["imagePullSecrets"] == [{"name": "login"}]
+    assert {one["imagePullPolicy"] for one in spec["containers"]} == {"Always"}
+
+
+def test_the_ordinary_case_sets_nothing_of_them(program: Path) -> None:
+    spec = a_pod("", program)["spec"]
+    assert not spec.keys() & {
+        "nodeSelector", "tolerations", "priorityClassName", "serviceAccountName",
+        "imagePullSecrets",
+    }  # fmt: skip
+    assert spec["restartPolicy"] == "Never"
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert spec["shareProcessNamespace"] is True
+
+
+def test_without_an_init_the_program_is_process_1(program: Path) -> None:
+    spec = a_pod("kubernetes: {init: false}", program)["spec"]
+    assert "shareProcessNamespace" not in spec
+
+
+def test_a_folder_of_a_node_keeps_all_pods_there(program: Path) -> None:
+    shared = Shared("host-path", node="n1")
+    plan = a_plan("kubernetes: {node_selector: {pool: spot}, run_as: 7}", program)
+    service, *_ = requests(plan, shared)
+    annotations = service["metadata"]["annotations"]
+    assert annotations[names.HOST_PATH] == "true"
+    assert annotations[names.NODE] == "n1"
+    assert annotations[names.IMAGE] == "img:1"
+    pod = pods(plan, shared)[0]
+    assert pod["spec"]["nodeSelector"] == {"pool": "spot", "kubernetes.io/hostname": "n1"}
+    opening = pod["spec"]["initContainers"][0]
+    assert opening["securityContext"]["runAsUser"] == 0
+    assert mounts(opening) == {"/shared": ("shared", "")}
+
+
+# --- Security -------------------------------------------------------------------------------------
+
+
+def test_no_container_may_gain_anything(program: Path) -> None:
+    spec = a_pod(EVERYTHING, program)["spec"]
+    for one in (*spec["initContainers"], *spec["containers"]):
+        assert one["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_a_named_user_fits_the_restricted_level(program: Path) -> None:
+    pod = a_pod("kubernetes: {run_as: 1000}", program)
+    assert obstacles(pod, "restricted") == []
+    assert pod["spec"]["securityContext"]["fsGroup"] == 1000
+
+
+def test_what_stands_in_the_way_of_the_restricted_level(program: Path) -> None:
+    (obstacle,) = obstacles(a_pod("", program), "restricted")
+    assert "set kubernetes.run_as" in obstacle
+    assert obstacles(a_pod("", program), "baseline") == []
+
+
+def test_a_folder_of_a_node_fits_the_privileged_level_only(program: Path) -> None:
+    pod = a_pod("kubernetes: {run_as: 1000}", program, Shared("host-path", node="n1"))
+    for level, more in (("baseline", 0), ("restricted", 1)):
+        found = obstacles(pod, level)  # type: ignore[arg-type]
+        assert "a folder of the node; set kubernetes.shared" in found[0]
+        assert len(found) == 1 + more
+    assert obstacles(pod, "privileged") == []
+
+
+BARE = {"name": "a", "image": "b"}
+SAFE = {
+    **BARE,
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+}
+
+
+def changed(**context: Any) -> dict[str, Any]:
+    return {**SAFE, "securityContext": {**SAFE["securityContext"], **context}}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("container", "level", "message"),
+    [
+        (changed(allowPrivilegeEscalation=True), "restricted", "may gain privileges"),
+        (changed(capabilities={"drop": ["NET_RAW"]}), "restricted", "keeps capabilities"),
+        (changed(capabilities={"drop": ["ALL"], "add": ["KILL"]}), "restricted", "adds KILL"),
+        (changed(capabilities={"add": ["SYS_ADMIN"]}), "baseline", "adds SYS_ADMIN"),
+        (changed(runAsUser=0), "restricted", "runs as root"),
+        (changed(seccompProfile={"type": "Unconfined"}), "restricted", "no seccomp profile"),
+        (changed(privileged=True), "baseline", "is privileged"),
+    ],
+)
+def test_each_condition_of_a_level(container: Any, level: Any, message: str) -> None:
+    (obstacle, *_) = obstacles({"spec": {"containers": [container]}}, level)
+    assert message in obstacle
+    assert obstacles({"spec": {"containers": [SAFE]}}, level) == []
+
+
+# --- For people -----------------------------------------------------------------------------------
+
+
+def test_archives_are_shown_by_size_and_hash(program: Path) -> None:
+    (program / "big.bin").write_bytes(os.urandom(2**20))
+    found = requests(a_plan("", program))
+    printed = json.dumps([shown(one) for one in found])
+    assert len(printed) < 20_000
+    assert "<900 KiB, sha256 " in printed
+    assert [shown(one) for one in found if one["kind"] == "Pod"] == pods(a_plan("", program))

@@ -18,11 +18,10 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 from kubernetes import client as official_client
@@ -62,8 +61,7 @@ FAKE = "emulator-tests/fake"
 Rules = Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class ForTest:
+class ForTest(NamedTuple):
     """A cluster for one test."""
 
     kubeconfig: Path

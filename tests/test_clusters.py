@@ -132,12 +132,16 @@ def test_claims_are_shared_and_their_data_go_with_them(
         claim = core.read_namespaced_persistent_volume_claim("shared", cluster.namespace)
         folder = core.read_persistent_volume(claim.spec.volume_name).spec.host_path.path
         assert (Path(folder) / "it").read_text() == "kept\n"
+        begin = core.list_persistent_volume().metadata.resource_version
         core.delete_collection_namespaced_pod(cluster.namespace, grace_period_seconds=0)
         core.delete_namespaced_persistent_volume_claim("shared", cluster.namespace)
         mine = f"metadata.name={claim.spec.volume_name}"
-        for event in changes(core.list_persistent_volume, field_selector=mine):
-            if event["type"] == "DELETED":
-                break
+        assert "DELETED" in (
+            change["type"]
+            for change in changes(
+                core.list_persistent_volume, field_selector=mine, resource_version=begin
+            )
+        )
     assert not Path(folder).exists()
 
 

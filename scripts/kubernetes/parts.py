@@ -72,6 +72,7 @@ def api_server(layout: Layout, node_ip: str) -> Process:
         "audit-policy-file": layout.state / "audit-policy.json",
         "audit-log-path": layout.audit_log,
         "audit-log-mode": "batch",
+        "audit-log-batch-max-wait": "1s",
         "audit-log-maxsize": 200,
         "audit-log-maxbackup": 1,
     }

@@ -14,8 +14,8 @@ from pathlib import Path
 from scripts.kubernetes.errors import Problem
 
 LAST_LINES = 8
-STOPS_WITHIN = 15.0
-"""Seconds that a process gets after SIGTERM."""
+STOPS_WITHIN = 3.0
+"""Seconds that a process gets after SIGTERM; the API server would wait for those who watch."""
 
 
 @dataclass(frozen=True)

@@ -272,7 +272,10 @@ def unpack_script(task: Task, archives: Iterable[str]) -> str:
         lines.append(f"if [ -d {home} ]; then mkdir -p {target} && {copy}; fi")
     unpack = 'cat "$1"/* | tar -xzpof -'
     python = (
-        "import sys, tarfile; tarfile.open(fileobj=sys.stdin.buffer, mode='r|gz').extractall('.')"
+        "import sys, tarfile\n"
+        # The default of Python 3.14 would change modes.
+        "options = {'filter': 'fully_trusted'} if hasattr(tarfile, 'data_filter') else {}\n"
+        "tarfile.open(fileobj=sys.stdin.buffer, mode='r|gz').extractall('.', **options)"
     )
     lines += [
         f"cd {_DISK}",

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from emulator.engines import engine_classes
+from emulator.engines import engine_class, engine_classes
 from emulator.engines.base import Explaining, Finding
+from emulator.errors import UsageError
 from emulator.metrics.catalog import GpuUsage, in_words
 from emulator.metrics.gpu import Gpu
 from emulator.metrics.gpu.sampler import GpuSampler
+from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_size
+
+
+def examine_engine(name: str, scenario: Scenario | None) -> list[Finding]:
+    """Look at one engine, for a scenario if there is one; that it can't run tasks is fatal.
+
+    Raises UsageError, EngineMissing.
+    """
+    found = engine_class(name)
+    if not issubclass(found, Explaining):
+        raise UsageError(f"The engine {name} has no checks.", "Leave out --engine.")
+    findings = list(found.examine(scenario))
+    first = findings[0]
+    return [first if first.status == "ok" else replace(first, status="fatal"), *findings[1:]]
 
 
 def examine() -> list[Finding]:

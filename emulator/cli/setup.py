@@ -7,13 +7,17 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from emulator.bundled import ROOT
-from emulator.cli.options import console, note, print_json
+from emulator.cli.options import Sets, console, note, print_json, read
+from emulator.engines import names
 from emulator.errors import UsageError
+
+if TYPE_CHECKING:
+    from emulator.scenario.schema import Scenario
 
 REQUIREMENTS = "requirements-emulator.txt"
 
@@ -58,20 +62,61 @@ def build(
 
 
 def doctor(
+    scenario: Annotated[
+        Path | None,
+        typer.Argument(help="With --engine: check for what this needs.", show_default=False),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine",
+            help="Check this engine alone [default: all, and the GPUs].",
+            autocompletion=lambda: list(names()),
+        ),
+    ] = None,
+    sets: Sets = None,
+    role: Annotated[
+        bool,
+        typer.Option("--role", help="Print the roles that the kubernetes engine needs, and end."),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
-    """Check what this machine has; say how to get what is missing."""
+    """Check what this machine has, or a cluster; say how to get what is missing."""
     from dataclasses import asdict
 
-    from emulator.cli.examine import examine
+    from emulator.cli.examine import examine, examine_engine
     from emulator.report.terminal import print_findings
 
-    findings = examine()
+    if engine is None and (scenario or sets or role):
+        raise UsageError("These options are about one engine.", "Add --engine kubernetes.")
+    wanted = _scenario(scenario, sets) if engine else None
+    if role:
+        from emulator.engines.kubernetes.role import manifest
+
+        namespace = wanted.kubernetes.namespace if wanted else None
+        print(manifest(namespace or "default"), end="")  # noqa: T201
+        return
+    findings = examine() if engine is None else examine_engine(engine, wanted)
     if json:
         print_json([asdict(finding) for finding in findings])
     else:
         print_findings(findings, console())
     raise typer.Exit(4 if any(finding.status == "fatal" for finding in findings) else 0)
+
+
+_ANY = (
+    "name: doctor\nframework: none\nimage: none\n"
+    "program: {command: ['true']}\ncluster: {worker: 1}\n"
+)
+"""A scenario for `--set kubernetes.namespace=NAME` alone."""
+
+
+def _scenario(path: Path | None, sets: list[str] | None) -> Scenario:
+    from emulator.scenario.loader import parse
+
+    if path is None:
+        return parse(_ANY, file="--set", sets=sets or ())
+    return read(path).parse(sets or ())
 
 
 def schema() -> None:

@@ -198,6 +198,8 @@ class Finding:
     status: Status
     found: str
     advice: str = ""
+    below: str = ""
+    """Lines to be printed below all findings, such as a Role."""
 
 
 class Engine(Protocol):
@@ -392,5 +394,8 @@ class Explaining(Protocol):
         """Yield shell commands that show what is left of a run."""
 
     @staticmethod
-    def examine() -> Iterable[Finding]:
-        """Check this machine for the engine; the first finding says whether it can run tasks."""
+    def examine(scenario: Scenario | None = None) -> Iterable[Finding]:
+        """Check this machine for the engine; the first finding says whether it can run tasks.
+
+        With a scenario: for what that needs of it, as far as the engine knows.
+        """

@@ -247,3 +247,6 @@ def print_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print the findings of `emulate doctor`."""
     rows = ((f.what, status_text(f.status), f.found, f.advice) for f in findings)
     print_table(console, ("what", "", "found", "what to do"), rows)
+    for finding in findings:
+        if finding.below:
+            console.print(finding.below, markup=False, highlight=False, soft_wrap=True, end="")

@@ -216,7 +216,7 @@ class DockerEngine:
         yield from (f"docker logs {name}" for name in sorted(names))
 
     @staticmethod
-    def examine() -> Iterator[Finding]:
+    def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
         """Look at the engine, its machine, the kernel and the images."""
         return doctor.examine()
 

@@ -1,4 +1,7 @@
-"""What metrics.k8s.io and a kubelet's summary say that Pods use (pure)."""
+"""What metrics.k8s.io and a kubelet's summary say that Pods use (pure).
+
+Side-cars are not counted.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from emulator.engines.kubernetes.names import MAIN
 from emulator.manifests.quantities import parse_quantity
 from emulator.metrics.catalog import Usage
 
-MAIN = "main"
-"""The container of a Pod that is the task; its side-cars are not counted."""
+METRICS = "/apis/metrics.k8s.io/v1beta1"
+"""The path of the API's version that all metrics-servers have."""
 
 
 # --- metrics.k8s.io -------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from emulator.manifests.dump import dump
+
 NAME = "emulator"
 RBAC = "rbac.authorization.k8s.io"
 Use = Literal["run", "eviction", "usage", "usage of nodes", "nodes", "look", "dcgm"]
@@ -30,9 +32,10 @@ class Permission:
     of_cluster: bool = False
     """The resource is in no namespace, so that only a ClusterRole can allow it."""
 
-    def __str__(self) -> str:
-        where = f"{self.resource}.{self.group}" if self.group else self.resource
-        return f"{'/'.join(self.verbs)} {where}"
+    @property
+    def place(self) -> str:
+        """The resource with its group, as kubectl names it."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
 USES: Mapping[Use, str] = {
@@ -70,7 +73,7 @@ PERMISSIONS: Sequence[Permission] = (
         "storage.k8s.io",
         of_cluster=True,
     ),
-    Permission("namespaces", ("get",), "the Pod security level", "look", of_cluster=True),
+    Permission("namespaces", ("get",), "its Pod security level", "look"),
     Permission("resourcequotas", ("list",), "what is left of the quota", "look"),
     Permission("endpoints", ("get",), "the exporters of all nodes", "dcgm"),
     Permission("pods/proxy", ("get",), "what an exporter says", "dcgm"),
@@ -119,6 +122,35 @@ def cluster_role(*uses: Use, name: str = NAME) -> dict[str, Any]:
     }
 
 
+def manifest(namespace: str) -> str:
+    """Return YAML for `kubectl apply -f -`: the smallest Role, and two for what is optional."""
+    optional = tuple(use for use in USES if use not in ("run", "dcgm"))
+    more = f"{NAME}-more"
+    documents = (
+        ("Every run needs this.", role(namespace)),
+        ("Optional:", role(namespace, *optional, name=more)),
+        ("Optional, and about the whole cluster:", cluster_role(*optional, name=more)),
+    )
+    texts = [
+        "\n".join([f"# {about}", *_comments(one, optional), dump(one)]) for about, one in documents
+    ]
+    give = (
+        f"# Give them to somebody: kubectl -n {namespace} create rolebinding {NAME} "
+        f"--role={NAME} --user=NAME (or --serviceaccount={namespace}:NAME); the last one with\n"
+        f"# kubectl create clusterrolebinding {more} --clusterrole={more} --user=NAME\n"
+    )
+    return give + "---\n".join(texts)
+
+
+def _comments(document: Mapping[str, Any], uses: Iterable[Use]) -> Iterator[str]:
+    if document["metadata"]["name"] == NAME:
+        return
+    of_cluster = document["kind"] == "ClusterRole"
+    for use in uses:
+        if places := [one.place for one in permissions(use) if one.of_cluster == of_cluster]:
+            yield f"# - {', '.join(dict.fromkeys(places))}: {USES[use]}"
+
+
 def binding(role: Mapping[str, Any], subject: Mapping[str, str]) -> dict[str, Any]:
     """Return the binding that gives a Role or a ClusterRole to a subject."""
     return {
@@ -149,9 +181,8 @@ def reviews(
                 "resource": resource,
                 "subresource": subresource,
             }
-            # A namespace can be read by its name alone.
-            if resource == "namespaces":
-                attributes |= {"name": namespace, "namespace": namespace}
+            if resource == "namespaces":  # a namespace is in itself
+                attributes["name"] = namespace
             body = {
                 "apiVersion": "authorization.k8s.io/v1",
                 "kind": "SelfSubjectAccessReview",

@@ -21,7 +21,7 @@ from urllib3.exceptions import HTTPError
 
 from emulator.engines.kubernetes.connection import ANSWERS_WITHIN, ApiError
 from emulator.engines.kubernetes.dcgm import Device, devices, exporters, gpu_usage, numbered
-from emulator.engines.kubernetes.readings import accumulated, of_summary, rates
+from emulator.engines.kubernetes.readings import METRICS, accumulated, of_summary, rates
 from emulator.errors import EngineError
 from emulator.metrics.catalog import GpuUsage, Usage
 from emulator.metrics.gpu import Gpu, GpuInventory
@@ -34,7 +34,6 @@ EVERY = 10.0
 AGAIN = 60.0
 """Seconds until sources that refused are asked once more."""
 PARALLEL = 8
-METRICS = "/apis/metrics.k8s.io/v1beta1"
 NO_SERVICE = "tasks run on a cluster; kubernetes.dcgm names the service that measures its GPUs"
 
 

@@ -121,7 +121,7 @@ class ProcessEngine:
         return [shlex.join(["ls", *(str(folder / name) for name in ("work", "shared", "logs"))])]
 
     @staticmethod
-    def examine() -> Iterator[Finding]:
+    def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
         """Look at this machine's Python and TensorFlow."""
         return doctor.examine()
 

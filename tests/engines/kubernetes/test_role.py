@@ -57,7 +57,7 @@ def test_what_is_in_no_namespace_is_only_in_the_cluster_role() -> None:
     everything = tuple(USES)
     in_namespace = {name for rule in role("x", *everything)["rules"] for name in rule["resources"]}
     of_cluster = {name for rule in cluster_role(*everything)["rules"] for name in rule["resources"]}
-    assert of_cluster == {"nodes", "nodes/proxy", "storageclasses", "namespaces"}
+    assert of_cluster == {"nodes", "nodes/proxy", "storageclasses"}
     assert in_namespace.isdisjoint(of_cluster)
     assert in_namespace | of_cluster == {one.resource for one in PERMISSIONS}
 

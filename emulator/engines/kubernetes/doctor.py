@@ -1,0 +1,398 @@
+"""Checks of a cluster for `emulate doctor`: answers are collected first, then judged (pure)."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, get_args
+
+from emulator.engines.base import Finding
+from emulator.engines.kubernetes.capacity import capacity_of
+from emulator.engines.kubernetes.connection import ANSWERS_WITHIN, ApiError, Cluster
+from emulator.engines.kubernetes.names import MAIN
+from emulator.engines.kubernetes.readings import METRICS
+from emulator.engines.kubernetes.role import (
+    PERMISSIONS,
+    USES,
+    Permission,
+    Use,
+    reviews,
+    role,
+)
+from emulator.engines.kubernetes.security import RESTRICTED, Level, obstacles, of_pod
+from emulator.engines.kubernetes.shared import decide, is_usable
+from emulator.errors import EngineError, Unsupported
+from emulator.manifests.dump import dump
+from emulator.manifests.out.pods import cpus, memory
+from emulator.scenario.kubernetes import Kubernetes
+from emulator.validation.units import format_size
+
+if TYPE_CHECKING:
+    from emulator.scenario.container import ContainerBase
+    from emulator.scenario.schema import Scenario
+
+Data = Mapping[str, Any]
+
+TESTED = (1, 20)
+"""The oldest version that is tested."""
+ENFORCED = "pod-security.kubernetes.io/enforce"
+"""The label of a namespace with its Pod security level."""
+FORBIDDEN = "not examined: we may not look"
+_VERSION = re.compile(r"v?(\d+)\.(\d+)")
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_PARALLEL = 8
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a cluster says of itself; None: we may not look."""
+
+    version: str
+    server: str
+    context: str
+    namespace: str
+    there: Data | None = None
+    """The namespace."""
+    why_not_there: str = ""
+    """Why it can't be used."""
+    reviews: Sequence[tuple[Permission, str, bool]] = ()
+    """Each permission and verb, and whether we have it."""
+    nodes: Sequence[Data] | None = None
+    classes: Sequence[Data] | None = None
+    quotas: Sequence[Data] | None = None
+    kubelet: Data | None = None
+    """The configuration of one node's agent."""
+    dns: Data | None = None
+    """The Service of the cluster's DNS; empty: there is none."""
+    has_metrics: bool | None = None
+    refusal: tuple[str, str] = field(default=("", ""))
+    """Why a Pod of ours would be refused, and what to try."""
+
+
+# --- Collecting -----------------------------------------------------------------------------------
+
+
+def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
+    """Yield findings on the cluster, which comes first, and on what a run needs of it.
+
+    Its settings, limits and GPUs are those of the scenario.
+    """
+    options = scenario.kubernetes if scenario else Kubernetes()
+    role = next(iter(scenario.cluster.values())) if scenario else None
+    patience = {"outage_timeout": ANSWERS_WITHIN}
+    try:
+        cluster = Cluster.open(options.model_copy(update=patience))
+        with contextlib.closing(cluster):
+            answers = collect(cluster, options, trial_pod(options, role))
+    except EngineError as error:
+        yield Finding("Kubernetes", "missing", error.message, error.hint)
+        return
+    yield from judge(answers, options, trial_pod(options, role))
+
+
+def collect(cluster: Cluster, options: Kubernetes, trial: Data) -> Answers:
+    """Ask the cluster everything; `trial` is a Pod that it is asked about, and does not make.
+
+    Raises EngineError where it does not answer, or not us.
+    """
+    version = cluster.server_version
+    there, why = _namespace(cluster)
+    nodes = _listed(cluster, "/api/v1/nodes")
+    return Answers(
+        version,
+        cluster.server,
+        cluster.context,
+        cluster.namespace,
+        there,
+        why,
+        _reviewed(cluster),
+        nodes,
+        _listed(cluster, "/apis/storage.k8s.io/v1/storageclasses"),
+        _listed(cluster, cluster.namespaced("resourcequotas")),
+        _kubelet(cluster, nodes, options),
+        _allowed(lambda: cluster.get("/api/v1/namespaces/kube-system/services/kube-dns")),
+        _has_metrics(cluster),
+        ("", "") if why else _refusal(cluster, trial),
+    )
+
+
+def _allowed(ask: Callable[[], Data]) -> Data | None:
+    """Return an answer; empty where nothing is there, None where we may not look."""
+    try:
+        return ask()
+    except ApiError as error:
+        if error.status == HTTPStatus.FORBIDDEN:
+            return None
+        if error.status == HTTPStatus.NOT_FOUND:
+            return {}
+        raise
+
+
+def _listed(cluster: Cluster, path: str) -> Sequence[Data] | None:
+    answer = _allowed(lambda: cluster.get(path))
+    return None if answer is None else list(answer.get("items") or ())
+
+
+def _namespace(cluster: Cluster) -> tuple[Data | None, str]:
+    try:
+        return cluster.get(f"/api/v1/namespaces/{cluster.namespace}"), ""
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return {}, "there is no such namespace"
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return None, ""
+
+
+def _reviewed(cluster: Cluster) -> list[tuple[Permission, str, bool]]:
+    def ask(one: tuple[Permission, str, dict[str, Any]]) -> tuple[Permission, str, bool]:
+        permission, verb, body = one
+        status = cluster.post(_REVIEWS, body).get("status") or {}
+        return permission, verb, bool(status.get("allowed"))
+
+    wanted = [one for one in PERMISSIONS if one.use != "dcgm"]
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        return list(pool.map(ask, reviews(cluster.namespace, wanted)))
+
+
+def _kubelet(cluster: Cluster, nodes: Sequence[Data] | None, options: Kubernetes) -> Data | None:
+    """Return the configuration of a node's agent; None where no node tells us."""
+    for node in (one for one in nodes or () if is_usable(one, options)):
+        with contextlib.suppress(EngineError):
+            path = f"/api/v1/nodes/{node['metadata']['name']}/proxy/configz"
+            found: Data | None = cluster.get(path).get("kubeletconfig")
+            return found
+        break
+    return None
+
+
+def _has_metrics(cluster: Cluster) -> bool | None:
+    try:
+        cluster.get(f"{METRICS}/namespaces/{cluster.namespace}/pods", limit=1)
+    except ApiError as error:
+        return None if error.status == HTTPStatus.FORBIDDEN else False
+    return True
+
+
+def _refusal(cluster: Cluster, trial: Data) -> tuple[str, str]:
+    try:
+        cluster.post(cluster.namespaced("pods"), trial, dryRun="All")
+    except ApiError as error:
+        return error.message, error.hint
+    return "", ""
+
+
+def trial_pod(options: Kubernetes, role: ContainerBase | None = None) -> Data:
+    """Return a Pod like those of a run, with the limits of a role (pure)."""
+    limits = {}
+    if role is not None and role.cpus is not None:
+        limits["cpu"] = cpus(role.cpus)
+    if role is not None and role.memory is not None:
+        limits["memory"] = memory(role.memory)
+    container: dict[str, Any] = {
+        "name": MAIN,
+        "image": f"{options.registry}/emulator-cpu" if options.registry else "emulator-cpu",
+        "command": ["true"],
+        "securityContext": dict(RESTRICTED),
+    }
+    if limits:
+        container["resources"] = {"requests": limits, "limits": limits}
+    spec = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "securityContext": of_pod(options),
+        "containers": [container],
+        **({"priorityClassName": options.priority_class} if options.priority_class else {}),
+        **({"serviceAccountName": options.service_account} if options.service_account else {}),
+    }
+    metadata = {"generateName": "emulator-doctor-"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+# --- Judging --------------------------------------------------------------------------------------
+
+
+def judge(answers: Answers, options: Kubernetes, trial: Data) -> Iterator[Finding]:
+    """Yield what follows from the answers (pure)."""
+    yield _of_version(answers)
+    yield _of_namespace(answers)
+    yield from _of_permissions(answers)
+    yield _of_security(answers, trial)
+    if not answers.why_not_there:
+        yield _of_trial(answers)
+    yield _of_nodes(answers, options)
+    yield _of_gpus(answers, options)
+    yield _of_shared(answers, options)
+    yield _of_dns(answers, options)
+    yield _of_usage(answers)
+    yield from _of_quotas(answers)
+
+
+def _of_version(answers: Answers) -> Finding:
+    found = f"{answers.version} at {answers.server} (context {answers.context})"
+    number = _VERSION.match(answers.version)
+    if number and (int(number[1]), int(number[2])) < TESTED:
+        tested = ".".join(map(str, TESTED))
+        return Finding("Kubernetes", "ok", found, f"It is tested with {tested} and later.")
+    return Finding("Kubernetes", "ok", found)
+
+
+def _of_namespace(answers: Answers) -> Finding:
+    what = f"namespace {answers.namespace}"
+    if answers.why_not_there:
+        advice = (
+            f"`kubectl create namespace {answers.namespace}` makes it; "
+            "--set kubernetes.namespace=NAME names another one."
+        )
+        return Finding(what, "missing", answers.why_not_there, advice)
+    if answers.there is None:
+        return Finding(what, "warning", FORBIDDEN)
+    if (answers.there.get("status") or {}).get("phase") == "Terminating":
+        advice = "Wait until it is gone and make it again, or name another one."
+        return Finding(what, "warning", "it is being deleted", advice)
+    return Finding(what, "ok", "it is there")
+
+
+def _of_permissions(answers: Answers) -> Iterator[Finding]:
+    """Yield a finding for each use; that of a run has the Role if something is missing."""
+    lacking: dict[Use, dict[Permission, list[str]]] = {}
+    for permission, verb, allowed in answers.reviews:
+        if not allowed:
+            verbs = lacking.setdefault(permission.use, {}).setdefault(permission, [])
+            verbs.append(verb)
+    asked = {permission.use for permission, _, _ in answers.reviews}
+    for use in (one for one in get_args(Use) if one in asked):
+        missing = [f"{'/'.join(verbs)} {one.place}" for one, verbs in lacking.get(use, {}).items()]
+        what = "permissions" if use == "run" else f"permissions: {use}"
+        if not missing:
+            yield Finding(what, "ok", USES[use])
+        elif use == "run":
+            advice = "Ask for the Role below: `--role` prints it with all that is optional."
+            found = f"we may not: {', '.join(missing)}"
+            yield Finding(what, "missing", found, advice, dump(role(answers.namespace)))
+        else:
+            yield Finding(what, "warning", f"we may not: {', '.join(missing)}", f"For {USES[use]}.")
+
+
+def _of_security(answers: Answers, trial: Data) -> Finding:
+    what = "Pod security"
+    if answers.there is None:
+        return Finding(what, "warning", FORBIDDEN)
+    labels = (answers.there.get("metadata") or {}).get("labels") or {}
+    level = labels.get(ENFORCED)
+    if level is None:
+        return Finding(what, "ok", "the namespace enforces no level")
+    known: Level = level if level in get_args(Level) else "restricted"
+    if found := obstacles(trial, known):
+        return Finding(what, "warning", f"{level}: it refuses our Pods", f"{'; '.join(found)}.")
+    return Finding(what, "ok", f"{level}: our Pods fulfil it")
+
+
+def _of_trial(answers: Answers) -> Finding:
+    message, hint = answers.refusal
+    if message:
+        return Finding("a Pod", "missing", message, hint)
+    return Finding("a Pod", "ok", "the cluster would take one like ours")
+
+
+def _of_nodes(answers: Answers, options: Kubernetes) -> Finding:
+    if answers.nodes is None:
+        return Finding("nodes", "warning", FORBIDDEN)
+    usable = [one for one in answers.nodes if is_usable(one, options)]
+    there = capacity_of(usable, options.gpu_resource)
+    found = (
+        f"{len(usable)} of {len(answers.nodes)} take Pods of ours: {there.cpus:g} cores, "
+        f"{format_size(there.memory)}"
+    )
+    if usable:
+        return Finding("nodes", "ok", found)
+    advice = "See `kubectl describe nodes`: tolerations and node_selector of the scenario count."
+    return Finding("nodes", "missing", found, advice)
+
+
+def _of_gpus(answers: Answers, options: Kubernetes) -> Finding:
+    what = f"GPUs: {options.gpu_resource}"
+    if answers.nodes is None:
+        return Finding(what, "warning", FORBIDDEN)
+    usable = [one for one in answers.nodes if is_usable(one, options)]
+    if count := len(capacity_of(usable, options.gpu_resource).gpus):
+        return Finding(what, "ok", f"{count} on the nodes that take Pods of ours")
+    others = sorted({name for one in answers.nodes for name in _gpu_resources(one)})
+    advice = (
+        f"The nodes have {', '.join(others)}: set kubernetes.gpu_resource."
+        if others
+        else "Not needed: `image: auto` takes the CPU image."
+    )
+    return Finding(what, "missing", "no node has any", advice)
+
+
+def _gpu_resources(node: Data) -> Iterator[str]:
+    there = (node.get("status") or {}).get("allocatable") or {}
+    yield from (name for name, count in there.items() if "nvidia.com/" in name and count != "0")
+
+
+def _of_shared(answers: Answers, options: Kubernetes) -> Finding:
+    try:
+        shared = decide(options, answers.nodes, answers.classes)
+    except Unsupported as error:
+        return Finding("shared volume", "missing", error.message, error.hint)
+    if shared.kind == "claim":
+        found = f"a claim, {shared.mode}, of the class {shared.storage_class or '(default)'}"
+        return Finding("shared volume", "ok", found, shared.note)
+    return Finding("shared volume", "warning", shared.note)
+
+
+def _of_dns(answers: Answers, options: Kubernetes) -> Finding:
+    domain = options.cluster_domain
+    if answers.kubelet is not None:
+        servers = answers.kubelet.get("clusterDNS") or ()
+        actual = str(answers.kubelet.get("clusterDomain") or domain).rstrip(".")
+        if not servers:
+            return Finding("DNS", "missing", "the nodes know no cluster DNS", _NO_DNS)
+        if actual != domain:
+            advice = f"Set kubernetes.cluster_domain: {actual}."
+            return Finding("DNS", "warning", f"the cluster's domain is {actual}", advice)
+        return Finding("DNS", "ok", f"{', '.join(servers)}, domain {domain}")
+    if answers.dns is None:
+        return Finding("DNS", "warning", FORBIDDEN)
+    if not answers.dns:
+        return Finding("DNS", "warning", "kube-system has no Service kube-dns", _NO_DNS)
+    return Finding("DNS", "ok", f"kube-dns at {answers.dns['spec'].get('clusterIP')}")
+
+
+_NO_DNS = "Tasks find each other by name: install CoreDNS, or another DNS of the cluster."
+
+
+def _of_usage(answers: Answers) -> Finding:
+    asks_nodes = any(
+        allowed for one, _, allowed in answers.reviews if one.resource == "nodes/proxy"
+    )
+    if answers.has_metrics:
+        return Finding("usage of tasks", "ok", "from metrics.k8s.io: CPU and memory")
+    why = "we may not read metrics.k8s.io" if answers.has_metrics is None else "no metrics-server"
+    if asks_nodes:
+        return Finding("usage of tasks", "ok", f"from the nodes themselves ({why})")
+    advice = "Those columns stay empty: install metrics-server, or get the Role for it."
+    return Finding("usage of tasks", "warning", f"nothing measures it for us ({why})", advice)
+
+
+def _of_quotas(answers: Answers) -> Iterator[Finding]:
+    if answers.quotas is None:
+        yield Finding("quota", "warning", FORBIDDEN)
+        return
+    for quota in answers.quotas:
+        yield Finding(f"quota {quota['metadata']['name']}", "ok", _left(quota.get("status") or {}))
+    if not answers.quotas:
+        yield Finding("quota", "ok", "none")
+
+
+def _left(status: Data) -> str:
+    hard, used = status.get("hard") or {}, status.get("used") or {}
+    parts: Iterable[str] = (
+        f"{name} {used.get(name, '0')} of {most}" for name, most in sorted(hard.items())
+    )
+    return ", ".join(parts) or "nothing is limited"

@@ -1,0 +1,359 @@
+"""What a cluster's answers mean for a run, and the answers of a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from emulator.engines.base import Finding
+from emulator.engines.kubernetes.doctor import Answers, examine, judge, trial_pod
+from emulator.engines.kubernetes.role import (
+    PERMISSIONS,
+    cluster_role,
+    manifest,
+    permissions,
+    reviews,
+    role,
+)
+from emulator.scenario.kubernetes import Kubernetes
+from emulator.scenario.schema import Scenario
+from tests.clusters import ForTest, changes
+
+ALL = [(one, verb, True) for one, verb, _ in reviews("team", PERMISSIONS)]
+NONE = [(one, verb, False) for one, verb, _ in ALL]
+NODE = {
+    "metadata": {"name": "a", "labels": {"kubernetes.io/hostname": "a"}},
+    "status": {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "allocatable": {"cpu": "3500m", "memory": "8Gi", "nvidia.com/gpu": "2"},
+    },
+}
+NFS = {"metadata": {"name": "nfs"}, "provisioner": "nfs.csi.k8s.io"}
+
+
+def answers(**changed: Any) -> Answers:
+    usual: dict[str, Any] = {
+        "version": "v1.31.2-eks",
+        "server": "https://c",
+        "context": "work",
+        "namespace": "team",
+        "there": {"metadata": {"name": "team"}, "status": {"phase": "Active"}},
+        "reviews": ALL,
+        "nodes": [NODE, NODE],
+        "classes": [NFS],
+        "quotas": [],
+        "kubelet": {"clusterDNS": ["10.0.0.10"], "clusterDomain": "cluster.local"},
+        "dns": {"spec": {"clusterIP": "10.0.0.10"}},
+        "has_metrics": True,
+    }
+    return Answers(**(usual | changed))
+
+
+def judged(found: Answers, **options: Any) -> Mapping[str, Finding]:
+    chosen = Kubernetes(**options)
+    return {one.what: one for one in judge(found, chosen, trial_pod(chosen))}
+
+
+def test_a_cluster_that_has_all_needs_no_advice() -> None:
+    findings = judged(answers())
+    assert {one.status for one in findings.values()} == {"ok"}
+    assert next(iter(findings)) == "Kubernetes"
+    assert findings["nodes"].found == "2 of 2 take Pods of ours: 7 cores, 16.0 GiB"
+    assert findings["GPUs: nvidia.com/gpu"].found == "4 on the nodes that take Pods of ours"
+    assert findings["shared volume"].found == "a claim, ReadWriteMany, of the class nfs"
+    assert not any(one.below for one in findings.values())
+
+
+def test_what_we_may_not_look_at_is_said_and_is_no_fault_of_the_cluster() -> None:
+    findings = judged(
+        answers(there=None, nodes=None, classes=None, quotas=None, kubelet=None, dns=None)
+    )
+    blind = {what for what, one in findings.items() if one.found.startswith("not examined")}
+    assert blind == {
+        "namespace team",
+        "Pod security",
+        "nodes",
+        "GPUs: nvidia.com/gpu",
+        "DNS",
+        "quota",
+    }
+    assert {findings[what].status for what in blind} == {"warning"}
+
+
+def test_missing_permissions_are_named_with_the_role_that_helps() -> None:
+    findings = judged(answers(reviews=NONE))
+    assert findings["permissions"].status == "missing"
+    assert "watch" in findings["permissions"].found
+    assert "get/create pods/exec" in findings["permissions"].found
+    assert yaml.safe_load(findings["permissions"].below) == role("team")
+    eviction = findings["permissions: eviction"]
+    assert (eviction.status, eviction.found) == ("warning", "we may not: create pods/eviction")
+    assert eviction.advice == "For preemptions with `via: eviction`, and drains."
+    assert "pods.metrics.k8s.io" in findings["permissions: usage"].found
+
+
+def test_one_missing_verb_is_named_alone() -> None:
+    some = [(one, verb, (one.resource, verb) != ("pods", "watch")) for one, verb, _ in ALL]
+    assert judged(answers(reviews=some))["permissions"].found == "we may not: watch pods"
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "found"),
+    [
+        ({"why_not_there": "there is no such namespace"}, "missing", "there is no such namespace"),
+        ({"there": {"status": {"phase": "Terminating"}}}, "warning", "it is being deleted"),
+    ],
+)
+def test_the_namespace(changed: dict[str, Any], status: str, found: str) -> None:
+    finding = judged(answers(**changed))["namespace team"]
+    assert (finding.status, finding.found) == (status, found)
+    assert finding.advice
+
+
+def level(name: str) -> dict[str, Any]:
+    return {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": name}}}
+
+
+def test_a_pod_security_level_is_held_against_our_pods() -> None:
+    refused = judged(answers(there=level("restricted")))["Pod security"]
+    assert refused.status == "warning"
+    assert "kubernetes.run_as" in refused.advice
+    assert judged(answers(there=level("restricted")), run_as=1000)["Pod security"].status == "ok"
+    assert judged(answers(there=level("baseline")))["Pod security"].status == "ok"
+
+
+def test_what_admission_says_of_a_pod_is_passed_on() -> None:
+    finding = judged(answers(refusal=("No Pods on Fridays.", "Wait.")))["a Pod"]
+    assert (finding.status, finding.found, finding.advice) == (
+        "missing",
+        "No Pods on Fridays.",
+        "Wait.",
+    )
+
+
+def test_other_gpus_are_offered_by_their_name() -> None:
+    mig = {**NODE, "status": {**NODE["status"], "allocatable": {"nvidia.com/mig-1g.5gb": "7"}}}
+    missing = judged(answers(nodes=[mig]))["GPUs: nvidia.com/gpu"]
+    assert missing.status == "missing"
+    assert "nvidia.com/mig-1g.5gb" in missing.advice
+    found = judged(answers(nodes=[mig]), gpu_resource="nvidia.com/mig-1g.5gb")
+    assert found["GPUs: nvidia.com/mig-1g.5gb"].found.startswith("7 on")
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "text"),
+    [
+        ({"kubelet": {"clusterDomain": "cluster.local"}}, "missing", "know no cluster DNS"),
+        (
+            {"kubelet": {"clusterDNS": ["10.0.0.10"], "clusterDomain": "corp.example."}},
+            "warning",
+            "domain is corp.example",
+        ),
+        ({"kubelet": None}, "ok", "kube-dns at 10.0.0.10"),
+        ({"kubelet": None, "dns": {}}, "warning", "no Service kube-dns"),
+    ],
+)
+def test_dns(changed: dict[str, Any], status: str, text: str) -> None:
+    finding = judged(answers(**changed))["DNS"]
+    assert finding.status == status
+    assert text in finding.found
+
+
+@pytest.mark.parametrize(
+    ("has_metrics", "reviews", "status", "text"),
+    [
+        (True, NONE, "ok", "metrics.k8s.io"),
+        (False, ALL, "ok", "from the nodes themselves (no metrics-server)"),
+        (None, ALL, "ok", "we may not read metrics.k8s.io"),
+        (False, NONE, "warning", "nothing measures it for us"),
+    ],
+)
+def test_where_usage_comes_from(
+    has_metrics: bool | None, reviews: Any, status: str, text: str
+) -> None:
+    finding = judged(answers(has_metrics=has_metrics, reviews=reviews))["usage of tasks"]
+    assert finding.status == status
+    assert text in finding.found
+
+
+def test_quotas_show_what_is_left() -> None:
+    quota = {
+        "metadata": {"name": "q"},
+        "status": {"hard": {"pods": "10", "limits.cpu": "8"}, "used": {"pods": "3"}},
+    }
+    assert judged(answers(quotas=[quota]))["quota q"].found == "limits.cpu 0 of 8, pods 3 of 10"
+
+
+def test_nodes_that_share_nothing_are_said_before_a_run() -> None:
+    shared = judged(answers(classes=[]))["shared volume"]
+    assert shared.status == "missing"
+    assert "kubernetes.shared: none" in shared.advice
+
+
+def test_old_versions_are_used_with_a_word() -> None:
+    assert "1.20" in judged(answers(version="v1.19.3"))["Kubernetes"].advice
+    assert judged(answers(version="v1.20.0"))["Kubernetes"].advice == ""
+
+
+def test_the_trial_is_like_a_pod_of_the_scenario() -> None:
+    scenario = Scenario.model_validate(
+        {
+            "name": "x",
+            "framework": "none",
+            "image": "none",
+            "program": {"command": ["true"]},
+            "cluster": {"worker": {"replicas": 1, "cpus": 0.5, "memory": "64m"}},
+        }
+    )
+    options = Kubernetes(run_as=7, priority_class="low", service_account="sa", registry="r:5/t")
+    spec = trial_pod(options, scenario.cluster["worker"])["spec"]
+    (container,) = spec["containers"]
+    assert container["resources"]["limits"] == {"cpu": "500m", "memory": "64Mi"}
+    assert container["image"].startswith("r:5/t/")
+    assert (spec["priorityClassName"], spec["serviceAccountName"]) == ("low", "sa")
+    assert spec["securityContext"]["runAsUser"] == 7
+
+
+def test_the_manifest_has_the_smallest_role_and_what_is_optional() -> None:
+    text = manifest("team")
+    smallest, more, of_cluster = yaml.safe_load_all(text)
+    assert smallest == role("team")
+    assert {more["kind"], of_cluster["kind"]} == {"Role", "ClusterRole"}
+    assert "# - nodes/proxy: usage of tasks from the nodes themselves" in text
+
+
+# --- A real cluster -------------------------------------------------------------------------------
+
+
+def examined(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    scenario = Scenario.model_validate(
+        {
+            "name": "x",
+            "framework": "none",
+            "image": "none",
+            "program": {"command": ["true"]},
+            "cluster": {"worker": {"replicas": 1, "cpus": 0.5, "memory": "64m"}},
+            "kubernetes": options,
+        }
+    )
+    return {one.what: one for one in examine(scenario)}
+
+
+@pytest.mark.kubernetes
+def test_an_administrator_may_do_all(
+    kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = kubernetes_cluster.namespace
+    findings = examined(kubernetes_cluster.kubeconfig, monkeypatch, namespace=namespace)
+    assert findings["Kubernetes"].status == "ok"
+    assert findings[f"namespace {namespace}"].status == "ok"
+    mine = [one for what, one in findings.items() if what.startswith("permissions")]
+    assert len(mine) > 4
+    assert {one.status for one in mine} == {"ok"}
+    assert findings["a Pod"].status == "ok"
+    with kubernetes_cluster.core() as core:
+        assert core.list_namespaced_pod(namespace).items == []  # it was a question only
+
+
+@pytest.mark.kubernetes
+def test_the_smallest_role_is_enough_for_what_every_run_needs(
+    kubernetes_cluster: ForTest,
+    kubernetes_user: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    namespace = kubernetes_cluster.namespace
+    user = kubernetes_user(role(namespace)["rules"])
+    findings = examined(user, monkeypatch)
+    assert findings["permissions"].status == "ok"
+    others = {w: f.status for w, f in findings.items() if w.startswith("permissions: ")}
+    assert set(others.values()) == {"warning"}
+    assert findings["a Pod"].status == "ok"
+    assert findings["nodes"].found.startswith("not examined")
+    assert findings["usage of tasks"].status == "warning"
+
+
+@pytest.mark.kubernetes
+def test_all_roles_together_allow_all_checks(
+    kubernetes_cluster: ForTest,
+    kubernetes_user: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uses = ("run", "eviction", "usage", "usage of nodes", "nodes", "look")
+    assert permissions(*uses)
+    user = kubernetes_user(
+        role(kubernetes_cluster.namespace, *uses)["rules"],
+        cluster_rules=cluster_role(*uses)["rules"],
+    )
+    findings = examined(user, monkeypatch)
+    mine = {w: f.status for w, f in findings.items() if w.startswith("permissions")}
+    assert set(mine.values()) == {"ok"}
+    assert not [what for what, one in findings.items() if one.found.startswith("not examined")]
+    assert "from the nodes themselves" in findings["usage of tasks"].found
+
+
+@pytest.mark.kubernetes
+def test_somebody_without_a_role_is_told_which_one_helps(
+    kubernetes_cluster: ForTest,
+    kubernetes_user: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    findings = examined(kubernetes_user(), monkeypatch)
+    assert findings["Kubernetes"].status == "ok"
+    assert findings["permissions"].status == "missing"
+    assert yaml.safe_load(findings["permissions"].below) == role(kubernetes_cluster.namespace)
+    assert "may not create pods" in findings["a Pod"].found
+
+
+@pytest.mark.kubernetes
+def test_a_quota_that_is_used_up_is_found_before_a_run(
+    kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = kubernetes_cluster.namespace
+    with kubernetes_cluster.core() as core:
+        hard = {"limits.cpu": "250m", "pods": "5"}
+        core.create_namespaced_resource_quota(
+            namespace, {"metadata": {"name": "small"}, "spec": {"hard": hard}}
+        )
+        for event in changes(core.list_namespaced_resource_quota, namespace):
+            if event["object"].status.hard:
+                break
+    findings = examined(kubernetes_cluster.kubeconfig, monkeypatch, namespace=namespace)
+    assert findings["quota small"].found == "limits.cpu 0 of 250m, pods 0 of 5"
+    assert findings["a Pod"].status == "missing"
+    assert "exceeded quota" in findings["a Pod"].found
+
+
+@pytest.mark.kubernetes
+def test_a_namespace_that_is_not_there(
+    kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings = examined(kubernetes_cluster.kubeconfig, monkeypatch, namespace="no-such-one")
+    assert findings["namespace no-such-one"].found == "there is no such namespace"
+    assert "a Pod" not in findings
+
+
+@pytest.mark.kubernetes
+def test_an_expired_token_is_one_finding(
+    kubernetes_cluster: ForTest,
+    kubernetes_user: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    findings = examined(kubernetes_user(seconds=-60), monkeypatch)
+    assert list(findings) == ["Kubernetes"]
+    assert findings["Kubernetes"].status == "missing"
+    assert "refused the login" in findings["Kubernetes"].found
+    assert "log in again" in findings["Kubernetes"].advice
+
+
+def test_a_machine_without_a_kubeconfig_is_one_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings = examined(tmp_path / "none", monkeypatch)
+    assert list(findings) == ["Kubernetes"]
+    assert findings["Kubernetes"].status == "missing"
+    assert "No Kubernetes cluster is configured" in findings["Kubernetes"].found

@@ -235,17 +235,18 @@ class MemoryEngine:
         if one := self._running(task):
             self._end(one.start, Exited(task, 0, 128 + signal.SIGKILL))
 
-    def preempt(self, task: str, grace: float, via: Via | None) -> None:
+    def preempt(self, task: str, grace: float, via: Via | None) -> str:
         """Send SIGTERM, and SIGKILL by the clock; a budget may forbid it."""
         one = self._running(task)
         if one is None or one.leaving:
-            return
+            return ""
         if via == "eviction" and task in self._budget:
             raise EngineError(f"A disruption budget forbids to evict {task}.")
         one.leaving = True
         self.signal(task, signal.SIGTERM)
         killed = Exited(task, 0, 128 + signal.SIGKILL)
         self._clock.call_at(self._clock.now() + grace, partial(self._end, one.start, killed))
+        return f"{task} was {'evicted' if via == 'eviction' else 'deleted'} with {grace:g} s"
 
     def cordon(self, task: str) -> Cordoned:
         """Start no task on the node of this one any more."""

@@ -161,12 +161,12 @@ class Evicting(Protocol):
     kill_slack: float
     """Seconds after a grace period in which the engine has killed the task, if it ever does."""
 
-    def preempt(self, task: str, grace: float, via: Via | None) -> None:
+    def preempt(self, task: str, grace: float, via: Via | None) -> str:
         """Ask the engine to send SIGTERM, and SIGKILL after `grace` seconds; return at once.
 
         `via` says how: by deletion, or by eviction, which a disruption budget may forbid; None: as
-        the engine does it itself. Nothing happens if the task has ended, or was asked already.
-        Raises EngineError, also where a budget forbids it.
+        the engine does it itself. Returns what it was asked for in words, empty if nothing: the
+        task has ended, or was asked already. Raises EngineError, also where a budget forbids it.
         """
 
 
@@ -380,8 +380,7 @@ class GracefulFault(EndingFault):
         """Have the engine end the task in `grace`, or send SIGTERM as the first signal."""
         if not target.ends_grace_itself:
             return super().apply(target)
-        target.engine_as(Evicting).preempt(target.task, self.grace, self.means)
-        return None
+        return Effect(target.engine_as(Evicting).preempt(target.task, self.grace, self.means))
 
 
 # --- Names of tasks -------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ class ActiveFault:
     recovered_at: float = math.inf
     """When the job has stepped since."""
     healing: bool = False
+    effect: str = ""
+    """What the engine says that it did."""
 
     @property
     def ending(self) -> EndingFault | None:
@@ -201,6 +203,7 @@ class Injector:
                 exit_code=exit_code,
                 seconds=round(self._timers.now() - one.triggered_at, 6),
                 killed=one.killed,
+                effect=one.effect or None,
                 silent=kind.is_silent or None,
             )
             self._heal_in_time(one)
@@ -232,7 +235,9 @@ class Injector:
         elif healed:
             one.restored = True
             self._end_fault(one, "healed")
-        elif one.stage == "active":
+        elif one.stage == "terminating":
+            one.effect = effect.words or one.effect
+        else:
             parts = self._parts_of(one, effect)
             self._plan_now(parts)
             self._applied(one, effect=effect.words or None)

@@ -1,0 +1,235 @@
+"""How a Pod is ended: deletion with a grace period, eviction, or a signal from inside.
+
+The kubelet ends a grace period itself, so nobody else may: a second deletion with grace 0 removes
+the object at once, and with it the exit code, while the program goes on. That is also why SIGKILL
+is no such deletion here: the program would get SIGTERM, and 2 s of the kubelet. It is sent from
+inside the container instead, as any other signal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.engines.kubernetes.connection import ApiError, Cluster, Executed
+from emulator.engines.kubernetes.names import MAIN
+from emulator.engines.kubernetes.status import Ended, state_of
+from emulator.errors import EngineError
+from emulator.faults.spec import Via
+
+KILL_SLACK = 60.0
+"""Seconds after a grace period in which the kubelet has killed a Pod of any node that answers."""
+EXEC_WITHIN = 15.0
+"""Seconds in which a command in a container has sent a signal."""
+LEAST_GRACE = 1
+"""Seconds: with 0 the object is gone at once, and with it the exit code."""
+
+_UNREACHED = "error dialing backend"
+"""What the API server says where it can't reach a node's kubelet."""
+
+_NONE, _DENIED, _INIT = 3, 4, 5
+"""Exit codes of _SCRIPT: there is no program, it is another user's, it is PID 1."""
+
+_SCRIPT = f"""
+lines() {{ while read -r line; do echo "$line"; done; }}
+own=$(lines </proc/$$/cgroup) main= first= rest=
+for one in /proc/[0-9]*; do
+  pid=${{one#/proc/}}
+  [ "$pid" = $$ ] && continue
+  {{ [ "$(lines <"$one/cgroup")" = "$own" ] && read -r stat <"$one/stat"; }} 2>/dev/null || continue
+  set -- "$1" ${{stat##*) }}
+  if [ "$3" = 0 ] && {{ [ -z "$main" ] || [ "${{21}}" -lt "$first" ]; }}; then
+    rest="$rest $main" main=$pid first=${{21}}
+  else
+    rest="$rest $pid"
+  fi
+done
+[ -n "$main" ] || exit {_NONE}
+kill -0 "$main" || exit {_DENIED}
+[ "$1" = 9 ] || rest=
+[ "$1$main" != 91 ] || exit {_INIT}
+{{
+  left=1000000
+  while [ $left -gt 0 ] && kill -0 $$; do left=$((left - 1)); done
+  [ -z "$rest" ] || kill -9 $rest
+  kill -"$1" "$main"
+}} </dev/null >/dev/null 2>&1 &
+"""
+"""Sends the signal $1 to the program of the container, SIGKILL also to all that it has started.
+
+In a shared process namespace nothing else tells the containers apart than their cgroups. The
+program is the oldest process whose parent is not in the namespace; a later one is another `exec`.
+The signal is sent when the shell has ended: Docker never ends an `exec` whose container dies first.
+It needs nothing of the image but a shell.
+"""
+
+
+@dataclass(frozen=True)
+class Victim:
+    """One Pod of a task, and none that replaces it under the same name."""
+
+    task: str
+    pod: str
+    uid: str
+
+
+def whole(grace: float) -> int:
+    """Return a grace period as the API has it, in whole seconds, and none without any (pure).
+
+    1.20's kubelet makes 2 of 1.
+    """
+    return max(LEAST_GRACE, math.ceil(grace))
+
+
+def delete_options(uid: str, grace: int) -> dict[str, Any]:
+    """Return the options of a deletion that hits no other Pod of the same name (pure)."""
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": grace,
+        "preconditions": {"uid": uid},
+    }
+
+
+def eviction(victim: Victim, namespace: str, grace: int) -> dict[str, Any]:
+    """Return the body of an eviction (pure).
+
+    Without version and kind, which the server then takes to be its own: policy/v1beta1 before 1.22.
+    """
+    return {
+        "metadata": {"name": victim.pod, "namespace": namespace},
+        "deleteOptions": delete_options(victim.uid, grace),
+    }
+
+
+def preempt(cluster: Cluster, victim: Victim, grace: float, via: Via | None) -> str:
+    """Have the kubelet send SIGTERM, and SIGKILL after `grace` seconds; return what was asked for.
+
+    Empty if the Pod is gone, or was asked already. Raises EngineError, with the budget's sentence
+    where one forbids an eviction.
+    """
+    path, seconds = cluster.namespaced("pods", victim.pod), whole(grace)
+    try:
+        if via == "eviction":
+            cluster.post(f"{path}/eviction", eviction(victim, cluster.namespace, seconds))
+        else:
+            cluster.delete(path, delete_options(victim.uid, seconds))
+    except ApiError as error:
+        if _is_gone(error) or (error.status == 429 and _is_leaving(cluster, victim)):
+            return ""
+        raise
+    done = "evicted" if via == "eviction" else "deleted"
+    return f"the Pod {victim.pod} was {done} with a grace period of {seconds} s"
+
+
+def terminate(cluster: Cluster, victim: Victim) -> None:
+    """Send SIGTERM to a Pod's program; the Pod stays. Raises EngineError."""
+    send(cluster, victim, signal.SIGTERM)
+
+
+class NotSent(EngineError):
+    """A signal could not be sent from inside a container."""
+
+    def __init__(self, message: str, hint: str = "", *, node_is_lost: bool = False) -> None:
+        super().__init__(message, hint)
+        self.node_is_lost = node_is_lost
+        """The API server does not reach the kubelet."""
+
+
+def send(cluster: Cluster, victim: Victim, number: int) -> None:
+    """Send a signal to a Pod's program from inside; nothing happens if it has ended.
+
+    Raises NotSent where that can't be done: it needs a shell, and the right to `exec`.
+    """
+    name = signal.Signals(number).name
+    head = f"Can't send {name} to {victim.task} alone"
+    command = ["sh", "-c", _SCRIPT, "emulator", str(number)]
+    refused: EngineError
+    try:
+        done = cluster.execute(victim.pod, MAIN, command, timeout=EXEC_WITHIN)
+    except EngineError as error:
+        # Also where the container ends meanwhile, which cuts the connection, or leaves it silent.
+        text = error.text if isinstance(error, ApiError) else ""
+        refused = NotSent(
+            f"{head}: {error.message.rstrip('.')}.", error.hint, node_is_lost=_UNREACHED in text
+        )
+    else:
+        why = why_not_sent(done)
+        if why is None:
+            return
+        refused = NotSent(f"{head}: {why[0]}.", why[1])
+    if not _has_ended(cluster, victim):
+        raise refused
+
+
+def why_not_sent(done: Executed) -> tuple[str, str] | None:
+    """Return why _SCRIPT sent no signal, and what helps (pure).
+
+    None: it was sent, or there was no program to send it to.
+    """
+    match done.code:
+        case 0 | 3:
+            return None
+        case 4:
+            return "its program runs as another user", ""
+        case 5:
+            return "it is PID 1, which the kernel protects", "Leave `init: false` out."
+        case 126 | 127:
+            return "its image has no shell", "Use an image with `sh`."
+    said = (done.stderr or done.stdout).strip().partition("\n")[0].rstrip(".")
+    return said or f"the shell ended with {done.code}", ""
+
+
+def kill(cluster: Cluster, victim: Victim) -> None:
+    """Kill a Pod's program at once; where that can't be done, in the shortest grace period.
+
+    The Pod stays with its exit code, in the second case until the kubelet has reported that. On a
+    lost node nobody can end it: its Pod is removed, and its program may go on. Raises EngineError.
+    """
+    try:
+        send(cluster, victim, signal.SIGKILL)
+    except NotSent as error:
+        grace = 0 if error.node_is_lost else LEAST_GRACE
+        with _gone_is_fine():
+            cluster.delete(
+                cluster.namespaced("pods", victim.pod), delete_options(victim.uid, grace)
+            )
+
+
+def _is_gone(error: ApiError) -> bool:
+    """Say whether there is no such Pod, or another one of the same name (pure)."""
+    return error.status == 404 or (error.status == 409 and "uid" in error.text.lower())
+
+
+@contextlib.contextmanager
+def _gone_is_fine() -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        if not _is_gone(error):
+            raise
+
+
+def _is_leaving(cluster: Cluster, victim: Victim) -> bool:
+    found = _found(cluster, victim)
+    return found is None or "deletionTimestamp" in found["metadata"]
+
+
+def _has_ended(cluster: Cluster, victim: Victim) -> bool:
+    found = _found(cluster, victim)
+    return found is None or isinstance(state_of(found), Ended)
+
+
+def _found(cluster: Cluster, victim: Victim) -> dict[str, Any] | None:
+    """Return the Pod as it is now; None: it is gone."""
+    try:
+        found = cluster.get(cluster.namespaced("pods", victim.pod))
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
+    return found if found["metadata"]["uid"] == victim.uid else None

@@ -1,0 +1,322 @@
+"""Faults of a cluster, on the memory engine with nodes: eviction, cordon, drain, and notes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.base import Note
+from emulator.engines.memory import MemoryEngine, Script
+from emulator.engines.requirements import require
+from emulator.errors import EngineError, ScenarioError, Unsupported
+from emulator.record.events import EngineNote, Entry, FaultEvent, TaskExit, TaskStart
+from emulator.record.reader import Record
+from emulator.report.event_text import describe
+from emulator.results import Result
+from emulator.run import up
+from emulator.runtime.clock import ManualClock
+from emulator.scenario.loader import parse
+
+BASE = "name: test\nframework: none\nimage: none\nprogram: {command: ['true']}\n"
+STEPS = [(float(n), f'{{"emulate": "step", "step": {n}}}') for n in range(1, 41)]
+CHIEF = Script(STEPS, exits_at=41.0)
+SERVES = Script(exits_at=None)
+STUBBORN = Script(exits_at=None, on_sigterm=None)
+
+
+class Engine(MemoryEngine):
+    """Remembers when which nodes were cordoned."""
+
+    def __init__(self, clock: ManualClock, scripts: Any, **kwargs: Any) -> None:
+        super().__init__(clock, scripts, **kwargs)
+        self.changes: list[tuple[float, tuple[str, ...]]] = []
+
+    def cordon(self, task: str) -> Any:
+        found = super().cordon(task)
+        self.changes.append((self._clock.now(), self.cordoned))
+        return found
+
+    def uncordon(self, task: str) -> None:
+        super().uncordon(task)
+        self.changes.append((self._clock.now(), self.cordoned))
+
+
+def run(
+    folder: Path, faults: str, *, scripts: dict[str, Any] | None = None, **kwargs: Any
+) -> tuple[list[Entry], Engine, Result]:
+    """Three workers on two nodes: 0 and 2 on the first, 1 on the second."""
+    clock = ManualClock()
+    scripts = {"worker-0": CHIEF, "*": SERVES} if scripts is None else scripts
+    engine = Engine(clock, scripts, **{"nodes": ("n1", "n2"), **kwargs})
+    text = f"{BASE}cluster: {{worker: 3}}\n{faults}"
+    result = up(parse(text), engine, text=text, out=folder, clock=clock)
+    return list(Record(result.folder).history), engine, result
+
+
+def of(history: list[Entry], fault: str) -> list[tuple[str, float]]:
+    events = [one for one in history if isinstance(one, FaultEvent) and one.id == fault]
+    return [(one.stage, one.t) for one in events]
+
+
+def last(history: list[Entry], fault: str) -> FaultEvent:
+    return [one for one in history if isinstance(one, FaultEvent) and one.id == fault][-1]
+
+
+def applied(history: list[Entry], fault: str) -> FaultEvent:
+    (found,) = [
+        one
+        for one in history
+        if isinstance(one, FaultEvent) and (one.id, one.stage) == (fault, "applied")
+    ]
+    return found
+
+
+def starts(history: list[Entry]) -> list[tuple[str, float, bool]]:
+    return [(one.task, one.t, one.fresh) for one in history if isinstance(one, TaskStart)][3:]
+
+
+# --- An engine that ends the grace period itself ------------------------------------------------
+
+
+def test_the_engine_kills_after_the_grace_and_the_evidence_says_so(tmp_path: Path) -> None:
+    history, engine, result = run(
+        tmp_path,
+        "faults: [{preempt: worker-1, at: 5s, grace: 3s, down: 2s, via: eviction}]",
+        scripts={"worker-0": CHIEF, "worker-1": STUBBORN, "*": SERVES},
+    )
+    assert of(history, "0") == [("triggered", 5), ("applied", 8), ("healed", 10)]
+    event = applied(history, "0")
+    assert (event.exit_code, event.killed, event.seconds) == (137, True, 3)
+    assert event.effect == "worker-1 was evicted with 3 s"
+    assert ("worker-1", 9) not in engine.signals  # a SIGKILL of ours would be one too many
+    assert starts(history) == [("worker-1", 10, True)]
+    (fault,) = result.analysis.faults
+    assert (fault.status, fault.killed) == ("applied", True)
+
+
+def test_a_target_that_ends_in_its_grace_was_not_killed(tmp_path: Path) -> None:
+    history, _, _ = run(tmp_path, "faults: [{preempt: worker-1, at: 5s, grace: 3s, down: 2s}]")
+    event = applied(history, "0")
+    assert (event.t, event.exit_code, event.killed) == (5, 143, False)
+    assert event.effect == "worker-1 was deleted with 3 s"
+
+
+def test_a_target_that_the_engine_does_not_end_is_killed_at_last(tmp_path: Path) -> None:
+    """As on a node that is lost: the run does not wait for it for ever."""
+
+    class Lost(Engine):
+        def preempt(self, task: str, grace: float, via: object) -> str:
+            return "asked"
+
+    clock = ManualClock()
+    engine = Lost(clock, {"worker-0": Script(exits_at=100.0), "*": SERVES}, nodes=("n1",))
+    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{preempt: worker-1, at: 5s, grace: 3s}}]"
+    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
+    event = applied(list(Record(result.folder).history), "0")
+    assert (event.t, event.exit_code, event.killed) == (5 + 3 + engine.kill_slack, 137, True)
+    assert event.effect == "asked"
+
+
+def test_a_rolling_restart_leaves_its_grace_to_the_engine_as_well(tmp_path: Path) -> None:
+    history, engine, _ = run(
+        tmp_path,
+        "faults: [{restart: worker-1, at: 5s, grace: 3s}]",
+        scripts={"worker-0": CHIEF, "worker-1": STUBBORN, "*": SERVES},
+    )
+    assert of(history, "0") == [("triggered", 5), ("applied", 8), ("healed", 8)]
+    assert applied(history, "0").killed is True
+    assert [one for one in engine.signals if one[1] == 9 and one[0] == "worker-1"] == []
+
+
+def test_what_a_budget_forbids_did_not_happen_and_was_not_survived(tmp_path: Path) -> None:
+    history, _, result = run(
+        tmp_path,
+        "faults: [{preempt: worker-1, at: 5s, via: eviction}]\nexpect: {max_lost_steps: 10}",
+        budget=["worker-1"],
+    )
+    assert of(history, "0") == [("triggered", 5), ("failed", 5)]
+    assert last(history, "0").reason == "A disruption budget forbids to evict worker-1."
+    verdicts = {one.name: one.status for one in result.verdicts}
+    assert (verdicts["faults"], verdicts["max_lost_steps"]) == ("unknown", "unknown")
+    assert result.exit_code == 3
+
+
+def test_a_budget_says_nothing_to_a_deletion(tmp_path: Path) -> None:
+    history, _, _ = run(
+        tmp_path, "faults: [{preempt: worker-1, at: 5s, via: delete}]", budget=["worker-1"]
+    )
+    assert of(history, "0")[-1][0] == "healed"
+
+
+# --- Nodes --------------------------------------------------------------------------------------
+
+
+def test_a_cordoned_node_takes_no_task_until_it_is_healed(tmp_path: Path) -> None:
+    history, engine, _ = run(
+        tmp_path,
+        "faults: [{cordon: worker-1, at: 5s, for: 10s}, {preempt: worker-1, at: 6s, down: 1s}]",
+    )
+    assert of(history, "0") == [("triggered", 5), ("applied", 5), ("healed", 15)]
+    assert applied(history, "0").effect == (
+        "the node n2 is cordoned, where worker-1 of this run ran"
+    )
+    assert engine.changes[:2] == [(5, ("n2",)), (15, ())]
+    assert of(history, "1")[-1] == ("healed", 7)
+    texts = [describe(one) for one in history if isinstance(one, FaultEvent) and one.id == "0"]
+    assert texts == [
+        "fault 0: cordon worker-1",
+        "fault 0: the node of worker-1 takes no new tasks (the node n2 is cordoned, where worker-1 "
+        "of this run ran)",
+        "fault 0: the node of worker-1 takes tasks again",
+    ]
+
+
+def test_a_drain_evicts_all_our_tasks_of_the_node_each_by_a_fault_of_its_own(
+    tmp_path: Path,
+) -> None:
+    history, engine, result = run(
+        tmp_path,
+        "faults: [{name: upkeep, drain: worker-2, at: 5s, for: 20s, grace: 4s},"
+        " {kill: worker-1, at: {after: upkeep, delay: 2s}}]\n"
+        "restart: on-failure",
+        scripts={"worker-0": CHIEF, "worker-2": STUBBORN, "*": SERVES},
+    )
+    assert of(history, "0") == [("triggered", 5), ("applied", 5), ("healed", 25)]
+    assert of(history, "0:worker-0") == [
+        ("planned", 5),
+        ("triggered", 5),
+        ("applied", 5),
+        ("healed", 5),
+    ]
+    assert of(history, "0:worker-2") == [
+        ("planned", 5),
+        ("triggered", 5),
+        ("applied", 9),
+        ("healed", 9),
+    ]
+    assert applied(history, "0:worker-2").effect == "worker-2 was evicted with 4 s"
+    assert of(history, "1")[0] == ("triggered", 11)  # when all of the drain has taken effect
+    assert starts(history)[:2] == [("worker-0", 5, True), ("worker-2", 9, True)]
+    assert engine.changes == [(5, ("n1",)), (25, ())]
+    assert [(one.id, one.kind, one.status) for one in result.analysis.faults] == [
+        ("0", "drain", "applied"),
+        ("1", "kill", "applied"),
+        ("0:worker-0", "preempt", "applied"),
+        ("0:worker-2", "preempt", "applied"),
+    ]
+    assert result.analysis.tasks["worker-2"].restarts == 0
+
+
+def test_of_a_drain_a_budget_may_forbid_a_part(tmp_path: Path) -> None:
+    history, engine, result = run(
+        tmp_path, "faults: [{drain: worker-2, at: 5s, for: 5s}]", budget=["worker-2"]
+    )
+    assert of(history, "0")[-1] == ("healed", 10)
+    assert last(history, "0:worker-2").stage == "failed"
+    assert last(history, "0:worker-0").stage == "healed"
+    assert engine.cordoned == ()
+    assert result.exit_code == 3
+
+
+def test_a_node_is_uncordoned_also_when_the_job_fails(tmp_path: Path) -> None:
+    history, engine, result = run(
+        tmp_path,
+        "faults: [{drain: worker-2, at: 5s, for: forever}, {cordon: worker-1, at: 6s, for: 1h}]",
+        scripts={"worker-1": Script(exits_at=8.0, exit_code=1), "*": SERVES},
+    )
+    assert result.end.outcome == "failed"
+    assert engine.changes[-1] == (8, ())
+    assert of(history, "0")[-1] == of(history, "1")[-1] == ("healed", 8)
+
+
+def test_another_s_cordon_is_left_alone(tmp_path: Path) -> None:
+    class Cordoned(Engine):
+        def cordon(self, task: str) -> Any:
+            raise EngineError("The node n2 is cordoned already.")
+
+    clock = ManualClock()
+    engine = Cordoned(clock, {"worker-0": CHIEF, "*": SERVES}, nodes=("n1", "n2"))
+    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{drain: worker-1, at: 5s, for: 1s}}]"
+    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
+    history = list(Record(result.folder).history)
+    assert of(history, "0") == [("triggered", 5), ("failed", 5)]
+    assert engine.changes == []
+
+
+# --- What is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "what"),
+    [
+        ("preempt: worker-1, via: eviction", "preempting worker-1 by eviction"),
+        ("preempt: worker-1, via: delete", "preempting worker-1 by deletion"),
+        ("drain: worker-1, for: 1s", "draining the node of worker-1; evicting worker-1"),
+        ("cordon: worker-1, for: 1s", "cordoning the node of worker-1"),
+    ],
+)
+def test_an_engine_without_nodes_refuses_them(fault: str, what: str) -> None:
+    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{{fault}, at: 1s}}]"
+    require(parse(text), MemoryEngine(ManualClock(), nodes=("n1",)))
+    with pytest.raises(Unsupported, match=what):
+        require(parse(text), MemoryEngine(ManualClock()))
+
+
+def test_a_power_loss_asks_nobody() -> None:
+    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{preempt: worker-1, at: 1s, loss: silent"
+    with pytest.raises(ScenarioError, match="`loss: silent` asks nobody; leave `via` out"):
+        parse(text + ", via: eviction}]")
+
+
+# --- What the engine says -----------------------------------------------------------------------
+
+
+def test_what_the_engine_says_is_in_the_history_and_changes_nothing(tmp_path: Path) -> None:
+    class Talking(Engine):
+        def preempt(self, task: str, grace: float, via: Any) -> str:
+            assert self._inbox is not None
+            message = "Stopping container main"
+            self._inbox.put(Note(task, self._clock.wall() - 0.4, "Killing", message))
+            self._inbox.put(Note("", self._clock.wall(), "NodeNotSchedulable"))
+            return super().preempt(task, grace, via)
+
+    clock = ManualClock()
+    engine = Talking(clock, {"worker-0": CHIEF, "*": SERVES}, nodes=("n1",))
+    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{preempt: worker-1, at: 5s, down: 1s}}]"
+    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
+    record = Record(result.folder)
+    notes = [one for one in record.history if isinstance(one, EngineNote)]
+    assert [(one.task, one.t, one.reason, one.message) for one in notes] == [
+        ("worker-1", 5, "Killing", "Stopping container main"),
+        ("", 5, "NodeNotSchedulable", ""),
+    ]
+    assert notes[0].stamp == pytest.approx(notes[0].wall - 0.4)
+    assert [describe(one) for one in notes] == [
+        "the cluster: worker-1: Killing: Stopping container main",
+        "the cluster: NodeNotSchedulable",
+    ]
+    assert [one.t for one in record.in_time_order] == sorted(one.t for one in record.history)
+    (fault,) = result.analysis.faults
+    assert fault.notes == ("Killing: Stopping container main",)
+
+
+def test_the_reason_of_an_exit_is_recorded(tmp_path: Path) -> None:
+    class Evicting(Engine):
+        def _end(self, start: int, end: Any) -> None:
+            from dataclasses import replace
+
+            super()._end(start, replace(end, reason="Evicted") if end.exit_code == 143 else end)
+
+    clock = ManualClock()
+    engine = Evicting(clock, {"worker-0": CHIEF, "*": SERVES}, nodes=("n1",))
+    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{preempt: worker-1, at: 5s, down: 1s}}]"
+    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
+    history = list(Record(result.folder).history)
+    exits = [one for one in history if isinstance(one, TaskExit)]
+    assert [(one.task, one.reason) for one in exits[:2]] == [
+        ("worker-1", "Evicted"),
+        ("worker-0", None),
+    ]
+    assert describe(exits[0]) == "worker-1 ended with exit code 143 (Evicted)"

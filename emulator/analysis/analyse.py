@@ -15,7 +15,7 @@ from emulator.analysis.values import Values, last_values
 from emulator.faults.schedule import PlannedFault
 from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample
-from emulator.record.events import Entry, HelperEvent, Phase, Stall, Step, TaskExit
+from emulator.record.events import EngineNote, Entry, HelperEvent, Phase, Stall, Step, TaskExit
 from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
 
 WINDOW = 10.0
@@ -89,6 +89,10 @@ class FaultResult:
     """The same of the target alone, if it is a task that reports steps."""
     target_rate_during: float | None = None
     target_rate_after: float | None = None
+    effect: str = ""
+    """What the engine says that it did."""
+    notes: Sequence[str] = ()
+    """What the engine said of its target, from the trigger until the task was restored."""
 
 
 @dataclass(frozen=True)
@@ -315,6 +319,8 @@ def _fault(
         target_rate_before=target[0],
         target_rate_during=target[1],
         target_rate_after=target[2],
+        effect=applied.effect or "",
+        notes=_notes(planned, progress.between(trigger, restored)),
     )
 
 
@@ -338,6 +344,16 @@ def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
         if isinstance(entry, Phase) and entry.phase == "checkpoint" and entry.state == "end"
     ]
     return next((e for e in saves if e.task == fault.target), next(iter(saves), None))
+
+
+def _notes(fault: PlannedFault, during: Sequence[Entry]) -> tuple[str, ...]:
+    """Return what the engine said of a fault's targets besides the routine, each text once."""
+    said = (
+        entry.words
+        for entry in during
+        if isinstance(entry, EngineNote) and not entry.is_routine and entry.task in fault.tasks
+    )
+    return tuple(dict.fromkeys(said))
 
 
 def _rates(

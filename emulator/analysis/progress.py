@@ -48,9 +48,10 @@ class ProgressIndex:
         """Return the place of an event that is no step."""
         return self._places[entry.n]
 
-    def between(self, since: Entry, until: Entry) -> Sequence[Entry]:
-        """Return the events from `since` until before `until`."""
-        return self._timeline.history[self.place(since) : self.place(until)]
+    def between(self, since: Entry, until: Entry | None) -> Sequence[Entry]:
+        """Return the events from `since` until before `until` (None: the end)."""
+        last = None if until is None else self.place(until)
+        return self._timeline.history[self.place(since) : last]
 
     def running(self, task: str, after: Entry) -> TaskRunning | None:
         """Return the first event after `after` with which a task runs."""

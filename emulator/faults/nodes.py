@@ -84,7 +84,7 @@ class Drain(LastingFault):
         """Cordon the task's node; the evictions follow."""
         cordoned = target.engine_as(Cordoning).cordon(target.task)
         evictions = (
-            Preempt(preempt=task, grace=self.grace, down=0.0, via="eviction")
+            Preempt.model_construct(preempt=task, grace=self.grace, down=0.0, via="eviction")
             for task in cordoned.tasks
         )
         return Effect(_words(cordoned), tuple(evictions))
@@ -96,4 +96,4 @@ class Drain(LastingFault):
 
 def _words(cordoned: Cordoned) -> str:
     tasks = ", ".join(cordoned.tasks) or "no task"
-    return f"the node {cordoned.node} is cordoned, where {tasks} of this run ran"
+    return f"{cordoned.node} is cordoned, where {tasks} of this run ran"

@@ -16,6 +16,8 @@ from emulator.record.version import FORMAT, version
 
 FaultStage = Literal["planned", "preparing", "triggered", "applied", "healed", "skipped", "failed"]
 HelperStage = Literal["starting", "running", "stopping", "ended", "failed"]
+ROUTINE = frozenset({"Scheduled", "Pulling", "Pulled", "Created", "Started"})
+"""Reasons of an engine's notes in an ordinary start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,6 +305,16 @@ class EngineNote(Entry):
     stamp: float | None = None
     """When, by the engine's clock (seconds since 1970), which may be as coarse as a second: so
     the event happened when it was written."""
+
+    @property
+    def words(self) -> str:
+        """What was said."""
+        return f"{self.reason}: {self.message}" if self.message else self.reason
+
+    @property
+    def is_routine(self) -> bool:
+        """Whether it says no more than that a start goes on as it should."""
+        return self.reason in ROUTINE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -228,7 +228,8 @@ def _fault_in_words(fault: FaultResult) -> str:
     for key, text in fault_stages(vars(fault)).items():
         if text:
             lines.append(f"{FAULT_STAGES[key][0]} after {text}{details.get(key, '')}")
-    return "<br>".join([*lines, *([escape(fault.reason)] if fault.reason else [])])
+    said = [fault.reason, fault.effect, *fault.notes]
+    return "<br>".join([*lines, *(escape(words) for words in said if words)])
 
 
 def _fault_line(t: float) -> dict[str, Any]:

@@ -21,7 +21,8 @@ def describe(entry: events.Entry) -> str:
         case events.Attached():
             return f"taken over after {format_duration(entry.gap)} without an emulator"
         case events.TaskExit(told_to_stop=False):
-            how = " (out of memory)" if entry.oom_killed else ""
+            why = "out of memory" if entry.oom_killed else entry.reason
+            how = f" ({why})" if why else ""
             return f"{entry.task} ended with exit code {entry.exit_code}{how}"
         case events.Restart():
             what = entry.task if entry.scope == "task" else "every task"
@@ -43,6 +44,8 @@ def describe(entry: events.Entry) -> str:
             if entry.exit_code is None:
                 return f"{head} can't be started, which does not end the task: {entry.reason}"
             return f"{head} ended by itself with exit code {entry.exit_code}"
+        case events.EngineNote():
+            return "" if entry.is_routine else f"the cluster: {_of_task(entry.task)}{entry.words}"
         case events.HelperEvent():
             return _helper_in_words(entry)
         case events.FaultEvent():
@@ -52,6 +55,10 @@ def describe(entry: events.Entry) -> str:
         case events.Removed():
             return "removed everything that this run created"
     return ""
+
+
+def _of_task(task: str) -> str:
+    return f"{task}: " if task else ""
 
 
 def _helper_in_words(helper: events.HelperEvent) -> str:
@@ -84,10 +91,15 @@ def _fault_in_words(fault: events.FaultEvent) -> str:
             return f"{head}: {fault.task} has lost power (exit code {fault.exit_code})"
         case "applied" if fault.exit_code is not None:
             how = "killed" if fault.killed else "by itself"
-            return f"{head}: {fault.task} has exited ({how}, exit code {fault.exit_code})"
+            how += f", exit code {fault.exit_code}"
+            return f"{head}: {fault.task} has exited ({how}){_effect(fault)}"
         case "applied":
-            return f"{head}: {FAULTS[fault.kind].applied.format(target)}"
+            return f"{head}: {FAULTS[fault.kind].applied.format(target)}{_effect(fault)}"
         case "healed":
             return f"{head}: {FAULTS[fault.kind].healed.format(target)}"
         case "skipped" | "failed":
             return f"{head}: {fault.stage}: {fault.reason or ''}"
+
+
+def _effect(fault: events.FaultEvent) -> str:
+    return f"; {fault.effect}" if fault.effect else ""

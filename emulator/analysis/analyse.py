@@ -91,7 +91,7 @@ class FaultResult:
     target_rate_after: float | None = None
     effect: str = ""
     """What the engine says that it did."""
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = field(default_factory=list)
     """What the engine said of its target, from the trigger until the task was restored."""
 
 
@@ -346,14 +346,14 @@ def _saved(fault: PlannedFault, notice: Sequence[Entry]) -> Entry | None:
     return next((e for e in saves if e.task == fault.target), next(iter(saves), None))
 
 
-def _notes(fault: PlannedFault, during: Sequence[Entry]) -> tuple[str, ...]:
+def _notes(fault: PlannedFault, during: Sequence[Entry]) -> list[str]:
     """Return what the engine said of a fault's targets besides the routine, each text once."""
     said = (
         entry.words
         for entry in during
         if isinstance(entry, EngineNote) and not entry.is_routine and entry.task in fault.tasks
     )
-    return tuple(dict.fromkeys(said))
+    return list(dict.fromkeys(said))
 
 
 def _rates(

@@ -86,6 +86,8 @@ _FAULT = (
     Column("target_rate_before", "float", "steps/s", "of the target alone, as the three before"),
     Column("target_rate_during", "float", "steps/s", "likewise"),
     Column("target_rate_after", "float", "steps/s", "likewise"),
+    Column("effect", "text", "", "what the engine says that it did"),
+    Column("notes", "text", "", "what the engine said of the target until it was restored"),
 )
 
 

@@ -303,7 +303,7 @@ def test_what_the_engine_says_is_in_the_history_and_changes_nothing(tmp_path: Pa
     ]
     assert [one.t for one in record.in_time_order] == sorted(one.t for one in record.history)
     (fault,) = result.analysis.faults
-    assert fault.notes == ("Killing: Stopping container main",)
+    assert fault.notes == ["Killing: Stopping container main"]
 
 
 def test_the_reason_of_an_exit_is_recorded(tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ def build(
 ) -> None:
     """Build the images that scenarios run in. One that is up to date is left alone."""
     from emulator.engines.docker.connection import connect
-    from emulator.engines.docker.images import KINDS, BuildOptions, Images, stable_tag
+    from emulator.engines.docker.images import BuildOptions, Images
+    from emulator.engines.recipes import KINDS, stable_tag
     from emulator.report.terminal import LivePrinter
     from emulator.validation.units import format_duration
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from emulator.engines.base import Finding, Status
 from emulator.engines.docker.connection import ANSWERS_WITHIN, connect, translate_errors
-from emulator.engines.docker.images import KINDS, BuildOptions, Images, recipe_tag
+from emulator.engines.docker.images import BuildOptions, Images
+from emulator.engines.recipes import KINDS, recipe_tag
 from emulator.errors import EmulatorError
 from emulator.files import FOR_IMAGES
 from emulator.validation.units import format_size

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 import docker
 from docker.errors import APIError, ImageNotFound
 
-from emulator.bundled import ROOT, project_files
+from emulator.bundled import ROOT
+from emulator.engines import recipes
 from emulator.engines.docker import base_image
 from emulator.engines.docker.building import (
     custom_context,
@@ -36,6 +37,13 @@ from emulator.engines.docker.building import (
 )
 from emulator.engines.docker.connection import translate_errors
 from emulator.engines.docker.dockerfiles import FOLDER, Steps, bases, inputs
+from emulator.engines.recipes import (
+    KINDS,
+    recipe_files,
+    recipe_tag,
+    stable_tag,
+    without_preload,
+)
 from emulator.errors import ImageError, UsageError
 from emulator.files import cache_dir
 from emulator.runtime import signals
@@ -43,8 +51,6 @@ from emulator.runtime import signals
 if TYPE_CHECKING:
     from emulator.scenario.schema import AnyImage, Dockerfile
 
-KINDS = ("cpu", "gpu", "pytorch", "jax", "network", "emulator")
-"""The images that come with the emulator, each with a Dockerfile of its own."""
 DEFAULT_BASE = "python:3.11-slim"
 LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
@@ -111,12 +117,7 @@ class Images:
 
         `auto` is the GPU image only where the engine can give GPUs to tasks.
         """
-        image = _without_preload(image)
-        if not isinstance(image, str):
-            return custom_tag(image)
-        if image == "auto":
-            image = "gpu" if self._gpus() else "cpu"
-        return recipe_tag(image) if image in KINDS else image
+        return recipes.reference(image, self._gpus)
 
     def ensure(self, image: AnyImage, say: Say) -> str:
         """Return the reference of an image, which is built or pulled where the engine lacks it.
@@ -126,7 +127,7 @@ class Images:
         reference = self.reference(image)
         if self.has(reference):
             return reference
-        image = _without_preload(image)
+        image = without_preload(image)
         if not isinstance(image, str):
             return self._build_custom(image, say)
         for kind in KINDS:
@@ -404,11 +405,6 @@ def builder_lines(messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, 
     yield rest, False
 
 
-def stable_tag(kind: str) -> str:
-    """Return the name of an image that stays the same when its recipe changes."""
-    return f"emulator-{kind}:latest"
-
-
 def based_on(image: Dockerfile) -> list[str]:
     """Return those of KINDS on which a user's image is based, by their stable tags."""
     names = set(bases(dockerfile_text(image), image.args))
@@ -425,28 +421,12 @@ def _indexes(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def recipe_tag(kind: str) -> str:
-    """Return `emulator-<kind>:<hash of the Dockerfile and its requirements>`."""
-    digest = hashlib.sha256()
-    for name, path in _recipe(kind).items():
-        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"emulator-{kind}:{digest.hexdigest()[:12]}"
-
-
-def _recipe(kind: str) -> dict[str, Path]:
-    """Return the files of a recipe by what the tag has of their names."""
-    if kind == "emulator":
-        return project_files()
-    paths = [ROOT / f"Dockerfile.{kind}", ROOT / "images" / "requirements" / f"{kind}.txt"]
-    return {path.name: path for path in paths}
-
-
 def recipe_context(kind: str, options: BuildOptions) -> bytes:
     """Return the build context: Dockerfile, requirements, CA bundle, and wheels where they help."""
     if kind == "emulator":
-        files = _recipe(kind)
+        files = recipe_files(kind)
     else:
-        paths = [*_recipe(kind).values(), ROOT / "images/build/README.md"]
+        paths = [*recipe_files(kind).values(), ROOT / "images/build/README.md"]
         files = {str(path.relative_to(ROOT)): path for path in paths}
     if options.ca_bundle:
         files["images/build/ca-bundle.pem"] = options.ca_bundle
@@ -467,23 +447,14 @@ def _useful_wheels(kind: str, folder: Path | None) -> list[Path]:
 def _needs(kind: str) -> str:
     """Return the requirements of an image, one a line."""
     if kind == "emulator":
-        project = tomllib.loads(_recipe(kind)["pyproject.toml"].read_text("utf-8"))["project"]
+        project = tomllib.loads(recipe_files(kind)["pyproject.toml"].read_text("utf-8"))["project"]
         extra = project["optional-dependencies"]["kubernetes"]
         return "\n".join([*project["dependencies"], *extra])
-    return _recipe(kind)[f"{kind}.txt"].read_text("utf-8")
+    return recipe_files(kind)[f"{kind}.txt"].read_text("utf-8")
 
 
 def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _without_preload(image: AnyImage) -> str | Dockerfile:
-    """Return what names or builds the image: preloading changes nothing in it."""
-    if isinstance(image, str):
-        return image
-    from emulator.scenario.schema import NamedImage  # loaded already, by the scenario that has it
-
-    return image.name if isinstance(image, NamedImage) else image
 
 
 def custom_tag(image: Dockerfile) -> str:

@@ -95,9 +95,9 @@ def _image(scenario: Scenario, given: Mapping[str, str]) -> str:
             f"--image {min(others)}=... is not for {IN_CLUSTER}: it has the scenario as it is.",
             "Set the image in it, such as --set image=REGISTRY/NAME:TAG.",
         )
-    from emulator.engines.docker.images import recipe_tag
+    from emulator.engines.recipes import reference
 
-    return given.get(IMAGE) or recipe_tag(IMAGE)
+    return given.get(IMAGE) or reference(IMAGE, lambda: (), scenario.kubernetes.registry)
 
 
 def _refuse_builds(scenario: Scenario) -> None:

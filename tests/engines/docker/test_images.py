@@ -20,16 +20,12 @@ import requests
 from docker.errors import APIError, ImageNotFound
 
 from emulator.bundled import ROOT, project_files
+from emulator.engines import recipes as names
 from emulator.engines.docker import DockerEngine, building, images
 from emulator.engines.docker.base_image import AptSource, apt_source, os_release
 from emulator.engines.docker.building import custom_context, packed
-from emulator.engines.docker.images import (
-    KINDS,
-    BuildOptions,
-    builder_lines,
-    recipe_context,
-    recipe_tag,
-)
+from emulator.engines.docker.images import BuildOptions, builder_lines, recipe_context
+from emulator.engines.recipes import KINDS, recipe_tag
 from emulator.errors import ImageError, UsageError
 from emulator.scenario.schema import Dockerfile
 from emulator.validation import limits
@@ -54,7 +50,8 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(path.read_bytes())
     monkeypatch.setattr(images, "ROOT", root)
-    monkeypatch.setattr(images, "project_files", lambda: {n: root / n for n in project_files()})
+    monkeypatch.setattr(names, "ROOT", root)
+    monkeypatch.setattr(names, "project_files", lambda: {n: root / n for n in project_files()})
     return root
 
 
@@ -73,7 +70,7 @@ def test_a_tag_stays_the_same_in_another_folder_and_at_another_time(
     os.utime(recipes / "Dockerfile.cpu", (1, 1))
     (recipes / "Dockerfile.cpu").chmod(0o600)
     assert recipe_tag("cpu") == tag
-    monkeypatch.setattr(images, "ROOT", ROOT)
+    monkeypatch.setattr(names, "ROOT", ROOT)
     assert recipe_tag("cpu") == tag
 
 

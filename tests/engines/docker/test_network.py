@@ -21,7 +21,8 @@ from emulator import bundled
 from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine, images
 from emulator.engines.docker.building import one_at_a_time
-from emulator.engines.docker.images import BuildOptions, Images, recipe_tag
+from emulator.engines.docker.images import BuildOptions, Images
+from emulator.engines.recipes import recipe_tag
 from emulator.errors import EngineError, UsageError
 from emulator.record.events import fields_of
 from emulator.record.reader import Record

@@ -32,7 +32,8 @@ from emulator.engines.docker.dockerfiles import (
     inputs,
     with_instructions,
 )
-from emulator.engines.docker.images import KINDS, BuildOptions, Images
+from emulator.engines.docker.images import BuildOptions, Images
+from emulator.engines.recipes import KINDS
 from emulator.errors import ImageError
 from emulator.scenario.schema import Dockerfile
 from tests.conftest import own

@@ -1,0 +1,77 @@
+"""What images are called, known without an engine and without a registry."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emulator.engines.recipes import pinned, recipe_tag, reference, remember
+from emulator.scenario.image import Dockerfile, NamedImage
+
+DIGEST = f"sha256:{'0f' * 32}"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def some() -> list[str]:
+    return ["a GPU"]
+
+
+def none() -> list[str]:
+    return []
+
+
+def test_an_image_of_ours_is_named_by_its_recipe() -> None:
+    assert reference("cpu", none) == recipe_tag("cpu")
+    assert reference(NamedImage(name="cpu"), none) == recipe_tag("cpu")
+
+
+def test_auto_is_the_gpu_image_where_there_are_gpus() -> None:
+    assert reference("auto", some) == recipe_tag("gpu")
+    assert reference("auto", none) == recipe_tag("cpu")
+
+
+@pytest.mark.parametrize("registry", ["localhost:5000/team", "localhost:5000/team/"])
+def test_images_that_are_built_here_are_in_the_registry(registry: str, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    own = Dockerfile(dockerfile=tmp_path / "Dockerfile")
+    assert reference("cpu", none, registry) == f"localhost:5000/team/{recipe_tag('cpu')}"
+    assert reference(own, none, registry).startswith("localhost:5000/team/emulator-custom:")
+
+
+@pytest.mark.parametrize("name", ["python:3.11-slim", "registry.invalid/x/y@sha256:00"])
+def test_references_of_users_are_left_as_they_are(name: str) -> None:
+    assert reference(name, none, "localhost:5000/team") == name
+
+
+def test_what_was_pushed_from_here_is_pinned() -> None:
+    """By its digest: what the tag names later is another matter."""
+    name = reference("cpu", none, "localhost:5000/team")
+    remember(name, DIGEST)
+    assert reference("cpu", none, "localhost:5000/team") == f"{name}@{DIGEST}"
+    assert reference("cpu", none, "localhost:5000/others").endswith(recipe_tag("cpu"))
+    assert reference("cpu", none) == recipe_tag("cpu")
+
+
+@pytest.mark.parametrize("record", ["", "[]", "{}", '{"reference": "b:1", "digest": "sha256:0"}'])
+def test_a_record_that_is_broken_pins_nothing(record: str, cache: Path) -> None:
+    remember("a:1", DIGEST)
+    (path,) = cache.rglob("*.json")
+    path.write_text(record)
+    assert pinned("a:1") == "a:1"
+
+
+def test_names_are_known_without_the_docker_sdk() -> None:
+    code = (
+        "import sys; from emulator.engines.recipes import reference\n"
+        "reference('auto', lambda: (), 'localhost:5000'); print('docker' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -109,8 +109,8 @@ def eviction(victim: Victim, namespace: str, grace: int) -> dict[str, Any]:
 def preempt(cluster: Cluster, victim: Victim, grace: float, via: Via | None) -> str:
     """Have the kubelet send SIGTERM, and SIGKILL after `grace` seconds; return what was asked for.
 
-    Empty if the Pod is gone, or was asked already. Raises EngineError, with the budget's sentence
-    where one forbids an eviction.
+    Empty if the Pod is gone; one that was asked before keeps the shorter grace. Raises
+    EngineError, with the budget's sentence where one forbids an eviction.
     """
     path, seconds = cluster.namespaced("pods", victim.pod), whole(grace)
     try:
@@ -119,9 +119,9 @@ def preempt(cluster: Cluster, victim: Victim, grace: float, via: Via | None) -> 
         else:
             cluster.delete(path, delete_options(victim.uid, seconds))
     except ApiError as error:
-        if _is_gone(error) or (error.status == 429 and _is_leaving(cluster, victim)):
-            return ""
-        raise
+        if not _is_gone(error):
+            raise
+        return ""
     done = "evicted" if via == "eviction" else "deleted"
     return f"the Pod {victim.pod} was {done} with a grace period of {seconds} s"
 
@@ -212,11 +212,6 @@ def _gone_is_fine() -> Iterator[None]:
     except ApiError as error:
         if not _is_gone(error):
             raise
-
-
-def _is_leaving(cluster: Cluster, victim: Victim) -> bool:
-    found = _found(cluster, victim)
-    return found is None or "deletionTimestamp" in found["metadata"]
 
 
 def _has_ended(cluster: Cluster, victim: Victim) -> bool:

@@ -63,7 +63,7 @@ PERMISSIONS: Sequence[Permission] = (
     Permission("pods/eviction", ("create",), "to ask, not to delete", "eviction"),
     Permission("pods", ("list",), "cores and memory in use", "usage", "metrics.k8s.io"),
     Permission("nodes/proxy", ("get",), "the kubelet's summary", "usage of nodes", of_cluster=True),
-    Permission("nodes", ("get", "patch"), "to cordon and to uncordon", "nodes", of_cluster=True),
+    Permission("nodes", ("get", "list", "patch"), "to cordon", "nodes", of_cluster=True),
     Permission("nodes", ("list",), "how many nodes and GPUs there are", "look", of_cluster=True),
     Permission(
         "storageclasses",

@@ -19,6 +19,7 @@ from emulator.engines.kubernetes.status import Ended, state_of
 from emulator.engines.kubernetes.watching import Watcher
 from emulator.errors import EngineError
 from emulator.scenario.kubernetes import Kubernetes
+from tests.clusters import Alone, ForTest
 
 Pod = Mapping[str, Any]
 PATIENCE = 90.0
@@ -128,6 +129,7 @@ class Pods:
         self._seen: dict[str, Pod] = {}
         self._printed: dict[str, bytes] = {}
         self._over: set[str] = set()
+        self._gone: set[str] = set()
         self._changed = threading.Condition()
         self._errors: list[EngineError] = []
         path = cluster.namespaced("pods")
@@ -203,8 +205,14 @@ class Pods:
         printed = [words[1] for words in lines if words[0][0].isdigit()]
         return state.exit_code, "deletionTimestamp" in pod["metadata"], printed
 
+    def wait_until_gone(self, victim: Victim) -> None:
+        """Wait until there is no such object any more."""
+        self._wait(lambda: victim.uid in self._gone)
+
     def _told(self, kind: str, pod: Pod) -> None:
         with self._changed:
+            if kind == "DELETED":
+                self._gone.add(pod["metadata"]["uid"])
             self._seen[pod["metadata"]["uid"]] = pod
             self._changed.notify_all()
 
@@ -214,7 +222,7 @@ STUBBORN = "trap 'echo told' TERM; echo ready; while :; do sleep 0.1; done"
 
 
 @pytest.fixture
-def cluster(kubernetes_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster(kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster, in a namespace of the test."""
     monkeypatch.setenv("KUBECONFIG", str(kubernetes_cluster.kubeconfig))
     opened = Cluster.open(Kubernetes(namespace=kubernetes_cluster.namespace))
@@ -346,16 +354,21 @@ def test_without_a_shell_a_program_can_only_be_ended_with_its_pod(pods: Pods) ->
     assert pods.end_of(victim)[:2] == (7, True)
 
 
+@pytest.mark.kubernetes
+def test_on_a_lost_node_a_pod_is_removed_by_force(pods: Pods, kubernetes_alone: Alone) -> None:
+    """Nobody can end its program: what counts is that the run does not wait for ever."""
+    victim = pods.start(STUBBORN)
+    with kubernetes_alone.node_away():
+        assert eviction.preempt(pods.cluster, victim, 1, "delete") != ""
+        with pytest.raises(NotSent) as refused:
+            eviction.terminate(pods.cluster, victim)
+        assert refused.value.node_is_lost
+        pods.wait(victim, lambda pod: "deletionTimestamp" in pod["metadata"])
+        eviction.kill(pods.cluster, victim)
+        pods.wait_until_gone(victim)
+
+
 # --- Nodes of a cluster -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def fake_node(cluster: Cluster) -> Iterator[str]:
-    """A node that is a name only: no other test's Pods can be there."""
-    name = f"h4-{uuid.uuid4().hex[:6]}"
-    cluster.post(nodes.NODES, {"metadata": {"name": name}, "spec": {}})
-    yield name
-    cluster.delete(f"{nodes.NODES}/{name}")
 
 
 def run_of(tmp_path: Path) -> Common:
@@ -369,48 +382,51 @@ def is_cordoned(cluster: Cluster, name: str) -> bool:
 
 @pytest.mark.kubernetes
 def test_a_cordoned_node_is_found_by_its_mark_and_freed(
-    cluster: Cluster, fake_node: str, tmp_path: Path
+    cluster: Cluster, fake_node: Callable[..., str], tmp_path: Path
 ) -> None:
+    node = fake_node()
     ours, run = run_of(tmp_path), RUN
     run_id = ours.annotations[run]
-    nodes.cordon(cluster, fake_node, ours, "worker-0")
-    nodes.cordon(cluster, fake_node, ours, "worker-0")  # again, after a take-over
-    assert is_cordoned(cluster, fake_node)
+    nodes.cordon(cluster, node, ours, "worker-0")
+    nodes.cordon(cluster, node, ours, "worker-0")  # again, after a take-over
+    assert is_cordoned(cluster, node)
     (found,) = nodes.find(cluster, run_id)
-    assert (found.kind, found.name, found.state) == ("node", fake_node, "cordoned")
+    assert (found.kind, found.name, found.state) == ("node", node, "cordoned")
     assert (found.run_id, found.folder, found.host) == (run_id, str(tmp_path), "laptop")
     assert found in nodes.find(cluster, None)
     assert nodes.find(cluster, "another-run") == []
     other = run_of(tmp_path)
     with pytest.raises(EngineError, match=f"is cordoned already by the run {run_id}"):
-        nodes.cordon(cluster, fake_node, other, "worker-0")
+        nodes.cordon(cluster, node, other, "worker-0")
     assert nodes.uncordon(cluster, other.annotations[run]) == 0
     assert nodes.uncordon(cluster, run_id, "worker-1") == 0
-    assert is_cordoned(cluster, fake_node)
+    assert is_cordoned(cluster, node)
     assert nodes.uncordon(cluster, run_id, "worker-0") == 1
-    assert not is_cordoned(cluster, fake_node)
+    assert not is_cordoned(cluster, node)
     assert nodes.find(cluster, run_id) == []
-    left = cluster.get(f"{nodes.NODES}/{fake_node}")["metadata"].get("annotations") or {}
+    left = cluster.get(f"{nodes.NODES}/{node}")["metadata"].get("annotations") or {}
     assert not {RUN, TASK, FOLDER, HOST} & left.keys()
     assert nodes.uncordon(cluster, run_id) == 0
 
 
 @pytest.mark.kubernetes
 def test_a_node_that_another_has_cordoned_is_left_as_it_is(
-    cluster: Cluster, fake_node: str, tmp_path: Path
+    cluster: Cluster, fake_node: Callable[..., str], tmp_path: Path
 ) -> None:
-    cluster.patch(f"{nodes.NODES}/{fake_node}", {"spec": {"unschedulable": True}})
+    node = fake_node()
+    cluster.patch(f"{nodes.NODES}/{node}", {"spec": {"unschedulable": True}})
     ours = run_of(tmp_path)
-    with pytest.raises(EngineError, match=f"The node {fake_node} is cordoned already."):
-        nodes.cordon(cluster, fake_node, ours, "worker-0")
+    with pytest.raises(EngineError, match=f"The node {node} is cordoned already."):
+        nodes.cordon(cluster, node, ours, "worker-0")
     assert nodes.uncordon(cluster, ours.annotations[RUN]) == 0
-    assert is_cordoned(cluster, fake_node)
+    assert is_cordoned(cluster, node)
 
 
 @pytest.mark.kubernetes
 def test_runs_that_want_a_node_at_once_do_not_both_get_it(
-    cluster: Cluster, fake_node: str, tmp_path: Path
+    cluster: Cluster, fake_node: Callable[..., str], tmp_path: Path
 ) -> None:
+    node = fake_node()
     """A heartbeat may change the node at any time, and so may another run."""
     runs = [run_of(tmp_path) for _ in range(8)]
     together = threading.Barrier(len(runs))
@@ -419,7 +435,7 @@ def test_runs_that_want_a_node_at_once_do_not_both_get_it(
     def cordon(ours: Common) -> None:
         together.wait()
         try:
-            nodes.cordon(cluster, fake_node, ours, "worker-0")
+            nodes.cordon(cluster, node, ours, "worker-0")
         except EngineError as error:
             refused.append(error)
 
@@ -432,4 +448,4 @@ def test_runs_that_want_a_node_at_once_do_not_both_get_it(
     assert all("is cordoned already by the run" in error.message for error in refused)
     freed = [nodes.uncordon(cluster, ours.annotations[RUN]) for ours in runs]
     assert sorted(freed) == [0] * (len(runs) - 1) + [1]
-    assert not is_cordoned(cluster, fake_node)
+    assert not is_cordoned(cluster, node)

@@ -41,7 +41,7 @@ def fails_once(start: int) -> Script:
 def supervise(folder: Path, extra: str, scripts: Scripts, killed_after: int) -> JobEnd:
     """Run a scenario, kill its supervisor after that event, and take the run over."""
     clock = ManualClock()
-    engine = MemoryEngine(clock, scripts)
+    engine = MemoryEngine(clock, scripts, nodes=("n1", "n2") if "drain" in extra else ())
     plan, path = make_ready(parse(BASE + extra), engine, out=folder)
 
     def kill(entry: Entry) -> None:
@@ -105,6 +105,13 @@ RUNS: dict[str, tuple[str, Scripts]] = {
         "faults:\n- {kill: worker-0, at: 2s}\n- {oom: worker-1, at: 3s}\n"
         "- {terminate: worker-0, at: 4s}\n",
         {"*": trains},
+    ),
+    "nodes": (
+        "cluster: {worker: 3}\nsuccess: all-workers\nfaults:\n"
+        "- {drain: worker-2, at: 3s, grace: 2s, for: 4s}\n"
+        "- {cordon: worker-1, at: 9s, for: 2s}\n"
+        "- {preempt: worker-1, at: {recovery: '0'}, grace: 1s, down: 1s, via: eviction}\n",
+        {"worker-2": Script(trains().lines, exits_at=21.0, on_sigterm=None), "*": trains},
     ),
     "tasks before training": (
         "cluster: {worker: 2, ingest: {replicas: 2, before: training}}\nsuccess: all-workers\n"

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from emulator.engines.docker.byte_stream import ByteStream
+from emulator.engines.byte_stream import ByteStream
 from emulator.engines.docker.log_stream import Frames, LogLines
 from emulator.engines.lines import DrawnLine
 from emulator.engines.streams import AT_ONCE, Arrived

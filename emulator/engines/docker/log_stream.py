@@ -1,4 +1,4 @@
-"""Docker's log stream as bytes arrive: HTTP chunks, frames with stamps, lines (pure)."""
+"""Docker's log stream as bytes arrive: frames with stamps, lines (pure)."""
 
 from __future__ import annotations
 
@@ -19,34 +19,6 @@ LATEST = 4
 def seconds(stamp: str) -> float:
     """Return seconds since 1970 of RFC 3339 with nanoseconds."""
     return datetime.fromisoformat(stamp).timestamp()
-
-
-class ChunkedBody:
-    """Decodes the chunked transfer coding of HTTP/1.1 (RFC 9112, section 7.1)."""
-
-    def __init__(self) -> None:
-        self._waiting = bytearray()
-        self.ended = False
-        """Whether the last chunk has come."""
-
-    def feed(self, data: bytes) -> bytes:
-        """Take the next bytes; return the chunks that they complete.
-
-        Raises ValueError if they are no chunks.
-        """
-        waiting = self._waiting
-        waiting += data
-        chunks, at = [], 0
-        while not self.ended and (newline := waiting.find(b"\r\n", at)) >= 0:
-            size = int(waiting[at:newline].partition(b";")[0], 16)
-            begin, end = newline + 2, newline + 2 + size
-            if len(waiting) < end + 2:
-                break
-            chunks.append(waiting[begin:end])
-            at = end + 2
-            self.ended = not size
-        del waiting[:at]
-        return b"".join(chunks)
 
 
 class Frames:

@@ -17,7 +17,7 @@ import docker
 from docker.errors import APIError
 
 from emulator.engines.base import EngineDown, Exited, Inbox, KnownOutput, Line
-from emulator.engines.docker.byte_stream import ByteStream
+from emulator.engines.byte_stream import ByteStream
 from emulator.engines.docker.connection import lost
 from emulator.engines.docker.drawing import Drawing, DrawnStream, is_drawn
 from emulator.engines.docker.log_stream import LogLines, Printed, seconds
@@ -267,7 +267,7 @@ class Output:
         url = api._url("/containers/{0}/attach", container)
         response = api._post(f"{url}?stream=1&stdout=1&stderr=1", stream=True)
         api._raise_for_status(response)
-        return ByteStream(response)
+        return ByteStream(response.raw, response.close)
 
     def _log(self, container: str, after: str, *, follow: bool) -> Any:  # noqa: ANN401  requests'
         """Request a log from a stamp on."""
@@ -352,7 +352,7 @@ class _LogStream:
         ended: Callable[[Exception | None], None],
         answers: Answers | None = None,
     ) -> None:
-        self._stream, self._log = ByteStream(response), log
+        self._stream, self._log = ByteStream(response.raw, response.close), log
         self._lines, self._ended, self._answers = lines, ended, answers
 
     def fileno(self) -> int:

@@ -8,7 +8,6 @@ Nothing is polled. See "Efficient detection of changes" in the API concepts of K
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import threading
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from urllib3.exceptions import HTTPError
 
-from emulator.engines.http_stream import socket_of
+from emulator.engines.byte_stream import shut, socket_of
 from emulator.errors import EngineError, EngineLost
 
 if TYPE_CHECKING:
@@ -121,9 +120,7 @@ class Watcher:
         """Have the watch go on with another connection; may be called on any thread."""
         with self._lock:
             if self._socket is not None:
-                with contextlib.suppress(OSError):  # it has ended
-                    # Not that of an SSLSocket, which would let go of what another thread reads.
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+                shut(self._socket)
 
     def _run(self) -> None:
         attempt, away_since = 0, None

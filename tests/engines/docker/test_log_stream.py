@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines.docker.log_stream import ChunkedBody, LogLines, Printed
+from emulator.engines.docker.log_stream import LogLines, Printed
 from emulator.engines.lines import LONGEST_LINE
 
 STAMP = "2026-11-22T05:12:10.00000000{}Z"
@@ -18,30 +18,10 @@ def frame(stamp: str, text: bytes) -> bytes:
     return b"\x01\0\0\0" + len(body).to_bytes(4, "big") + body
 
 
-def chunk(data: bytes) -> bytes:
-    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
-
-
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     """Cut bytes at some places."""
     edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
     return [data[one:other] for one, other in itertools.pairwise(edges)]
-
-
-@given(st.lists(st.binary(min_size=1)), st.lists(st.integers(min_value=0)))
-def test_chunks_hold_the_same_bytes_however_they_arrive(
-    pieces: list[bytes], places: list[int]
-) -> None:
-    body = ChunkedBody()
-    data = b"".join(map(chunk, pieces)) + b"0\r\n\r\n"
-    assert b"".join(body.feed(part) for part in cut(data, places)) == b"".join(pieces)
-    assert body.ended
-
-
-def test_a_chunk_may_have_extensions_and_capital_digits() -> None:
-    body = ChunkedBody()
-    assert body.feed(b"A;name=value\r\n0123456789\r\n") == b"0123456789"
-    assert not body.ended
 
 
 @given(st.lists(st.integers(min_value=0)))

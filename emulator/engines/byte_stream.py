@@ -1,0 +1,138 @@
+"""The bytes of an HTTP answer that has no end, as they arrive, and the connection below it.
+
+The server's socket is read itself, also over TLS. What has none, such as a connection over SSH, is
+passed on by a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from emulator.engines.streams import AT_ONCE, PIECE
+
+
+class ChunkedBody:
+    """Decodes the chunked transfer coding of HTTP/1.1 (RFC 9112, section 7.1)."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+        self.ended = False
+        """Whether the last chunk has come."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes; return the chunks that they complete.
+
+        Raises ValueError if they are no chunks.
+        """
+        waiting = self._waiting
+        waiting += data
+        chunks, at = [], 0
+        while not self.ended and (newline := waiting.find(b"\r\n", at)) >= 0:
+            size = int(waiting[at:newline].partition(b";")[0], 16)
+            begin, end = newline + 2, newline + 2 + size
+            if len(waiting) < end + 2:
+                break
+            chunks.append(waiting[begin:end])
+            at = end + 2
+            self.ended = not size
+        del waiting[:at]
+        return b"".join(chunks)
+
+
+class ByteStream:
+    """Reads the body of an answer without blocking."""
+
+    def __init__(
+        self,
+        response: Any,  # noqa: ANN401  of urllib3
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        """`response` has an unread body; `close` closes what it belongs to [default: itself]."""
+        self._response = response
+        self._close: Callable[[], None] = close or response.close
+        self._body: ChunkedBody | None = None
+        self._early = b""
+        own = socket_of(response)
+        if own is not None:
+            self._socket = own
+            own.setblocking(False)
+            with contextlib.suppress(ssl.SSLWantReadError):  # as an OSError it tells nothing
+                self._early = response._fp.fp.peek()  # came with the headers
+            if response.headers.get("Transfer-Encoding") == "chunked":
+                self._body = ChunkedBody()
+        else:
+            self._socket, writing = socket.socketpair()
+            self._socket.setblocking(False)
+            threading.Thread(target=self._pass_on, args=(writing,), daemon=True).start()
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._socket.fileno()
+
+    def receive(self) -> tuple[bytes, int, bool]:
+        """Return the bytes that have arrived, how many came over the wire, and whether it ended."""
+        data, closed = self._receive()
+        size = len(data)
+        if self._body is not None:
+            data = self._body.feed(data)
+            closed = closed or self._body.ended
+        return data, size, closed
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the server has said that this is all; if not, the connection may have ended."""
+        return self._body is not None and self._body.ended
+
+    def cut(self) -> None:
+        """Have it end now; may be called on any thread."""
+        shut(self._socket)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._close()
+        self._socket.close()
+
+    def _receive(self) -> tuple[bytes, bool]:
+        """Return the bytes that have arrived, and whether the connection is closed."""
+        received, self._early = self._early, b""
+        # TLS may have decrypted more than it returned, for which no selector would wake.
+        while len(received) < AT_ONCE or self._is_pending():
+            try:
+                data = self._socket.recv(PIECE)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                break
+            received += data
+            if not data:
+                return received, True
+            if len(data) < PIECE and not self._is_pending():
+                break
+        return received, False
+
+    def _is_pending(self) -> bool:
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def _pass_on(self, writing: socket.socket) -> None:
+        with writing, contextlib.suppress(Exception):  # what ends the answer closes the pair
+            for data in self._response.stream(None, decode_content=True):
+                writing.sendall(data)
+
+
+def socket_of(response: Any) -> socket.socket | None:  # noqa: ANN401  of urllib3
+    """Return the socket of an answer, or None if it has none of its own, as with SSH.
+
+    Over TLS it is the SSLSocket.
+    """
+    own = getattr(response._fp.fp.raw, "_sock", None)
+    return own if isinstance(own, socket.socket) else None
+
+
+def shut(connection: socket.socket) -> None:
+    """Have what another thread reads from a connection end now."""
+    with contextlib.suppress(OSError):  # it has ended
+        # Not the method of an SSLSocket: that lets go of what the other thread reads from.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -1,0 +1,218 @@
+"""Lines of a Pod's log as its bytes arrive, and where to go on after a cut (pure).
+
+The kubelet writes each record of a container's log with its stamp in front. A record is a line, or
+a piece of one: container runtimes cut lines at 16 KiB, and Docker ends a last line without a
+newline. Older kubelets put a stamp in front of every piece, in the midst of the line. Standard
+output and standard error are one stream here, so a last line without a newline may be followed by
+a line of the other one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from emulator.engines.lines import UnfinishedLine
+
+PIECE = 16 * 1024
+"""Bytes of a piece of a line."""
+_STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) ")
+_LONGEST_STAMP = 36
+"""Bytes of a stamp and the blank after it."""
+_REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
+"""What Docker's log has in place of a byte that is no UTF-8: three bytes, which count as one where
+it cuts lines. A program may have written the character itself."""
+_TOGETHER = 10.0
+"""Seconds within which the streams of a program end, at most."""
+
+
+class Printed(NamedTuple):
+    """One line and the stamp of its beginning, in UTC with nine digits, so that stamps compare."""
+
+    stamp: str
+    """Empty: not the program's line but the kubelet's, such as the reason why it can't read on."""
+    text: str
+
+
+def canonical(stamp: str) -> str:
+    """Return an RFC 3339 stamp in UTC, with nine digits after the second."""
+    if len(stamp) == 30 and stamp[-1] == "Z":
+        return stamp
+    whole, _, rest = stamp.partition(".")
+    digits = re.match(r"\d*", rest)
+    fraction = digits[0] if digits else ""
+    zone = rest[len(fraction) :] if rest else ""
+    if not rest:  # the zone is part of `whole`
+        whole, zone = whole[:19], whole[19:]
+    moment = datetime.fromisoformat(whole + zone).astimezone(UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{fraction:0<9}Z"
+
+
+def seconds(stamp: str) -> float:
+    """Return the seconds since 1970 of a stamp."""
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+class LogLines:
+    """Turns the bytes of a log with stamps into lines; long ones are cut as in `lines.py`."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+        """Bytes of the last line that may still turn out to be a stamp."""
+        self._text = UnfinishedLine()
+        self._stamp = self._last_stamp = ""
+        """Of the line, and of its last piece; empty: nothing of a line has come."""
+        self._is_foreign = False
+        """Whether the line began without a stamp."""
+        self._in_piece = self._replaced = 0
+        """Bytes of the last piece so far, and characters among them that stand for one byte."""
+
+    def feed(self, data: bytes) -> Iterator[Printed]:
+        """Take the next bytes; yield the lines that they finish."""
+        first, *others = data.split(b"\n")
+        if not others:
+            self._waiting += first
+            yield from self._look(is_whole=False)
+            return
+        if self._waiting or self._stamp or self._is_foreign:
+            self._waiting += first
+            yield from self._whole()
+        else:
+            yield from self._line(first)
+        for line in others[:-1]:
+            yield from self._line(line)
+        self._waiting += others[-1]
+        yield from self._look(is_whole=False)
+
+    def finish(self) -> Iterator[Printed]:
+        """Yield the last line if it lacks its newline: the log has ended."""
+        if self._waiting or self._stamp or self._is_foreign:
+            yield from self._whole()
+
+    def _line(self, line: bytes) -> Iterator[Printed]:
+        """Yield a line that came as a whole: most of them need no second look."""
+        blank = line.find(b" ", 0, _LONGEST_STAMP)
+        simple = blank > 0 and len(line) < PIECE and line.find(b"Z ", blank) < 0
+        if simple and _STAMP.match(line):
+            text = line[blank + 1 :].removesuffix(b"\r").decode("utf-8", "surrogateescape")
+            yield Printed(canonical(line[:blank].decode()), text)
+        else:
+            self._waiting += line
+            yield from self._whole()
+
+    def _whole(self) -> Iterator[Printed]:
+        yield from self._look(is_whole=True)
+        if self._stamp or self._is_foreign or self._text:
+            yield self._finish()
+
+    def _look(self, *, is_whole: bool) -> Iterator[Printed]:
+        """Look for stamps in what is waiting; keep what may still become one."""
+        while True:
+            if not self._stamp and not self._is_foreign and not self._begin(is_whole=is_whole):
+                return
+            found = self._next_stamp()
+            if found is None:
+                keep = 0 if is_whole else _LONGEST_STAMP
+                self._take(max(len(self._waiting) - keep, 0))
+                return
+            begin, end, stamp = found
+            self._take(begin)
+            del self._waiting[: end - begin]
+            if not self._is_full():  # the end of one stream, and a line of the other
+                yield self._finish()
+                self._stamp = stamp
+            self._last_stamp = stamp
+            self._in_piece = self._replaced = 0
+
+    def _begin(self, *, is_whole: bool) -> bool:
+        """Take the stamp of a line; return whether that much of it has come."""
+        waiting = self._waiting
+        if not waiting or (len(waiting) < _LONGEST_STAMP and not is_whole and b" " not in waiting):
+            return False
+        if found := _STAMP.match(waiting):
+            self._stamp = self._last_stamp = canonical(found[0][:-1].decode())
+            del waiting[: found.end()]
+        else:
+            self._is_foreign = True
+        self._in_piece = self._replaced = 0
+        return True
+
+    def _next_stamp(self) -> tuple[int, int, str] | None:
+        """Return the place of the next stamp that the kubelet wrote, and the stamp.
+
+        A program writes stamps as well, but of a time before the kubelet's for the same line.
+        """
+        if self._is_foreign:
+            return None
+        for found in _STAMP.finditer(self._waiting):
+            try:
+                stamp = canonical(found[0][:-1].decode())
+            except ValueError:  # the 31st of February
+                continue
+            if stamp < self._last_stamp:
+                continue
+            is_full = self._is_full(found.start())
+            if is_full or seconds(stamp) - seconds(self._last_stamp) < _TOGETHER:
+                return found.start(), found.end(), stamp
+        return None
+
+    def _is_full(self, more: int = 0) -> bool:
+        """Say whether a piece ends after so many more bytes."""
+        size = self._in_piece + more
+        replaced = self._replaced + self._waiting.count(_REPLACED, 0, more)
+        return size - 2 * replaced <= PIECE <= size
+
+    def _take(self, size: int) -> None:
+        piece = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        self._in_piece += size
+        self._replaced += piece.count(_REPLACED)
+        self._text.add(piece)
+
+    def _finish(self) -> Printed:
+        printed = Printed(self._stamp, self._text.finish())
+        self._stamp, self._is_foreign = "", False
+        return printed
+
+
+class Position:
+    """The place in a log up to which its lines were reported.
+
+    A log can be read from a whole second on. It is then compared with what was read: so no line is
+    lost or repeated, though stamps of standard output and standard error come in any order.
+    """
+
+    def __init__(self) -> None:
+        self._last: Printed | None = None
+        self._same = 0
+        """How many lines with this stamp and text there were up to it."""
+        self._newest = ""
+        self._seen = 0
+        self._is_passing = False
+        """Whether lines come that were reported before."""
+
+    @property
+    def since(self) -> str:
+        """The stamp from which to read the log; empty: from its beginning."""
+        return "" if self._last is None else f"{self._last.stamp[:19]}Z"
+
+    def begin_again(self) -> None:
+        """Expect the log from `since` on."""
+        self._is_passing, self._seen = self._last is not None, 0
+
+    def passes(self, line: Printed) -> bool:
+        """Take the next line of the log; return whether it is new."""
+        if self._is_passing:
+            if line == self._last:
+                self._seen += 1
+                self._is_passing = self._seen < self._same
+                return False
+            if line.stamp <= self._newest:
+                return False
+            self._is_passing = False  # what was read has been rotated away
+        self._same = self._same + 1 if line == self._last else 1
+        self._last = line
+        self._newest = max(self._newest, line.stamp)
+        return True

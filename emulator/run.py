@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from emulator.api.server import ApiServer
 from emulator.api.tcp import TcpEndpoint
-from emulator.engines.base import Engine, Warming
+from emulator.engines.base import Configuring, Engine, Warming
 from emulator.engines.capabilities import capable
 from emulator.engines.requirements import make_ready, require_of
 from emulator.errors import EmulatorError, Unsupported, UsageError
@@ -249,9 +249,14 @@ def attach(
 
 
 def _plan_to_continue(record: Record, engine: Engine) -> Plan:
-    """Return the plan of a run that can be taken over. Raises UsageError, Unsupported."""
+    """Return the plan of a run that can be taken over.
+
+    Raises UsageError, Unsupported, EngineMissing.
+    """
     record.check_name()
     plan = record.plan
+    if isinstance(engine, Configuring):
+        engine.configure(plan.scenario)
     if not record.live and record.result("summary.json") is not None:
         raise UsageError(f"{record.run_id} is over.", "`emulate check` judges it again.")
     if plan.warm is not None:

@@ -49,7 +49,7 @@ def ps(
             print_conditions({status["run_id"]: status.get("conditions", ())}, console())
         return
 
-    found = find_all(note)
+    found = find_all(out, note)
     left = Counter(thing.run_id for thing in found)
     records = {record.run_id: record for record in runs_in(out)}
     shown = [r for r in records.values() if every or r.live or left[r.run_id]]

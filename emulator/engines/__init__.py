@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AUTO",
     "HELP",
+    "REMOTE",
     "WARM_SESSION",
     "answering",
     "choose",
@@ -34,13 +35,16 @@ GROUP = "emulator.engines"
 BUILT_IN = {
     "docker": "emulator.engines.docker:DockerEngine",
     "process": "emulator.engines.process:ProcessEngine",
+    "kubernetes": "emulator.engines.kubernetes:KubernetesEngine",
 }
 """Found without a look at installed packages; none of these can replace one of ours."""
+REMOTE = frozenset({"kubernetes"})
+"""Engines that `auto` looks at only where a run is on them: they are far away, and of others."""
 WARM_SESSION = "EMULATOR_WARM_SESSION"
 """The environment variable of a test session: at its end the warm clusters it made are removed."""
 HELP = (
-    f"{' or '.join(BUILT_IN)} (on this machine, without Docker), one of another package, or "
-    f"{AUTO}: Docker, and processes only where no engine is configured"
+    "docker, process (on this machine, without Docker), kubernetes (Pods of a cluster), one of "
+    f"another package, or {AUTO}: Docker, and processes only where no engine is configured"
 )
 
 log = logging.getLogger("emulator")
@@ -106,12 +110,16 @@ def choose(name: str = AUTO, say: Callable[[str], None] = log.warning) -> Engine
         return _open("process")
 
 
-def answering(name: str, missing: Callable[[EngineMissing], None]) -> Iterator[Engine]:
+def answering(
+    name: str, missing: Callable[[EngineMissing], None], used: Collection[str] = ()
+) -> Iterator[Engine]:
     """Yield the engine of that name, for `auto` every one that answers; each is closed afterwards.
 
-    With `auto` one that does not answer is reported to `missing`. Raises EngineMissing, UsageError.
+    With `auto` one that does not answer is reported to `missing`, and those of REMOTE are left out
+    unless they are in `used`. Raises EngineMissing, UsageError.
     """
-    for candidate in names() if name == AUTO else (name,):
+    every = (one for one in names() if one not in REMOTE or one in used)
+    for candidate in every if name == AUTO else (name,):
         try:
             engine = _open(candidate)
         except EngineMissing as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -267,6 +267,10 @@ class Configuring(Protocol):
 
     def configure(self, scenario: Scenario) -> None:
         """Take the settings, before anything else is asked of the engine. Raises EngineMissing."""
+
+    @staticmethod
+    def place_of(scenario: Scenario) -> Hashable:
+        """Return where these settings lead: what is found at the same place is found once."""
 
 
 @runtime_checkable

@@ -29,6 +29,7 @@ CAPABILITIES: Mapping[str, type | None] = {
     "isolation": None,
     "replace": None,
     "same-disk": None,
+    "drawings": None,
     "silent-loss": PowerCutting,
     "new-address": Addressing,
     "same-address": Addressing,

@@ -39,13 +39,14 @@ def sections(emulator: Emulator) -> Iterator[tuple[str, str]]:
 
 def _inspect_commands(result: Result) -> Iterator[str]:
     """Yield the commands that show the resources of a kept run, if its engine has such."""
-    from emulator.engines import choose
     from emulator.engines.base import Explaining
     from emulator.errors import EmulatorError
+    from emulator.record.folder import RunFolder
+    from emulator.supervisor.cleanup import open_for
 
     with (
         contextlib.suppress(EmulatorError),
-        contextlib.closing(choose(result.summary["engine"])) as engine,
+        contextlib.closing(open_for(RunFolder(result.folder))) as engine,
     ):
         if isinstance(engine, Explaining):
             yield from engine.inspect_commands(result.run_id, result.folder)

@@ -24,6 +24,9 @@ GIVEN = ("manifest.yaml", "manifest.json", "given.yaml", "faults.yaml")
 TAIL = 256 * 1024
 """Bytes of a log in which the reason of a failure is looked for."""
 
+HISTORY_TAIL = 16 * 1024
+"""Bytes of a history in which its last events are."""
+
 
 @dataclass(frozen=True)
 class Outline:
@@ -134,6 +137,15 @@ class RunFolder:
     def tail(self, task: str) -> list[str]:
         """Return the last lines that the task printed: those in the last TAIL bytes of its log."""
         return end_of(self.path / "logs" / f"{task}.log", TAIL)
+
+    @property
+    def was_removed(self) -> bool:
+        """Whether the run itself has removed what it made: nothing of it is left in the engine."""
+        for line in reversed(end_of(self.path / "history.jsonl", HISTORY_TAIL)):
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                if json.loads(line)["event"] == "removed":
+                    return True
+        return False
 
     def result(self, name: str) -> dict[str, Any] | None:
         """Return a result file; None if the run has not written it yet."""

@@ -22,11 +22,12 @@ import signal
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.engines import AUTO, answering, choose
+from emulator.engines import AUTO, REMOTE, answering, choose
+from emulator.engines.base import Configuring
 from emulator.errors import (
     EngineError,
     EngineLost,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     import psutil
 
     from emulator.engines.base import Engine, Resource
+    from emulator.scenario.schema import Scenario
 from emulator.engines.waiting import waits_until
 
 SETTLES_WITHIN = 5.0
@@ -72,16 +74,82 @@ def abandoned(
     return [one for one in found if is_run_id(one.run_id) and one.run_id not in running]
 
 
-def find_all(say: Say) -> list[Resource]:
-    """Return the resources of runs on every engine that answers; report those that should."""
+def find_all(out: Path, say: Say) -> list[Resource]:
+    """Return the resources of runs on every engine that answers; report those that should.
+
+    `out` has the runs whose clusters are looked at.
+    """
 
     def missing(error: EngineMissing) -> None:
         if error.configured:
             _say_missing(error, say)
 
-    return [
-        one for engine in answering(AUTO, missing) for one in engine.find() if is_run_id(one.run_id)
-    ]
+    found: list[Resource] = []
+    for engine in _engines(AUTO, out, missing):
+        try:
+            found += engine.find()
+        except EngineMissing as error:  # one of a network answers only now
+            missing(error)
+    return [one for one in found if is_run_id(one.run_id)]
+
+
+def _engines(name: str, out: Path, missing: Callable[[EngineMissing], None]) -> Iterator[Engine]:
+    """Yield the engine of that name, for `auto` every one that runs in `out` may be on.
+
+    One that takes settings of a scenario is yielded for each place where such a run was.
+    """
+    remote = _runs_on_remote(out)
+    for engine in answering(name, missing, used=remote):
+        if not isinstance(engine, Configuring):
+            yield engine
+            continue
+        places = {engine.place_of(one): one for one in remote.get(engine.name, ())}
+        if name != AUTO:
+            yield engine  # wherever it finds something by itself
+        for scenario in places.values():
+            try:
+                engine.configure(scenario)
+            except EngineMissing as error:
+                missing(error)
+            else:
+                yield engine
+
+
+def _runs_on_remote(out: Path) -> dict[str, list[Scenario]]:
+    """Return the scenarios of runs that may have left something on an engine of a network."""
+    found: dict[str, list[Scenario]] = {}
+    for record in runs_in(out):
+        with contextlib.suppress(RecordError):
+            engine = record.outline.engine
+            if engine in REMOTE and not record.was_removed:
+                found.setdefault(engine, []).append(_scenario_of(record))
+    return found
+
+
+def _scenario_of(record: RunFolder) -> Scenario:
+    """Return the scenario of a run. Raises RecordError."""
+    from emulator.record.reader import Record  # slow to import, and most engines don't need it
+
+    return Record(record.path).plan.scenario
+
+
+def open_for(record: RunFolder) -> Engine:
+    """Open the engine of a run, as the run has used it; the caller closes it.
+
+    Raises EngineMissing, UsageError, RecordError.
+    """
+    return _opened(record.outline.engine, record)
+
+
+def _opened(engine_name: str, record: RunFolder | None) -> Engine:
+    engine = choose(engine_name)
+    if isinstance(engine, Configuring) and record is not None:
+        try:
+            engine.configure(_scenario_of(record))
+        except BaseException:
+            engine.close()
+            raise
+    return engine
 
 
 def clean(out: Path, *, engine_name: str, dry_run: bool, say: Say, warm: bool = False) -> int:
@@ -92,9 +160,14 @@ def clean(out: Path, *, engine_name: str, dry_run: bool, say: Say, warm: bool = 
     """
     if not dry_run:
         let_settle((record for record in runs_in(out) if not record.live), say)
-    engines = answering(engine_name, lambda error: _say_missing(error, say))
-    live = is_live if warm else _is_live_or_waits
-    count = sum(_clean_engine(engine, live, dry_run=dry_run, say=say) for engine in engines)
+    live, count = (is_live if warm else _is_live_or_waits), 0
+    for engine in _engines(engine_name, out, lambda error: _say_missing(error, say)):
+        try:
+            count += _clean_engine(engine, live, dry_run=dry_run, say=say)
+        except EngineMissing as error:  # one of a network answers only now
+            if engine_name != AUTO:
+                raise
+            _say_missing(error, say)
     return count + _clean_folders(out, dry_run=dry_run, say=say)
 
 
@@ -195,7 +268,8 @@ def remove(run_id: str, engine_name: str, folder: Path, say: Say = lambda text: 
     EngineError.
     """
     check_run_id(run_id)
-    with contextlib.closing(choose(engine_name)) as engine, _locked(folder, run_id):
+    record = RunFolder(folder) if is_run_folder(folder, run_id) else None
+    with contextlib.closing(_opened(engine_name, record)) as engine, _locked(folder, run_id):
         _refuse_namesakes(engine, run_id, folder)
         if is_run_folder(folder, run_id):
             let_settle([RunFolder(folder)], say)

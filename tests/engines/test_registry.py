@@ -91,10 +91,12 @@ def test_the_methods_of_a_capability_are_for_engines_that_name_it() -> None:
 
 def test_an_engine_of_another_package_is_chosen_by_its_name(install: Install) -> None:
     install()
-    assert engines.names() == ("docker", "process", "cloud")
+    assert engines.names() == ("docker", "process", "kubernetes", "cloud")
     with contextlib.closing(engines.choose("cloud")) as engine:
         assert engine.name == "cloud"
-    with pytest.raises(UsageError, match=r"no engine 'clout'\. Engines: .*process, cloud"):
+    with pytest.raises(
+        UsageError, match=r"no engine 'clout'\. Engines: .*process, kubernetes, cloud"
+    ):
         engines.choose("clout")
 
 
@@ -131,13 +133,15 @@ def test_a_machine_needs_more_than_docker_for_some_of_it() -> None:
     assert refused.value.lacks == {"docker", "gpu", "network"}
 
 
-def test_an_engine_that_can_not_be_imported_breaks_nothing_else(install: Install) -> None:
+def test_an_engine_that_can_not_be_imported_breaks_nothing_else(
+    install: Install, tmp_path: Path
+) -> None:
     install("no_such_module:Engine")
     with pytest.raises(EngineMissing, match="engine cloud can't be loaded from no_such_module"):
         engines.choose("cloud")
     assert {one.name for one in engines.engine_classes()} >= {"docker", "process"}
     lines: list[str] = []
-    find_all(lines.append)
+    find_all(tmp_path, lines.append)
     assert any("no_such_module" in text and "not looked at" in text for text in lines)
 
 
@@ -184,7 +188,7 @@ def test_the_commands_know_an_engine_of_another_package(
     assert json.loads((emulate.out / run_id / "plan.json").read_text())["engine"] == "cloud"
     again = emulate("up", path, "--engine", "clout", "--out", emulate.out)
     assert again.returncode == 2
-    assert "Engines: auto, docker, process, cloud." in again.stderr
+    assert "Engines: auto, docker, process, kubernetes, cloud." in again.stderr
 
 
 def test_a_session_of_pytest_knows_an_engine_of_another_package(

@@ -81,7 +81,16 @@ class DockerEngine:
     capabilities = frozenset(
         {"limits", "gpus", "isolation", "replace", "new-address", "same-address", "pause"}
         | {"silent-loss", "throttle", "oom", "network", "usage", "reattach", "warm"}
-        | {"process-limits", "scratch", "mounts", "ports", "port-mapping", "pods", "same-disk"}
+        | {
+            "process-limits",
+            "scratch",
+            "mounts",
+            "ports",
+            "port-mapping",
+            "pods",
+            "same-disk",
+            "drawings",
+        }
     )
     machine_needs: Mapping[str, str] = {
         "gpus": "gpu",

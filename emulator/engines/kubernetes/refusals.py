@@ -202,4 +202,33 @@ def _innermost(error: BaseException) -> str:
 
 def _tidy(reason: str) -> str:
     """Drop what Python adds to OpenSSL's reasons: the name and line of its source."""
-    return re.sub(r"\s*\(_ssl\.c:\d+\)", "", reason).strip().rstrip(".")
+    return re.sub(r"\s*\(?_ssl\.c:\d+[:)]\s*", "", reason).strip().rstrip(".")
+
+
+_PULL = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+
+
+def cannot_start(task: str, reason: str, message: str, waited: float | None) -> Sentence:
+    """Say why a Pod does not run (pure).
+
+    `reason` and `message` are the scheduler's or the kubelet's; `waited` are the seconds after
+    which it was given up; None: to wait longer is of no use.
+    """
+    why = ": ".join(one for one in (reason, message.strip().rstrip(".")) if one)
+    why = why or "the cluster says nothing of it"
+    began = f"{task} can't start" if waited is None else f"{task} did not start in {waited:g} s"
+    if reason in _PULL:
+        hint = (
+            "Check the image's name, and that nodes may pull it: kubernetes.registry, "
+            "kubernetes.image_pull_secret; `emulate build KIND --push REGISTRY` pushes ours."
+        )
+    elif reason == "Unschedulable":
+        hint = (
+            "Ask for less (cpus, memory, gpus), or for other nodes (kubernetes.node_selector, "
+            "kubernetes.tolerations); a longer kubernetes.start_timeout waits longer."
+        )
+    elif waited is not None:
+        hint = "A longer kubernetes.start_timeout waits longer."
+    else:
+        hint = "`kubectl describe pod` says more while it exists."
+    return Sentence(f"{began}: {why}.", hint)

@@ -18,6 +18,14 @@ from emulator.engines.kubernetes.names import MAIN
 KILLED = 137
 """Exit code of a program that was ended with its Pod, before anyone could ask for its own."""
 
+ASKED_TO_END = 143
+"""Exit code of a program that ended after SIGTERM, where the kubelet has lost its own."""
+
+_UNKNOWN = "ContainerStatusUnknown"
+"""What kubelets before 1.22 say, with 137, of a container that they removed before they looked how
+it ended: now and then, where a Pod is deleted."""
+_NO_GRACE = 2
+"""Seconds that a kubelet gives at the least, whatever was asked for."""
 _NEVER_RUNS = frozenset(
     {
         "InvalidImageName",
@@ -153,6 +161,8 @@ def _failed_step(status: Mapping[str, Any], container: str) -> tuple[str, Mappin
 def _ended(pod: Mapping[str, Any], container: str, end: Mapping[str, Any]) -> Ended:
     code, number = int(end.get("exitCode", KILLED)), int(end.get("signal") or 0)
     told = str(end.get("reason") or "")
+    if told == _UNKNOWN and _ended_in_grace(pod):
+        code = ASKED_TO_END
     reason, message = _reason(pod, told)
     return Ended(
         exit_code=128 + number if number and not code else code,
@@ -162,6 +172,13 @@ def _ended(pod: Mapping[str, Any], container: str, end: Mapping[str, Any]) -> En
         message=str(end.get("message") or "") or message,
         container=container,
     )
+
+
+def _ended_in_grace(pod: Mapping[str, Any]) -> bool:
+    """Say whether a Pod that was deleted has ended before its grace period was over."""
+    metadata = pod.get("metadata") or {}
+    grace = int(metadata.get("deletionGracePeriodSeconds") or 0)
+    return grace > _NO_GRACE and _last_change(pod) < _seconds(metadata.get("deletionTimestamp"))
 
 
 def _ended_without_container(pod: Mapping[str, Any], *, was_made: bool) -> State:

@@ -73,7 +73,9 @@ class ProcessEngine:
     """Runs tasks as process groups on this machine."""
 
     name = "process"
-    capabilities = frozenset({"replace", "same-disk", "same-address", "pause", "usage", "ports"})
+    capabilities = frozenset(
+        {"replace", "same-disk", "drawings", "same-address", "pause", "usage", "ports"}
+    )
     machine_needs: Mapping[str, str] = {}
     keeps_addresses = True
 

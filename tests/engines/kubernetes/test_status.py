@@ -238,6 +238,23 @@ def test_an_end_without_a_stamp_was_when_the_pod_changed_last() -> None:
     assert never.wall == seconds("2026-11-22T10:00:00Z")
 
 
+def test_a_lost_exit_code_within_the_grace_period_is_that_of_sigterm() -> None:
+    """Kubelets before 1.22 say 137 then, as if the program had been killed."""
+    end = terminated(137, finishedAt=None, reason="ContainerStatusUnknown")
+    pod = a_pod("Failed", end)
+
+    def state(grace: int, until: str) -> Ended:
+        deleted = {"deletionGracePeriodSeconds": grace, "deletionTimestamp": until}
+        found = state_of({**pod, "metadata": {**pod["metadata"], **deleted}})
+        assert isinstance(found, Ended)
+        return found
+
+    within = state(30, "2026-11-22T10:00:30Z")
+    assert (within.exit_code, within.reason) == (143, "ContainerStatusUnknown")
+    assert state(30, "2026-11-22T09:59:00Z").exit_code == 137
+    assert state(1, "2026-11-22T10:00:01Z").exit_code == 137
+
+
 def test_a_pod_that_nobody_has_looked_at_waits() -> None:
     assert state_of({"metadata": {"name": "x"}}) == Waiting("")
     gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}

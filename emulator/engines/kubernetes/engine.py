@@ -1,0 +1,630 @@
+"""The Kubernetes engine: one Pod a task, in a namespace of a cluster.
+
+Every object is made as data by a pure function in `requests.py`; this module sends them. One watch
+tells what becomes of the Pods (`table.py`), and nothing is polled. A Pod is started once: a task
+that is started again has a new one, with a new disk and a new address under its old name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emulator.broker import Capacity
+from emulator.engines.base import EngineDown, Exited, SidecarEnded
+from emulator.engines.kubernetes import eviction, names, nodes, removal
+from emulator.engines.kubernetes.archives import archives, delivery
+from emulator.engines.kubernetes.connection import ApiError, Cluster, ignoring_missing
+from emulator.engines.kubernetes.names import MAIN
+from emulator.engines.kubernetes.refusals import cannot_start
+from emulator.engines.kubernetes.requests import all_requests, pod_request, prepared, shown
+from emulator.engines.kubernetes.shared import Shared, decide, is_usable
+from emulator.engines.kubernetes.status import Ended, Running, Waiting
+from emulator.engines.kubernetes.table import Pod, Table
+from emulator.engines.recipes import reference
+from emulator.errors import EngineError, EngineLost, EngineMissing
+from emulator.faults.nodes import Cordoned
+from emulator.planning.context import TASK_PORT, PlanContext
+from emulator.scenario.kubernetes import Kubernetes
+from emulator.scenario.program import SHARED
+
+if TYPE_CHECKING:
+    from emulator.engines.base import Finding, Inbox, KnownOutput, Resource
+    from emulator.engines.kubernetes.archives import Delivery
+    from emulator.engines.kubernetes.logs import Output
+    from emulator.engines.kubernetes.usage import MeasuredPod, Measurement
+    from emulator.engines.kubernetes.watching import Kind, Watcher
+    from emulator.faults.spec import Via
+    from emulator.metrics.catalog import GpuUsage, Usage
+    from emulator.metrics.gpu import GpuInventory
+    from emulator.planning.plan import Plan, Task
+    from emulator.scenario.schema import AnyImage, Scenario
+
+GRACE = 30.0
+"""Seconds between SIGTERM and SIGKILL where nobody says."""
+GONE_WITHIN = 60.0
+"""Seconds that the cluster has to remove a Pod that has ended."""
+SIDECAR_GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL for side-cars whose task has ended."""
+NEVER = float("inf")
+"""In seconds: a wait has no end of its own."""
+ANY_NUMBER = Capacity(cpus=1000.0, memory=2**50, gpus=())
+"""In place of what a cluster has whose nodes we may not list: it decides itself what fits."""
+_PLURALS = {
+    "Service": "services",
+    "ConfigMap": "configmaps",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+}
+_OUR_STEPS = frozenset({names.UNPACK, names.OPEN})
+
+
+@dataclass
+class _Start:
+    """A start of a task that is under way."""
+
+    told: int = 0
+    """The last signal for the task, as long as it has no Pod."""
+
+
+@dataclass
+class _Run:
+    """What the engine knows of the run that it has prepared or taken over."""
+
+    plan: Plan
+    common: names.Common
+    shared: Shared
+    inbox: Inbox
+    found: Delivery = field(default_factory=dict)
+    """The ConfigMaps with the programs."""
+    starts: dict[str, _Start] = field(default_factory=dict)
+    """By task."""
+    making: int = 0
+    """Requests for Pods that are under way."""
+    is_over: bool = False
+    """Nothing is made any more: it is being removed."""
+
+
+class KubernetesEngine:
+    """Runs tasks as Pods."""
+
+    name = "kubernetes"
+    capabilities = frozenset(
+        {"limits", "gpus", "replace", "new-address", "usage", "reattach", "pods", "scratch"}
+        | {"eviction", "nodes"}
+    )
+    machine_needs: Mapping[str, str] = {"gpus": "gpu"}
+    keeps_addresses = False
+    starts_wait = True
+    kill_slack = eviction.KILL_SLACK
+
+    def __init__(self) -> None:
+        self.options = Kubernetes()
+        self._cluster: Cluster | None = None
+        self._missing: EngineMissing | None = None
+        try:
+            self._cluster = Cluster.open(self.options)
+        except EngineMissing as error:
+            if not error.configured:
+                raise
+            self._missing = error  # the scenario may name another context
+        self._is_configured = False
+        self._gpus_wanted = 0
+        self._run: _Run | None = None
+        self._watchers: list[Watcher] = []
+        self._lock = threading.Condition()
+        self._reported: set[str] = set()
+        """Unique ids of Pods whose task's end is in the inbox."""
+        self.table = Table()
+
+    def configure(self, scenario: Scenario) -> None:
+        """Take context and namespace of the scenario. Raises EngineMissing."""
+        wanted = (role.gpus.count * role.replicas for role in scenario.cluster.values())
+        self._gpus_wanted = sum(wanted)
+        if self._cluster is None or scenario.kubernetes != self.options:
+            cluster = Cluster.open(scenario.kubernetes)
+            self.close()
+            self.options, self._cluster = scenario.kubernetes, cluster
+            for cached in ("_nodes", "shared"):
+                self.__dict__.pop(cached, None)
+        self._is_configured = True
+
+    @staticmethod
+    def place_of(scenario: Scenario) -> Hashable:
+        """Return context and namespace, as far as the scenario names them."""
+        return scenario.kubernetes.context, scenario.kubernetes.namespace
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster. Raises EngineMissing if the kubeconfig leads to none."""
+        if self._cluster is None:
+            assert self._missing is not None, "one of them is set"
+            raise self._missing
+        return self._cluster
+
+    # Imported for a run: plans and lists need neither.
+
+    @cached_property
+    def _output(self) -> Output:
+        from emulator.engines.kubernetes.logs import Output
+
+        return Output(self.cluster)
+
+    @cached_property
+    def _measurement(self) -> Measurement:
+        from emulator.engines.kubernetes.usage import Measurement
+
+        run = self._prepared
+        return Measurement(self.cluster, names.selector(run.plan.resources), self.options.dcgm)
+
+    # --- Before a run ---------------------------------------------------------------------------
+
+    def plan_context(self, run_id: str, folder: Path) -> PlanContext:
+        """Describe the engine to the plan."""
+        return PlanContext(
+            engine=self.name,
+            address=lambda task: (names.address(run_id, task), TASK_PORT),
+            image=self.reference,
+            gpus=lambda: self.capacity().gpus,
+            shared=SHARED,
+            named=True,
+        )
+
+    def reference(self, image: AnyImage) -> str:
+        """Return the reference by which nodes find an image that a scenario names."""
+        return reference(image, lambda: self.capacity().gpus, self.options.registry)
+
+    @cached_property
+    def _nodes(self) -> Sequence[Mapping[str, Any]] | None:
+        """The cluster's nodes; None if we may not list them."""
+        return self._list_of_cluster("/api/v1/nodes")
+
+    def _list_of_cluster(self, path: str) -> Sequence[Mapping[str, Any]] | None:
+        try:
+            return list(self.cluster.get(path).get("items") or ())
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            return None
+
+    @cached_property
+    def shared(self) -> Shared:
+        """What /shared is. Raises Unsupported, EngineError."""
+        if self.options.shared == "none":
+            return decide(self.options, None, None)
+        classes = self._list_of_cluster("/apis/storage.k8s.io/v1/storageclasses")
+        return decide(self.options, self._nodes, classes)
+
+    def capacity(self) -> Capacity:
+        """Return what the nodes have that tasks may run on; more than enough if that is secret."""
+        if self._nodes is None:
+            gpus = tuple(str(number) for number in range(self._gpus_wanted))
+            return Capacity(ANY_NUMBER.cpus, ANY_NUMBER.memory, gpus)
+        from emulator.engines.kubernetes.capacity import capacity_of
+
+        usable = [node for node in self._nodes if is_usable(node, self.options)]
+        return capacity_of(usable, self.options.gpu_resource)
+
+    def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
+        """Nodes pull images themselves; say what the user should know of the run beforehand."""
+        if self.shared.note:
+            say(f"note: {self.shared.note}")
+
+    def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
+        """Return exactly what will be sent: what a run makes first, then each Pod."""
+        common = names.common(plan, folder, self.cluster.namespace)
+        made = all_requests(plan, common, self.options, self.shared, archives(plan))
+        return [{"request": f"create {one['kind']}", **shown(one)} for one in made]
+
+    def inspect_commands(self, run_id: str, folder: Path) -> Iterator[str]:
+        """Yield commands that list the run's Pods and show their output."""
+        context = f"kubectl --context {self.cluster.context} -n {self.cluster.namespace}"
+        yield f"{context} get pods -l {names.selector(run_id)} -o wide"
+        for one in removal.find(self.cluster, run_id, everywhere=False):
+            if one.kind == "pods":
+                yield f"{context} logs {one.name} --all-containers"
+
+    @staticmethod
+    def examine() -> Iterator[Finding]:
+        """Look at the cluster, what we may do there, and what it has."""
+        return iter(())
+
+    # --- A run ----------------------------------------------------------------------------------
+
+    @property
+    def _prepared(self) -> _Run:
+        assert self._run is not None, "prepare comes first"
+        return self._run
+
+    def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
+        """Make the Service, the shared volume and the ConfigMaps, and begin to watch.
+
+        Raises EngineError, Unsupported.
+        """
+        common = names.common(plan, folder, self.cluster.namespace)
+        run = _Run(plan, common, self.shared, inbox)
+        made = prepared(plan, common, self.options, self.shared, archives(plan))
+        run.found = delivery(one for one in made if one["kind"] == "ConfigMap")
+        for one in plan.everything:  # what Pods can't have is refused before anything is made
+            pod_request(plan, one, common, self.options, run.shared, run.found)
+        self._begin(run)
+        for request in made:
+            self.cluster.post(self.cluster.namespaced(_PLURALS[request["kind"]]), request)
+
+    def _begin(self, run: _Run) -> None:
+        """Watch the run's Pods, and what the cluster says of them. Raises EngineError."""
+        from emulator.engines.kubernetes.watching import Watcher
+
+        self._run = run
+        self._output.report_to(run.inbox)
+        selector = names.selector(run.plan.resources)
+        pods = Watcher(
+            self.cluster,
+            self.cluster.namespaced("pods"),
+            selector,
+            self._told,
+            self._failed,
+        )
+        pods.start()
+        self._watchers.append(pods)
+
+    def _failed(self, error: EngineError) -> None:
+        """Nothing is known of the Pods any more."""
+        lost = error if isinstance(error, EngineLost) else EngineLost(error.message, error.hint)
+        self.table.fail(lost)
+        self._prepared.inbox.put(EngineDown(lost))
+
+    def start(self, task: Task, *, same_address: bool = False) -> str:
+        """Make the task's Pod, and wait until its program runs; return the Pod's short id.
+
+        The cluster may need time to find a node, and the node to pull the image.
+        """
+        run, asked = self._prepared, time.time()
+        with self._lock:
+            start = run.starts[task.name] = _Start()
+        try:
+            self._remove_pod(task.name)
+            request = pod_request(run.plan, task, run.common, self.options, run.shared, run.found)
+            # By our own clock, which another supervisor compares with its record.
+            request["metadata"]["annotations"][names.ASKED] = repr(asked)
+            pod = self._create(run, task, start, request)
+        finally:
+            with self._lock:
+                del run.starts[task.name]
+        if pod is None:
+            run.inbox.put(Exited(task.name, time.time(), 128 + start.told))
+            return ""
+        self._wait_until_it_runs(run, task, pod)
+        return pod.uid[:8]
+
+    def _create(
+        self, run: _Run, task: Task, start: _Start, request: Mapping[str, Any]
+    ) -> Pod | None:
+        """Make a Pod; None if the task was told to end before."""
+        with self._making(run, task.name):
+            if start.told:
+                return None
+            return self.table.created(
+                task.name, self.cluster.post(self.cluster.namespaced("pods"), request)
+            )
+
+    @contextlib.contextmanager
+    def _making(self, run: _Run, task: str) -> Iterator[None]:
+        """Have `tear_down` wait. Raises EngineError if it has begun."""
+        with self._lock:
+            if run.is_over:
+                raise EngineError(f"{task} can't start: its run is being removed.")
+            run.making += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                run.making -= 1
+                self._lock.notify_all()
+
+    def _wait_until_it_runs(self, run: _Run, task: Task, pod: Pod) -> None:
+        """Follow the Pod's output as it comes; return when the program runs, or has ended.
+
+        Raises EngineError if it can't start.
+        """
+        timeout, parts = self.options.start_timeout, names.containers(task)
+        steps = [name for name, part in parts.items() if part in task.init]
+        followed: set[str] = set()
+        waited_since: list[float] = []
+
+        def reached(now: float) -> float | None:
+            if not waited_since or pod.is_initialising(_OUR_STEPS):
+                waited_since[:] = [now]
+            if any(name not in followed and _has_begun(pod, name) for name in steps):
+                return None
+            state = pod.state
+            if isinstance(state, Running | Ended) or pod.is_gone or state.is_final:
+                return None
+            return waited_since[0] + timeout if now < waited_since[0] + timeout else None
+
+        while True:
+            self.table.wait(reached)
+            for name in steps:
+                if name not in followed and _has_begun(pod, name):
+                    followed.add(name)
+                    self._follow(parts[name], pod, name)
+            state = pod.state
+            if isinstance(state, Running | Ended):
+                break
+            if pod.is_gone:
+                self._report(pod, Exited(task.name, time.time(), 128 + signal.SIGKILL))
+                return
+            if not any(name not in followed and _has_begun(pod, name) for name in steps):
+                self._give_up(task, pod, state, timeout)
+        if isinstance(state, Ended) and state.container in _OUR_STEPS:
+            self._give_up_unpacking(task, pod, state)
+        if isinstance(state, Ended) and state.container != MAIN:
+            return  # an init step has failed, which is the end of the task
+        for name, part in parts.items():
+            if name not in steps:
+                self._follow(part, pod, name)
+
+    def _give_up(self, task: Task, pod: Pod, state: Waiting, timeout: float) -> None:
+        """Remove a Pod that does not start. Raises EngineError."""
+        sentence = cannot_start(
+            task.name, state.reason, state.message, None if state.is_final else timeout
+        )
+        self._delete(pod, 0)
+        raise EngineError(*sentence)
+
+    def _give_up_unpacking(self, task: Task, pod: Pod, state: Ended) -> None:
+        """Remove a Pod whose program could not be put in its place. Raises EngineError."""
+        said = ""
+        with contextlib.suppress(EngineError):
+            path = self.cluster.namespaced("pods", f"{pod.name}/log")
+            said = self.cluster.text(path, container=state.container, tailLines=3).strip()
+        self._delete(pod, 0)
+        why = " ".join(said.split()) or state.message or f"exit code {state.exit_code}"
+        raise EngineError(
+            f"{task.name} can't start: its program could not be unpacked ({why}).",
+            "Its image needs a shell, and tar or Python.",
+        )
+
+    def _follow(
+        self, part: Task, pod: Pod, container: str, known: KnownOutput | None = None
+    ) -> None:
+        """Report the output of a container after what is known, and what follows from its end."""
+        task = self._prepared.plan.task(pod.task)
+        then = self._part_ended if part.part else self._main_ended
+        self._output.follow(
+            part.name, pod.seen, container, known=known, then=partial(then, task, pod)
+        )
+
+    def _part_ended(self, task: Task, pod: Pod, exited: Exited) -> None:
+        """Report a side-car that has ended while its task runs, or an init step that has failed."""
+        if any(one.name == exited.task for one in task.init):
+            if exited.exit_code != 0:
+                self._report(pod, replace(exited, task=task.name))
+        elif pod.runs and not pod.is_deleted:
+            self._prepared.inbox.put(SidecarEnded(exited.task, exited.wall, exited.exit_code))
+
+    def _main_ended(self, task: Task, pod: Pod, exited: Exited) -> None:
+        """End what runs beside a program that has ended; then that is the task's end."""
+        sidecars = [name for name, one in names.containers(task).items() if one in task.sidecars]
+
+        def over(now: float) -> float | None:
+            left = [one for one in sidecars if not isinstance(pod.states.get(one), Ended)]
+            return NEVER if left and not pod.is_gone else None
+
+        if sidecars:
+            with contextlib.suppress(EngineError):  # it has ended, whatever else happens
+                self._delete(pod, SIDECAR_GRACE)
+                self.table.wait(over, GONE_WITHIN)
+        self._report(pod, exited)
+
+    def _report(self, pod: Pod, exited: Exited) -> None:
+        """Report the end of a task, once."""
+        with self._lock:
+            if pod.uid in self._reported:
+                return
+            self._reported.add(pod.uid)
+        self._prepared.inbox.put(exited)
+
+    def _told(self, kind: Kind, pod: Mapping[str, Any]) -> None:
+        """Take what the watch says of a Pod."""
+        self.table.told(kind, pod)
+        self._output.look_at(kind, pod)
+
+    def reattach(
+        self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, KnownOutput]
+    ) -> dict[str, str]:
+        """Find the run's Pods; read their output from where the last supervisor stopped."""
+        common = names.common(plan, folder, self.cluster.namespace)
+        run = _Run(plan, common, self.shared, inbox)
+        made = self.cluster.get(
+            self.cluster.namespaced("configmaps"), labelSelector=names.selector(plan.resources)
+        )
+        run.found = delivery(made.get("items") or ())
+        self._begin(run)
+        ids = {}
+        for pod in self.table.all():
+            if pod.task not in lives or pod.is_gone:
+                continue
+            self.table.adopt(pod)
+            # One that waits is no start: the supervisor makes it again.
+            if isinstance(pod.state, Running | Ended) and _asked_at(pod) >= lives[pod.task].since:
+                ids[pod.task] = pod.uid[:8]
+        for name in ids:
+            task = plan.task(name)
+            for container, part in names.containers(task).items():
+                if part not in task.init:
+                    self._follow(part, self._pod(name), container, lives[part.name])
+        return ids
+
+    def signal(self, task: str, number: int) -> None:
+        """Send a signal: SIGTERM by deleting the Pod, others from inside of its container."""
+        with self._lock:
+            start = self._prepared.starts.get(task)
+            if start is not None:
+                start.told = number
+        pod = self.table.of(task)
+        if pod is None or pod.is_gone or isinstance(pod.state, Ended):
+            return
+        if isinstance(pod.state, Waiting):
+            self._delete(pod, 0)
+        elif number == signal.SIGTERM:
+            if not pod.is_deleted:
+                eviction.preempt(self.cluster, _victim(pod), GRACE, None)
+        elif number == signal.SIGKILL:
+            eviction.kill(self.cluster, _victim(pod))
+        else:
+            eviction.send(self.cluster, _victim(pod), number)
+
+    def terminate(self, task: str) -> None:
+        """Send SIGTERM from inside of the container: the Pod stays."""
+        pod = self.table.of(task)
+        if pod is not None and pod.runs:
+            eviction.terminate(self.cluster, _victim(pod))
+
+    def preempt(self, task: str, grace: float, via: Via | None) -> None:
+        """Delete or evict the task's Pod, whose kubelet ends the grace period."""
+        pod = self.table.of(task)
+        if pod is not None and not pod.is_deleted and not isinstance(pod.state, Ended):
+            eviction.preempt(self.cluster, _victim(pod), grace, via)
+
+    def cordon(self, task: str) -> Cordoned:
+        """Let the task's node take no new Pods; those that it has stay."""
+        run = self._prepared
+        pod = self.table.of(task)
+        node = "" if pod is None or pod.is_gone else nodes.node_of(pod.seen)
+        if not node:
+            raise EngineError(f"Can't cordon the node of {task}: it is on none.")
+        nodes.cordon(self.cluster, node, run.common, task)
+        current = ((one.name, self.table.of(one.name)) for one in run.plan.everything)
+        pods = {name: found for name, found in current if found is not None}
+        running = [name for name, found in pods.items() if found.runs]
+        there = {name: found.seen for name, found in pods.items()}
+        return Cordoned(node, nodes.tasks_there(there, node, running))
+
+    def uncordon(self, task: str) -> None:
+        """Let the node take Pods again that `cordon` of the same task has cordoned."""
+        nodes.uncordon(self.cluster, self._prepared.plan.resources, task)
+
+    def remove(self, task: str) -> None:
+        """Remove the task's Pod, and wait until it is gone; the shared volume stays."""
+        self._remove_pod(task)
+
+    def _remove_pod(self, task: str) -> None:
+        pod = self.table.of(task)
+        if pod is None:
+            return
+        if pod.runs and not pod.is_deleted:
+            with contextlib.suppress(eviction.NotSent):  # deletion follows anyway
+                eviction.send(self.cluster, _victim(pod), signal.SIGKILL)
+        if not pod.is_gone:
+            self._delete(pod, removal.NO_GRACE)
+            self.table.wait(
+                lambda now: None if pod.is_gone or removal.is_over(pod.seen) else NEVER,
+                removal.ENDS_WITHIN,
+            )
+        if not pod.is_gone:
+            self._delete(pod, 0)
+            if not self.table.wait(lambda now: None if pod.is_gone else NEVER, GONE_WITHIN):
+                raise EngineError(
+                    f"The cluster has not removed the Pod {pod.name} within {GONE_WITHIN:g} s.",
+                    f"Look at it with `kubectl describe pod {pod.name}`.",
+                )
+        self.table.forget(pod)
+
+    def _delete(self, pod: Pod, grace: float) -> None:
+        path = self.cluster.namespaced("pods", pod.name)
+        ignoring_missing(lambda: self.cluster.delete(path, removal.options(pod.uid, grace)))
+
+    def _pod(self, task: str) -> Pod:
+        pod = self.table.of(task)
+        assert pod is not None, f"{task} has a Pod"
+        return pod
+
+    # --- Usage ----------------------------------------------------------------------------------
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return what the Pods have used, if the cluster has measured it anew.
+
+        Raises EngineError where it does not, or we are not allowed to know.
+        """
+        return self._measurement.usage(self._measured())
+
+    def gpus_in_use(self) -> Sequence[GpuUsage]:
+        """Return the devices that Pods have, where the scenario names DCGM's exporter."""
+        return self._measurement.gpus(self._measured())
+
+    def gpu_inventory(self) -> GpuInventory:
+        """Return the devices that Pods had so far, or why there are none."""
+        return self._measurement.inventory
+
+    def _measured(self) -> dict[str, MeasuredPod]:
+        """Return the Pods whose programs run."""
+        from emulator.engines.kubernetes.usage import MeasuredPod
+
+        plan = self._prepared.plan
+        found = {}
+        for one in plan.everything:
+            pod = self.table.of(one.name)
+            if pod is not None and not pod.is_gone and isinstance(pod.state, Running):
+                found[one.name] = MeasuredPod(
+                    name=pod.name,
+                    uid=pod.uid,
+                    node=str(pod.seen["spec"].get("nodeName", "")),
+                    since=pod.state.since,
+                    cpus=one.cpus,
+                    memory=one.memory_limit,
+                )
+        return found
+
+    def pids(self) -> Mapping[str, Collection[int]]:
+        """Processes run on other machines."""
+        return {}
+
+    # --- After a run ----------------------------------------------------------------------------
+
+    def tear_down(self, run_id: str) -> int:
+        """Remove the run's Pods, all at once, then its other objects; wait until they are gone."""
+        run = self._run
+        if run is not None and run.plan.resources == run_id:
+            with self._lock:
+                run.is_over = True
+                self._lock.wait_for(lambda: not run.making)
+        removed = removal.tear_down(self.cluster, run_id, everywhere=not self._is_configured)
+        return removed + nodes.uncordon(self.cluster, run_id)
+
+    def find(self, run_id: str | None = None) -> list[Resource]:
+        """Return every object that carries our label, in all namespaces that we may look at."""
+        found = removal.find(self.cluster, run_id, everywhere=not self._is_configured)
+        return [*(one.resource() for one in found), *nodes.find(self.cluster, run_id)]
+
+    def close(self) -> None:
+        """Close the connections; Pods keep running."""
+        for watcher in self._watchers:
+            watcher.close()
+        if "_output" in self.__dict__:
+            self._output.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def _victim(pod: Pod) -> eviction.Victim:
+    return eviction.Victim(pod.task, pod.name, pod.uid)
+
+
+def _has_begun(pod: Pod, container: str) -> bool:
+    """Say whether a container runs, or has ended; one that never will has not."""
+    state = pod.states.get(container)
+    return isinstance(state, Running) or (isinstance(state, Ended) and state.container == container)
+
+
+def _asked_at(pod: Pod) -> float:
+    """Return when a supervisor asked for a Pod, in seconds since 1970; 0: nobody has said."""
+    with contextlib.suppress(ValueError):
+        return float((pod.seen["metadata"].get("annotations") or {}).get(names.ASKED, ""))
+    return 0.0

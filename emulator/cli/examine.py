@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from emulator.engines import engine_class, engine_classes
+from emulator.engines import REMOTE, engine_class, engine_classes
 from emulator.engines.base import Explaining, Finding
 from emulator.errors import UsageError
 from emulator.metrics.catalog import GpuUsage, in_words
@@ -29,8 +29,12 @@ def examine_engine(name: str, scenario: Scenario | None) -> list[Finding]:
 
 
 def examine() -> list[Finding]:
-    """Look at every engine and at the GPUs; a part that can't be looked at is a finding itself."""
-    engines = [list(one.examine()) for one in engine_classes() if issubclass(one, Explaining)]
+    """Look at this machine's engines and GPUs; a part that can't be looked at is a finding itself.
+
+    A cluster is not of this machine: who wants it examined names it.
+    """
+    here = [one for one in engine_classes() if one.name not in REMOTE]
+    engines = [list(one.examine()) for one in here if issubclass(one, Explaining)]
     findings = [finding for found in engines for finding in found] + list(_gpus())
     usable = [found[0] for found in engines]
     if all(finding.status != "ok" for finding in usable):

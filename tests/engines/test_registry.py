@@ -14,6 +14,7 @@ from emulator import engines
 from emulator.engines.base import Measuring
 from emulator.engines.capabilities import CAPABILITIES, capable
 from emulator.engines.docker import DockerEngine
+from emulator.engines.kubernetes import KubernetesEngine
 from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require_of
@@ -67,7 +68,9 @@ def test_our_engines_are_known_without_an_entry_point() -> None:
     assert engines.engine_class("process") is ProcessEngine
 
 
-@pytest.mark.parametrize("kind", [DockerEngine, ProcessEngine, MemoryEngine(ManualClock())])
+@pytest.mark.parametrize(
+    "kind", [DockerEngine, ProcessEngine, KubernetesEngine, MemoryEngine(ManualClock())]
+)
 def test_an_engine_has_the_methods_of_each_capability_that_it_names(
     kind: type[ProcessEngine],
 ) -> None:

@@ -231,9 +231,11 @@ class KubernetesEngine:
                 yield f"{context} logs {one.name} --all-containers"
 
     @staticmethod
-    def examine() -> Iterator[Finding]:
+    def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
         """Look at the cluster, what we may do there, and what it has."""
-        return iter(())
+        from emulator.engines.kubernetes import doctor
+
+        return doctor.examine(scenario)
 
     # --- A run ----------------------------------------------------------------------------------
 

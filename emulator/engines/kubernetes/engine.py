@@ -158,7 +158,7 @@ class KubernetesEngine:
 
     @cached_property
     def _measurement(self) -> Measurement:
-        from emulator.engines.kubernetes.usage import Measurement
+        from emulator.engines.kubernetes.usage import MeasuredPod, Measurement
 
         run = self._prepared
         return Measurement(self.cluster, names.selector(run.plan.resources), self.options.dcgm)
@@ -551,42 +551,30 @@ class KubernetesEngine:
     # --- Usage ----------------------------------------------------------------------------------
 
     def usage(self) -> Mapping[str, Usage]:
-        """Return what the Pods have used, if the cluster has measured it anew.
-
-        Raises EngineError where it does not, or we are not allowed to know.
-        """
-        return self._measurement.usage(self._measured())
-
-    def gpus_in_use(self) -> Sequence[GpuUsage]:
-        """Return the devices that Pods have, where the scenario names DCGM's exporter."""
-        return self._measurement.gpus(self._measured())
-
-    def gpu_inventory(self) -> GpuInventory:
-        """Return the devices that Pods had so far, or why there are none."""
-        return self._measurement.inventory
-
-    def _measured(self) -> dict[str, MeasuredPod]:
-        """Return the Pods whose programs run."""
-        from emulator.engines.kubernetes.usage import MeasuredPod
-
-        plan = self._prepared.plan
-        found = {}
-        for one in plan.everything:
-            pod = self.table.of(one.name)
-            if pod is not None and not pod.is_gone and isinstance(pod.state, Running):
-                found[one.name] = MeasuredPod(
-                    name=pod.name,
-                    uid=pod.uid,
-                    node=str(pod.seen["spec"].get("nodeName", "")),
-                    since=pod.state.since,
-                    cpus=one.cpus,
-                    memory=one.memory_limit,
-                )
-        return found
+        """Return what the Pods have used, where the cluster measures it. Raises EngineError."""
+        return self._measurement.usage(self._measured_pods())
 
     def pids(self) -> Mapping[str, Collection[int]]:
         """Processes run on other machines."""
         return {}
+
+    def gpus_in_use(self) -> Sequence[GpuUsage]:
+        """Return the devices that the Pods have, where DCGM's exporter is named."""
+        return self._measurement.gpus(self._measured_pods())
+
+    def gpu_inventory(self) -> GpuInventory:
+        """Return the devices that the Pods had so far, or why there are none."""
+        return self._measurement.inventory
+
+    def _measured_pods(self) -> dict[str, MeasuredPod]:
+        from emulator.engines.kubernetes.usage import measured_pod
+
+        found = {}
+        for task in self._prepared.plan.everything:
+            pod = self.table.of(task.name)
+            if pod is not None and not pod.is_gone and isinstance(state := pod.state, Running):
+                found[task.name] = measured_pod(pod.seen, state.since, task.cpus, task.memory_limit)
+        return found
 
     # --- After a run ----------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ class Measurement:
             return {}
 
     def gpus(self, pods: Mapping[str, MeasuredPod]) -> list[GpuUsage]:
-        """Return the devices that the Pods have, if `usage` has just asked for something new.
+        """Return the devices that the Pods have, if `usage` has just found something new.
 
         One sample has both: the next one's rates are made from it.
         """
@@ -134,7 +134,7 @@ class Measurement:
         # What is gone is forgotten; what is late keeps its last reading.
         found = {uid: newer(one, readings.get(uid)) for uid, one in before.items()}
         self._latest = latest = {uid: one for uid, one in found.items() if one is not None}
-        self._is_new = any(one is not before[uid] for uid, one in latest.items())
+        self._is_new = not latest or any(one is not before[uid] for uid, one in latest.items())
         return {
             task: replace(latest[pod.uid], cpus=pod.cpus, memory_limit=pod.memory)
             for task, pod in pods.items()
@@ -189,7 +189,7 @@ def why_no_metrics(status: int, message: str) -> str:
         case HTTPStatus.NOT_FOUND:
             return "the cluster has no metrics.k8s.io (metrics-server)"
         case HTTPStatus.FORBIDDEN:
-            return "we may not read metrics.k8s.io (list pods)"
+            return "we may not read metrics.k8s.io (list pods), if there is one"
         case HTTPStatus.SERVICE_UNAVAILABLE:
             return "metrics.k8s.io does not answer"
     return f"metrics.k8s.io: {message.rstrip('.')}"

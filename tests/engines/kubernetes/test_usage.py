@@ -1,0 +1,351 @@
+"""Usage of Pods on a real cluster: of its nodes, of metrics.k8s.io, of DCGM's exporter."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.kubernetes.connection import Cluster
+from emulator.engines.kubernetes.role import cluster_role, role
+from emulator.engines.kubernetes.usage import (
+    EVERY,
+    MeasuredPod,
+    Measurement,
+    newer,
+    why_no_metrics,
+    why_no_summary,
+)
+from emulator.errors import EngineError
+from emulator.metrics.catalog import Usage
+from emulator.metrics.samples import Sample, series
+from emulator.record.reader import Record
+from emulator.scenario.kubernetes import Kubernetes
+from tests.clusters import Alone, ForTest, changes
+from tests.conftest import Emulate, own
+
+METRICS = "/apis/metrics.k8s.io/v1beta1"
+AT = 1_795_386_522.0
+"""2026-11-22T22:28:42Z."""
+
+
+def test_of_two_measurements_the_later_one_counts() -> None:
+    old, new = Usage(1.0, measured=10.0), Usage(2.0, measured=11.0)
+    assert newer(old, new) is new
+    assert newer(new, old) is new
+    assert newer(None, new) is new
+    assert newer(old, None) is old
+    assert newer(old, Usage(1.0, received=7, measured=10.0)) is old
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [(404, "has no metrics.k8s.io"), (403, "may not read"), (503, "not answer"), (500, "Oh")],
+)
+def test_why_there_are_no_metrics(status: int, text: str) -> None:
+    assert text in why_no_metrics(status, "Oh.")
+
+
+def test_why_the_nodes_do_not_say() -> None:
+    assert why_no_summary(403, "No.") == "we may not ask its nodes (get nodes/proxy)"
+    assert "(No)" in why_no_summary(500, "No.")
+
+
+# --- A real cluster -------------------------------------------------------------------------------
+
+
+BUSY = """
+name: busy
+framework: none
+image: {image}
+program:
+  command: [sh, -c, 'echo up; while [ $(cut -d. -f1 /proc/uptime) -lt $END ]; do :; done']
+  env: {{END: "{end}"}}
+cluster: {{worker: {{replicas: 1, cpus: 0.2, memory: 64m}}}}
+"""
+
+
+def uptime() -> int:
+    return int(float(Path("/proc/uptime").read_text().split()[0]))
+
+
+def busy(tmp_path: Path, image: str, seconds: int) -> Path:
+    path = tmp_path / "busy.yaml"
+    path.write_text(BUSY.format(image=image, end=uptime() + seconds))
+    return path
+
+
+def why_not(record: Record) -> list[str]:
+    events = map(json.loads, (record.path / "history.jsonl").read_text().splitlines())
+    return [one["reason"] for one in events if one["event"] == "sampling-failed"]
+
+
+@pytest.mark.kubernetes
+def test_the_nodes_say_what_a_task_uses(
+    emulate: Emulate, kubernetes_cluster: ForTest, tiny_image: str, tmp_path: Path
+) -> None:
+    run_id = own("usage")
+    path = busy(tmp_path, tiny_image, 60)
+    done = emulate.up(
+        path,
+        *kubernetes_cluster.arguments,
+        "--run-id",
+        run_id,
+        env=kubernetes_cluster.environment,
+    )
+    assert done.returncode == 0, done.stderr
+    record = Record(emulate.out / run_id)
+    assert why_not(record) == []
+    used = [sample.tasks["worker-0"] for sample in record.samples]
+    assert len({usage.measured for usage in used}) >= 2
+    assert all(0 < (usage.memory or 0) < 64 * 2**20 for usage in used)
+    assert {(usage.cpus, usage.memory_limit) for usage in used} == {(0.2, 64 * 2**20)}
+    assert all(usage.received is not None for usage in used)
+    cores = [rates.cpu for _, rates in series(record.samples, "worker-0") if rates.cpu is not None]
+    assert cores
+    # A loop uses all of its limit, give or take what a node lends and the seconds of its stamps.
+    assert 0.1 < max(cores) < 0.35
+    assert done.json["usage"]["worker-0"]["cpu_seconds"] < 0.35 * 60
+
+
+@pytest.mark.kubernetes
+def test_one_line_says_why_nothing_is_measured(
+    emulate: Emulate,
+    kubernetes_cluster: ForTest,
+    kubernetes_user: Callable[..., Path],
+    tiny_image: str,
+    tmp_path: Path,
+) -> None:
+    run_id = own("usage")
+    user = kubernetes_user(role(kubernetes_cluster.namespace)["rules"])
+    done = emulate.up(
+        busy(tmp_path, tiny_image, 15),
+        "--engine",
+        "kubernetes",
+        "--run-id",
+        run_id,
+        env={"KUBECONFIG": str(user)},
+    )
+    assert done.returncode == 0, done.stderr
+    record = Record(emulate.out / run_id)
+    assert record.samples == ()
+    assert why_not(record) == [
+        "CPU and memory are not measured: we may not read metrics.k8s.io (list pods), if there is "
+        "one, and we may not ask its nodes (get nodes/proxy)."
+    ]
+
+
+@contextlib.contextmanager
+def opened(kubeconfig: Path, namespace: str, patch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    patch.setenv("KUBECONFIG", str(kubeconfig))
+    with contextlib.closing(Cluster.open(Kubernetes(namespace=namespace))) as cluster:
+        yield cluster
+
+
+class Clock:
+    """Goes on when told."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def pod(name: str = "run-worker-0", node: str = "localhost", **more: Any) -> MeasuredPod:
+    return MeasuredPod(name, f"uid-{name}", node, AT - 20, **more)
+
+
+@pytest.fixture
+def metrics_api(kubernetes_alone: Alone, kubernetes_cluster: ForTest) -> Iterator[None]:
+    """The API server serves metrics.k8s.io, though nobody measures: its objects are the test's."""
+    name, schema = "pods.metrics.k8s.io", {"type": "object"}
+    version = {
+        "name": "v1beta1",
+        "served": True,
+        "storage": True,
+        "schema": {
+            "openAPIV3Schema": {**schema, "x-kubernetes-preserve-unknown-fields": True},
+        },
+    }
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": name,
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test of clients"},
+        },
+        "spec": {
+            "group": "metrics.k8s.io",
+            "scope": "Namespaced",
+            "names": {"plural": "pods", "kind": "PodMetrics", "listKind": "PodMetricsList"},
+            "versions": [version],
+        },
+    }
+    with kubernetes_cluster.core() as core:
+        from kubernetes import client
+
+        extensions: Any = client.ApiextensionsV1Api(core.api_client)
+        extensions.create_custom_resource_definition(definition)
+        try:
+            for event in changes(
+                extensions.list_custom_resource_definition, field_selector=f"metadata.name={name}"
+            ):
+                conditions = event["object"].status.conditions or []
+                if any(one.type == "Established" and one.status == "True" for one in conditions):
+                    break
+            yield
+        finally:
+            extensions.delete_custom_resource_definition(name)
+
+
+def metrics(name: str, stamp: str, cpu: str, memory: str, run: str = "run") -> dict[str, Any]:
+    return {
+        "apiVersion": "metrics.k8s.io/v1beta1",
+        "kind": "PodMetrics",
+        "metadata": {"name": name, "labels": {"emulator.run": run}},
+        "timestamp": stamp,
+        "window": "15s",
+        "containers": [{"name": "main", "usage": {"cpu": cpu, "memory": memory}}],
+    }
+
+
+@pytest.mark.kubernetes
+@pytest.mark.usefixtures("metrics_api")
+def test_metrics_of_the_cluster_come_first(
+    kubernetes_cluster: ForTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace, clock = kubernetes_cluster.namespace, Clock()
+    with opened(kubernetes_cluster.kubeconfig, namespace, monkeypatch) as cluster:
+        measurement = Measurement(cluster, "emulator.run=run", now=clock)
+        pods = {"worker-0": pod(cpus=0.5), "worker-1": pod("run-worker-1")}
+        path = f"{METRICS}/namespaces/{namespace}/pods"
+
+        assert measurement.usage(pods) == {}  # nothing is measured yet
+        cluster.post(path, metrics("run-worker-0", "2026-11-22T22:28:42Z", "100m", "8Mi"))
+        cluster.post(path, metrics("other", "2026-11-22T22:28:42Z", "1", "1Gi", run="other"))
+        assert measurement.usage(pods) == {}  # it is too early to ask
+        clock.time += EVERY
+        assert measurement.usage(pods) == {"worker-0": Usage(2.0, 8 * 2**20, cpus=0.5, measured=AT)}
+        clock.time += EVERY
+        assert measurement.usage(pods) == {}  # nothing is new
+        cluster.patch(
+            f"{path}/run-worker-0", metrics("run-worker-0", "2026-11-22T22:28:52Z", "1", "9Mi")
+        )
+        cluster.post(path, metrics("run-worker-1", "2026-11-22T22:28:42Z", "0", "1Mi"))
+        clock.time += EVERY
+        assert measurement.usage(pods) == {
+            "worker-0": Usage(12.0, 9 * 2**20, cpus=0.5, measured=AT + 10),
+            "worker-1": Usage(0.0, 2**20, measured=AT),
+        }
+
+
+EXPORTED = """\
+# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{{gpu="0",UUID="GPU-a",modelName="A100",namespace="{ns}",pod="{pod}"}} 93
+DCGM_FI_DEV_GPU_UTIL{{gpu="1",UUID="GPU-b",modelName="A100",namespace="{ns}",pod="other"}} 11
+DCGM_FI_DEV_FB_USED{{gpu="0",UUID="GPU-a",modelName="A100",namespace="{ns}",pod="{pod}"}} 1024
+"""
+
+
+def exporter(core: Any, namespace: str, image: str, text: str) -> None:
+    """Run what answers as DCGM's exporter does, behind a Service, on the node."""
+    labels = {"app": "dcgm"}
+    script = (
+        "import http.server, os, sys\n"
+        "class Handler(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200 if self.path == '/metrics' else 404)\n"
+        "        self.end_headers()\n"
+        "        self.wfile.write(os.environ['TEXT'].encode())\n"
+        "http.server.HTTPServer(('', 9400), Handler).serve_forever()\n"
+    )
+    container = {
+        "name": "exporter",
+        "image": image,
+        "imagePullPolicy": "Never",
+        "command": ["python3", "-c", script],
+        "env": [{"name": "TEXT", "value": text}],
+        "readinessProbe": {"httpGet": {"path": "/metrics", "port": 9400}, "periodSeconds": 1},
+    }
+    core.create_namespaced_pod(
+        namespace,
+        {
+            "metadata": {"name": "dcgm-x", "labels": labels},
+            "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+        },
+    )
+    core.create_namespaced_service(
+        namespace,
+        {
+            "metadata": {"name": "dcgm"},
+            "spec": {
+                "clusterIP": "None",
+                "selector": labels,
+                "ports": [{"port": 9999, "targetPort": 9400}],
+            },
+        },
+    )
+    for event in changes(core.list_namespaced_endpoints, namespace):
+        one = event["object"]
+        if one.metadata.name == "dcgm" and one.subsets and one.subsets[0].addresses:
+            return
+
+
+@pytest.mark.kubernetes
+def test_gpus_are_those_that_the_exporter_gives_to_tasks(
+    emulate: Emulate, kubernetes_cluster: ForTest, tiny_image: str, tmp_path: Path
+) -> None:
+    namespace, run_id = kubernetes_cluster.namespace, own("gpus")
+    text = EXPORTED.format(ns=namespace, pod=f"{run_id}-worker-0")
+    with kubernetes_cluster.core() as core:
+        exporter(core, namespace, tiny_image, text)
+    done = emulate.up(
+        busy(tmp_path, tiny_image, 45),
+        *kubernetes_cluster.arguments,
+        "--run-id",
+        run_id,
+        "--set",
+        f"kubernetes.dcgm={namespace}/dcgm:9999",
+        env=kubernetes_cluster.environment,
+    )
+    assert done.returncode == 0, done.stderr
+    samples: list[Sample] = list(Record(emulate.out / run_id).samples)
+    gpus = [gpu for sample in samples for gpu in sample.gpus]
+    assert {(gpu.uuid, gpu.utilisation, gpu.memory) for gpu in gpus} == {("GPU-a", 0.93, 2**30)}
+    assert {*gpus[0].tasks} == {"worker-0"}
+    assert list(done.json["gpus"]) == ["GPU-a"]
+
+
+@pytest.mark.kubernetes
+def test_what_dcgm_needs_is_in_the_role_and_its_absence_is_a_reason(
+    kubernetes_cluster: ForTest,
+    kubernetes_user: Callable[..., Path],
+    tiny_image: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    namespace = kubernetes_cluster.namespace
+    text = EXPORTED.format(ns=namespace, pod="run-worker-0")
+    with kubernetes_cluster.core() as core:
+        exporter(core, namespace, tiny_image, text)
+    service, pods = f"{namespace}/dcgm:9999", {"worker-0": pod()}
+
+    def rows(kubeconfig: Path) -> tuple[list[str], str]:
+        with opened(kubeconfig, namespace, monkeypatch) as cluster:
+            measurement = Measurement(cluster, "emulator.run=run", service, now=Clock())
+            with contextlib.suppress(EngineError):  # usage, for which this Role is not
+                measurement.usage(pods)
+            return [gpu.uuid for gpu in measurement.gpus(pods)], measurement.inventory.why_none
+
+    allowed = kubernetes_user(
+        role(namespace, "dcgm")["rules"], cluster_rules=cluster_role("usage of nodes")["rules"]
+    )
+    assert rows(allowed) == (["GPU-a"], "")
+    found, why = rows(kubernetes_user(role(namespace, "run")["rules"]))
+    assert found == []
+    assert "may not get endpoints" in why

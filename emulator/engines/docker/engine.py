@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from emulator.scenario.schema import AnyImage, Scenario
 
 PARALLEL = 16
+OF_KUBELET = "io.kubernetes.pod.uid"
+"""A label of every container that a kubelet has made."""
 ANY_PORT = "Leave its `host_port` out: the engine then chooses a free one."
 
 
@@ -368,7 +370,7 @@ class DockerEngine:
                 self._inspect_network(plan)
             except NotFound:
                 return {}  # killed while it removed the run: containers are removed first
-            found = self.api.containers(all=True, filters=_labelled(plan.run_id))
+            found = self._containers(plan.run_id)
             # One that has lost power comes before its replacement.
             for container in sorted(found, key=_has_lost_power, reverse=True):
                 if self._pods:
@@ -560,7 +562,7 @@ class DockerEngine:
         if self._pods and self._plan and self._plan.resources == run_id:
             self._pods.close()
         with translate_errors(f"remove what {run_id} made"):
-            containers = self.api.containers(all=True, filters=chosen)
+            containers = self._containers(run_id)
             with ThreadPoolExecutor(PARALLEL) as pool:
                 list(pool.map(self._remove_container, [c["Id"] for c in containers]))
             volumes = self.api.volumes(filters=chosen)["Volumes"] or []
@@ -680,7 +682,7 @@ class DockerEngine:
         """Return every container, network and volume that carries our label."""
         chosen = _labelled(run_id)
         with translate_errors("list what runs have left"):
-            containers = self.api.containers(all=True, filters=chosen)
+            containers = self._containers(run_id)
             networks = self.api.networks(filters=chosen)
             volumes = self.api.volumes(filters=chosen)["Volumes"] or []
         return [
@@ -688,6 +690,15 @@ class DockerEngine:
             *(_resource("network", n["Name"], n) for n in networks),
             *(_resource("volume", v["Name"], v) for v in volumes),
         ]
+
+    def _containers(self, run_id: str | None) -> list[dict[str, Any]]:
+        """Return the containers of a run, or of all runs, whether they run or not.
+
+        Not those of a kubelet on this engine, which have the labels of their Pods: they are the
+        cluster's, and of a run of the engine `kubernetes`.
+        """
+        found = self.api.containers(all=True, filters=_labelled(run_id))
+        return [one for one in found if OF_KUBELET not in one["Labels"]]
 
     def close(self) -> None:
         """Close the connections; containers keep running."""

@@ -20,6 +20,7 @@ import requests
 
 from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine
+from emulator.engines.docker.engine import OF_KUBELET
 from emulator.planning.plan import make_plan
 from emulator.record.events import AllRunning, Entry
 from emulator.results import RunCallbacks
@@ -185,6 +186,22 @@ def test_a_volume_that_the_engine_makes_again_is_found_as_well(
     finally:
         docker_engine.tear_down(RUN)
     assert RUN not in [one["Name"] for one in docker_engine.api.volumes()["Volumes"] or []]
+
+
+def test_containers_of_a_kubelet_are_left_to_it(
+    docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    """They have the labels of their Pods, which are ours where a run is on that cluster."""
+    run_id = own("kubelet")
+    labels = {"emulator.run": run_id, OF_KUBELET: "3f2a"}
+    container = docker_engine.api.create_container(tiny_image, ["true"], labels=labels)["Id"]
+    try:
+        assert docker_engine.find(run_id) == []
+        assert run_id not in {one.run_id for one in docker_engine.find()}
+        assert docker_engine.tear_down(run_id) == 0
+        assert docker_engine.api.inspect_container(container)
+    finally:
+        docker_engine.api.remove_container(container, force=True)
 
 
 def test_a_folder_is_copied_into_the_working_directory(

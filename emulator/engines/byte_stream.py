@@ -99,7 +99,8 @@ class ByteStream:
 
     def _receive(self) -> tuple[bytes, bool]:
         """Return the bytes that have arrived, and whether the connection is closed."""
-        received, self._early = self._early, b""
+        received, self._early = bytearray(self._early), b""
+        is_tls = isinstance(self._socket, ssl.SSLSocket)
         # TLS may have decrypted more than it returned, for which no selector would wake.
         while len(received) < AT_ONCE or self._is_pending():
             try:
@@ -108,10 +109,11 @@ class ByteStream:
                 break
             received += data
             if not data:
-                return received, True
-            if len(data) < PIECE and not self._is_pending():
+                return bytes(received), True
+            # Over TLS only one record is returned: one line, where a server flushes each.
+            if len(data) < PIECE and not is_tls:
                 break
-        return received, False
+        return bytes(received), False
 
     def _is_pending(self) -> bool:
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0

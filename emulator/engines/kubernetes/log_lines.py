@@ -26,6 +26,10 @@ _REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
 it cuts lines. A program may have written the character itself."""
 _TOGETHER = 10.0
 """Seconds within which the streams of a program end, at most."""
+_CROSSED = 0.01
+"""Seconds by which the ends of two streams may have their stamps in the wrong order."""
+_MANY = 4 * PIECE
+"""Bytes of an unfinished line that wait to be looked at together."""
 
 
 class Printed(NamedTuple):
@@ -73,8 +77,7 @@ class LogLines:
         """Take the next bytes; yield the lines that they finish."""
         first, *others = data.split(b"\n")
         if not others:
-            self._waiting += first
-            yield from self._look(is_whole=False)
+            yield from self._more(first)
             return
         if self._waiting or self._stamp or self._is_foreign:
             self._waiting += first
@@ -83,13 +86,12 @@ class LogLines:
             yield from self._line(first)
         for line in others[:-1]:
             yield from self._line(line)
-        self._waiting += others[-1]
-        yield from self._look(is_whole=False)
+        yield from self._more(others[-1])
 
     def finish(self) -> Iterator[Printed]:
         """Yield the last line if it lacks its newline: the log has ended."""
         if self._waiting or self._stamp or self._is_foreign:
-            yield from self._whole()
+            yield from self._whole(is_last=True)
 
     def _line(self, line: bytes) -> Iterator[Printed]:
         """Yield a line that came as a whole: most of them need no second look."""
@@ -102,17 +104,23 @@ class LogLines:
             self._waiting += line
             yield from self._whole()
 
-    def _whole(self) -> Iterator[Printed]:
-        yield from self._look(is_whole=True)
+    def _more(self, data: bytes) -> Iterator[Printed]:
+        """Take bytes of a line that are not its end."""
+        self._waiting += data
+        if len(self._waiting) > _MANY:
+            yield from self._look()
+
+    def _whole(self, *, is_last: bool = False) -> Iterator[Printed]:
+        yield from self._look(is_whole=True, is_last=is_last)
         if self._stamp or self._is_foreign or self._text:
             yield self._finish()
 
-    def _look(self, *, is_whole: bool) -> Iterator[Printed]:
+    def _look(self, *, is_whole: bool = False, is_last: bool = False) -> Iterator[Printed]:
         """Look for stamps in what is waiting; keep what may still become one."""
         while True:
             if not self._stamp and not self._is_foreign and not self._begin(is_whole=is_whole):
                 return
-            found = self._next_stamp()
+            found = self._next_stamp(is_last=is_last)
             if found is None:
                 keep = 0 if is_whole else _LONGEST_STAMP
                 self._take(max(len(self._waiting) - keep, 0))
@@ -139,22 +147,22 @@ class LogLines:
         self._in_piece = self._replaced = 0
         return True
 
-    def _next_stamp(self) -> tuple[int, int, str] | None:
+    def _next_stamp(self, *, is_last: bool) -> tuple[int, int, str] | None:
         """Return the place of the next stamp that the kubelet wrote, and the stamp.
 
-        A program writes stamps as well, but of a time before the kubelet's for the same line.
+        A program writes stamps as well, but of a time before the kubelet's for the same line. Only
+        at the end of a log, where both streams may lack a newline, may the kubelet's be earlier.
         """
         if self._is_foreign:
             return None
         for found in _STAMP.finditer(self._waiting):
             try:
                 stamp = canonical(found[0][:-1].decode())
+                later = seconds(stamp) - seconds(self._last_stamp)
             except ValueError:  # the 31st of February
                 continue
-            if stamp < self._last_stamp:
-                continue
-            is_full = self._is_full(found.start())
-            if is_full or seconds(stamp) - seconds(self._last_stamp) < _TOGETHER:
+            is_next = stamp >= self._last_stamp or (is_last and later > -_CROSSED)
+            if is_next and (self._is_full(found.start()) or later < _TOGETHER):
                 return found.start(), found.end(), stamp
         return None
 
@@ -188,7 +196,8 @@ class Position:
         self._last: Printed | None = None
         self._same = 0
         """How many lines with this stamp and text there were up to it."""
-        self._newest = ""
+        self.newest = ""
+        """The latest stamp of them."""
         self._seen = 0
         self._is_passing = False
         """Whether lines come that were reported before."""
@@ -209,10 +218,10 @@ class Position:
                 self._seen += 1
                 self._is_passing = self._seen < self._same
                 return False
-            if line.stamp <= self._newest:
+            if line.stamp <= self.newest:
                 return False
             self._is_passing = False  # what was read has been rotated away
         self._same = self._same + 1 if line == self._last else 1
         self._last = line
-        self._newest = max(self._newest, line.stamp)
+        self.newest = max(self.newest, line.stamp)
         return True

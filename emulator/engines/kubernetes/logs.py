@@ -150,6 +150,8 @@ class _Follower:
         self._stream: _LogStream | None = None
         self._cutting: threading.Timer | None = None
         self._position = Position()
+        self._unfinished: list[Printed] = []
+        """What lacked its newline when the server ended the stream."""
         self._fruitless = 0
         """How often the log was followed since it had a new line."""
         self._away_since: float | None = None
@@ -231,6 +233,7 @@ class _Follower:
         if stream.has_news:
             self._fruitless = 0
         was_cut = error is not None or not stream.is_complete
+        self._unfinished = [] if was_cut else stream.unfinished()
         self._guarded(lambda: self._go_on(pause=0.0 if was_cut else AFTER_LAST_LINE))
 
     def _go_on(self, pause: float = 0.0) -> None:
@@ -292,7 +295,11 @@ class _Follower:
             (self._then or self._output.inbox.put)(exited)
 
     def _read_rest(self) -> None:
-        """Report what follows the last line, also one that lacks its newline."""
+        """Report what follows the last line, also one that lacks its newline.
+
+        The kubelet may have removed the container and its log already: then what the stream had of
+        that line is all of it.
+        """
 
         def read() -> None:
             self._position.begin_again()
@@ -301,6 +308,9 @@ class _Follower:
 
         if not self._succeeds(read, ATTEMPTS):
             self._note("The end of the log could not be read: the node's kubelet does not answer.")
+        newest = self._position.newest
+        if lines := self._lines(one for one in self._unfinished if one.stamp > newest):
+            self._output.inbox.put(Lines(lines))
 
     def _find_position(self, known: KnownOutput) -> None:
         """Find where another supervisor stopped reading."""
@@ -411,6 +421,10 @@ class _LogStream:
         lines = self._lines(self._log.feed(data))
         self.has_news = self.has_news or bool(lines)
         return Arrived(lines, size, has_ended=closed)
+
+    def unfinished(self) -> list[Printed]:
+        """Return what has come of a last line without a newline."""
+        return [one for one in self._log.finish() if one.stamp]
 
     def cut(self) -> None:
         """Have the stream end now; may be called on any thread."""

@@ -16,6 +16,7 @@ import yaml
 
 from emulator.engines.kubernetes.connection import Cluster
 from emulator.scenario.kubernetes import Kubernetes
+from tests.clusters import ForTest
 
 __all__ = ["Relay", "opened", "relayed"]
 
@@ -106,19 +107,19 @@ class Relay:
 
 
 @contextlib.contextmanager
-def opened(kubeconfig: Path, namespace: str) -> Iterator[Cluster]:
-    """Open the cluster of a kubeconfig."""
+def opened(found: ForTest, kubeconfig: Path | None = None) -> Iterator[Cluster]:
+    """Open a test's cluster, by its own kubeconfig or another."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("KUBECONFIG", str(kubeconfig))
-        cluster = Cluster.open(Kubernetes(namespace=namespace))
+        patched.setenv("KUBECONFIG", str(kubeconfig or found.kubeconfig))
+        cluster = Cluster.open(Kubernetes(namespace=found.namespace))
     with contextlib.closing(cluster):
         yield cluster
 
 
 @contextlib.contextmanager
-def relayed(kubeconfig: Path, namespace: str, folder: Path) -> Iterator[tuple[Cluster, Relay]]:
+def relayed(found: ForTest, folder: Path) -> Iterator[tuple[Cluster, Relay]]:
     """Open the same cluster through a relay; `folder` gets the kubeconfig for that."""
-    config = yaml.safe_load(kubeconfig.read_text())
+    config = yaml.safe_load(found.kubeconfig.read_text())
     place = config["clusters"][0]["cluster"]
     address = urlsplit(place["server"])
     assert address.hostname is not None
@@ -128,5 +129,5 @@ def relayed(kubeconfig: Path, namespace: str, folder: Path) -> Iterator[tuple[Cl
         through = folder / "relayed.kubeconfig"
         through.touch(mode=0o600)
         through.write_text(yaml.safe_dump(config))
-        with opened(through, namespace) as cluster:
+        with opened(found, through) as cluster:
             yield cluster, relay

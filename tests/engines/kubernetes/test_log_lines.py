@@ -84,6 +84,17 @@ def test_a_stamp_of_the_program_itself_is_its_text() -> None:
         assert lines_of(record(3, text.encode() + b"\n")) == [Printed(stamp(3), text)]
 
 
+@given(st.lists(st.integers(min_value=0), max_size=4))
+def test_two_ends_without_a_newline_may_have_crossed(places: list[int]) -> None:
+    early, late = (f"2026-11-22T05:12:10.10000{digit}000Z" for digit in (1, 5))
+    data = record(0, b"a line\n") + f"{late} one end{early} the other".encode()
+    assert lines_of(data, places) == [
+        Printed(stamp(0), "a line"),
+        Printed(late, "one end"),
+        Printed(early, "the other"),
+    ]
+
+
 def test_what_the_kubelet_says_has_no_stamp() -> None:
     data = record(1, b"a line\n") + b"failed to watch file: no space left on device"
     assert lines_of(data) == [

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from emulator.engines.kubernetes.connection import ApiError, Cluster
 from emulator.engines.kubernetes.watching import Kind, Known, Object, Watcher, _lines, what_next
 from emulator.errors import EngineError, EngineLost
+from tests.clusters import ForTest
 from tests.engines.kubernetes.relay import Relay, opened, relayed
 
 
@@ -143,16 +144,14 @@ def test_what_follows_an_error(error: EngineError, listing: bool, then: str) -> 
 
 
 @pytest.fixture
-def cluster(kubernetes_cluster: tuple[Path, str]) -> Iterator[Cluster]:
-    with opened(*kubernetes_cluster) as found:
+def cluster(kubernetes_cluster: ForTest) -> Iterator[Cluster]:
+    with opened(kubernetes_cluster) as found:
         yield found
 
 
 @pytest.fixture
-def through_relay(
-    kubernetes_cluster: tuple[Path, str], tmp_path: Path
-) -> Iterator[tuple[Cluster, Relay]]:
-    with relayed(*kubernetes_cluster, tmp_path) as found:
+def through_relay(kubernetes_cluster: ForTest, tmp_path: Path) -> Iterator[tuple[Cluster, Relay]]:
+    with relayed(kubernetes_cluster, tmp_path) as found:
         yield found
 
 

@@ -158,7 +158,7 @@ class KubernetesEngine:
 
     @cached_property
     def _measurement(self) -> Measurement:
-        from emulator.engines.kubernetes.usage import MeasuredPod, Measurement
+        from emulator.engines.kubernetes.usage import Measurement
 
         run = self._prepared
         return Measurement(self.cluster, names.selector(run.plan.resources), self.options.dcgm)

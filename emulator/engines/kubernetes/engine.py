@@ -27,7 +27,7 @@ from emulator.engines.kubernetes.refusals import cannot_start
 from emulator.engines.kubernetes.requests import all_requests, pod_request, prepared, shown
 from emulator.engines.kubernetes.shared import Shared, decide, is_usable
 from emulator.engines.kubernetes.status import Ended, Running, Waiting
-from emulator.engines.kubernetes.table import Pod, Table
+from emulator.engines.kubernetes.table import NEVER, Pod, Table
 from emulator.engines.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing
 from emulator.faults.nodes import Cordoned
@@ -53,8 +53,6 @@ GONE_WITHIN = 60.0
 """Seconds that the cluster has to remove a Pod that has ended."""
 SIDECAR_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL for side-cars whose task has ended."""
-NEVER = float("inf")
-"""In seconds: a wait has no end of its own."""
 ANY_NUMBER = Capacity(cpus=1000.0, memory=2**50, gpus=())
 """In place of what a cluster has whose nodes we may not list: it decides itself what fits."""
 _PLURALS = {
@@ -119,6 +117,8 @@ class KubernetesEngine:
         self._run: _Run | None = None
         self._watchers: list[Watcher] = []
         self._lock = threading.Condition()
+        self._not_ours = ""
+        """The id of a run that could not be prepared, because another one has it."""
         self._reported: set[str] = set()
         """Unique ids of Pods whose task's end is in the inbox."""
         self.table = Table()
@@ -255,9 +255,15 @@ class KubernetesEngine:
         run.found = delivery(one for one in made if one["kind"] == "ConfigMap")
         for one in plan.everything:  # what Pods can't have is refused before anything is made
             pod_request(plan, one, common, self.options, run.shared, run.found)
-        self._begin(run)
         for request in made:
-            self.cluster.post(self.cluster.namespaced(_PLURALS[request["kind"]]), request)
+            try:
+                self.cluster.post(self.cluster.namespaced(_PLURALS[request["kind"]]), request)
+            except ApiError as error:
+                if error.reason == "AlreadyExists" and request["kind"] == "Service":
+                    # Of another run of this id, perhaps another user's: it must not be removed.
+                    self._not_ours = plan.resources
+                raise
+        self._begin(run)
 
     def _begin(self, run: _Run) -> None:
         """Watch the run's Pods, and what the cluster says of them. Raises EngineError."""
@@ -489,11 +495,15 @@ class KubernetesEngine:
         if pod is not None and pod.runs:
             eviction.terminate(self.cluster, _victim(pod))
 
-    def preempt(self, task: str, grace: float, via: Via | None) -> None:
-        """Delete or evict the task's Pod, whose kubelet ends the grace period."""
+    def preempt(self, task: str, grace: float, via: Via | None) -> str:
+        """Delete or evict the task's Pod, whose kubelet ends the grace period; say what was done.
+
+        Empty if there was nothing to do.
+        """
         pod = self.table.of(task)
-        if pod is not None and not pod.is_deleted and not isinstance(pod.state, Ended):
-            eviction.preempt(self.cluster, _victim(pod), grace, via)
+        if pod is None or pod.is_deleted or isinstance(pod.state, Ended):
+            return ""
+        return eviction.preempt(self.cluster, _victim(pod), grace, via)
 
     def cordon(self, task: str) -> Cordoned:
         """Let the task's node take no new Pods; those that it has stay."""
@@ -585,8 +595,10 @@ class KubernetesEngine:
             with self._lock:
                 run.is_over = True
                 self._lock.wait_for(lambda: not run.making)
-        removed = removal.tear_down(self.cluster, run_id, everywhere=not self._is_configured)
-        return removed + nodes.uncordon(self.cluster, run_id)
+        if run_id == self._not_ours:
+            return 0
+        freed = nodes.uncordon(self.cluster, run_id)
+        return freed + removal.tear_down(self.cluster, run_id, everywhere=not self._is_configured)
 
     def find(self, run_id: str | None = None) -> list[Resource]:
         """Return every object that carries our label, in all namespaces that we may look at."""

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from emulator.engines.kubernetes.watching import Kind
 
 
+NEVER = float("inf")
+"""In seconds: a wait has no end of its own."""
+
+
 @dataclass
 class Pod:
     """One Pod: one start of a task. What it is changes as the watch tells of it."""
@@ -140,10 +144,10 @@ class Table:
         """Wait until something is reached; return whether it was, within `timeout` seconds.
 
         `until` gets monotonic seconds, and is called again after each change. It returns None when
-        it is reached, else the latest time at which to call it again (infinite: any). Raises what
+        it is reached, else the latest time at which to call it again (NEVER: any). Raises what
         `fail` got.
         """
-        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        deadline = NEVER if timeout is None else time.monotonic() + timeout
         with self._changed:
             while True:
                 now = time.monotonic()
@@ -155,7 +159,7 @@ class Table:
                 if now >= deadline:
                     return False
                 left = min(again, deadline) - now
-                self._changed.wait(None if left == float("inf") else max(0.0, left))
+                self._changed.wait(None if left == NEVER else max(0.0, left))
 
 
 def _containers(seen: Mapping[str, Any]) -> Iterator[str]:

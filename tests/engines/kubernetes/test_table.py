@@ -1,0 +1,157 @@
+"""What the watch tells of Pods, and waiting for what becomes of one."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from emulator.engines.kubernetes import names
+from emulator.engines.kubernetes.status import Ended, Running, Waiting
+from emulator.engines.kubernetes.table import NEVER, Pod, Table
+from emulator.errors import EngineLost
+
+RUNS = {"running": {"startedAt": "2026-11-22T10:00:01Z"}}
+CREATES = {"waiting": {"reason": "ContainerCreating"}}
+
+
+def ends(code: int) -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "finishedAt": "2026-11-22T10:00:05Z"}}
+
+
+def a_pod(
+    uid: str = "u1", phase: str = "Running", *, init: Any = None, **states: Any
+) -> dict[str, Any]:
+    metadata = {
+        "uid": uid,
+        "name": "run-worker-0",
+        "annotations": {names.TASK: "worker-0"},
+        "creationTimestamp": "2026-11-22T10:00:00Z",
+    }
+    main = [{"name": name, "state": state} for name, state in states.items()]
+    first = [] if init is None else [{"name": "fetch", "state": init}]
+    return {
+        "metadata": metadata,
+        "spec": {
+            "initContainers": [{"name": one["name"]} for one in first],
+            "containers": [{"name": one["name"]} for one in main] or [{"name": names.MAIN}],
+        },
+        "status": {
+            "phase": phase,
+            "containerStatuses": main,
+            "initContainerStatuses": first,
+        },
+    }
+
+
+def table_with(seen: dict[str, Any]) -> tuple[Table, Pod]:
+    table = Table()
+    return table, table.created("worker-0", seen)
+
+
+def test_a_pod_has_the_states_of_its_containers() -> None:
+    table, pod = table_with(a_pod(phase="Pending"))
+    assert isinstance(pod.state, Waiting)
+    table.told("MODIFIED", a_pod(main=RUNS, proxy=CREATES))
+    assert isinstance(pod.state, Running)
+    assert isinstance(pod.states["proxy"], Waiting)
+    assert pod.runs
+    table.told("MODIFIED", a_pod(main=ends(3), proxy=RUNS))
+    assert isinstance(pod.state, Ended)
+    assert pod.state.exit_code == 3
+    assert not pod.runs
+
+
+def test_the_watch_may_be_ahead_of_the_answer_that_made_a_pod() -> None:
+    table = Table()
+    table.told("ADDED", a_pod(main=RUNS))
+    pod = table.created("worker-0", a_pod(phase="Pending"))
+    assert pod.runs
+    assert table.of("worker-0") is pod
+
+
+def test_a_pod_that_ran_and_is_gone_counts_as_killed() -> None:
+    table, pod = table_with(a_pod(main=RUNS))
+    table.told("DELETED", a_pod(main=RUNS))
+    assert pod.is_gone
+    assert pod.is_deleted
+    assert isinstance(pod.state, Ended)
+    assert pod.state.exit_code == 137
+
+
+def test_a_pod_that_never_ran_and_is_gone_has_no_end() -> None:
+    table, pod = table_with(a_pod(phase="Pending"))
+    table.told("DELETED", a_pod(phase="Pending"))
+    assert pod.is_gone
+    assert isinstance(pod.state, Waiting)
+
+
+def test_an_end_is_final() -> None:
+    table, pod = table_with(a_pod(main=ends(7)))
+    table.told("DELETED", a_pod(main=RUNS))
+    assert isinstance(pod.state, Ended)
+    assert pod.state.exit_code == 7
+
+
+def test_the_next_pod_of_a_task_is_another() -> None:
+    table, old = table_with(a_pod("u1", main=ends(1)))
+    table.forget(old)
+    assert table.of("worker-0") is None
+    new = table.created("worker-0", a_pod("u2", phase="Pending"))
+    table.forget(old)  # again, as a late call may
+    assert table.of("worker-0") is new
+    table.told("MODIFIED", a_pod("u1", main=RUNS))
+    assert isinstance(new.state, Waiting)
+
+
+def test_what_is_no_task_is_left_out() -> None:
+    table, cleaner = Table(), a_pod(main=RUNS)
+    del cleaner["metadata"]["annotations"]
+    table.told("ADDED", cleaner)
+    table.told("DELETED", a_pod("u9"))
+    assert table.all() == []
+
+
+def test_an_init_step_of_the_user_may_take_as_long_as_it_likes() -> None:
+    _, pod = table_with(a_pod(phase="Pending", init=RUNS, main=CREATES))
+    assert pod.is_initialising(frozenset())
+    assert not pod.is_initialising(frozenset({"fetch"}))
+
+
+def test_whoever_waits_is_woken_by_a_change() -> None:
+    table, pod = table_with(a_pod(phase="Pending"))
+    looks = threading.Event()
+
+    def until(now: float) -> float | None:
+        looks.set()
+        return None if pod.runs else NEVER
+
+    def tell() -> None:
+        assert looks.wait(60)
+        table.told("MODIFIED", a_pod(main=RUNS))
+
+    teller = threading.Thread(target=tell)
+    teller.start()
+    assert table.wait(until)
+    teller.join()
+
+
+def test_a_wait_ends_when_its_time_is_over() -> None:
+    table, pod = table_with(a_pod(phase="Pending"))
+    assert not table.wait(lambda now: None if pod.runs else NEVER, timeout=0.01)
+    times: list[float] = []
+
+    def until(now: float) -> float | None:
+        times.append(now)
+        return None if len(times) == 3 else now + 0.001
+
+    assert table.wait(until)
+
+
+def test_a_wait_ends_when_nothing_will_be_told_any_more() -> None:
+    table, pod = table_with(a_pod(phase="Pending"))
+    table.fail(EngineLost("The API server is away."))
+    with pytest.raises(EngineLost, match="is away"):
+        table.wait(lambda now: None if pod.runs else NEVER)
+    assert table.wait(lambda now: None)  # what is reached already needs nobody

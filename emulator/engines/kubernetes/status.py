@@ -215,10 +215,15 @@ def disruption_of(pod: Mapping[str, Any]) -> tuple[str, str] | None:
     Since Kubernetes 1.26: it is about to be ended by the scheduler, an eviction, a taint or the
     kubelet.
     """
-    condition = _condition(pod.get("status") or {}, "DisruptionTarget")
+    condition = condition_of(pod, "DisruptionTarget")
     if condition is None or condition.get("status") != "True":
         return None
     return str(condition.get("reason") or ""), str(condition.get("message") or "")
+
+
+def condition_of(pod: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """Return a condition of a Pod, if its status has one of that kind."""
+    return _condition(pod.get("status") or {}, kind)
 
 
 def _waiting(

@@ -1,0 +1,164 @@
+"""What a cluster says of a run's Pods, each text once."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.engines.base import Inbox, Note
+from emulator.engines.kubernetes import names
+from emulator.engines.kubernetes.connection import Cluster
+from emulator.engines.kubernetes.notes import Notes, disruption_note, note_of
+from emulator.engines.kubernetes.status import Running, seconds, state_of
+from emulator.engines.kubernetes.watching import Kind, Object, Watcher
+from tests.clusters import ForTest
+from tests.engines.kubernetes.relay import opened
+
+STAMP = "2026-11-22T22:25:27Z"
+EXACT = "2026-11-22T22:25:27.607909Z"
+
+
+def an_event(reason: str, message: str, **more: Any) -> dict[str, Any]:
+    metadata = {"uid": "1", "creationTimestamp": STAMP}
+    return {"metadata": metadata, "reason": reason, "message": message, **more}
+
+
+def test_an_event_has_the_latest_stamp_that_it_says() -> None:
+    said = "Successfully assigned h3/ok to localhost"
+    scheduled = an_event("Scheduled", said, eventTime=EXACT, lastTimestamp=None)
+    assert note_of(scheduled, "a") == Note("a", seconds(EXACT), "Scheduled", said)
+    killing = an_event("Killing", "Stopping container main", lastTimestamp=STAMP, eventTime=None)
+    assert note_of(killing, "a") == Note("a", seconds(STAMP), "Killing", "Stopping container main")
+    later = {"count": 3, "lastObservedTime": "2026-11-22T22:26:00Z"}
+    repeated = an_event("FailedScheduling", "no", eventTime=EXACT, series=later)
+    assert note_of(repeated, "a") == Note(
+        "a", seconds("2026-11-22T22:26:00Z"), "FailedScheduling", "no"
+    )
+    assert note_of(an_event("Odd", ""), "a") == Note("a", seconds(STAMP), "Odd", "")
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("Created", "Created container main"),
+        ("Started", "Started container main"),
+        ("Pulled", 'Container image "x" already present on machine'),
+        ("FailedScheduling", "skip schedule deleting pod: h3/sel"),
+    ],
+)
+def test_what_is_known_anyway_is_no_note(reason: str, message: str) -> None:
+    assert note_of(an_event(reason, message), "a") is None
+
+
+def test_a_message_can_do_nothing_to_a_terminal() -> None:
+    note = note_of(an_event("Failed", "\x1b[2Jgone\n" + "x" * 5000), "a")
+    assert note is not None
+    assert note.message.startswith("\\x1b[2Jgone\\n")
+    assert len(note.message) < 1100
+
+
+def test_a_disruption_is_a_note_as_well() -> None:
+    condition = {
+        **{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": STAMP},
+        **{"reason": "PreemptionByScheduler", "message": "preempting to accommodate another Pod"},
+    }
+    pod = {"metadata": {"name": "x"}, "status": {"conditions": [condition]}}
+    message = "PreemptionByScheduler: preempting to accommodate another Pod"
+    assert disruption_note(pod, "a") == Note("a", seconds(STAMP), "DisruptionTarget", message)
+    condition["status"] = "False"
+    assert disruption_note(pod, "a") is None
+
+
+# --- Against a real API server ------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster(kubernetes_cluster: ForTest) -> Iterator[Cluster]:
+    with opened(kubernetes_cluster) as found:
+        yield found
+
+
+def make(cluster: Cluster, name: str, image: str, **more: Any) -> dict[str, Any]:
+    main = {"name": "main", "image": image, "imagePullPolicy": "Never", "command": ["sleep", "60"]}
+    metadata = {"name": f"run-{name}", "annotations": {names.TASK: name}}
+    spec = {"restartPolicy": "Never", "containers": [main], **more}
+    return cluster.post(cluster.namespaced("pods"), {"metadata": metadata, "spec": spec})
+
+
+def until_it_runs(cluster: Cluster, name: str) -> None:
+    runs = threading.Event()
+
+    def look(kind: Kind, pod: Object) -> None:
+        if isinstance(state_of(pod), Running):
+            runs.set()
+
+    fields = f"metadata.name={name}"
+    watcher = Watcher(cluster, cluster.namespaced("pods"), "", look, print, fields=fields)
+    watcher.start()
+    with contextlib.closing(watcher):
+        assert runs.wait(120)
+
+
+def task_of(pod: str) -> str | None:
+    return pod.removeprefix("run-") if pod.startswith("run-") else None
+
+
+@contextlib.contextmanager
+def notes_of(cluster: Cluster, inbox: Inbox) -> Iterator[Notes]:
+    notes = Notes(cluster, task_of, inbox)
+    notes.start()
+    with contextlib.closing(notes):
+        yield notes
+
+
+@pytest.mark.kubernetes
+def test_what_a_cluster_says_is_reported_once(cluster: Cluster, tiny_image: str) -> None:
+    inbox, said = Inbox(), list[Note]()
+
+    def until(task: str, reason: str) -> Note:
+        while True:
+            note: Note = inbox.get(timeout=120)
+            assert note not in said
+            said.append(note)
+            if (note.task, note.reason) == (task, reason):
+                return note
+
+    with notes_of(cluster, inbox) as notes:
+        runs = make(cluster, "runs", tiny_image)
+        assert until("runs", "Scheduled").wall >= seconds(runs["metadata"]["creationTimestamp"])
+        nowhere = make(cluster, "nowhere", tiny_image, nodeSelector={"emulator": "nowhere"})
+        assert "nodes are available" in until("nowhere", "FailedScheduling").message
+        assert "nodes are available" in notes.warning(nowhere["metadata"]["uid"])
+        missing = make(cluster, "missing", "nosuch.example/x:1")
+        until("missing", "ErrImageNeverPull")
+        assert notes.warning(missing["metadata"]["uid"])
+        assert not notes.warning(runs["metadata"]["uid"])
+        until_it_runs(cluster, "run-runs")
+        cluster.delete(cluster.namespaced("pods", "run-runs"))
+        until("runs", "Killing")
+        assert not notes.error
+
+
+@pytest.mark.kubernetes
+def test_what_was_said_before_is_not_repeated(cluster: Cluster, tiny_image: str) -> None:
+    with notes_of(cluster, first := Inbox()):
+        make(cluster, "early", tiny_image, nodeSelector={"emulator": "nowhere"})
+        assert first.get(timeout=120).task == "early"
+    with notes_of(cluster, second := Inbox()) as notes:
+        make(cluster, "late", tiny_image, nodeSelector={"emulator": "nowhere"})
+        assert second.get(timeout=120).task == "late"
+        assert not notes.error
+
+
+@pytest.mark.kubernetes
+def test_a_run_does_without_what_it_may_not_read(
+    kubernetes_cluster: ForTest, kubernetes_user: Callable[..., Path]
+) -> None:
+    kubeconfig = kubernetes_user([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}])
+    with opened(kubernetes_cluster, kubeconfig) as cluster, notes_of(cluster, Inbox()) as notes:
+        assert "may not list events" in notes.error

@@ -513,7 +513,7 @@ class KubernetesEngine:
         if not node:
             raise EngineError(f"Can't cordon the node of {task}: it is on none.")
         nodes.cordon(self.cluster, node, run.common, task)
-        current = ((one.name, self.table.of(one.name)) for one in run.plan.everything)
+        current = ((one.name, self.table.of(one.name)) for one in run.plan.tasks)
         pods = {name: found for name, found in current if found is not None}
         running = [name for name, found in pods.items() if found.runs]
         there = {name: found.seen for name, found in pods.items()}

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import select
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines.byte_stream import ChunkedBody
+from emulator.engines.byte_stream import ByteStream, ChunkedBody
 
 
 def chunk(data: bytes) -> bytes:
@@ -34,3 +44,77 @@ def test_a_chunk_may_have_extensions_and_capital_digits() -> None:
     body = ChunkedBody()
     assert body.feed(b"A;name=value\r\n0123456789\r\n") == b"0123456789"
     assert not body.ended
+
+
+LINES = 200
+Server = tuple[str, Path, threading.Event]
+
+
+@pytest.fixture(params=["http", "https"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    """A server that answers one request with lines, each in a chunk, and over TLS a record."""
+    certificate, key = tmp_path / "ca.pem", tmp_path / "key.pem"
+    listening = socket.create_server(("127.0.0.1", 0))
+    if request.param == "https":
+        names = ["-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"]
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+        files = ["-keyout", str(key), "-out", str(certificate)]
+        subprocess.run([*command, *files], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        listening = context.wrap_socket(listening, server_side=True)
+
+    sent = threading.Event()
+
+    def answer() -> None:
+        connection, _ = listening.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connection, contextlib.suppress(OSError):  # it was cut
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for number in range(LINES):
+                connection.sendall(chunk(b"%d\n" % number))
+            sent.set()
+            connection.recv(65536)  # until the client says that it has all, or closes
+            connection.sendall(chunk(b"end\n") + b"0\r\n\r\n")
+            connection.recv(65536)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield f"{request.param}://127.0.0.1:{listening.getsockname()[1]}", certificate, sent
+    thread.join()
+    listening.close()
+
+
+@contextlib.contextmanager
+def streaming(server: Server) -> Iterator[ByteStream]:
+    address, certificate, _ = server
+    with urllib3.PoolManager() as pool:
+        if address.startswith("https"):
+            pool.connection_pool_kw["ca_certs"] = str(certificate)
+        stream = ByteStream(pool.request("GET", address, preload_content=False))
+        with contextlib.closing(stream):
+            yield stream
+
+
+def test_short_pieces_do_not_come_one_by_one(server: Server) -> None:
+    """A server that flushes each line sends a record of TLS for each."""
+    with streaming(server) as stream:
+        assert server[2].wait(60)
+        data, _, has_ended = stream.receive()
+        assert not has_ended
+        assert not stream.is_complete
+    assert data == b"".join(b"%d\n" % number for number in range(LINES))
+
+
+def test_a_stream_that_was_cut_has_ended_and_is_not_complete(server: Server) -> None:
+    with streaming(server) as stream:
+        stream.cut()
+        has_ended = False
+        while not has_ended:
+            select.select([stream], [], [], 60)
+            try:
+                _, _, has_ended = stream.receive()
+            except ConnectionResetError:  # the server was sending
+                has_ended = True
+        assert not stream.is_complete

@@ -17,7 +17,7 @@ from emulator.engines.kubernetes.log_lines import PIECE
 from emulator.engines.kubernetes.logs import Output
 from emulator.engines.kubernetes.watching import Kind, Object, Watcher
 from emulator.errors import EngineError, EngineLost
-from tests.clusters import ForTest
+from tests.clusters import Alone, ForTest
 from tests.engines.inbox import EachLine
 from tests.engines.kubernetes.relay import Relay, opened, relayed
 
@@ -366,3 +366,25 @@ def test_what_is_forgotten_is_reported_no_more(pods: Pods) -> None:
     pods.start("other", "echo done")
     pods.until_exit("other")
     assert "forgotten" not in pods.exits
+
+
+def test_an_api_server_that_starts_again_loses_nothing(kubernetes_alone: Alone, pods: Pods) -> None:
+    pods.start("goes-on", NUMBERS.format(count=300, every=10, pause=0.2))
+    pods.start("ends", "echo 1; sleep 1; printf 2; exit 5")
+    pods.until_line("goes-on", "10")
+    with kubernetes_alone.api_away():
+        pass
+    assert pods.until_exit("ends").exit_code == 5
+    assert pods.until_exit("goes-on").exit_code == 0
+    assert pods.texts("goes-on") == [str(number) for number in range(1, 301)]
+    assert pods.texts("ends") == ["1", "2"]
+    assert pods.cluster.requests["list pods"] <= 2
+
+
+def test_a_kubelet_that_starts_again_loses_nothing(kubernetes_alone: Alone, pods: Pods) -> None:
+    pods.start("goes-on", NUMBERS.format(count=300, every=10, pause=0.2))
+    pods.until_line("goes-on", "10")
+    with kubernetes_alone.node_away():
+        pass
+    assert pods.until_exit("goes-on").exit_code == 0
+    assert pods.texts("goes-on") == [str(number) for number in range(1, 301)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, get_args
@@ -14,13 +13,13 @@ from emulator.engines.base import Finding
 from emulator.engines.kubernetes.capacity import capacity_of
 from emulator.engines.kubernetes.connection import ANSWERS_WITHIN, ApiError, Cluster
 from emulator.engines.kubernetes.names import MAIN
+from emulator.engines.kubernetes.permissions import reviewed
 from emulator.engines.kubernetes.readings import METRICS
 from emulator.engines.kubernetes.role import (
     PERMISSIONS,
     USES,
     Permission,
     Use,
-    reviews,
     role,
 )
 from emulator.engines.kubernetes.security import RESTRICTED, Level, obstacles, of_pod
@@ -43,8 +42,6 @@ ENFORCED = "pod-security.kubernetes.io/enforce"
 """The label of a namespace with its Pod security level."""
 FORBIDDEN = "not examined: we may not look"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_PARALLEL = 8
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ def collect(cluster: Cluster, options: Kubernetes, trial: Data) -> Answers:
         cluster.namespace,
         there,
         why,
-        _reviewed(cluster),
+        reviewed(cluster, [one for one in PERMISSIONS if one.use != "dcgm"]),
         nodes,
         _listed(cluster, "/apis/storage.k8s.io/v1/storageclasses"),
         _listed(cluster, cluster.namespaced("resourcequotas")),
@@ -146,17 +143,6 @@ def _namespace(cluster: Cluster) -> tuple[Data | None, str]:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
         return None, ""
-
-
-def _reviewed(cluster: Cluster) -> list[tuple[Permission, str, bool]]:
-    def ask(one: tuple[Permission, str, dict[str, Any]]) -> tuple[Permission, str, bool]:
-        permission, verb, body = one
-        status = cluster.post(_REVIEWS, body).get("status") or {}
-        return permission, verb, bool(status.get("allowed"))
-
-    wanted = [one for one in PERMISSIONS if one.use != "dcgm"]
-    with ThreadPoolExecutor(_PARALLEL) as pool:
-        return list(pool.map(ask, reviews(cluster.namespace, wanted)))
 
 
 def _kubelet(cluster: Cluster, nodes: Sequence[Data] | None, options: Kubernetes) -> Data | None:

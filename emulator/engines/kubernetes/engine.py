@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited, SidecarEnded
-from emulator.engines.kubernetes import eviction, names, nodes, removal
+from emulator.engines.kubernetes import eviction, names, nodes, permissions, removal
 from emulator.engines.kubernetes.archives import archives, delivery
 from emulator.engines.kubernetes.connection import ApiError, Cluster, ignoring_missing
 from emulator.engines.kubernetes.names import MAIN
@@ -119,6 +119,8 @@ class KubernetesEngine:
         self._lock = threading.Condition()
         self._not_ours = ""
         """The id of a run that could not be prepared, because another one has it."""
+        self._checked_at = -NEVER
+        """When it was last asked whether the namespace stays."""
         self._reported: set[str] = set()
         """Unique ids of Pods whose task's end is in the inbox."""
         self.table = Table()
@@ -202,13 +204,17 @@ class KubernetesEngine:
         return decide(self.options, self._nodes, classes)
 
     def capacity(self) -> Capacity:
-        """Return what the nodes have that tasks may run on; more than enough if that is secret."""
-        if self._nodes is None:
+        """Return what the nodes have that tasks may run on.
+
+        More than enough if we may not list them, or if there is none: one may come, and else the
+        scheduler says what is wrong with those that are there.
+        """
+        usable = [node for node in self._nodes or () if is_usable(node, self.options)]
+        if not usable:
             gpus = tuple(str(number) for number in range(self._gpus_wanted))
             return Capacity(ANY_NUMBER.cpus, ANY_NUMBER.memory, gpus)
         from emulator.engines.kubernetes.capacity import capacity_of
 
-        usable = [node for node in self._nodes if is_usable(node, self.options)]
         return capacity_of(usable, self.options.gpu_resource)
 
     def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
@@ -255,6 +261,7 @@ class KubernetesEngine:
         run.found = delivery(one for one in made if one["kind"] == "ConfigMap")
         for one in plan.everything:  # what Pods can't have is refused before anything is made
             pod_request(plan, one, common, self.options, run.shared, run.found)
+        permissions.require(self.cluster)
         for request in made:
             try:
                 self.cluster.post(self.cluster.namespaced(_PLURALS[request["kind"]]), request)
@@ -437,7 +444,28 @@ class KubernetesEngine:
             if pod.uid in self._reported:
                 return
             self._reported.add(pod.uid)
+        if pod.is_deleted:
+            self._check_namespace()
         self._prepared.inbox.put(exited)
+
+    def _check_namespace(self) -> None:
+        """End the run if its namespace is being deleted: a Pod of ours was, by whomever.
+
+        The answer to a request that makes nothing says so; to read the namespace may be forbidden.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if self._prepared.is_over or now < self._checked_at + CHECKED_FOR:
+                return
+            self._checked_at = now
+        body = {"metadata": {"generateName": "emulator-"}}
+        try:
+            self.cluster.post(self.cluster.namespaced("configmaps"), body, dryRun="All")
+        except ApiError as error:
+            if error.status == 404 or "being terminated" in error.text:
+                self._failed(error)
+        except EngineError:
+            pass  # the watch says it too
 
     def _told(self, kind: Kind, pod: Mapping[str, Any]) -> None:
         """Take what the watch says of a Pod."""

@@ -14,7 +14,9 @@ from emulator.manifests.dump import dump
 
 NAME = "emulator"
 RBAC = "rbac.authorization.k8s.io"
-Use = Literal["run", "eviction", "usage", "usage of nodes", "nodes", "look", "dcgm"]
+Use = Literal[
+    "run", "signals", "notes", "eviction", "usage", "usage of nodes", "nodes", "look", "dcgm"
+]
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Permission:
 
     resource: str
     """With its subresource: `pods/log`."""
-    verbs: Sequence[str]
+    verbs: tuple[str, ...]
     why: str
     use: Use = "run"
     """`run`: needed by every run. The others are needed for what `USES` says."""
@@ -40,6 +42,8 @@ class Permission:
 
 USES: Mapping[Use, str] = {
     "run": "every run",
+    "signals": "signals other than SIGTERM and SIGKILL, and `terminate`",
+    "notes": "what the cluster says of a task, in the record of a run",
     "eviction": "preemptions with `via: eviction`, and drains",
     "usage": "usage of tasks, where the cluster has metrics.k8s.io (metrics-server)",
     "usage of nodes": "usage of tasks from the nodes themselves, where it has not",
@@ -54,12 +58,12 @@ _MAKE = ("create", "get", "list", "delete")
 PERMISSIONS: Sequence[Permission] = (
     Permission("pods", (*_MAKE, "watch"), "one Pod a task"),
     Permission("pods/log", ("get",), "the tasks' output"),
-    # A websocket is opened by a GET; newer versions ask for `create` as well.
-    Permission("pods/exec", ("get", "create"), "signals other than SIGTERM and SIGKILL"),
     Permission("services", _MAKE, "the tasks' names"),
     Permission("configmaps", _MAKE, "the program"),
-    Permission("persistentvolumeclaims", _MAKE, "the shared volume"),
-    Permission("events", ("list", "watch"), "why a Pod does not start, or was ended"),
+    Permission("persistentvolumeclaims", (*_MAKE, "watch"), "the shared volume"),
+    # A websocket is opened by a GET; newer versions ask for `create` as well.
+    Permission("pods/exec", ("get", "create"), "kill, sent from inside", "signals"),
+    Permission("events", ("list", "watch"), "why a Pod was ended", "notes"),
     Permission("pods/eviction", ("create",), "to ask, not to delete", "eviction"),
     Permission("pods", ("list",), "cores and memory in use", "usage", "metrics.k8s.io"),
     Permission("nodes/proxy", ("get",), "the kubelet's summary", "usage of nodes", of_cluster=True),
@@ -100,9 +104,50 @@ def rules(allowed: Iterable[Permission]) -> list[dict[str, Any]]:
     ]
 
 
+def lacking(
+    allowed: Iterable[Mapping[str, Any]], wanted: Iterable[Permission]
+) -> list[tuple[Permission, str]]:
+    """Return the permissions and verbs that no rule allows.
+
+    `allowed` are rules as a SelfSubjectRulesReview has them. One for objects with certain names is
+    not enough.
+    """
+    open_rules = [one for one in allowed if not one.get("resourceNames")]
+    return [
+        (one, verb)
+        for one in wanted
+        for verb in one.verbs
+        if not any(_allows(rule, one, verb) for rule in open_rules)
+    ]
+
+
+def _allows(rule: Mapping[str, Any], wanted: Permission, verb: str) -> bool:
+    _, slash, part = wanted.resource.partition("/")
+    names = {"*", wanted.resource, *([f"*/{part}"] if slash else [])}
+    return (
+        not {"*", wanted.group}.isdisjoint(rule.get("apiGroups") or ())
+        and not names.isdisjoint(rule.get("resources") or ())
+        and not {"*", verb}.isdisjoint(rule.get("verbs") or ())
+    )
+
+
+def why_refused(missing: Sequence[tuple[Permission, str]], namespace: str) -> tuple[str, str]:
+    """Return what a login may not do, and what to try."""
+    by_place: dict[str, list[str]] = {}
+    for one, verb in missing:
+        by_place.setdefault(one.place, []).append(verb)
+    found = ", ".join(f"{'/'.join(verbs)} {place}" for place, verbs in by_place.items())
+    hint = "`emulate doctor --engine kubernetes` prints the Role that is needed."
+    if len(missing) == 1:
+        one, verb = missing[0]
+        hint = f'A Role with the verb "{verb}" for "{one.resource}" allows it; {hint}'
+    return f"This login may not {found} in the namespace {namespace}, as every run has to.", hint
+
+
 def role(namespace: str, *uses: Use, name: str = NAME) -> dict[str, Any]:
-    """Return the Role for a namespace; without uses the one that every run needs."""
-    allowed = [one for one in permissions(*(uses or ("run",))) if not one.of_cluster]
+    """Return the Role for a namespace; without uses the smallest: runs, with signals and notes."""
+    wanted: tuple[Use, ...] = uses or ("run", "signals", "notes")
+    allowed = [one for one in permissions(*wanted) if not one.of_cluster]
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "Role",
@@ -124,7 +169,7 @@ def cluster_role(*uses: Use, name: str = NAME) -> dict[str, Any]:
 
 def manifest(namespace: str) -> str:
     """Return YAML for `kubectl apply -f -`: the smallest Role, and two for what is optional."""
-    optional = tuple(use for use in USES if use not in ("run", "dcgm"))
+    optional = tuple(use for use in USES if use not in ("run", "signals", "notes", "dcgm"))
     more = f"{NAME}-more"
     documents = (
         ("Every run needs this.", role(namespace)),

@@ -88,8 +88,8 @@ def without(rules: Sequence[Mapping[str, Any]], resource: str, *verbs: str) -> l
         others = [one for one in rule["resources"] if one != resource]
         if others:
             kept.append({**rule, "resources": others})
-        if resource in rule["resources"]:
-            allowed = [verb for verb in rule["verbs"] if verb not in verbs]
+        allowed = [verb for verb in rule["verbs"] if verb not in verbs]
+        if resource in rule["resources"] and allowed:
             kept.append({**rule, "resources": [resource], "verbs": allowed})
     return kept
 
@@ -252,10 +252,12 @@ def test_a_pod_that_is_too_large_for_every_node_is_said(
 def test_an_image_that_can_not_be_pulled_is_said(
     emulate: Emulate, kubernetes_cluster: ForTest, tmp_path: Path
 ) -> None:
-    said = fails(emulate, kubernetes_cluster, write(tmp_path, "localhost:9/team/no-such:1"))
-    assert "localhost:9/team/no-such:1" in said
+    image, more = "localhost:9/team/no-such:1", "kubernetes: {start_timeout: 10s}\n"
+    said = fails(emulate, kubernetes_cluster, write(tmp_path, image, more=more))
     assert "worker-" in said
-    assert "connection refused" in said
+    assert "ImagePull" in said
+    assert "localhost:9" in said
+    assert "did not start in 10 s" in said
 
 
 def test_an_image_that_the_node_lacks_and_may_not_pull_is_said(
@@ -270,9 +272,15 @@ def test_an_image_that_the_node_lacks_and_may_not_pull_is_said(
 def test_a_command_that_is_not_in_the_image_is_the_end_of_its_task(
     emulate: Emulate, kubernetes_cluster: ForTest, tiny_image: str, tmp_path: Path
 ) -> None:
-    path = write(tmp_path, tiny_image)
-    said = fails(emulate, kubernetes_cluster, path, "--set", "program.command=[no-such-program]")
-    assert "no-such-program" in said
+    done = emulate.up(
+        write(tmp_path, tiny_image),
+        *(*kubernetes_cluster.arguments, "--run-id", RUN, "--set"),
+        "program.command=[no-such-program]",
+        env=kubernetes_cluster.environment,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "ended with exit code 127 (ContainerCannotRun)" in done.stderr
+    assert left(kubernetes_cluster) == []
 
 
 # --- In mid-run -----------------------------------------------------------------------------------

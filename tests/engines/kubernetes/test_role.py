@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from emulator.engines.kubernetes.role import (
     PERMISSIONS,
     USES,
     Permission,
     binding,
     cluster_role,
+    lacking,
     permissions,
     reviews,
     role,
     rules,
     service_account,
+    why_refused,
 )
 
 
@@ -99,3 +103,46 @@ def test_the_permissions_of_a_use_are_found_by_it() -> None:
     assert [one.resource for one in permissions("eviction")] == ["pods/eviction"]
     assert {one.use for one in PERMISSIONS} == set(USES)
     assert all(one.why for one in PERMISSIONS)
+
+
+def rule(*resources: str, verbs: str = "get", group: str = "", **more: object) -> dict[str, object]:
+    return {"apiGroups": [group], "resources": resources, "verbs": [verbs], **more}
+
+
+PODS, LOG = Permission("pods", ("get", "list"), "why"), Permission("pods/log", ("get",), "why")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "missing"),
+    [
+        ([], [(PODS, "get"), (PODS, "list"), (LOG, "get")]),
+        ([rule("*", verbs="*", group="*")], []),
+        ([rule("pods", "pods/log", verbs="*")], []),
+        ([rule("pods", verbs="*"), rule("*/log")], []),
+        ([rule("pods"), rule("pods/log")], [(PODS, "list")]),
+        ([rule("pods", verbs="*"), rule("pods/exec")], [(LOG, "get")]),
+        ([rule("*", verbs="*", group="apps")], [(PODS, "get"), (PODS, "list"), (LOG, "get")]),
+        (
+            [rule("*", verbs="*", resourceNames=["one"])],
+            [(PODS, "get"), (PODS, "list"), (LOG, "get")],
+        ),
+    ],
+)
+def test_what_rules_do_not_allow(
+    allowed: list[dict[str, object]], missing: list[tuple[Permission, str]]
+) -> None:
+    assert lacking(allowed, [PODS, LOG]) == missing
+
+
+def test_the_smallest_role_lacks_nothing_that_a_run_needs() -> None:
+    assert lacking(role("team")["rules"], permissions("run", "signals", "notes")) == []
+    assert lacking(role("team")["rules"], permissions("eviction")) != []
+
+
+def test_what_is_missing_is_said_at_once() -> None:
+    message, hint = why_refused([(PODS, "get"), (PODS, "list"), (LOG, "get")], "team")
+    assert "may not get/list pods, get pods/log in the namespace team" in message
+    assert "emulate doctor --engine kubernetes" in hint
+    message, hint = why_refused([(LOG, "get")], "team")
+    assert "may not get pods/log in" in message
+    assert hint.startswith('A Role with the verb "get" for "pods/log" allows it')

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL where nobody says."""
+CHECKED_FOR = 5.0
+"""Seconds for which a namespace that stays is not asked about again."""
 GONE_WITHIN = 60.0
 """Seconds that the cluster has to remove a Pod that has ended."""
 SIDECAR_GRACE = 2.0

@@ -45,6 +45,8 @@ class ActiveFault:
     recovered_at: float = math.inf
     """When the job has stepped since."""
     healing: bool = False
+    injecting: bool = False
+    """The engine has not answered yet; it is healed after that, or nobody would undo it."""
     effect: str = ""
     """What the engine says that it did."""
 
@@ -104,7 +106,7 @@ class Injector:
             elif one.stage == "terminating":
                 self._terminate_again(one)
             elif one.stage == "active" and (one.applied_at == math.inf or fault.links):
-                self._calls.inject(fault)  # links were known to the killed process alone
+                self._inject(one)  # links were known to the killed process alone
             else:
                 self._heal_in_time(one)
         self._trigger_followers("after")
@@ -228,6 +230,8 @@ class Injector:
         one = next((one for one in self._faults if one.fault.id == fault), None)
         if one is None or one.stage not in ("active", "terminating"):
             return
+        if not healed:
+            one.injecting = False
         if error:
             self._end_fault(one, "failed", error)
             if one.fault.links and not healed:
@@ -241,7 +245,10 @@ class Injector:
             parts = self._parts_of(one, effect)
             self._plan_now(parts)
             self._applied(one, effect=effect.words or None)
-            self._heal_in_time(one)
+            if one.healing:  # the job has ended meanwhile
+                self._calls.heal(one.fault)
+            else:
+                self._heal_in_time(one)
             for part in parts:
                 self._trigger(part)
 
@@ -328,9 +335,13 @@ class Injector:
         one.stage = "active"
         if (kind := one.ending) is not None:
             one.stage, one.killed = "terminating", kind.kills
-        self._calls.inject(fault)
+        self._inject(one)
         if (kills_after := self._calls.kills_after(fault)) is not None:
             self._timers.after(kills_after, self._kill, one)
+
+    def _inject(self, one: ActiveFault) -> None:
+        one.injecting = True
+        self._calls.inject(one.fault)
 
     def _prepare(self, one: ActiveFault) -> None:
         """Have the engine make what the fault needs, once for all faults that wait for it."""
@@ -350,7 +361,7 @@ class Injector:
             self._timers.at(one.triggered_at + kills_after, self._kill, one)
         if kills_after is None or self._calls.ends_grace_itself(one.fault):
             one.killed = kind.kills
-            self._calls.inject(one.fault)  # an engine that was asked already does nothing
+            self._inject(one)  # an engine that was asked already does nothing
 
     def _kill(self, one: ActiveFault) -> None:
         """End the grace period."""
@@ -390,7 +401,8 @@ class Injector:
     def _restore(self, one: ActiveFault) -> None:
         if one.stage == "active" and not one.healing:
             one.healing = True
-            self._calls.heal(one.fault)
+            if not one.injecting:
+                self._calls.heal(one.fault)
 
     def _bring_back(self, one: ActiveFault) -> None:
         """Start the target again."""

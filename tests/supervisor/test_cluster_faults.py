@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.base import Note
+from emulator.engines.base import Exited, Note
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, ScenarioError, Unsupported
@@ -233,6 +233,29 @@ def test_a_node_is_uncordoned_also_when_the_job_fails(tmp_path: Path) -> None:
     assert result.end.outcome == "failed"
     assert engine.changes[-1] == (8, ())
     assert of(history, "0")[-1] == of(history, "1")[-1] == ("healed", 8)
+
+
+def test_a_fault_that_the_job_s_end_overtakes_is_healed_once_it_has_happened(
+    tmp_path: Path,
+) -> None:
+    """A heal before it would undo nothing, and nobody would come back."""
+
+    class Slow(Engine):
+        def cordon(self, task: str) -> Any:
+            found = super().cordon(task)
+            assert self._inbox is not None
+            self._inbox.put(Exited("worker-0", self._clock.wall(), 1))  # before our answer
+            return found
+
+    clock = ManualClock()
+    engine = Slow(clock, {"*": SERVES}, nodes=("n1", "n2"))
+    text = f"{BASE}cluster: {{worker: 2}}\nfaults: [{{drain: worker-1, at: 5s, for: 1h}}]"
+    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
+    history = list(Record(result.folder).history)
+    assert result.end.outcome == "failed"
+    assert of(history, "0") == [("triggered", 5), ("applied", 5), ("healed", 5)]
+    assert engine.changes == [(5, ("n2",)), (5, ())]
+    assert of(history, "0:worker-1") == []  # the job was over: nothing is evicted any more
 
 
 def test_another_s_cordon_is_left_alone(tmp_path: Path) -> None:

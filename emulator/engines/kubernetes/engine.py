@@ -128,7 +128,10 @@ class KubernetesEngine:
         self.table = Table()
 
     def configure(self, scenario: Scenario) -> None:
-        """Take context and namespace of the scenario. Raises EngineMissing."""
+        """Take context and namespace of the scenario.
+
+        Raises EngineMissing; Unsupported if our role does not allow faults of nodes.
+        """
         wanted = (role.gpus.count * role.replicas for role in scenario.cluster.values())
         self._gpus_wanted = sum(wanted)
         if self._cluster is None or scenario.kubernetes != self.options:
@@ -138,6 +141,8 @@ class KubernetesEngine:
             for cached in ("_nodes", "shared"):
                 self.__dict__.pop(cached, None)
         self._is_configured = True
+        if any(need == "nodes" for fault in scenario.faults for _, need in fault.needs()):
+            nodes.require(self.cluster)
 
     @staticmethod
     def place_of(scenario: Scenario) -> Hashable:

@@ -12,9 +12,11 @@ from typing import Any
 from emulator.engines.base import Resource
 from emulator.engines.kubernetes.connection import MERGE_PATCH, ApiError, Cluster
 from emulator.engines.kubernetes.names import FOLDER, HOST, RUN, TASK, Common, selector
-from emulator.errors import EngineError
+from emulator.engines.kubernetes.role import permissions, reviews
+from emulator.errors import EngineError, Unsupported
 
 NODES = "/api/v1/nodes"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 ATTEMPTS = 10
 """To change a node, which its kubelet changes as well every few seconds."""
 _MARKS = (RUN, TASK, FOLDER, HOST)
@@ -81,6 +83,30 @@ def _change(
         },
         "spec": {"unschedulable": unschedulable},
     }
+
+
+def require(cluster: Cluster) -> None:
+    """Refuse faults of nodes before the start where our role does not allow them.
+
+    Raises Unsupported, EngineError.
+    """
+    denied = []
+    for permission, verb, body in reviews(cluster.namespace, permissions("nodes")):
+        try:
+            answer = cluster.post(REVIEWS, body)
+        except ApiError as error:
+            if error.status == 403:
+                return  # whether we may is a secret: the fault will tell
+            raise
+        if not (answer.get("status") or {}).get("allowed"):
+            denied.append(f"{verb} {permission.resource}")
+    if denied:
+        raise Unsupported(
+            f"You may not {', '.join(denied)} of the cluster {cluster.context}, which `drain` and "
+            "`cordon` need.",
+            "`emulate doctor --engine kubernetes` shows the ClusterRole that allows it; or leave "
+            "these faults out.",
+        )
 
 
 def cordon(cluster: Cluster, node: str, common: Common, task: str) -> None:

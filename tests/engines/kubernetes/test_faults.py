@@ -13,6 +13,7 @@ import pytest
 from emulator.engines.kubernetes import nodes
 from emulator.engines.kubernetes.connection import Cluster
 from emulator.engines.kubernetes.engine import KubernetesEngine
+from emulator.engines.kubernetes.role import permissions, rules
 from emulator.record.events import Entry, FaultEvent, TaskExit, TaskRunning, TaskStart
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
@@ -268,28 +269,23 @@ def test_a_killed_emulator_s_node_is_freed_by_down(
     assert not is_cordoned(kubernetes_cluster)
 
 
-def test_without_the_right_to_nodes_a_cordon_fails_with_the_role_that_helps(
+def test_without_the_right_to_nodes_a_drain_is_refused_before_the_start(
     kubernetes_cluster: ForTest,
     kubernetes_user: Callable[..., Path],
     tiny_image: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    emulate: Emulate,
 ) -> None:
-    from emulator.engines.kubernetes.role import permissions, rules
-
-    own = [one for one in permissions("run") if not one.of_cluster]
-    kubeconfig = kubernetes_user(rules(own))
-    text = scenario(
-        tiny_image,
-        kubernetes_cluster,
-        "[ $step -ge 40 ]",
-        1,
-        "faults: [{cordon: worker-0, at: {step: 5}, for: 1s}]\n",
-        more=", shared: none",
-    )
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    history, _ = run(
-        kubernetes_cluster._replace(kubeconfig=kubeconfig), text, tmp_path, monkeypatch
-    )
-    reason = str(at(history, "0", "failed").reason)
-    assert "nodes" in reason
+    fault = "faults: [{drain: worker-0, at: {step: 5}, for: 1s}]\n"
+    path = tmp_path / "drained.yaml"
+    path.write_text(scenario(tiny_image, kubernetes_cluster, "false", 1, fault))
+    may_run = kubernetes_user(rules(permissions("run")))
+    arguments = ["--engine", "kubernetes"]
+    done = emulate.up(path, *arguments, env={"KUBECONFIG": str(may_run)})
+    assert done.returncode == 2, done.stderr
+    assert "You may not get nodes, list nodes, patch nodes of the cluster" in done.stderr
+    assert not emulate.out.exists()
+    of_nodes = rules(permissions("nodes", "eviction"))
+    may_drain = kubernetes_user(rules(permissions("run")), cluster_rules=of_nodes)
+    done = emulate("plan", path, *arguments, env={"KUBECONFIG": str(may_drain)})
+    assert done.returncode == 0, done.stderr

@@ -259,7 +259,7 @@ def _of_permissions(answers: Answers) -> Iterator[Finding]:
         elif use == "run":
             advice = "Ask for the Role below: `--role` prints it with all that is optional."
             found = f"we may not: {', '.join(missing)}"
-            yield Finding(what, "missing", found, advice, dump(role(answers.namespace)))
+            yield Finding(what, "missing", found, advice, dump(role(answers.namespace), short=True))
         else:
             yield Finding(what, "warning", f"we may not: {', '.join(missing)}", f"For {USES[use]}.")
 

@@ -46,7 +46,7 @@ USES: Mapping[Use, str] = {
     "notes": "what the cluster says of a task, in the record of a run",
     "eviction": "preemptions with `via: eviction`, and drains",
     "usage": "usage of tasks, where the cluster has metrics.k8s.io (metrics-server)",
-    "usage of nodes": "usage of tasks from the nodes themselves, where it has not",
+    "usage of nodes": "usage of tasks from the nodes, where it has not; lets one into their Pods",
     "nodes": "the faults `drain` and `cordon`",
     "look": "checks before a run: the shared volume, nodes, GPUs, quota, Pod security",
     "dcgm": "GPUs' usage, in the namespace of DCGM's exporter",
@@ -177,7 +177,7 @@ def manifest(namespace: str) -> str:
         ("Optional, and about the whole cluster:", cluster_role(*optional, name=more)),
     )
     texts = [
-        "\n".join([f"# {about}", *_comments(one, optional), dump(one)]) for about, one in documents
+        "\n".join([f"# {about}", *_comments(one, optional), dump(one, short=True)]) for about, one in documents
     ]
     give = (
         f"# Give them to somebody: kubectl -n {namespace} create rolebinding {NAME} "

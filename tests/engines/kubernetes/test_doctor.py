@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes import client as official_client
 
 from emulator.engines.base import Finding
 from emulator.engines.kubernetes.doctor import Answers, examine, judge, trial_pod
@@ -22,6 +23,9 @@ from emulator.engines.kubernetes.role import (
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.schema import Scenario
 from tests.clusters import ForTest, changes
+from tests.conftest import Emulate
+
+client: Any = official_client
 
 ALL = [(one, verb, True) for one, verb, _ in reviews("team", PERMISSIONS)]
 NONE = [(one, verb, False) for one, verb, _ in ALL]
@@ -224,7 +228,7 @@ def test_the_manifest_has_the_smallest_role_and_what_is_optional() -> None:
     smallest, more, of_cluster = yaml.safe_load_all(text)
     assert smallest == role("team")
     assert {more["kind"], of_cluster["kind"]} == {"Role", "ClusterRole"}
-    assert "# - nodes/proxy: usage of tasks from the nodes themselves" in text
+    assert "# - nodes/proxy: usage of tasks from the nodes, where" in text
 
 
 # --- A real cluster -------------------------------------------------------------------------------
@@ -360,3 +364,65 @@ def test_a_machine_without_a_kubeconfig_is_one_finding(
     assert list(findings) == ["Kubernetes"]
     assert findings["Kubernetes"].status == "missing"
     assert "No Kubernetes cluster is configured" in findings["Kubernetes"].found
+
+
+# --- The command ----------------------------------------------------------------------------------
+
+
+@pytest.mark.kubernetes
+def test_the_command_looks_at_the_cluster_alone(
+    emulate: Emulate, kubernetes_cluster: ForTest
+) -> None:
+    done = emulate(
+        "doctor", *kubernetes_cluster.arguments, "--json", env=kubernetes_cluster.environment
+    )
+    assert done.returncode == 0, done.stderr
+    findings = {one["what"]: one for one in done.json}
+    assert findings["Kubernetes"]["status"] == "ok"
+    assert f"namespace {kubernetes_cluster.namespace}" in findings
+    assert "Docker engine" not in findings
+    assert all(one["advice"] for one in done.json if one["status"] in ("missing", "fatal"))
+
+
+@pytest.mark.kubernetes
+def test_the_command_prints_the_role_that_is_missing(
+    emulate: Emulate, kubernetes_cluster: ForTest, kubernetes_user: Callable[..., Path]
+) -> None:
+    environment = {"KUBECONFIG": str(kubernetes_user())}
+    done = emulate("doctor", "--engine", "kubernetes", env=environment)
+    assert done.returncode == 0, done.stderr
+    below = done.stdout[done.stdout.index("apiVersion:") :]
+    assert yaml.safe_load(below) == role(kubernetes_cluster.namespace)
+
+
+@pytest.mark.kubernetes
+def test_kubectl_takes_the_roles_as_they_are_printed(
+    emulate: Emulate, kubernetes_cluster: ForTest
+) -> None:
+    namespace = kubernetes_cluster.namespace
+    done = emulate("doctor", "--role", *kubernetes_cluster.arguments)
+    assert done.returncode == 0, done.stderr
+    smallest, more, _ = yaml.safe_load_all(done.stdout)
+    with kubernetes_cluster.core() as core:
+        roles: Any = client.RbacAuthorizationV1Api(core.api_client)
+        for one in (smallest, more):
+            roles.create_namespaced_role(namespace, one)
+        there = {one.metadata.name for one in roles.list_namespaced_role(namespace).items}
+    assert there == {"emulator", "emulator-more"}
+
+
+def test_a_cluster_that_is_not_there_is_fatal_where_it_was_named(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    environment = {"KUBECONFIG": str(tmp_path / "none")}
+    done = emulate("doctor", "--engine", "kubernetes", "--json", env=environment)
+    assert done.returncode == 4
+    (finding,) = done.json
+    assert finding["status"] == "fatal"
+    assert finding["advice"]
+
+
+def test_what_is_about_one_engine_needs_its_name(emulate: Emulate) -> None:
+    done = emulate("doctor", "--set", "kubernetes.namespace=x")
+    assert done.returncode == 2
+    assert "Add --engine kubernetes." in done.stderr

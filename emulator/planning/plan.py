@@ -298,7 +298,7 @@ def make_plan(
             before=spec.before,
             host=member.host,
             port=member.port,
-            aliases=named.aliases(role, index) if named and member.has_name else (),
+            aliases=named.aliases(role, index) if named and context.named else (),
             image=image(spec.image or scenario.image),
             command=tuple(expand(w, own) for w in command),
             env={**_own_variables(run_id, own), **env},
@@ -495,10 +495,10 @@ def _of_tasks_before(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
 
 def _of_names(first: Member, named: Naming | None, context: PlanContext) -> Iterator[str]:
     """Yield that the tasks do not have the names that the scenario gives them."""
-    if named is not None and not first.has_name:
+    if named is not None and not context.named:
         place = named.place(first.role, first.index)
         yield (
-            f"addresses are approximated: the {context.engine} engine has no host names, so "
+            f"addresses are approximated: the {context.engine} engine names tasks itself, so "
             f"{first.role}-{first.index} is {first.address} instead of {place.host}:{place.port}"
         )
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from emulator.scenario.addresses import Addresses
 from emulator.scenario.container import Container, ContainerBase, File, Mount, Port, Ulimit
 from emulator.scenario.frameworks.pytorch import Elastic
+from emulator.scenario.kubernetes import Kubernetes, Toleration
 from emulator.scenario.operator import Operator, OperatorElastic
 from emulator.scenario.pod import PodContainer
 from emulator.scenario.prices import MachinePrice
@@ -41,6 +42,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "addresses.": Addresses,
     "restart.": Restart,
     "network.": Network,
+    "kubernetes.": Kubernetes,
+    "kubernetes.tolerations.": Toleration,
     "metrics.": Metrics,
     "reserve.": Reserve,
     "prices.": MachinePrice,
@@ -65,6 +68,7 @@ INTRODUCED = {
         "program",
         "restart",
         "network",
+        "kubernetes",
         "metrics",
         "reserve",
         "expect",
@@ -99,7 +103,8 @@ def test_each_section_is_introduced(name: str) -> None:
 @pytest.mark.parametrize(
     ("prefix", "name"),
     [("restart.", "limit"), ("restart.", "policy"), ("restart.", "scope"), ("gpus.", "count"),
-     ("metrics.", "steps"), ("network.", "metadata"), ("expect.", "outcome"), ("", "replicas")],
+     ("metrics.", "steps"), ("kubernetes.", "shared"), ("network.", "metadata"),
+     ("expect.", "outcome"), ("", "replicas")],
 )  # fmt: skip
 def test_the_defaults_are_those_of_the_schema(prefix: str, name: str) -> None:
     (default,) = [default for keys, default in rows() if prefix + name in keys]

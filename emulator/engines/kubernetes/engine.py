@@ -182,7 +182,6 @@ class KubernetesEngine:
             image=self.reference,
             gpus=lambda: self.capacity().gpus,
             shared=SHARED,
-            named=True,
         )
 
     def reference(self, image: AnyImage) -> str:

@@ -177,7 +177,8 @@ def manifest(namespace: str) -> str:
         ("Optional, and about the whole cluster:", cluster_role(*optional, name=more)),
     )
     texts = [
-        "\n".join([f"# {about}", *_comments(one, optional), dump(one, short=True)]) for about, one in documents
+        "\n".join([f"# {about}", *_comments(one, optional), dump(one, short=True)])
+        for about, one in documents
     ]
     give = (
         f"# Give them to somebody: kubectl -n {namespace} create rolebinding {NAME} "

@@ -1,0 +1,114 @@
+"""Section `kubernetes` of a scenario: its defaults, and what is wrong with a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from emulator.errors import ScenarioError
+from emulator.scenario.kubernetes import Kubernetes, Toleration
+from emulator.scenario.loader import parse
+
+TEXT = "name: t\nprogram: {command: [a]}\ncluster: {worker: 1}\n"
+
+
+def test_the_ordinary_case_needs_nothing() -> None:
+    options = parse(TEXT).kubernetes
+    assert options == Kubernetes()
+    assert (options.shared, options.shared_size, options.init) == ("auto", 2**30, True)
+    assert (options.start_timeout, options.outage_timeout) == (300.0, 120.0)
+    assert (options.gpu_resource, options.cluster_domain) == ("nvidia.com/gpu", "cluster.local")
+
+
+def test_every_key_is_read() -> None:
+    given = {
+        "context": "kind-a b", "namespace": "team-1", "image_pull_policy": "Always",
+        "image_pull_secret": "my.login", "registry": "localhost:5000/team/a",
+        "node_selector": {"kubernetes.io/arch": "amd64", "pool": ""},
+        "tolerations": [{"key": "spot", "effect": "NoExecute", "toleration_seconds": 5}],
+        "priority_class": "low", "service_account": "trainer", "storage_class": "fast.ssd",
+        "shared": "claim", "shared_size": "10g", "run_as": 1000, "init": False,
+        "gpu_resource": "nvidia.com/mig-1g.5gb", "cluster_domain": "example.org",
+        "start_timeout": "10m", "outage_timeout": "30s", "dcgm": "gpu-operator/dcgm:9400",
+    }  # fmt: skip
+    read = Kubernetes.model_validate(given)
+    assert read.model_fields_set == set(Kubernetes.model_fields)
+    assert (read.shared_size, read.start_timeout) == (10 * 2**30, 600.0)
+    stored = Kubernetes.model_validate(read.model_dump(mode="json"))
+    assert stored == read
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("context", " ", "kubectl config get-contexts"),
+        ("context", "a\nb", "kubectl config get-contexts"),
+        ("namespace", "Team", "'Team' is not the name of a namespace"),
+        ("namespace", "a.b", "is not the name of a namespace"),
+        ("namespace", "a" * 64, "at most 63"),
+        ("image_pull_policy", "Sometimes", "'Always', 'IfNotPresent' or 'Never'"),
+        ("image_pull_secret", "a_b", "is not the name of an object"),
+        ("priority_class", "", "is not the name of an object"),
+        ("registry", "https://host/x", "is not a registry, such as localhost:5000/team"),
+        ("registry", "host/Team", "is not a registry"),
+        ("registry", "host/", "is not a registry"),
+        ("node_selector", {"a b": "c"}, "is not the key of a label"),
+        ("node_selector", {"/a": "c"}, "is not the key of a label"),
+        ("node_selector", {"a": "c d"}, "is not the value of a label"),
+        ("shared", "nfs", "'auto', 'claim', 'host-path' or 'none'"),
+        ("shared_size", "1", "write '512m' or '1g'"),
+        ("shared_size", "1k", "greater than or equal to 1048576"),
+        ("run_as", 0, "greater than or equal to 1"),
+        ("run_as", "1000", "valid integer"),
+        ("init", "no", "valid boolean"),
+        ("gpu_resource", "gpu", "such as nvidia.com/gpu or nvidia.com/mig-1g.5gb"),
+        ("cluster_domain", "cluster_local", "is not a domain, such as cluster.local"),
+        ("start_timeout", "0s", "0s leaves no time"),
+        ("outage_timeout", "0", "0s leaves no time"),
+        ("dcgm", "dcgm:9400", "gpu-operator/nvidia-dcgm-exporter:9400"),
+        ("dcgm", "a/b:0", "is not a service with its namespace and port"),
+        ("namespaces", "a", "Extra inputs are not permitted"),
+    ],
+)
+def test_what_is_wrong_is_said(key: str, value: Any, message: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Kubernetes.model_validate({key: value})
+    assert message in str(refused.value)
+
+
+def test_a_mistake_has_its_line() -> None:
+    with pytest.raises(ScenarioError, match=r":4: kubernetes.namespace: 'A' is not the name"):
+        parse(f"{TEXT}kubernetes: {{namespace: A}}")
+
+
+@pytest.mark.parametrize(
+    ("given", "operator"),
+    [
+        ({}, "Exists"),
+        ({"key": "a"}, "Exists"),
+        ({"key": "a", "value": "b"}, "Equal"),
+        ({"key": "a", "value": ""}, "Equal"),
+        ({"key": "a", "operator": "Equal"}, "Equal"),
+        ({"key": "a", "operator": "Exists"}, "Exists"),
+    ],
+)
+def test_the_operator_follows_from_the_value(given: Any, operator: str) -> None:
+    assert Toleration.model_validate(given).of_all == (operator == "Exists")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"key": "a", "operator": "Exists", "value": "b"}, "has no `value`"),
+        ({"value": "b"}, "needs a `key`"),
+        ({"operator": "Equal"}, "needs a `key`"),
+        ({"key": "a", "toleration_seconds": 5}, "needs `effect: NoExecute`"),
+        ({"key": "a", "effect": "NoExecute", "toleration_seconds": -1}, "greater than or equal"),
+    ],
+)
+def test_a_toleration_that_a_cluster_would_refuse(given: Any, message: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Toleration.model_validate(given)
+    assert message in str(refused.value)

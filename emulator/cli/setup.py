@@ -42,24 +42,47 @@ def build(
         Path | None,
         typer.Option(help="A folder of wheels to install from [default: PIP_FIND_LINKS]"),
     ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGISTRY", help="Push them there as well, such as localhost:5000/team."
+        ),
+    ] = None,
 ) -> None:
     """Build the images that scenarios run in. One that is up to date is left alone."""
+    from emulator.engines.docker import pushing
     from emulator.engines.docker.connection import connect
     from emulator.engines.docker.images import BuildOptions, Images
     from emulator.engines.recipes import KINDS, stable_tag
     from emulator.report.terminal import LivePrinter
     from emulator.validation.units import format_duration
 
+    registry = _registry(push)
     if kind not in (*KINDS, "all"):
         raise UsageError(f"There is no image {kind}.", f"Images: {', '.join(KINDS)}, all.")
     options = BuildOptions.from_environment(base, ca_bundle, wheels)
-    images = Images(connect(), options)
+    api = connect()
+    images = Images(api, options)
     say = LivePrinter().callbacks().say
     for one in KINDS if kind == "all" else (kind,):
         began = time.monotonic()
         tag = images.build(one, say)
         took = format_duration(time.monotonic() - began)
         note(f"{tag} is ready after {took}, also as {stable_tag(one)}")
+        if registry:
+            name, digest = pushing.push(api, tag, registry, say)
+            note(f"{name} is pushed, with the digest {digest}")
+    if registry:
+        note(f"`--set kubernetes.registry={registry}` has a cluster's nodes pull from there")
+
+
+def _registry(text: str | None) -> str | None:
+    from emulator.scenario.kubernetes import registry_name
+
+    try:
+        return registry_name(text) if text is not None else None
+    except ValueError as error:
+        raise UsageError(f"--push: {error}.") from None
 
 
 def doctor(

@@ -53,7 +53,8 @@ def _context(text: str) -> str:
     return text
 
 
-def _registry(text: str) -> str:
+def registry_name(text: str) -> str:
+    """Return the name of a registry as it is. Raises ValueError where it is none."""
     if not _REGISTRY.fullmatch(text):
         raise ValueError(f"{text!r} is not a registry, such as localhost:5000/team")
     return text
@@ -156,7 +157,7 @@ class Kubernetes(Model):
     image_pull_policy: PullPolicy = "IfNotPresent"
     image_pull_secret: ObjectName | None = None
     """A Secret of the namespace with the registry's login."""
-    registry: Annotated[str, Field(max_length=200), AfterValidator(_registry)] | None = None
+    registry: Annotated[str, Field(max_length=200), AfterValidator(registry_name)] | None = None
     """Where the images `cpu`, `gpu`, `pytorch`, ... were pushed; None: the nodes have them."""
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=50)] = {}
     tolerations: Annotated[list[Toleration], Field(max_length=50)] = []

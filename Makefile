@@ -4,7 +4,7 @@ BIN     := $(VENV)/bin
 PYTHON  ?= python3
 REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker)
 
-.PHONY: help demo test gallery bench images check format docker browser compiler kubernetes kubernetes-stop clean
+.PHONY: help demo test gallery bench images check format docker browser compiler registry kubernetes kubernetes-stop clean
 
 help:            ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 17
@@ -59,6 +59,9 @@ browser:         ## A Chromium for the tests that look at reports, on Debian or 
 
 compiler:        ## A C compiler for the tests that compile a stand-in for the GPU driver
 	scripts/ensure-compiler
+
+registry:        ## An image registry for the tests that push and pull, on Debian or Ubuntu
+	scripts/ensure-registry
 
 kubernetes:      ## A real Kubernetes for the tests on Debian 12, on its Docker engine; built once
 	PYTHON=$(PYTHON) scripts/ensure-kubernetes start

@@ -36,9 +36,13 @@ from tests.clusters import (
     kubernetes_user,
 )
 from tests.clusters import REQUIRE as REQUIRE_KUBERNETES
+from tests.registries import closed_registry, registry
 
 CLUSTERS = (fake_node, kubeconfig_or_why, kubernetes_alone, kubernetes_cluster, kubernetes_user)
 """The fixtures of tests on Kubernetes."""
+
+REGISTRIES = (closed_registry, registry)
+"""The fixtures of tests that push and pull images."""
 
 REQUIRE = "EMULATOR_REQUIRE_DOCKER"
 NO_ENGINE = "no Docker engine answers; `make docker` starts one"

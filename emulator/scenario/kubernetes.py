@@ -55,7 +55,10 @@ def _context(text: str) -> str:
 
 def registry_name(text: str) -> str:
     """Return the name of a registry as it is. Raises ValueError where it is none."""
-    if not _REGISTRY.fullmatch(text):
+    first = text.partition("/")[0]
+    is_host = first == "localhost" or any(mark in first for mark in ".:")
+    # Without a host it is a name in the engine's own registry, which has no capitals.
+    if not _REGISTRY.fullmatch(text) or (not is_host and first != first.lower()):
         raise ValueError(f"{text!r} is not a registry, such as localhost:5000/team")
     return text
 

@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,34 +50,72 @@ LINES = 200
 Server = tuple[str, Path, threading.Event]
 
 
+class Plain:
+    """The server's side of a connection; what is written arrives together."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def read(self) -> None:
+        self._connection.recv(65536)
+
+    def write(self, pieces: list[bytes]) -> None:
+        self._connection.sendall(b"".join(pieces))
+
+
+class Tls:
+    """The same over TLS: each piece is a record of its own."""
+
+    def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
+        self._connection = connection
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._do(self._tls.do_handshake)
+
+    def read(self) -> None:
+        self._do(self._tls.read)
+
+    def _do(self, what: Callable[[], object]) -> None:
+        while True:
+            try:
+                what()
+                return
+            except ssl.SSLWantReadError:
+                self._connection.sendall(self._outgoing.read())
+                self._incoming.write(self._connection.recv(65536))
+
+    def write(self, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            self._tls.write(piece)
+        self._connection.sendall(self._outgoing.read())
+
+
 @pytest.fixture(params=["http", "https"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     """A server that answers one request with lines, each in a chunk, and over TLS a record."""
     certificate, key = tmp_path / "ca.pem", tmp_path / "key.pem"
-    listening = socket.create_server(("127.0.0.1", 0))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if request.param == "https":
         names = ["-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"]
         command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
         files = ["-keyout", str(key), "-out", str(certificate)]
         subprocess.run([*command, *files], check=True, capture_output=True)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
-        listening = context.wrap_socket(listening, server_side=True)
-
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.settimeout(60)
     sent = threading.Event()
 
     def answer() -> None:
         connection, _ = listening.accept()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(60)
         with connection, contextlib.suppress(OSError):  # it was cut
-            connection.recv(65536)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-            for number in range(LINES):
-                connection.sendall(chunk(b"%d\n" % number))
+            side = Plain(connection) if request.param == "http" else Tls(connection, context)
+            side.read()
+            side.write([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"])
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            side.write([chunk(b"%d\n" % number) for number in range(LINES)])
             sent.set()
-            connection.recv(65536)  # until the client says that it has all, or closes
-            connection.sendall(chunk(b"end\n") + b"0\r\n\r\n")
-            connection.recv(65536)
+            connection.recv(65536)  # until the client closes
 
     thread = threading.Thread(target=answer)
     thread.start()

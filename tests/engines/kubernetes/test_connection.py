@@ -162,13 +162,13 @@ def _answering(answer: bytes) -> Iterator[int]:
 
 @pytest.fixture
 def cluster(kubernetes_cluster: ForTest) -> Iterator[Cluster]:
-    with opened(kubernetes_cluster.kubeconfig, kubernetes_cluster.namespace) as found:
+    with opened(kubernetes_cluster) as found:
         yield found
 
 
 @pytest.fixture
 def relay(kubernetes_cluster: ForTest, tmp_path: Path) -> Iterator[tuple[Cluster, Relay]]:
-    with relayed(kubernetes_cluster.kubeconfig, kubernetes_cluster.namespace, tmp_path) as found:
+    with relayed(kubernetes_cluster, tmp_path) as found:
         yield found
 
 
@@ -253,7 +253,7 @@ def test_a_server_that_stays_away_is_given_up_and_the_next_call_sooner(
     kubernetes_cluster: ForTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "ANSWERS_WITHIN", 0.2)
-    with relayed(kubernetes_cluster.kubeconfig, kubernetes_cluster.namespace, tmp_path) as (
+    with relayed(kubernetes_cluster, tmp_path) as (
         cluster,
         between,
     ):

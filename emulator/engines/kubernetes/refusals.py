@@ -10,7 +10,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v[^/]+)"
     r"(?:/namespaces/(?P<namespace>[^/]+)(?=/))?"
-    r"/(?P<resource>[^/?]+)(?:/(?P<name>[^/?]+)(?:/(?P<subresource>[^?]+))?)?"
+    r"/(?P<resource>[^/?]+)(?:/(?P<name>[^/?]+)(?:/(?P<subresource>[^?/]+))?)?"
 )
 _FORBIDDEN = re.compile(r'(?:User|user) "(?P<user>[^"]*)" cannot (?P<verb>\w+) ')
 DOCTOR = "`emulate doctor --engine kubernetes` prints the Role that is needed."

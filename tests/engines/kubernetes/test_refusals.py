@@ -22,7 +22,7 @@ CREATE_POD = Access("create", "pods", "", "team", "")
         ("GET", "/api/v1/namespaces/n/pods/a/log", Access("get", "pods/log", "", "n", "a")),
         ("GET", "/api/v1/namespaces/n", Access("get", "namespaces", "", "", "n")),
         ("GET", "/api/v1/nodes?limit=1", Access("list", "nodes")),
-        ("GET", "/api/v1/nodes/x/proxy/stats", Access("get", "nodes/proxy/stats", "", "", "x")),
+        ("GET", "/api/v1/nodes/x/proxy/stats", Access("get", "nodes/proxy", "", "", "x")),
         ("DELETE", "/api/v1/namespaces/n/pods", Access("deletecollection", "pods", "", "n")),
         ("DELETE", "/api/v1/namespaces/n/pods/a", Access("delete", "pods", "", "n", "a")),
         (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from emulator.engines.kubernetes.connection import Cluster
-from emulator.engines.kubernetes.role import cluster_role, role
+from emulator.engines.kubernetes.role import cluster_role, permissions, role, rules
 from emulator.engines.kubernetes.usage import (
     EVERY,
     MeasuredPod,
@@ -349,3 +349,7 @@ def test_what_dcgm_needs_is_in_the_role_and_its_absence_is_a_reason(
     found, why = rows(kubernetes_user(role(namespace, "run")["rules"]))
     assert found == []
     assert "may not get endpoints" in why
+    partly = rules(one for one in permissions("dcgm") if one.resource == "endpoints")
+    found, why = rows(kubernetes_user(partly))
+    assert found == []
+    assert "may not get pods/proxy in the namespace" in why

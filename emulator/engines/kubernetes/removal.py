@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.engines.base import Resource
 from emulator.engines.kubernetes import names
 from emulator.engines.kubernetes.connection import ApiError, ignoring_missing
-from emulator.engines.kubernetes.shared import cleaner
+from emulator.engines.kubernetes.shared import cleaner, folder_of, node_of
 from emulator.engines.kubernetes.watching import Watcher
 from emulator.errors import EngineError
 
@@ -180,11 +180,14 @@ def options(uid: str, grace: float | None = None) -> dict[str, Any]:
 
 
 def clean_node(cluster: Cluster, service: Data) -> None:
-    """Remove the folder that a run has left on a node. Raises EngineError."""
-    request = cleaner(service)
+    """Remove the folder that a run has left on a node.
+
+    Raises EngineError if it may still be there; the Service then stays, by which it is found.
+    """
+    request, metadata = cleaner(service), service["metadata"]
     if request is None:
         return
-    namespace, name = request["metadata"]["namespace"], request["metadata"]["name"]
+    namespace, name = metadata["namespace"], request["metadata"]["name"]
     path = f"/api/v1/namespaces/{namespace}/pods"
     try:
         made = cluster.post(path, request)
@@ -194,8 +197,17 @@ def clean_node(cluster: Cluster, service: Data) -> None:
         made = cluster.get(f"{path}/{name}")  # of an emulator that was killed
     pod = Found("pods", made)
     with _Gone(cluster, namespace, "pods", "", fields=f"metadata.name={name}") as gone:
-        gone.wait(lambda: gone.is_over(pod.uid) or gone.has(pod.uid), CLEANS_WITHIN)
+        # Not `is_over`: a Pod that has no node yet has not done its work.
+        gone.wait(lambda: gone.phase(pod.uid) in ("Succeeded", "Failed", None), CLEANS_WITHIN)
+        phase = gone.phase(pod.uid)
         delete(cluster, pod, 0)
+    if phase != "Succeeded":
+        raise EngineError(
+            f"The folder {folder_of(request)} may still be on the node {node_of(request)}: the Pod "
+            f"that removes it is {(phase or 'gone').lower()} after {CLEANS_WITHIN:g} s.",
+            "`emulate clean --engine kubernetes` tries again. If that node is gone for ever, give "
+            f"the folder up with `kubectl delete service {metadata['name']} -n {namespace}`.",
+        )
 
 
 class _Gone:
@@ -221,6 +233,11 @@ class _Gone:
     def has(self, uid: str) -> bool:
         """Say whether an object is gone."""
         return uid not in self._there
+
+    def phase(self, uid: str) -> str | None:
+        """Return the phase of a Pod; None: it is gone."""
+        pod = self._there.get(uid)
+        return None if pod is None else str((pod.get("status") or {}).get("phase", "Pending"))
 
     def is_over(self, uid: str) -> bool:
         """Say whether all containers of a Pod have ended, or none was ever started."""

@@ -279,3 +279,14 @@ def cleaner(service: Data) -> dict[str, Any] | None:
             "volumes": [{"name": "nodes", "hostPath": {"path": NODE_FOLDER}}],
         },
     }
+
+
+def folder_of(request: Data) -> str:
+    """Return the folder that such a Pod removes."""
+    name = str(request["spec"]["containers"][0]["command"][-1]).rpartition("/")[2]
+    return f"{NODE_FOLDER}/{name}"
+
+
+def node_of(request: Data) -> str:
+    """Return the node on which it does."""
+    return str(request["spec"]["nodeSelector"][HOSTNAME])

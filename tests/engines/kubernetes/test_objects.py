@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from emulator.engines.kubernetes import names
+from emulator.engines.kubernetes import names, removal
 from emulator.engines.kubernetes.archives import archives
 from emulator.engines.kubernetes.connection import Cluster
 from emulator.engines.kubernetes.requests import all_requests, unpack_script
 from emulator.engines.kubernetes.shared import Shared, cleaner, decide
+from emulator.errors import EngineError
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, make_plan
 from emulator.scenario.kubernetes import Kubernetes
@@ -245,17 +246,31 @@ def test_the_pods_do_their_work(
         for one in pod.status.container_statuses
         if one.name == "main"
     ]
-    if (last := cleaner(made[0])) is not None:
+    if made[0]["metadata"]["annotations"].get(names.HOST_PATH):
         folder = Path("/var/tmp") / f"emulator-{run}"  # this machine is the node
         assert folder.exists()
-        for pod in pods.values():
-            cluster.delete(cluster.namespaced("pods", pod), {"gracePeriodSeconds": 0})
-        create(cluster, [last])
-        name = last["metadata"]["name"]
-        assert until_ended(kubernetes_cluster, [name])[name].status.phase == "Succeeded"
+        removal.tear_down(cluster, run, everywhere=False)
         assert not folder.exists()
+        assert removal.find(cluster, run, everywhere=False) == []
     assert printed == {task: PRINTED.format(task=task, process=process) for task in pods}
     assert codes == [0, 0]
+
+
+@pytest.mark.kubernetes
+def test_a_folder_that_could_not_be_removed_stays_known(
+    cluster: Cluster, tiny_image: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(removal, "CLEANS_WITHIN", 2.0)
+    text = "program: {command: [a]}\ncluster: {worker: 1}"
+    plan = a_plan(text, tmp_path, tiny_image, cluster.namespace)
+    service, *_ = objects(plan, cluster, Shared("host-path", node="no-such-node"))
+    create(cluster, [service])
+    for _ in range(2):  # `emulate clean` finds it again
+        with pytest.raises(EngineError, match="may still be on the node no-such-node") as failed:
+            removal.tear_down(cluster, cluster.namespace, everywhere=False)
+        assert f"/var/tmp/emulator-{cluster.namespace} " in failed.value.message
+        left = removal.find(cluster, cluster.namespace, everywhere=False)
+        assert [one.kind for one in left] == ["services"]
 
 
 # --- The script that unpacks ----------------------------------------------------------------------

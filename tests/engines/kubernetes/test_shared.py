@@ -11,7 +11,9 @@ from emulator.engines.kubernetes.shared import (
     Shared,
     cleaner,
     decide,
+    folder_of,
     is_usable,
+    node_of,
     shares,
 )
 from emulator.errors import Unsupported
@@ -196,6 +198,7 @@ def test_what_a_run_leaves_on_a_node_is_removed_by_a_pod_there() -> None:
     check(pod)
     spec = pod["spec"]
     assert spec["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
+    assert (folder_of(pod), node_of(pod)) == ("/var/tmp/emulator-run-1", "n1")
     assert spec["containers"][0]["command"] == ["rm", "-rf", "--", "/nodes/emulator-run-1"]
     assert pod["metadata"]["labels"][names.RUN] == "run-1"
     volume = Shared("host-path").volume("run-1")["hostPath"]["path"]

@@ -158,7 +158,8 @@ class Cluster:
 
     def _write_configuration(self, node_ip: str) -> None:
         state = self._layout.state
-        kubelet = parts.kubelet_configuration(self._layout, node_ip)
+        driver = _docker("info", "--format", "{{.CgroupDriver}}")
+        kubelet = parts.kubelet_configuration(self._layout, node_ip, driver)
         (state / "kubelet.json").write_text(json.dumps(kubelet, indent=1))
         (state / "audit-policy.json").write_text(json.dumps(parts.audit_policy(), indent=1))
 
@@ -257,7 +258,10 @@ def _ip(*arguments: str, check: bool = True) -> str:
 
 
 def _output(*command: str, check: bool, given: bytes | None = None) -> str:
-    done = subprocess.run(command, input=given, capture_output=True, check=False)
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, check=False)
+    except OSError as error:
+        raise Problem(f"`{command[0]}` can't be run: {error.strerror}.") from None
     if check and done.returncode:
         raise Problem(f"`{' '.join(command)}` failed: {done.stderr.decode().strip()}")
     return done.stdout.decode().strip()

@@ -133,10 +133,11 @@ def node_services(layout: Layout, node_ip: str) -> Process:
     )
 
 
-def kubelet_configuration(layout: Layout, node_ip: str) -> dict[str, Any]:
+def kubelet_configuration(layout: Layout, node_ip: str, driver: str) -> dict[str, Any]:
     """Return the kubelet's configuration for a machine that others use as well.
 
-    It changes nothing of the machine: no cgroups of its own, no iptables, no OOM scores below 0,
+    `driver` is what the engine manages cgroups with: kubelet and engine must agree. The kubelet
+    changes nothing of the machine: no cgroups of its own, no iptables, no OOM scores below 0,
     and it never removes an image of the shared engine to make room.
     """
     return {
@@ -153,7 +154,7 @@ def kubelet_configuration(layout: Layout, node_ip: str) -> dict[str, Any]:
             "webhook": {"enabled": False},
             "x509": {"clientCAFile": str(layout.pki / "ca.crt")},
         },
-        "cgroupDriver": "cgroupfs",
+        "cgroupDriver": driver,
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
         "failSwapOn": False,

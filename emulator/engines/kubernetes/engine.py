@@ -371,18 +371,19 @@ class KubernetesEngine:
 
         while True:
             self.table.wait(reached)
-            for name in steps:
-                if name not in followed and _has_begun(pod, name):
-                    followed.add(name)
-                    self._follow(parts[name], pod, name)
+            begun = [name for name in steps if name not in followed and _has_begun(pod, name)]
+            for name in begun:
+                followed.add(name)
+                self._follow(parts[name], pod, name)
+            if begun:
+                continue
             state = pod.state
             if isinstance(state, Running | Ended):
                 break
             if pod.is_gone:
                 self._report(pod, Exited(task.name, time.time(), 128 + signal.SIGKILL))
                 return
-            if not any(name not in followed and _has_begun(pod, name) for name in steps):
-                self._give_up(task, pod, state, timeout)
+            self._give_up(task, pod, state, timeout)
         if isinstance(state, Ended) and state.container in _OUR_STEPS:
             self._give_up_unpacking(task, pod, state)
         if isinstance(state, Ended) and state.container != MAIN:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from benchmarks.figures import Figure
 from emulator.engines.docker import DockerEngine
@@ -213,9 +214,13 @@ def requests(layout: Layout, namespace: str) -> Counter[str]:
     found = {
         one["auditID"]: f"{one['verb']} {_resource(one['objectRef'])}"
         for one in seen
-        if one["userAgent"] == "emulator" and one.get("objectRef", {}).get("namespace") == namespace
+        if one.get("userAgent") == "emulator" and _namespace(one) == namespace
     }
     return Counter(found.values())
+
+
+def _namespace(one: Mapping[str, Any]) -> str:
+    return str(one.get("objectRef", {}).get("namespace", ""))
 
 
 def _resource(reference: Mapping[str, str]) -> str:

@@ -19,7 +19,8 @@ from emulator.broker import Need
 from emulator.engines.docker import DockerEngine
 from emulator.pytest_plugin.harness import Emulator, recover
 from emulator.results import Result
-from tests.conftest import Emulate
+from tests.clusters import ForTest
+from tests.conftest import Emulate, Finished
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["quickstart", "single", "mwms", "parameter-server"]
@@ -52,6 +53,31 @@ def test_a_scenario_trains_as_processes(emulator: Emulator, name: str) -> None:
 @pytest.mark.scenario("ps-worker-preemption", engine="process")
 def test_a_training_of_processes_survives_as_well(run: Result) -> None:
     assert [fault.status for fault in run.analysis.faults] == ["applied"]
+
+
+@pytest.mark.docker
+@pytest.mark.kubernetes
+@pytest.mark.usefixtures("core")
+@pytest.mark.parametrize("name", ["mwms-preemption", "ddp-preemption"])
+def test_a_cluster_gives_the_verdicts_that_docker_gives(
+    emulate: Emulate,
+    docker_engine: DockerEngine,
+    kubernetes_cluster: ForTest,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubernetes_cluster.kubeconfig))
+    here = emulate.up(name, "--engine", "docker")
+    there = emulate.up(name, *kubernetes_cluster.arguments)
+    assert here.returncode == there.returncode == 0, there.stderr[-3000:]
+    assert verdicts(there) == verdicts(here)
+    assert {verdict["status"] for verdict in there.json["verdicts"]} == {"ok"}
+    for run in (here, there):
+        assert [fault["status"] for fault in run.json["faults"]] == ["applied"]
+
+
+def verdicts(run: Finished) -> list[tuple[str, str]]:
+    return [(one["expectation"], one["status"]) for one in run.json["verdicts"]]
 
 
 @pytest.mark.docker

@@ -308,11 +308,11 @@ def _head(name: str, namespace: str, scenario: Scenario, notes: Sequence[str], f
     usage = (
         f"kubectl apply --server-side -f {file}",
         f"{kubectl} logs -f job/{name}     # once its Pod runs",
-        f"{kubectl} wait --for=condition=complete --timeout=-1s job/{name}",
         f"{kubectl} get configmap {results_name(name)} -o jsonpath='{stored}' "
         "| base64 -d | tar -xzC runs",
         "emulate report last",
-        f"kubectl delete -f {file}",
+        # The Job first: the emulator in it needs its Role until it has removed what the run made.
+        f"{kubectl} delete --cascade=foreground job/{name} && kubectl delete -f {file}",
     )
     lines = [
         f"{HEAD} {scenario.name} --to {IN_CLUSTER}`: a Job that runs the emulator in a cluster."

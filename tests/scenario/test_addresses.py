@@ -141,6 +141,14 @@ def test_without_names_the_engines_addresses_are_used_and_the_plan_says_so(secti
     assert not [text for text in plan(section + CLUSTER).warnings if "approximated" in text]
 
 
+def test_names_of_the_engine_that_begin_alike_are_not_those_of_the_scenario() -> None:
+    site = replace(NAMED, named=False, address=lambda task: (f"{task}.run-1", 2222))
+    made = plan(f"addresses: {{host: '{{task}}.release.svc'}}\n{CLUSTER}", site)
+    (warning,) = [text for text in made.warnings if "approximated" in text]
+    assert "ps-0.run-1:2222 instead of ps-0.release.svc:2222" in warning
+    assert all(task.aliases == () for task in made.tasks)
+
+
 def test_processes_have_no_names(tmp_path: Path) -> None:
     assert not engine_class("process")().plan_context("x-1", tmp_path).named
 

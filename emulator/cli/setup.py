@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,14 +17,17 @@ from emulator.engines import names
 from emulator.errors import UsageError
 
 if TYPE_CHECKING:
-    from emulator.scenario.schema import Scenario
+    from emulator.scenario.schema import AnyImage, Scenario
 
 REQUIREMENTS = "requirements-emulator.txt"
 
 
 def build(
     kind: Annotated[
-        str, typer.Argument(help="cpu, gpu, pytorch, jax, network, emulator or all.")
+        str,
+        typer.Argument(
+            help="cpu, gpu, pytorch, jax, network, emulator or all; or a scenario: its images.",
+        ),
     ] = "cpu",
     base: Annotated[
         str | None,
@@ -58,22 +61,42 @@ def build(
     from emulator.validation.units import format_duration
 
     registry = _registry(push)
-    if kind not in (*KINDS, "all"):
-        raise UsageError(f"There is no image {kind}.", f"Images: {', '.join(KINDS)}, all.")
+    wanted = _images(kind)
     options = BuildOptions.from_environment(base, ca_bundle, wheels)
     api = connect()
     images = Images(api, options)
     say = LivePrinter().callbacks().say
-    for one in KINDS if kind == "all" else (kind,):
+    for one in wanted:
         began = time.monotonic()
-        tag = images.build(one, say)
+        kind_of_it = one if isinstance(one, str) and one in KINDS else ""
+        tag = images.build(kind_of_it, say) if kind_of_it else images.ensure(one, say)
         took = format_duration(time.monotonic() - began)
-        note(f"{tag} is ready after {took}, also as {stable_tag(one)}")
+        also = f", also as {stable_tag(kind_of_it)}" if kind_of_it else ""
+        note(f"{tag} is ready after {took}{also}")
         if registry:
             name, digest = pushing.push(api, tag, registry, say)
             note(f"{name} is pushed, with the digest {digest}")
     if registry:
         note(f"`--set kubernetes.registry={registry}` has a cluster's nodes pull from there")
+
+
+def _images(kind: str) -> Sequence[AnyImage]:
+    """Return what is to be built: one of the kinds, all, or those of a scenario."""
+    from emulator.engines.recipes import KINDS, is_built
+
+    if kind in KINDS:
+        return [kind]
+    if kind == "all":
+        return KINDS
+    if Path(kind).suffix not in (".yaml", ".yml"):
+        raise UsageError(
+            f"There is no image {kind}.", f"Images: {', '.join(KINDS)}, all; or a scenario's file."
+        )
+    found: list[AnyImage] = []
+    for image in read(Path(kind)).parse().images:
+        if is_built(image) and image not in found:
+            found.append(image)
+    return found
 
 
 def _registry(text: str | None) -> str | None:

@@ -48,6 +48,12 @@ def reference(image: AnyImage, has_gpus: Callable[[], object], registry: str | N
     return pinned(in_registry(tag, registry)) if registry else tag
 
 
+def is_built(image: AnyImage) -> bool:
+    """Say whether an image that a scenario names is built, and not pulled."""
+    named = without_preload(image)
+    return not isinstance(named, str) or named in (*KINDS, "auto")
+
+
 def without_preload(image: AnyImage) -> str | Dockerfile:
     """Return what names or builds the image: preloading changes nothing in it."""
     return image.name if isinstance(image, NamedImage) else image

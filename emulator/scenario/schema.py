@@ -390,6 +390,14 @@ class Scenario(Model):
         return {name: role for name, role in self.cluster.items() if role.before is None}
 
     @property
+    def images(self) -> Iterator[AnyImage]:
+        """Each image that it names: its own, and those of roles, their parts and helpers."""
+        of_roles = (role.image for role in self.cluster.values())
+        of_helpers = (helper.image for helper in self.helpers.values())
+        of_parts = (part.image for _, part in self.pod_containers)
+        yield from filter(None, (self.image, *of_roles, *of_parts, *of_helpers))
+
+    @property
     def pod_containers(self) -> Iterator[tuple[tuple[str | int, ...], PodContainer]]:
         """Each init step and side-car of the roles, with the path of its keys."""
         for role, spec in self.cluster.items():

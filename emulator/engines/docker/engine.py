@@ -157,11 +157,8 @@ class DockerEngine:
         return self._disk(FOR_IMAGES if any(self._missing_images(scenario)) else FOR_RUNS)
 
     def _missing_images(self, scenario: Scenario) -> Iterator[AnyImage]:
-        of_roles = (role.image for role in scenario.cluster.values())
-        of_helpers = (helper.image for helper in scenario.helpers.values())
-        of_parts = (part.image for _, part in scenario.pod_containers)
-        for image in (scenario.image, *of_roles, *of_parts, *of_helpers):
-            if image and not self.images.has(self.images.reference(image)):
+        for image in scenario.images:
+            if not self.images.has(self.images.reference(image)):
                 yield image
 
     def _disk(self, needed: int) -> Sequence[Disk]:

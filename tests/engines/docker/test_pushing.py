@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from emulator.engines.docker import DockerEngine
+from emulator.engines.docker.images import custom_tag
 from emulator.engines.docker.pushing import PushError, push, refusal, steps
 from emulator.engines.recipes import pinned, recipe_tag, reference
 from emulator.errors import ImageError
+from emulator.scenario.image import Dockerfile
 from tests.conftest import Emulate, own
 from tests.registries import PASSWORD, USER
 
@@ -162,6 +164,42 @@ def test_the_stored_login_is_used_and_never_told(
     assert PASSWORD not in done.stderr + done.stdout
     assert login not in done.stderr + done.stdout
     assert names(docker_engine, closed_registry) == []
+
+
+@pytest.mark.docker
+def test_the_images_of_a_scenario_are_pushed(
+    emulate: Emulate,
+    docker_engine: DockerEngine,
+    tiny_image: str,
+    registry: str,
+    cache: Path,
+    tmp_path: Path,
+) -> None:
+    """Those that are built here; each once. A cluster's nodes find them by the same names."""
+    own_files = tmp_path / "own"
+    own_files.mkdir()
+    (own_files / "Dockerfile").write_text(f"FROM {tiny_image}\nENV OF={own('scenario')}\n")
+    (own_files / "scenario.yaml").write_text(
+        "name: pushed\nframework: none\nimage: {dockerfile: Dockerfile}\n"
+        "program: {command: [sh, -c, 'true']}\ncluster:\n  worker: {replicas: 2}\n"
+        f"  evaluator: {{image: '{tiny_image}'}}\n"
+    )
+    done = emulate("build", own_files / "scenario.yaml", "--push", f"{registry}/team")
+    assert done.returncode == 0, done.stderr
+    image = Dockerfile(dockerfile=own_files / "Dockerfile", context=own_files)
+    try:
+        name = f"{registry}/team/{custom_tag(image)}"
+        assert done.stderr.count("is pushed, with the digest") == 1
+        assert reference(image, list, f"{registry}/team").startswith(f"{name}@sha256:")
+        assert names(docker_engine, registry) == []
+    finally:
+        docker_engine.api.remove_image(custom_tag(image))
+
+
+def test_what_is_no_image_is_refused(emulate: Emulate) -> None:
+    done = emulate("build", "tpu")
+    assert done.returncode == 2
+    assert "There is no image tpu. Images: cpu, gpu," in done.stderr
 
 
 @pytest.mark.docker

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from emulator.engines.base import Finding, Inbox, KnownOutput, Resource
     from emulator.engines.kubernetes.archives import Delivery
     from emulator.engines.kubernetes.logs import Output
+    from emulator.engines.kubernetes.notes import Notes
     from emulator.engines.kubernetes.usage import MeasuredPod, Measurement
     from emulator.engines.kubernetes.watching import Kind, Watcher
     from emulator.faults.spec import Via
@@ -118,6 +119,7 @@ class KubernetesEngine:
         self._gpus_wanted = 0
         self._run: _Run | None = None
         self._watchers: list[Watcher] = []
+        self._notes: Notes | None = None
         self._lock = threading.Condition()
         self._not_ours = ""
         """The id of a run that could not be prepared, because another one has it."""
@@ -280,6 +282,7 @@ class KubernetesEngine:
 
     def _begin(self, run: _Run) -> None:
         """Watch the run's Pods, and what the cluster says of them. Raises EngineError."""
+        from emulator.engines.kubernetes.notes import Notes
         from emulator.engines.kubernetes.watching import Watcher
 
         self._run = run
@@ -292,6 +295,9 @@ class KubernetesEngine:
             self._told,
             self._failed,
         )
+        tasks = {names.pod(run.plan.resources, one.name): one.name for one in run.plan.everything}
+        self._notes = Notes(self.cluster, tasks.get, run.inbox)
+        self._notes.start()
         pods.start()
         self._watchers.append(pods)
 
@@ -394,8 +400,10 @@ class KubernetesEngine:
 
     def _give_up(self, task: Task, pod: Pod, state: Waiting, timeout: float) -> None:
         """Remove a Pod that does not start. Raises EngineError."""
+        # A volume or a network that can't be had is in no status, but in the kubelet's events.
+        message = state.message or (self._notes.warning(pod.uid) if self._notes else "")
         sentence = cannot_start(
-            task.name, state.reason, state.message, None if state.is_final else timeout
+            task.name, state.reason, message, None if state.is_final else timeout
         )
         self._delete(pod, 0)
         raise EngineError(*sentence)
@@ -478,6 +486,8 @@ class KubernetesEngine:
         """Take what the watch says of a Pod."""
         self.table.told(kind, pod)
         self._output.look_at(kind, pod)
+        if self._notes is not None:
+            self._notes.look_at(pod)
 
     def reattach(
         self, plan: Plan, folder: Path, inbox: Inbox, lives: Mapping[str, KnownOutput]
@@ -644,6 +654,8 @@ class KubernetesEngine:
         """Close the connections; Pods keep running."""
         for watcher in self._watchers:
             watcher.close()
+        if self._notes is not None:
+            self._notes.close()
         if "_output" in self.__dict__:
             self._output.close()
         if self._cluster is not None:

@@ -152,6 +152,8 @@ class _Follower:
         self._position = Position()
         self._unfinished: list[Printed] = []
         """What lacked its newline when the server ended the stream."""
+        self._was_complete = False
+        """Whether the server ended the last stream: most likely nothing came after it."""
         self._fruitless = 0
         """How often the log was followed since it had a new line."""
         self._away_since: float | None = None
@@ -233,6 +235,7 @@ class _Follower:
         if stream.has_news:
             self._fruitless = 0
         was_cut = error is not None or not stream.is_complete
+        self._was_complete = not was_cut
         self._unfinished = [] if was_cut else stream.unfinished()
         self._guarded(lambda: self._go_on(pause=0.0 if was_cut else AFTER_LAST_LINE))
 
@@ -383,8 +386,12 @@ class _Follower:
         return lines
 
     def _note(self, text: str) -> None:
-        """Report what the kubelet says in place of the log, once."""
-        if text and text not in self._noted:
+        """Report what the kubelet says in place of the log, once.
+
+        That it has removed the log of a container that has ended is no news.
+        """
+        is_over = self._was_complete and isinstance(self._state, Ended)
+        if text and text not in self._noted and not is_over:
             self._noted.add(text)
             self._output.inbox.put(Note(self._name, time.time(), "Log", text))
 

@@ -273,6 +273,7 @@ def test_last_words_come_before_the_exit(pods: Pods) -> None:
     assert pods.texts("warned") == ["ready", "saving", "saved"]
     # Kubelets before 1.22 may collect the container before they have looked at its exit code.
     assert (exited.exit_code, exited.reason) in [(7, ""), (137, "ContainerStatusUnknown")]
+    assert not pods.notes
 
 
 def test_a_pod_deleted_without_grace_was_killed(pods: Pods) -> None:

@@ -178,6 +178,12 @@ def clean(
     warm: Annotated[
         bool, typer.Option("--warm", help="Also what waits for the next warm run.")
     ] = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also what runs of this other machine have, which must all be over (repeatable)."
+        ),
+    ] = None,
 ) -> None:
     """Remove what crashed runs have left behind.
 
@@ -191,6 +197,8 @@ def clean(
         note(text)
 
     with signals.deferred(REMOVES):
-        count = clean_up(out, engine_name=engine, dry_run=dry_run, say=say, warm=warm)
+        count = clean_up(
+            out, engine_name=engine, dry_run=dry_run, say=say, warm=warm, over=host or ()
+        )
     done = "found" if dry_run else "removed"
     note(f"{count} things {done}" if count else "nothing to clean")

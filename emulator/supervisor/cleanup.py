@@ -22,7 +22,7 @@ import signal
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,17 +59,23 @@ Say = Callable[[str], None]
 
 
 def abandoned(
-    found: Sequence[Resource], *, host: str, live: Callable[[Path], bool]
+    found: Sequence[Resource],
+    *,
+    host: str,
+    live: Callable[[Path], bool],
+    over: Collection[str] = (),
 ) -> list[Resource]:
     """Return the resources that belong to no live run (pure, given `live`).
 
-    Runs of another host are left alone: they may well be live there. So is everything with the run
+    Runs of another host are left alone, as they may well be live there, unless the user says that
+    those of that host are `over`. So is everything with the run
     id of a live run, even if it names another folder, because engines remove by run id.
     """
     running = {
         one.run_id
         for one in found
-        if one.host != host or ((folder := _folder(one)) and live(folder))
+        if one.host not in over
+        and (one.host != host or ((folder := _folder(one)) and live(folder)))
     }
     return [one for one in found if is_run_id(one.run_id) and one.run_id not in running]
 
@@ -152,18 +158,26 @@ def _opened(engine_name: str, record: RunFolder | None) -> Engine:
     return engine
 
 
-def clean(out: Path, *, engine_name: str, dry_run: bool, say: Say, warm: bool = False) -> int:
+def clean(
+    out: Path,
+    *,
+    engine_name: str,
+    dry_run: bool,
+    say: Say,
+    warm: bool = False,
+    over: Collection[str] = (),
+) -> int:
     """Remove what runs have left; return how many things that was.
 
-    On disk only what lies in run folders in `out`. What waits for a warm run only if `warm` is set.
-    Raises EngineError.
+    Also what runs of other hosts have, if all that they began are `over`. On disk only what lies in
+    run folders in `out`. What waits for a warm run only if `warm` is set. Raises EngineError.
     """
     if not dry_run:
         let_settle((record for record in runs_in(out) if not record.live), say)
     live, count = (is_live if warm else _is_live_or_waits), 0
     for engine in _engines(engine_name, out, lambda error: _say_missing(error, say)):
         try:
-            count += _clean_engine(engine, live, dry_run=dry_run, say=say)
+            count += _clean_engine(engine, live, dry_run=dry_run, say=say, over=over)
         except EngineMissing as error:  # one of a network answers only now
             if engine_name != AUTO:
                 raise
@@ -176,7 +190,14 @@ def _is_live_or_waits(folder: Path) -> bool:
     return is_live(folder) or waits_until(folder) > time.time()
 
 
-def _clean_engine(engine: Engine, live: Callable[[Path], bool], *, dry_run: bool, say: Say) -> int:
+def _clean_engine(
+    engine: Engine,
+    live: Callable[[Path], bool],
+    *,
+    dry_run: bool,
+    say: Say,
+    over: Collection[str] = (),
+) -> int:
     count = 0
     failed: list[EngineError] = []
     found = engine.find()
@@ -190,7 +211,15 @@ def _clean_engine(engine: Engine, live: Callable[[Path], bool], *, dry_run: bool
     for folder in sorted({folder for one in found if (folder := _folder(one))}):
         if not is_live(folder) and live(folder):
             say(f"{folder.name} waits for a warm run; `emulate clean --warm` removes it")
-    for one in abandoned(found, host=socket.gethostname(), live=live):
+    here = socket.gethostname()
+    for host in sorted({one.host for one in found if one.host} - {here, *over}):
+        say(
+            printable(
+                f"what runs of the host {host} have is left alone; once they are over, "
+                f"`emulate clean --host {host}` removes it"
+            )
+        )
+    for one in abandoned(found, host=here, live=live, over={*over} - {here}):
         runs[one.run_id].append(one)
     for run_id, resources in sorted(runs.items()):
         try:

@@ -216,6 +216,7 @@ def result(run_id: str, folder: str = "/runs/x", host: str = "here") -> Resource
 def test_what_an_engine_has_under_such_an_id_is_not_ours(tmp_path: Path, text: str) -> None:
     things = [result(text), result("run-1")]
     assert abandoned(things, host="here", live=lambda folder: False) == things[1:]
+
     with pytest.raises(UsageError, match="can't be a run id"):
         remove(text, "process", tmp_path)
 
@@ -266,3 +267,11 @@ def test_a_process_with_a_name_that_commands_a_terminal_is_shown_in_letters(
             assert "\x1b" not in done.stderr
         finally:
             process.kill()
+
+
+def test_what_another_host_has_is_left_alone_until_the_user_says_that_it_is_over() -> None:
+    far = Resource("far-1", "pod", "a", "running", "/runs/far-1", "elsewhere")
+    near = Resource("near-1", "pod", "b", "running", "/runs/near-1", "here")
+    assert abandoned([far, near], host="here", live=lambda folder: False) == [near]
+    over = abandoned([far, near], host="here", live=lambda folder: True, over={"elsewhere"})
+    assert over == [far]  # the folder here is none of the other host's

@@ -117,6 +117,7 @@ class KubernetesEngine:
             self._missing = error  # the scenario may name another context
         self._is_configured = False
         self._gpus_wanted = 0
+        self._changes_nodes = False
         self._run: _Run | None = None
         self._watchers: list[Watcher] = []
         self._notes: Notes | None = None
@@ -130,10 +131,7 @@ class KubernetesEngine:
         self.table = Table()
 
     def configure(self, scenario: Scenario) -> None:
-        """Take context and namespace of the scenario.
-
-        Raises EngineMissing; Unsupported if our role does not allow faults of nodes.
-        """
+        """Take context and namespace of the scenario. Raises EngineMissing."""
         wanted = (role.gpus.count * role.replicas for role in scenario.cluster.values())
         self._gpus_wanted = sum(wanted)
         if self._cluster is None or scenario.kubernetes != self.options:
@@ -143,8 +141,8 @@ class KubernetesEngine:
             for cached in ("_nodes", "shared"):
                 self.__dict__.pop(cached, None)
         self._is_configured = True
-        if any(need == "nodes" for fault in scenario.faults for _, need in fault.needs()):
-            nodes.require(self.cluster)
+        needed = (need for fault in scenario.faults for _, need in fault.needs())
+        self._changes_nodes = "nodes" in needed
 
     @staticmethod
     def place_of(scenario: Scenario) -> Hashable:
@@ -177,7 +175,12 @@ class KubernetesEngine:
     # --- Before a run ---------------------------------------------------------------------------
 
     def plan_context(self, run_id: str, folder: Path) -> PlanContext:
-        """Describe the engine to the plan."""
+        """Describe the engine to the plan.
+
+        Raises Unsupported if the scenario has faults of nodes that our role does not allow.
+        """
+        if self._changes_nodes:
+            nodes.require(self.cluster)
         return PlanContext(
             engine=self.name,
             address=lambda task: (names.address(run_id, task), TASK_PORT),

@@ -14,7 +14,7 @@ import datetime
 import os
 from collections.abc import Callable, Mapping
 
-from benchmarks import cold_start, commands, lines, parallel_suite, startup
+from benchmarks import cold_start, commands, lines, parallel_suite, pods, startup
 from benchmarks.figures import Figure, store, stored, worse
 
 BENCHMARKS: Mapping[str, Callable[[], list[Figure]]] = {
@@ -24,6 +24,7 @@ BENCHMARKS: Mapping[str, Callable[[], list[Figure]]] = {
     "lines": lines.measure,
     "cold": cold_start.measure,
     "suite": parallel_suite.measure,
+    "pods": pods.measure,
 }
 """By the name of the table in docs/benchmarks.md."""
 

@@ -31,11 +31,14 @@ import pytest
 
 from emulator.record.reader import Record
 from emulator.results import judge
+from tests.clusters import ForTest
 from tests.conftest import left, own
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(7200)]
 
 ROUNDS = int(os.environ.get("EMULATOR_CAMPAIGN_ROUNDS", "100"))
+ROUNDS_OF_PODS = int(os.environ.get("EMULATOR_CAMPAIGN_ROUNDS", "10"))
+"""On a cluster, where each takes some ten times as long."""
 SEED = os.environ.get("EMULATOR_CAMPAIGN_SEED", "1")
 AT_ONCE = 2
 """Rounds that are under way at the same time; more would only make the machine slow."""
@@ -46,11 +49,14 @@ JOB = """
 env -i setsid sleep {number} & sleep {number} &
 n=0
 while [ $n -lt 12 ]; do
-    n=$((n + 1)); echo "{{\\"emulate\\": \\"step\\", \\"step\\": $n}}"; sleep 0.05
+    n=$((n + 1)); echo "{{\\"emulate\\": \\"step\\", \\"step\\": $n}}"; sleep {pace}
 done
 """
 """Ends after about a second. It leaves a child behind, and one in a session of its own that has
 no environment; both are recognised by the number of seconds that they sleep."""
+
+PACE = {"kubernetes": 0.5}
+"""Seconds of a step: a Pod is told to end, and ended, some seconds after its fourth."""
 
 
 @dataclass
@@ -71,7 +77,9 @@ class Seen:
 class Round:
     """One run of the command, and what is done to it."""
 
-    def __init__(self, engine: str, image: str, out: Path, name: str, number: int) -> None:
+    def __init__(
+        self, engine: str, image: str, out: Path, name: str, number: int, more: str = ""
+    ) -> None:
         self.engine, self.out = engine, out
         self.run_id = own(f"c-{engine[0]}-{name}-{number}")
         self.sleep = f"{100_000 + number}.{os.getpid()}{list(ATTACKS).index(name):02}"
@@ -80,12 +88,13 @@ class Round:
         self.seen = Seen(self.run_id, 0.0)
         self.said = ""
         self.scenario = out / f"{self.run_id}.yaml"
-        job = JOB.format(number=self.sleep).replace("\n", "\n    ")
+        job = JOB.format(number=self.sleep, pace=PACE.get(engine, 0.05)).replace("\n", "\n    ")
         self.scenario.write_text(
             f"name: campaign\nframework: none\nimage: {image}\n"
             f"program:\n  command:\n  - sh\n  - -c\n  - |\n    {job}\n"
             "cluster: {worker: 2}\nsuccess: all-workers\nrestart: on-failure\n"
             "faults:\n- {preempt: worker-1, at: {step: 4}, grace: 0s, down: 100ms}\n"
+            f"{more}"
         )
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -226,6 +235,26 @@ def image(engine: str, request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue("tiny_image")) if engine == "docker" else "none"
 
 
+@pytest.mark.kubernetes
+@pytest.mark.usefixtures("cleans_up")
+@pytest.mark.parametrize("name", ["sigterm", "kill-clean", "kill-attach", "kill-both"])
+def test_nothing_is_left_on_a_cluster(
+    name: str,
+    kubernetes_cluster: ForTest,
+    tiny_image: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubernetes_cluster.kubeconfig))
+    more = f"kubernetes: {{namespace: {kubernetes_cluster.namespace}}}\n"
+    attacked("kubernetes", tiny_image, tmp_path, name, ROUNDS_OF_PODS, more)
+    with kubernetes_cluster.core() as core:  # in any namespace, as the administrator sees it
+        for kind in ("pod", "service", "config_map", "persistent_volume_claim"):
+            listed = getattr(core, f"list_{kind}_for_all_namespaces")(label_selector="emulator.run")
+            names = [one.metadata.name for one in listed.items]
+            assert [one for one in names if f"-{os.getpid()}-" in f"{one}-"] == []
+
+
 @pytest.mark.usefixtures("cleans_up")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_nothing_is_left_and_every_record_is_readable(
@@ -233,23 +262,28 @@ def test_nothing_is_left_and_every_record_is_readable(
 ) -> None:
     if name == "kill-attach" and engine == "process":
         pytest.skip("the process engine can't take a run over; kill-both has its refusal")
+    attacked(engine, image, tmp_path, name, ROUNDS)
+
+
+def attacked(engine: str, image: str, out: Path, name: str, rounds: int, more: str = "") -> None:
+    """Make an attack again and again; nothing may be left, and every record is readable."""
     began = time.monotonic()
-    undisturbed = Round(engine, image, tmp_path, name, 0)
+    undisturbed = Round(engine, image, out, name, 0, more)
     assert undisturbed.end_of(undisturbed.up()) == 0
     assert undisturbed.look().wrong == []
     whole = 1.1 * (time.monotonic() - began)
 
     def play(number: int) -> Seen:
-        round_ = Round(engine, image, tmp_path, name, number)
+        round_ = Round(engine, image, out, name, number, more)
         ATTACKS[name](round_, whole)
         if name == "kill-attach" and not (round_.folder / "plan.json").exists():
             round_.finish("clean", f"--engine={engine}")  # there is no run yet to be taken over
         return round_.look()
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        rounds = list(pool.map(play, range(1, ROUNDS + 1)))
-    sys.stdout.write(told(engine, name, rounds, whole))
-    assert [f"{s.run_id} at {s.moment:.3f} s: {w}" for s in rounds for w in s.wrong] == []
+        played = list(pool.map(play, range(1, rounds + 1)))
+    sys.stdout.write(told(engine, name, played, whole))
+    assert [f"{s.run_id} at {s.moment:.3f} s: {w}" for s in played for w in s.wrong] == []
 
 
 def told(engine: str, name: str, rounds: list[Seen], whole: float) -> str:

@@ -194,13 +194,19 @@ def _metadata(scenario: Scenario, name: str, namespace: str) -> Data:
 
 
 def _account(scenario: Scenario, name: str, namespace: str) -> list[Data]:
-    """Return the service account, with the smallest Role for what the scenario does."""
+    """Return the service account, with the smallest Role for what the scenario does.
+
+    What its creator may not do can't be given to it either: usage, which a run can do without, has
+    a Role of its own, and only faults of nodes need one of the whole cluster.
+    """
     metadata = _metadata(scenario, name, namespace)
     subject = role.service_account(name, namespace)
     allowed = [
-        role.role(namespace, "run", "eviction", name=name),
+        role.role(namespace, "run", "signals", "notes", "eviction", name=name),
         role.role(namespace, "usage", name=f"{name}-usage"),
     ]
+    if any(capability == "nodes" for fault in scenario.faults for _, capability in fault.needs()):
+        allowed.append(role.cluster_role("nodes", name=f"{namespace}-{name}"))
     documents: list[Data] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}]
     for one in allowed:
         labels = {"labels": metadata["labels"]}

@@ -17,9 +17,11 @@ import yaml
 
 from emulator.bundled import scenario_path
 from emulator.engines.kubernetes import inside, job
+from emulator.engines.kubernetes.role import role
 from emulator.engines.kubernetes.security import obstacles
 from emulator.errors import EngineError, UsageError
 from emulator.manifests.convert import Given, load, read_scenario
+from emulator.manifests.dump import dump
 from emulator.manifests.out.export import Written
 from emulator.scenario.loader import overridden
 from emulator.scenario.schema import Scenario
@@ -169,6 +171,22 @@ def test_the_role_is_that_of_a_run_and_no_more(given: Given) -> None:
     }
 
 
+def test_a_fault_of_a_node_needs_a_role_of_the_whole_cluster(given: Given) -> None:
+    _, documents = export(given, "faults=[{drain: worker-1, at: 5s, for: 5s}]")
+    (one,) = [one for one in documents if one["kind"] == "ClusterRole"]
+    assert one["metadata"]["name"] == "team-emulate-train"  # it is of no namespace
+    assert one["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch"]}
+    ]
+    assert "ClusterRoleBinding" in [one["kind"] for one in documents]
+
+
+def test_the_image_is_in_the_registry_of_the_scenario(given: Given) -> None:
+    _, documents = export(given, "kubernetes.registry=localhost:5000/team", images={})
+    (container,) = documents[-1]["spec"]["template"]["spec"]["containers"]
+    assert container["image"].startswith("localhost:5000/team/emulator-emulator:")
+
+
 def test_the_longest_name_leaves_room(given: Given) -> None:
     name = "a" * 40
     _, documents = export(given, f"name={name}")
@@ -221,6 +239,11 @@ def test_a_program_that_no_cluster_takes(given: Given, monkeypatch: pytest.Monke
     monkeypatch.setattr(job, "MOST_BYTES", 10)
     with pytest.raises(UsageError, match="when compressed; ConfigMaps take 10 B"):
         export(given)
+
+
+def test_the_page_has_the_smallest_role() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text()
+    assert f"```yaml\n{dump(role('training'), short=True)}```" in page
 
 
 # --- What its container does ----------------------------------------------------------------------

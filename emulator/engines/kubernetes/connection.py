@@ -391,7 +391,7 @@ def _log_in(context: str, namespace: str) -> _Login:
     except ImportError:
         raise EngineMissing(
             "The engine kubernetes needs the package `kubernetes`.",
-            "Install it with `pip install 'emulator[kubernetes]'`.",
+            "Install the emulator with its extra: in the checkout, `pip install '.[kubernetes]'`.",
         ) from None
     configuration = kubernetes.client.Configuration()
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -40,6 +40,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "build": "setup",
         "schema": "setup",
         "clean": "runs",
+        "version": "setup",
     },
 }
 """Every command with the module that has the function of that name, as `--help` lists them."""
@@ -92,9 +93,27 @@ class _Group(TyperGroup):
                 )
 
 
-app = typer.Typer(name="emulate", cls=_Group, no_args_is_help=True, **SETTINGS)
+app = typer.Typer(name="emulate", cls=_Group, invoke_without_command=True, **SETTINGS)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import emulator
+
+        typer.echo(f"emulate {emulator.__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def emulate() -> None:
+def emulate(
+    ctx: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", is_eager=True, callback=_print_version, help="Show the version."
+        ),
+    ] = False,
+) -> None:
     """A training cluster on your laptop, from a scenario file."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())

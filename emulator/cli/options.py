@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,13 @@ import typer
 
 from emulator.bundled import scenario_path, scenarios
 from emulator.engines import AUTO, HELP, names
-from emulator.errors import printable
+from emulator.errors import EmulatorError, UsageError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from emulator.manifests.convert import Additions, Given
+    from emulator.record.folder import RunFolder
     from emulator.record.reader import Record
 
 
@@ -36,11 +38,30 @@ def complete_runs(incomplete: str) -> list[str]:
     return [r.run_id for r in runs_in(Path("runs")) if r.run_id.startswith(incomplete)]
 
 
+def complete_tasks(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the tasks of the run that the command line names, else of the latest."""
+    out = Path(context.params.get("out") or "runs")
+    with contextlib.suppress(EmulatorError):
+        outline = live_folder(context.params.get("run") or "last", out).outline
+        names = (*outline.tasks, *outline.helpers, *outline.sidecars)
+        return [name for name in names if name.startswith(incomplete)]
+    return []
+
+
+def complete_logs(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the runs and tasks that a word of `emulate logs` may go on to."""
+    tasks = complete_tasks(context, incomplete)
+    return tasks if context.params.get("names") else [*complete_runs(incomplete), *tasks]
+
+
+HERE = Path("scenario.yaml")
+"""The scenario of a command that names none."""
 ScenarioArgument = Annotated[
-    Path,
+    Path | None,
     typer.Argument(
         metavar="SCENARIO",
-        help="A scenario file, a manifest such as a TFJob, or the name of a bundled scenario.",
+        help="A scenario file, a manifest such as a TFJob, or the name of a bundled scenario. "
+        f"[default: {HERE}, if there is one]",
         autocompletion=complete_scenarios,
     ),
 ]
@@ -49,6 +70,10 @@ RunArgument = Annotated[
     typer.Argument(
         metavar="RUN", help="A run id, its folder, or `last`.", autocompletion=complete_runs
     ),
+]
+ScenarioFile = Annotated[
+    Path | None,
+    typer.Option("-f", "--file", metavar="FILE", help="The same, as with docker compose."),
 ]
 Sets = Annotated[
     list[str] | None,
@@ -79,11 +104,37 @@ ApiPort = Annotated[
 ]
 
 
+def chosen_scenario(argument: Path | None, option: Path | None) -> Path:
+    """Return the scenario that a command was given, or the one of the current folder.
+
+    Raises UsageError if both were given, or if there is none.
+    """
+    if argument is not None and option is not None:
+        raise UsageError("Two scenarios were given.", f"Leave out {argument} or -f {option}.")
+    given = argument or option
+    if given is None and not HERE.is_file():
+        raise UsageError(
+            f"No scenario was given, and there is no {HERE} here.",
+            "`emulate scenarios` lists those that come with the emulator; `emulate init` writes "
+            "one.",
+        )
+    return given or HERE
+
+
 def read(path: Path, added: Additions | None = None) -> Given:
     """Return what a scenario or a manifest says, with what is added to it, not validated yet."""
     from emulator.manifests.convert import NOTHING, read_scenario
 
-    return read_scenario(scenario_path(path), added or NOTHING)
+    found = scenario_path(path)
+    if path.parent == Path() and not path.suffix and not os.path.lexists(found):
+        from emulator.scenario.messages import closest
+
+        raise UsageError(
+            f"There is no file {path}, and no bundled scenario of that name.",
+            (closest(path.name, [one.stem for one in scenarios()]) or "See").capitalize()
+            + " `emulate scenarios` lists them.",
+        )
+    return read_scenario(found, added or NOTHING)
 
 
 def overrides(sets: list[str] | None, seed: int | None) -> list[str]:
@@ -100,11 +151,17 @@ def find_run(name: str, out: Path) -> Record:
 
 def find_live_run(name: str, out: Path) -> Record:
     """Return the run that `name` means; `last` is the latest that is under way, if any is."""
-    from emulator.record.folder import runs_in
     from emulator.record.reader import Record
 
+    return Record(live_folder(name, out).path)
+
+
+def live_folder(name: str, out: Path) -> RunFolder:
+    """Do the same without what reads a record."""
+    from emulator.record.folder import RunFolder, runs_in
+
     live = [run for run in runs_in(out) if run.live] if name == "last" else []
-    return Record(live[-1].path) if live else Record.find(name, out)
+    return live[-1] if live else RunFolder.find(name, out)
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from emulator.cli.options import Out, RunArgument, WhichEngine, console, note, print_json
+from emulator.cli.options import (
+    Out,
+    RunArgument,
+    WhichEngine,
+    complete_logs,
+    console,
+    live_folder,
+    note,
+    print_json,
+)
 from emulator.errors import RecordError, UsageError
 from emulator.runtime import signals
 
@@ -112,22 +124,27 @@ def _status(folder: RunFolder) -> dict[str, Any]:
 
 
 def logs(
-    run: RunArgument,
-    task: Annotated[str | None, typer.Argument(help="Only this task.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN] [TASK]...",
+            help="A run (default: the latest), and names or globs of its tasks (default: all).",
+            autocompletion=complete_logs,
+        ),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the output until the run has finished.")
     ] = False,
+    tail: Annotated[
+        int | None,
+        typer.Option("--tail", "-n", min=0, help="Only so many last lines of each task."),
+    ] = None,
     out: Out = Path("runs"),
 ) -> None:
     """Print what the tasks of a run have printed."""
-    from emulator.record.folder import RunFolder
     from emulator.report.text import shown_line
 
-    record = RunFolder.find(run, out)
-    outline = record.outline
-    names = (*outline.tasks, *outline.helpers, *outline.sidecars)
-    if task is not None and task not in names:
-        raise UsageError(f"{record.run_id} has no task {task}.", f"It has {', '.join(names)}.")
+    record, wanted = _run_and_tasks(names or [], out)
     if follow and record.live:
         from emulator.api.client import Cluster
         from emulator.record.reader import Record
@@ -135,21 +152,55 @@ def logs(
 
         running = Record(record.path)
         with Cluster(running) as cluster:
-            LivePrinter(sys.stdout).follow(running.plan, cluster.lines(task))
+            lines = cluster.lines(wanted[0] if len(wanted) == 1 else None, last=tail)
+            LivePrinter(sys.stdout).follow(running.plan, (one for one in lines if one[0] in wanted))
         return
-    for name in names if task is None else [task]:
-        head = f"{name:<{max(map(len, names))}} | " if task is None else ""
-        for line in record.log(name):
+    width = max(map(len, wanted), default=0)
+    for name in wanted:
+        head = f"{name:<{width}} | " if len(wanted) > 1 else ""
+        printed = record.log(name)
+        for line in printed if tail is None else printed[max(len(printed) - tail, 0) :]:
             typer.echo(head + shown_line(line))
 
 
-def down(run: RunArgument, out: Out = Path("runs")) -> None:
+def _run_and_tasks(names: Sequence[str], out: Path) -> tuple[RunFolder, list[str]]:
+    """Return the run that comes first, else the latest, and the tasks that the names match.
+
+    Raises UsageError for a name that matches none.
+    """
+    record, patterns = None, list(names)
+    if patterns:
+        with contextlib.suppress(UsageError):
+            record = live_folder(patterns[0], out)
+            del patterns[0]
+    if record is None:
+        record = live_folder("last", out)
+    found = {pattern: _matching(record, pattern) for pattern in patterns}
+    if strange := [pattern for pattern, tasks in found.items() if not tasks]:
+        no_run = "" if len(patterns) < len(names) else f"{strange[0]} is no run in {out}, and "
+        raise UsageError(
+            f"{no_run}{record.run_id} has no task {strange[0]}.",
+            f"It has {', '.join(_printing(record))}.",
+        )
+    wanted = dict.fromkeys(chain.from_iterable(found.values()))
+    return record, list(wanted) if patterns else _printing(record)
+
+
+def _printing(record: RunFolder) -> list[str]:
+    outline = record.outline
+    return [*outline.tasks, *outline.helpers, *outline.sidecars]
+
+
+def _matching(record: RunFolder, pattern: str) -> list[str]:
+    return [name for name in _printing(record) if fnmatch.fnmatchcase(name, pattern)]
+
+
+def down(run: RunArgument = "last", out: Out = Path("runs")) -> None:
     """Stop a run, or remove what a kept or crashed one has left."""
-    from emulator.record.folder import RunFolder
     from emulator.record.remains import SOCKET
     from emulator.supervisor.cleanup import stop_or_remove
 
-    record = RunFolder.find(run, out)
+    record = live_folder(run, out)
     with signals.deferred(REMOVES):
         # Before its API answers, and afterwards, a signal stops it.
         if (record.path / SOCKET).exists() and _stopped(record):

@@ -1,8 +1,9 @@
-"""`build`, `doctor`, `schema`, `init`: before the first run."""
+"""`build`, `doctor`, `schema`, `init`, `version`: before the first run."""
 
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import emulator
 from emulator.bundled import ROOT
 from emulator.cli.options import Sets, console, note, print_json, read
 from emulator.engines import names
@@ -238,3 +240,38 @@ def _files(folder: Path) -> dict[Path, Path]:
     """Return what is to be written where, hidden folders too."""
     found = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     return {path.relative_to(folder): path for path in sorted(found)}
+
+
+def version(
+    json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+) -> None:
+    """Show the versions of emulate, Python and the engines."""
+    found: dict[str, Any] = {
+        "emulate": emulator.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "engines": _engines(),
+    }
+    if json:
+        print_json(found)
+        return
+    engines = found.pop("engines")
+    for name, value in {**found, **engines}.items():
+        typer.echo(f"{name:<10} {value}")
+
+
+def _engines() -> dict[str, str]:
+    """Return each engine with what it says of itself: its version, or why it does not answer."""
+    from emulator import engines
+    from emulator.engines.base import Explaining
+
+    found = {}
+    for name in engines.names():
+        try:
+            one = engines.engine_class(name)
+        except emulator.EmulatorError as error:
+            found[name] = error.message
+            continue
+        first = next(iter(one.examine()), None) if issubclass(one, Explaining) else None
+        found[name] = first.found if first else "nothing known"
+    return found

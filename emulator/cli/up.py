@@ -16,8 +16,10 @@ from emulator.cli.options import (
     Plain,
     RunArgument,
     ScenarioArgument,
+    ScenarioFile,
     Sets,
     WhichEngine,
+    chosen_scenario,
     console,
     find_run,
     note,
@@ -44,7 +46,8 @@ RunId = Annotated[
 
 
 def up(
-    scenario: ScenarioArgument,
+    scenario: ScenarioArgument = None,
+    file: ScenarioFile = None,
     sets: Sets = None,
     engine: WhichEngine = "auto",
     out: Out = Path("runs"),
@@ -102,7 +105,7 @@ def up(
     if keep and warm:
         raise UsageError("--keep leaves containers for a look, --warm to the next run.", "Use one.")
     added = additions(images, faults, configmaps, command, quirks)
-    given = read(scenario, added)
+    given = read(chosen_scenario(scenario, file), added)
     if vary:
         from emulator.cli.compare import up_variants
 
@@ -197,7 +200,8 @@ def _forget(folder: Path) -> None:
 
 
 def plan(
-    scenario: ScenarioArgument,
+    scenario: ScenarioArgument = None,
+    file: ScenarioFile = None,
     sets: Sets = None,
     engine: WhichEngine = "auto",
     seed: Seed = None,
@@ -221,7 +225,8 @@ def plan(
     from emulator.planning.baseline import reference_beside
     from emulator.report.plan_tables import print_plan
 
-    given = read(scenario, additions(images, faults, configmaps, command, quirks))
+    added = additions(images, faults, configmaps, command, quirks)
+    given = read(chosen_scenario(scenario, file), added)
     parsed = given.parse(overrides(sets, seed))
     with contextlib.closing(choose(engine, note)) as chosen:
         stored = reference_beside(given.path, parsed, chosen.name, " ".join(overrides(sets, seed)))
@@ -242,7 +247,7 @@ def plan(
 
 
 def check(
-    run: RunArgument,
+    run: RunArgument = "last",
     out: Out = Path("runs"),
     json: Annotated[bool, typer.Option("--json", help="The summary as data.")] = False,
 ) -> None:

@@ -72,7 +72,11 @@ class RunFolder:
             if Path(name, "plan.json").is_file():
                 return cls(Path(name).resolve())
         runs = runs_in(out)
-        if name == "last" and runs:
+        if name == "last":
+            if not runs:
+                raise UsageError(
+                    f"There is no run in {out}.", "`emulate up` makes one; --out names a folder."
+                )
             return cls(runs[-1].path)
         exact = [run for run in runs if run.run_id == name]
         matching = exact or [run for run in runs if run.run_id.startswith(name)]

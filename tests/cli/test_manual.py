@@ -122,7 +122,7 @@ def test_nonsense_by_hand_is_one_sentence_and_the_run_goes_on(
 def test_where_there_is_no_run_that_is_said(emulate: Emulate, command: str) -> None:
     done = emulate(*command.split(), "--out", emulate.out)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"emulate: last is no run in {emulate.out}.")
+    assert done.stderr.startswith(f"emulate: There is no run in {emulate.out}.")
 
 
 def test_who_follows_sees_all_and_ends_with_the_run(emulate: Emulate, tmp_path: Path) -> None:

@@ -254,6 +254,21 @@ class RunState:
         """Whether the job has not advanced since a failure."""
         return self.step is not None and self.outcome is None and self._disturbed
 
+    @property
+    def finishing(self) -> list[str]:
+        """The tasks that the job waits for although it has made all of its steps.
+
+        Empty before that. A role that never ends by itself, such as parameter servers, is not
+        waited for.
+        """
+        target = self.plan.scenario.expect.final_step
+        if target is None or self.step is None or self.step < target or self.outcome:
+            return []
+        endless = self.plan.roles.endless_beside
+        in_training = (task for task in self.tasks.values() if task.task.before is None)
+        waited_for = (task for task in in_training if task.task.role not in endless)
+        return [task.name for task in waited_for if task.state != "ended"]
+
     def impairments(self, task: str) -> list[FaultTimeline]:
         """Return the faults in force on a task."""
         return [f for f in self.faults.values() if f.in_force and task in f.planned.tasks]

@@ -190,6 +190,13 @@ def _progress(live: RunState, width: int, *, ascii_only: bool) -> Text:
     if live.step is None:
         return Text("no step yet", "dim")
     estimate = live.eta()
+    if waits_for := live.finishing:
+        since = _roughly(live.t - live.front.at)
+        names = range_label(waits_for) if len(waits_for) > 3 else ", ".join(waits_for)
+        return Text(
+            f"finishing: waiting for {names} to exit ({since})  "
+            f"step {live.step} of {estimate.target}"
+        )
     rate, examples = _rate(live.steps_per_second), _rate(live.examples_per_second)
     rates = [f"{rate} steps/s"] if rate else []
     rates += [f"{examples} examples/s"] if examples else []

@@ -263,6 +263,22 @@ def test_when_the_final_step_is_reached_nothing_is_left() -> None:
     assert run.steps_per_second is None
 
 
+def test_after_the_final_step_it_waits_for_the_tasks_that_still_run() -> None:
+    training = [*UP, *steps(3, 12, 10, each=10)]
+    assert live(training[:-2], TARGET).finishing == []
+    assert live(training, TARGET).finishing == ["worker-0", "worker-1"]
+    assert live([*training, ended(13, "worker-1", 0)], TARGET).finishing == ["worker-0"]
+    assert live(training).finishing == []
+
+
+def test_after_the_final_step_nobody_waits_for_parameter_servers() -> None:
+    run = RunState(a_plan("{chief: 1, ps: 1}", TARGET))
+    up = [happened(0, "run"), *began_again(1, "chief-0", "ps-0"), happened(2, "all-running")]
+    for entry in history([*up, step(3, "chief-0", 100)]):
+        run.entry(entry)
+    assert run.finishing == ["chief-0"]
+
+
 def test_steps_without_an_emulator_have_their_own_times() -> None:
     """Steps of 10 s without an emulator are read at once, with the engine's stamps."""
     gap = [step(28 + 0.001 * n, "worker-0", 50 + 5 * n, late=-10.0 + n) for n in range(11)]

@@ -143,7 +143,11 @@ def test_tasks_progress_and_faults_are_seen_and_leave_nothing_behind(
         terminal.see(lambda shown: "running (pause)" in row(shown, "worker-0"))
         cluster.heal("1")
         go_far(emulate)
-        terminal.see(re.compile(r"step \d+ of 400 ━+ +100%"))
+        terminal.see(
+            re.compile(
+                r"finishing: waiting for worker-0, worker-1 to exit \(\d+s\)  step \d+ of 400"
+            )
+        )
     end_of(emulate)
     assert terminal.finish() == 0, terminal.all
     assert panel(terminal.all) == []
@@ -184,7 +188,7 @@ def test_it_fits_whatever_the_terminal_is(
     up: Up, emulate: Emulate, tmp_path: Path, columns: int, rows: int
 ) -> None:
     terminal = up(scenario(tmp_path), columns=columns, rows=rows)
-    shown = terminal.see(lambda shown: any("100%" in line for line in panel(shown)))
+    shown = terminal.see(lambda shown: any("finishing" in line for line in panel(shown)))
     # At most half of the screen, each line of it one line.
     assert 2 <= len(panel(shown)) <= rows // 2
     assert all(len(line) < columns for line in panel(shown))
@@ -202,7 +206,7 @@ def test_a_terminal_that_is_made_smaller_is_followed(
     terminal.see(training, "fault 0: pause worker-0  waits for step 500")
     terminal.resize(60, 20)
     go_far(emulate)
-    shown = terminal.see("100%", "fault 0: pause worker-0  healed")
+    shown = terminal.see("finishing", "fault 0: pause worker-0  healed")
     assert all(len(line) < 60 for line in panel(shown))
     end_of(emulate)
     assert terminal.finish() == 0

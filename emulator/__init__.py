@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from emulator.engines import choose
     from emulator.errors import EmulatorError
     from emulator.manifests.convert import load
-    from emulator.record.reader import Record
+    from emulator.record.reader import Record, runs
     from emulator.results import Result, judge
     from emulator.run import up
     from emulator.scenario.schema import Scenario
@@ -27,6 +27,7 @@ __all__ = [
     "connect",
     "judge",
     "load",
+    "runs",
     "up",
 ]
 
@@ -40,6 +41,7 @@ _HOMES = {
     "choose": "engines",
     "judge": "results",
     "load": "manifests.convert",
+    "runs": "record.reader",
     "up": "run",
 }
 
@@ -53,6 +55,11 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever the name stands for
     if name in _HOMES:
         return getattr(import_module(f"emulator.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'emulator' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names, for completion in a notebook."""
+    return [*__all__, "__version__"]
 
 
 def _version() -> str:

@@ -123,6 +123,17 @@ class Result:
         words: Mapping[str, Sequence[str]] = self.summary["last_words"]
         return words
 
+    def __repr__(self) -> str:
+        """Say in one line how the run ended."""
+        rate, goodput = self.steps_per_second, self.goodput
+        figures = [
+            *([] if self.final_step is None else [f"step {self.final_step}"]),
+            *([] if rate is None else [f"{rate:.3g} steps/s"]),
+            *([] if goodput is None else [f"goodput {goodput:.0%}"]),
+        ]
+        parts = [self.outcome, f"verdict {self.verdict}", *figures]
+        return f"<Result {self.run_id}: {', '.join(parts)}>"
+
     def check(self) -> None:
         """Raise ExpectationFailed unless every verdict is ok."""
         wrong = [verdict for verdict in self.verdicts if verdict.status != "ok"]

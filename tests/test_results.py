@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import emulator
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.metrics.samples import Sample
@@ -58,6 +59,24 @@ def test_a_run_is_judged_once_for_its_result_its_files_and_its_reports(
     ran = up(parse(TEXT), engine, text=TEXT, out=tmp_path, run_id="r", clock=clock)
     assert (ran.folder / "report.html").is_file()
     assert judged == ["r"]
+
+
+def test_a_result_is_shown_on_one_line(result: Result) -> None:
+    rate, goodput = result.steps_per_second, result.goodput
+    assert rate is not None
+    assert goodput is not None
+    assert repr(result) == (
+        f"<Result r: failed, verdict failed, step 18, {rate:.3g} steps/s, goodput {goodput:.0%}>"
+    )
+
+
+def test_the_runs_of_a_folder_are_listed(result: Result) -> None:
+    assert [run.run_id for run in emulator.runs(result.folder.parent)] == ["r"]
+    assert emulator.runs(str(result.folder / "nothing")) == []
+
+
+def test_the_package_completes_its_public_names() -> None:
+    assert {*dir(emulator)} == {*emulator.__all__, "__version__"}
 
 
 def test_numbers_have_names(result: Result) -> None:

@@ -18,11 +18,17 @@ test gallery bench: export PYTHONDONTWRITEBYTECODE :=
 # Tests that train for as long as scenarios do.
 TRAININGS := tests/test_scenarios.py tests/manifests/test_jobs.py
 
+# As in pyproject.toml, which an -m of the command line replaces.
+USUAL := not campaign and not programs and not long
+
 # Most tests wait, so that twice as many as a small machine has cores are at work. Trainings compute:
 # two at a time train, while a third one writes its reports or waits for its share of the machine.
 test: $(VENV)/.tensorflow images  ## The whole suite; what needs Docker or Chromium is skipped where there is none
 	@failed=0; \
-	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 4 --dist worksteal || failed=1; \
+	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 4 --dist worksteal \
+		-m '$(USUAL) and not kubernetes' || failed=1; \
+	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 4 --dist worksteal \
+		-m '$(USUAL) and kubernetes' || failed=1; \
 	$(BIN)/pytest scenarios $(TRAININGS) -n 3 --dist worksteal $(REQUIRE) || failed=1; \
 	exit $$failed
 

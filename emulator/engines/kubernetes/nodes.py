@@ -12,11 +12,11 @@ from typing import Any
 from emulator.engines.base import Resource
 from emulator.engines.kubernetes.connection import MERGE_PATCH, ApiError, Cluster
 from emulator.engines.kubernetes.names import FOLDER, HOST, RUN, TASK, Common, selector
-from emulator.engines.kubernetes.role import permissions, reviews
+from emulator.engines.kubernetes.permissions import reviewed
+from emulator.engines.kubernetes.role import permissions
 from emulator.errors import EngineError, Unsupported
 
 NODES = "/api/v1/nodes"
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 ATTEMPTS = 10
 """To change a node, which its kubelet changes as well every few seconds."""
 _MARKS = (RUN, TASK, FOLDER, HOST)
@@ -90,17 +90,13 @@ def require(cluster: Cluster) -> None:
 
     Raises Unsupported, EngineError.
     """
-    denied = []
-    for permission, verb, body in reviews(cluster.namespace, permissions("nodes")):
-        try:
-            answer = cluster.post(REVIEWS, body)
-        except ApiError as error:
-            if error.status == 403:
-                return  # whether we may is a secret: the fault will tell
-            raise
-        if not (answer.get("status") or {}).get("allowed"):
-            denied.append(f"{verb} {permission.resource}")
-    if denied:
+    try:
+        answers = reviewed(cluster, permissions("nodes"))
+    except ApiError as error:
+        if error.status == 403:
+            return  # whoever may not ask is told by the fault
+        raise
+    if denied := [f"{verb} {one.resource}" for one, verb, allowed in answers if not allowed]:
         raise Unsupported(
             f"You may not {', '.join(denied)} of the cluster {cluster.context}, which `drain` and "
             "`cordon` need.",

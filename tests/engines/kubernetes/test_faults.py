@@ -14,7 +14,7 @@ from emulator.engines.kubernetes import nodes
 from emulator.engines.kubernetes.connection import Cluster
 from emulator.engines.kubernetes.engine import KubernetesEngine
 from emulator.engines.kubernetes.role import permissions, rules
-from emulator.record.events import Entry, FaultEvent, TaskExit, TaskRunning, TaskStart
+from emulator.record.events import EngineNote, Entry, FaultEvent, TaskExit, TaskRunning, TaskStart
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
 from emulator.run import up
@@ -96,7 +96,7 @@ def test_a_task_is_ended_in_each_way_and_comes_back(
         3,
         "restart: on-failure\nfaults:\n"
         "- {name: first, preempt: worker-1, at: {step: 5, task: worker-1}, grace: 20s, down: 1s}\n"
-        "- {name: next, preempt: worker-1, at: {recovery: first}, via: eviction, grace: 2s,"
+        "- {name: next, preempt: worker-1, at: {recovery: first}, via: eviction, grace: 30s,"
         " down: 0s}\n"
         "- {restart: worker-1, at: {recovery: next}, grace: 20s}\n"
         "- {name: dead, kill: worker-2, at: {step: 5, task: worker-2}}\n"
@@ -109,7 +109,7 @@ def test_a_task_is_ended_in_each_way_and_comes_back(
         event = at(history, fault, "applied")
         assert (event.exit_code, event.killed) == (7, False)
     assert str(at(history, "0", "applied").effect).endswith("deleted with a grace period of 20 s")
-    assert str(at(history, "1", "applied").effect).endswith("evicted with a grace period of 2 s")
+    assert str(at(history, "1", "applied").effect).endswith("evicted with a grace period of 30 s")
     assert of(history, "3") == of(history, "4") == ["triggered", "applied"]
     assert at(history, "3", "applied").exit_code == 137
     assert at(history, "4", "applied").exit_code == 7
@@ -118,6 +118,10 @@ def test_a_task_is_ended_in_each_way_and_comes_back(
     assert len(set(ids(history, "worker-1"))) == 4  # each a Pod of its own
     assert result.analysis.tasks["worker-1"].restarts == 0
     assert result.analysis.tasks["worker-2"].restarts == 2
+    said = [one for one in history if isinstance(one, EngineNote) and one.task == "worker-1"]
+    assert {"Scheduled", "Killing"} <= {one.reason for one in said}
+    faults = {one.id: one for one in result.analysis.faults}
+    assert any(words.startswith("Killing: ") for words in faults["0"].notes)
 
 
 def test_a_program_that_ignores_its_notice_is_killed_by_the_kubelet(
@@ -213,6 +217,8 @@ def test_a_drained_node_takes_its_tasks_back_when_it_is_healed(
         back = [one.t for one in history if isinstance(one, TaskRunning) and one.task == task]
         assert len(back) == 2
         assert back[1] > at(history, "0", "healed").t
+    reasons = {one.reason for one in history if isinstance(one, EngineNote)}
+    assert "FailedScheduling" in reasons
     assert cordoned == [True, True]
     assert not is_cordoned(kubernetes_cluster)
     assert {one.status for one in result.analysis.faults} == {"applied"}

@@ -318,7 +318,8 @@ def _head(name: str, namespace: str, scenario: Scenario, notes: Sequence[str], f
         "| base64 -d | tar -xzC runs",
         "emulate report last",
         # The Job first: the emulator in it needs its Role until it has removed what the run made.
-        f"{kubectl} delete --cascade=foreground job/{name} && kubectl delete -f {file}",
+        f"{kubectl} delete --cascade=foreground job/{name} && "
+        f"kubectl delete --ignore-not-found -f {file}",
     )
     lines = [
         f"{HEAD} {scenario.name} --to {IN_CLUSTER}`: a Job that runs the emulator in a cluster."

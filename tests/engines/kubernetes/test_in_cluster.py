@@ -121,7 +121,7 @@ def test_the_emulator_runs_as_a_job_and_its_run_is_fetched(
     # Nothing of the run is left, and with the Job goes all that came with it.
     assert kubectl.json("get", "pods,services,configmaps", "-l", "emulator.run")["items"] == []
     kubectl("delete", "--cascade=foreground", "job/emulate-shell")
-    kubectl("delete", "-f", str(exported))
+    kubectl("delete", "--ignore-not-found", "-f", str(exported))
     kubectl("wait", "--for=delete", "--timeout=120s", "configmap/emulate-shell-run")
 
 

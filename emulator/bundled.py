@@ -15,7 +15,8 @@ def project_files() -> dict[str, Path]:
 
     Nothing that is made there is among it, nor what `images/build` holds for a build.
     """
-    files = [ROOT / "pyproject.toml", ROOT / "README.md", *sorted(ROOT.glob("Dockerfile.*"))]
+    files = [ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")]
+    files += sorted(ROOT.glob("Dockerfile.*"))
     files += [ROOT / "images" / "build" / "README.md"]
     for folder in ("programs", "requirements", "starter", "suite"):
         files += _below(ROOT / "images" / folder)

@@ -228,7 +228,7 @@ def test_the_context_of_the_emulator_is_what_its_wheel_is_built_from(tmp_path: P
         text=True,
         check=True,
     ).stdout.split()
-    assert files.keys() == {*tracked, "README.md", "pyproject.toml"}
+    assert files.keys() == {*tracked, "README.md", "LICENSE", "pyproject.toml"}
     assert all((ROOT / name).read_bytes() == content for name, content in files.items())
 
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 from emulator.bundled import ROOT, project_files
 from emulator.errors import ImageError
 from emulator.files import atomic_write, cache_dir, os_errors
-from emulator.scenario.image import AnyImage, NamedImage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from emulator.scenario.image import Dockerfile
+    from emulator.scenario.image import AnyImage, Dockerfile
 
 KINDS = ("cpu", "gpu", "pytorch", "jax", "network", "emulator")
 """The images that come with the emulator, each with a Dockerfile of its own."""
@@ -56,6 +55,8 @@ def is_built(image: AnyImage) -> bool:
 
 def without_preload(image: AnyImage) -> str | Dockerfile:
     """Return what names or builds the image: preloading changes nothing in it."""
+    from emulator.scenario.image import NamedImage  # lists of runs do without models
+
     return image.name if isinstance(image, NamedImage) else image
 
 

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.engines import AUTO, REMOTE, answering, choose
-from emulator.engines.base import Configuring
 from emulator.errors import (
     EngineError,
     EngineLost,
@@ -104,6 +103,8 @@ def _engines(name: str, out: Path, missing: Callable[[EngineMissing], None]) -> 
 
     One that takes settings of a scenario is yielded for each place where such a run was.
     """
+    from emulator.engines.base import Configuring  # nothing else of a short command needs it
+
     remote = _runs_on_remote(out)
     for engine in answering(name, missing, used=remote):
         if not isinstance(engine, Configuring):
@@ -148,6 +149,8 @@ def open_for(record: RunFolder) -> Engine:
 
 
 def _opened(engine_name: str, record: RunFolder | None) -> Engine:
+    from emulator.engines.base import Configuring
+
     engine = choose(engine_name)
     if isinstance(engine, Configuring) and record is not None:
         try:

@@ -74,13 +74,13 @@ def finished_run(folder: Path) -> None:
     [
         (("--help",), HEAVY | OF_SCENARIOS, 20),
         (("--nonsense",), HEAVY | OF_SCENARIOS, 6),
-        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 27),
+        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 28),
         (
             ("plan", "quickstart", "--engine", "process"),
             HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
             99,
         ),
-        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 71),
+        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 73),
         (("down", "old"), HEAVY | MODELS | {"rich"}, 45),
         (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 25),
         (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 20),

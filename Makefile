@@ -42,7 +42,7 @@ bench: $(VENV)/.installed images ## Measure everything that docs/benchmarks.md s
 # Two at a time: one unpacks while the other waits for its packages.
 images: $(VENV)/.installed ## The images that the tests run in, where a Docker engine answers
 	@if docker version >/dev/null 2>&1; then \
-		$(MAKE) --no-print-directory --jobs 2 $(addprefix image-,network cpu pytorch jax); \
+		$(MAKE) --no-print-directory --jobs 2 $(addprefix image-,network cpu pytorch jax emulator); \
 	else echo 'no Docker engine answers: tests that need one are skipped (`make docker` starts one)'; fi
 
 image-%:

@@ -40,7 +40,7 @@ from tests.histories import (
 )
 
 DASHBOARD = ROOT / "emulator" / "report" / "grafana.json"
-FULL = Usage(12.5, 400, 0.5, 1, 2, 3, 4, 14, 2.0, 1024)
+FULL = Usage(12.5, 400, 0.5, 1, 2, 3, 4, 14, 2.0, 1024, measured=BEGAN + 13.0)
 DEVICE = GpuUsage(
     0, "GPU-a", "H200", 0.93, 100, 200, 212.5, 61.0, 1410.0, 1215.0, 3, 79, False,
     {"worker-0": GpuShare(100, 0.4)},

@@ -271,7 +271,10 @@ def test_what_the_machine_lacks_is_skipped_or_fails_where_it_is_required(
     done = pytester.runpytest_subprocess("scenarios", "--emulator-require", "dokker")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(
-        ["*--emulator-require dokker: there is no such thing*docker, process, gpu, network*"]
+        [
+            "*--emulator-require dokker: there is no such thing"
+            "*docker, process, kubernetes, gpu, network*"
+        ]
     )
 
 

@@ -143,8 +143,11 @@ def test_progress_shows_all_that_is_known() -> None:
     failed = [*events, ended(11, "worker-0", 1)]
     assert shown(of(failed, extra=target))[-1].endswith("no estimate: recovering")
     assert shown(of(failed, extra=target), 40)[-1] == "50/100  50%  recovering  10.0/s"
-    beyond = shown(of([*events, step(11, "worker-0", 250)], extra=target))[-1]
-    assert beyond.endswith(" 100%  41.7 steps/s")
+    beyond = [*events, step(11, "worker-0", 250)]
+    waiting = "finishing: waiting for worker-0, worker-1 to exit (0s)  step 250 of 100"
+    assert shown(of(beyond, extra=target))[-1] == waiting
+    over = [*beyond, ended(12, "worker-0", 0), ended(12, "worker-1", 0)]
+    assert " 100%" in shown(of(over, extra=target))[-1]
 
 
 def test_active_faults_are_first_then_past_ones_then_scheduled_ones() -> None:

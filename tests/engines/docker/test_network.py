@@ -19,6 +19,7 @@ from docker.errors import ImageNotFound
 import emulator
 from emulator import bundled
 from emulator.api.client import Cluster
+from emulator.engines import recipes
 from emulator.engines.docker import DockerEngine, images
 from emulator.engines.docker.building import one_at_a_time
 from emulator.engines.docker.images import BuildOptions, Images
@@ -50,6 +51,7 @@ def recipe(
     shutil.copytree(bundled.ROOT / "images" / "requirements", root / "images" / "requirements")
     shutil.copytree(bundled.ROOT / "images" / "build", root / "images" / "build")
     monkeypatch.setattr(images, "ROOT", root)
+    monkeypatch.setattr(recipes, "ROOT", root)
     for file in bundled.ROOT.glob("Dockerfile.*"):
         shutil.copy(file, root)
     tags = []

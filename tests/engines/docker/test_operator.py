@@ -99,6 +99,11 @@ def test_a_suspended_job_gets_new_pods(job: Run) -> None:
 
     def ask() -> None:
         with Cluster(Record(folders[0])) as cluster:
+            starting = {"worker-0", "worker-1"}
+            for task, _ in cluster.lines():
+                starting.discard(task)
+                if not starting:  # both have said what disk they found
+                    break
             cluster.suspend()
             exits = (entry for entry in cluster.history() if isinstance(entry, TaskExit))
             for _ in range(2):

@@ -364,10 +364,9 @@ def test_attach_after_a_kill_in_a_pause_and_a_partition(
 ) -> None:
     cluster = up(emulate, write(tmp_path, tiny_image), "docker")
     (cut,) = cluster.partition(["worker-0"], ["worker-1"])
-    next(e for e in cluster.history() if fields_of(e).get("stage") == "applied")
+    cluster.wait_for(fault=cut)
     (frozen,) = cluster.pause("worker-1", for_=1)
-    next(e for e in cluster.history() if (fields_of(e).get("id"), fields_of(e).get("stage")) == (
-        frozen, "applied"))  # fmt: skip
+    cluster.wait_for(fault=frozen)
     before = kill_9(cluster)
     history = finish(emulate, cluster, before, "worker-1")
     assert stages(history, frozen) == ["planned", "triggered", "applied", "healed"]
@@ -382,7 +381,7 @@ def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
 ) -> None:
     with up(emulate, write(tmp_path, tiny_image), "docker") as cluster:
         (cut,) = cluster.partition(["worker-0"], ["worker-1"])
-        next(e for e in cluster.history() if fields_of(e).get("stage") == "applied")
+        cluster.wait_for(fault=cut)
     kill_9(cluster)
     emulate.start("attach", "--out", emulate.out, unread=True)
     with _attached(cluster) as again:
@@ -396,7 +395,7 @@ def test_a_partition_is_healed_by_hand_after_its_supervisor_was_killed(
         cut_off = subprocess.run([*look, "1"], check=True, capture_output=True)
         assert cut_off.stdout == b"cut off\n"
         assert again.heal(cut) == [cut]
-        next(e for e in again.history() if fields_of(e).get("stage") == "healed")
+        again.wait_for(fault=cut, stage="healed")
         way = subprocess.run([*look, "10"], check=True, capture_output=True)
         assert way.stdout == b"there is a way\n"
         assert emulate("clean", "--dry-run", "--out", emulate.out).stderr.count(cluster.run_id) == 0
@@ -424,8 +423,8 @@ def test_down_after_a_kill_cleans_that_run_alone(
 ) -> None:
     lives = up(emulate, write(tmp_path, tiny_image), "docker")
     dies = up(emulate, write(tmp_path, tiny_image), "docker")
-    dies.pause("worker-0")
-    next(e for e in dies.history() if fields_of(e).get("stage") == "applied")
+    (frozen,) = dies.pause("worker-0")
+    dies.wait_for(fault=frozen)
     dies.preempt("worker-1", grace="1h")
     before = kill_9(dies)
     down = emulate("down", dies.run_id, "--out", emulate.out)

@@ -26,6 +26,7 @@ from emulator.engines.containers import home_of
 from emulator.engines.docker import doctor
 from emulator.engines.docker.addresses import Addresses, assigns_addresses, make_network
 from emulator.engines.docker.connection import Heartbeat, connect, ignore_missing, translate_errors
+from emulator.engines.docker.freezing import freeze
 from emulator.engines.docker.images import Images
 from emulator.engines.docker.network import Shaper, missing_parts
 from emulator.engines.docker.oom import oom_kill
@@ -422,11 +423,7 @@ class DockerEngine:
         """Freeze the container's processes by its cgroup."""
         self._spoil()
         with translate_errors(f"pause {task}"):
-            try:
-                self.api.pause(self._created[task])
-            except APIError as error:
-                if "already paused" not in str(error.explanation):
-                    raise
+            freeze(partial(self.api.pause, self._created[task]))
 
     def resume(self, task: str) -> None:
         """Thaw the container; nothing happens if it is not frozen or no longer exists."""

@@ -27,8 +27,12 @@ from emulator.pytest_plugin.harness import Emulator
 FOLDER = Path(__file__).parent
 CHECKOUTS = "EMULATOR_PROGRAMS"
 NAMES = sorted(path.parent.name for path in FOLDER.glob("*/scenario.yaml"))
-QUICK = {"accelerate-launch", "accelerate-elastic"}
-"""They run with the rest of the suite: their image is small, and they need no checkout."""
+QUICK = {"accelerate-elastic"}
+"""It runs with the rest of the suite: its image is small, and it needs no checkout.
+
+Not accelerate-launch: on a busy machine its first process now and then aborts at its very end
+("terminate called without an active exception"), after it has destroyed its process group.
+"""
 LONG = [pytest.mark.programs, pytest.mark.timeout(3600)]
 """The first program of an image waits until that is built."""
 LICENCES = {"Apache-2.0", "BSD-3-Clause", "MIT"}

@@ -34,6 +34,8 @@ class ActiveFault:
 
     fault: PlannedFault
     stage: Stage = "planned"
+    is_due: bool = False
+    """Its trigger fired while its target was starting: it is injected as soon as that runs."""
     triggered_at: float = 0.0
     killed: bool = False
     """Its target got SIGKILL."""
@@ -142,6 +144,8 @@ class Injector:
         """The job has ended: heal what can be healed, and record what never happened."""
         for one in self._faults:
             match one.stage:
+                case "planned" | "waiting" if one.is_due:
+                    self._end_fault(one, "skipped", f"the job ended before {one.fault.target} ran")
                 case "planned" | "waiting":
                     self._end_fault(one, "skipped", "the job ended before its trigger fired")
                 case "preparing":
@@ -178,8 +182,11 @@ class Injector:
                 self._trigger(one)
 
     def on_running(self, task: str) -> None:
-        """A task runs: a preempted one is back."""
+        """A task runs: a preempted one is back, and faults that became due meanwhile happen."""
         for one in self._faults:
+            if one.is_due and task in one.fault.tasks:
+                one.is_due = False
+                self._trigger(one)
             if one.fault.target == task and one.applied_at < math.inf:
                 if one.stage == "down":
                     self._end_fault(one, "healed")
@@ -327,8 +334,13 @@ class Injector:
         if fault.spec.parts and not self._calls.can_shape:
             self._prepare(one)
             return
+        runs = any(self._job.is_running(name) for name in fault.tasks)
+        # A task may print before its engine says that it runs: kubelets are a second late or two.
+        one.is_due = not runs and any(self._job.is_starting(name) for name in fault.tasks)
+        if one.is_due:
+            return
         self._write(one, "triggered")
-        if not any(self._job.is_running(name) for name in fault.tasks):
+        if not runs:
             self._end_fault(one, "skipped", f"{fault.target} was not running")
             return
         one.triggered_at = self._timers.now()

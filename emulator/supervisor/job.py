@@ -115,6 +115,10 @@ class Job:
         """Return whether a task runs in a job that has not ended."""
         return self.end is None and self.tasks[task].state == "running"
 
+    def is_starting(self, task: str) -> bool:
+        """Return whether the engine was asked to start a task, and has not said that it runs."""
+        return self.end is None and self.tasks[task].state == "starting"
+
     def start_task(self, name: str, *, fresh: bool = False, same_address: bool = False) -> None:
         """Start a task, on a fresh disk and at its old address if asked to."""
         state = self.tasks[name]

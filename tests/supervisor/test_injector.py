@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from emulator.engines.base import Line, Lines
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError
 from emulator.faults.netem import Link
@@ -424,3 +425,28 @@ def test_each_refused_kill_of_the_watchdog_is_recorded(tmp_path: Path) -> None:
         (21, "SIGKILL"),
     ]
     assert result.end.outcome == "timeout"
+
+
+class PrintsFirst(Engine):
+    """Its tasks have printed something before it says that they run, as those of a kubelet."""
+
+    def start(self, task: Task, *, same_address: bool = False) -> str:
+        identity = super().start(task, same_address=same_address)
+        assert self._inbox is not None
+        self._inbox.put(Lines([Line(task.name, 0, "begins")]))
+        return identity
+
+
+def test_a_fault_waits_for_a_target_that_the_engine_does_not_call_running_yet(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    engine = PrintsFirst(clock, SCRIPTS)
+    text = (
+        f"{BASE}cluster: {{worker: 2}}\nfaults:\n"
+        "  - {preempt: worker-1, at: 2s, grace: 1s, down: 1s}\n"
+        "  - {pause: worker-1, at: {log: begins, task: worker-1}, for: 3s}\n"
+    )
+    result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
+    history = list(Record(result.folder).history)
+    assert [stage for stage, _ in stages(history, "1")] == ["triggered", "applied", "healed"]

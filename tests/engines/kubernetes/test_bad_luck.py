@@ -260,6 +260,18 @@ def test_an_image_that_can_not_be_pulled_is_said(
     assert "did not start in 10 s" in said
 
 
+def test_an_image_that_a_registry_does_not_have_is_said_at_once(
+    emulate: Emulate, kubernetes_cluster: ForTest, registry: str, tmp_path: Path
+) -> None:
+    """Not after `start_timeout`: no second attempt brings it."""
+    image, more = f"{registry}/team/no-such:1", "kubernetes: {start_timeout: 1h}\n"
+    said = fails(emulate, kubernetes_cluster, write(tmp_path, image, more=more))
+    assert "can't start: " in said
+    assert "ImagePull" in said
+    assert "team/no-such" in said
+    assert "Check the image's name" in said
+
+
 def test_an_image_that_the_node_lacks_and_may_not_pull_is_said(
     emulate: Emulate, kubernetes_cluster: ForTest, tmp_path: Path
 ) -> None:

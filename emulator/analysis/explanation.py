@@ -69,7 +69,7 @@ def explain(
     tasks that ran until then.
     """
     trained_nothing = has_no_step(expect, analysis)
-    names = [] if analysis.outcome == "succeeded" else list(_to_blame(timeline, analysis))
+    names = [] if analysis.outcome == "succeeded" else list(to_blame(timeline, analysis))
     outputs = {name: tail(name) for name in names[:READ]}
     found = list(hints.find(outputs))
     if trained_nothing and not outputs:
@@ -91,7 +91,7 @@ def has_no_step(expect: Expectations, analysis: Analysis) -> bool:
     return finished and analysis.final_step is None and expect.steps is None
 
 
-def _to_blame(timeline: Timeline, analysis: Analysis) -> Iterator[str]:
+def to_blame(timeline: Timeline, analysis: Analysis) -> Iterator[str]:
     """Yield the task that settled the outcome, then others that failed, the first one first.
 
     After a timeout also those that ran until then, the training ones first.

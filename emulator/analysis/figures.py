@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from emulator.validation.units import format_duration, format_money, format_number
+from emulator.validation.units import format_duration, format_money, format_number, format_rate
 
 if TYPE_CHECKING:
     from emulator.analysis.analyse import Analysis
@@ -63,13 +63,6 @@ class Figure:
         return 9 if self.is_money else 4
 
 
-def _rate(rate: float) -> str:
-    """Return a rate with three digits, or all before the point."""
-    if rate >= 100:
-        return format_number(rate)
-    return f"{rate:#.3g}" if rate else "0"
-
-
 def _percent(share: float) -> str:
     return f"{share:.0%}"
 
@@ -86,9 +79,9 @@ FIGURES: Mapping[str, Figure] = {
         Figure("first_step", "startup.first_step", "First step after", "first step",
                "first step after {}", "from the run's start", format_duration),
         Figure("steps_per_second", "throughput.steps_per_second", "Steps/s", "steps/s",
-               "{} steps/s", "first to last step of the job", _rate),
+               "{} steps/s", "first to last step of the job", format_rate),
         Figure("examples_per_second", "throughput.examples_per_second", "Examples/s", "examples/s",
-               "{} examples/s", "of the job", _rate),
+               "{} examples/s", "of the job", format_rate),
         Figure("final_step", "steps.final", "Final step", "steps", "step {}",
                "the furthest of any task", format_number),
         Figure("lost_steps", "steps.lost", "Steps lost", "lost", "{} steps lost",
@@ -137,9 +130,11 @@ def fault_stages(fault: Mapping[str, Any], unknown: str = "") -> dict[str, str]:
 
 
 def fault_rates(fault: Mapping[str, Any]) -> str:
-    """Return the job's steps per second before, during and after a fault."""
-    rates = (fault[f"rate_{when}"] for when in ("before", "during", "after"))
-    return " → ".join("?" if rate is None else _rate(rate) for rate in rates)
+    """Return the job's steps per second before, during and after a fault; empty: all unknown."""
+    rates = [fault[f"rate_{when}"] for when in ("before", "during", "after")]
+    if not any(rate is not None for rate in rates):
+        return ""
+    return " → ".join(UNKNOWN if rate is None else format_rate(rate) for rate in rates)
 
 
 def put_in_summary(summary: dict[str, Any], key: str, value: float | None) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from emulator.record.timeline import Timeline
+from emulator.record.events import Step
+from emulator.record.timeline import TaskTimeline, Timeline
 
 NAMES = 200
 """Names that are followed in a run; a program that makes up names does not fill the summary."""
@@ -33,6 +35,66 @@ def last_values(timeline: Timeline) -> Values:
                     if known is not None:
                         numbers.add(key)
     return {key: of for key, of in found.items() if key in numbers}
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A value that a task reported with a step."""
+
+    t: float
+    """Seconds since the run began."""
+    step: int
+    value: float | None
+    """None: it was no number, such as NaN."""
+
+
+Lives = Sequence[Sequence[Reported]]
+"""What a task reported in each of its lives; one begins with a start, and where it goes back."""
+
+
+def histories(timeline: Timeline) -> dict[str, dict[str, Lives]]:
+    """Return all that tasks reported, by the name of the value and of the task.
+
+    The loss comes first, then the accuracy, then the others as they were first reported. A name
+    under which no number was reported is left out, and so are the examples, which only count.
+    """
+    found: dict[str, dict[str, list[list[Reported]]]] = {}
+    for task in timeline.plan.tasks:
+        for life in _lives(timeline.tasks[task.name]):
+            here: dict[str, list[Reported]] = {}
+            for step in life:
+                for key, value in step.values.items():
+                    if key != "examples" and (key in found or len(found) < NAMES):
+                        found.setdefault(key, {})
+                        here.setdefault(key, []).append(Reported(step.t, step.step, number(value)))
+            for key, reported in here.items():
+                found[key].setdefault(task.name, []).append(reported)
+    numbers: dict[str, dict[str, Lives]] = {
+        key: dict(of)
+        for key, of in found.items()
+        if any(one.value is not None for lives in of.values() for life in lives for one in life)
+    }
+    return {key: numbers[key] for key in sorted(numbers, key=_importance)}
+
+
+def _lives(task: TaskTimeline) -> Iterator[list[Step]]:
+    """Yield the steps of each start of a task, anew where it went back to an earlier one."""
+    for incarnation in task.incarnations:
+        life: list[Step] = []
+        for step in incarnation.steps:
+            if life and step.step < life[-1].step:
+                yield life
+                life = []
+            life.append(step)
+        yield life
+
+
+def _importance(name: str) -> int:
+    """Return the place of a value among the others: 0 is first."""
+    words = name.lower()
+    if words in ("loss", "accuracy"):
+        return 0 if words == "loss" else 1
+    return 2 if "loss" in words else 3 if "acc" in words else 4
 
 
 def number(value: object) -> float | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from emulator.analysis.analyse import Analysis
+from emulator.analysis.analyse import Analysis, FaultResult
 from emulator.analysis.costs import Costs
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import COSTS, FIGURES
@@ -67,7 +67,7 @@ class Facts:
         first = next(iter(self.timeline.history), None)
         return None if first is None else datetime.fromtimestamp(first.wall - first.t, UTC)
 
-    @property
+    @cached_property
     def end(self) -> float:
         """Where the time axis of the charts ends, in seconds."""
         return self.timeline.end or 1.0
@@ -76,6 +76,22 @@ class Facts:
     def speed(self) -> Curve:
         """Steps per second over time."""
         return curve(self.timeline, self.end)
+
+    @cached_property
+    def triggered(self) -> Sequence[tuple[float, FaultResult]]:
+        """The faults that were triggered, in order, with the times."""
+        faults = [(f.triggered, f) for f in self.analysis.faults if f.triggered is not None]
+        return sorted(faults, key=lambda fault: fault[0])
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether there were faults, or failures to recover from."""
+        return bool(self.summary["faults"] or self.summary["recoveries"])
+
+    @property
+    def has_timeline(self) -> bool:
+        """Whether a task has started, so that there is anything to draw over the time."""
+        return any(task.incarnations for task in self.timeline.tasks.values())
 
     @property
     def exits(self) -> Sequence[TaskExit]:
@@ -123,19 +139,29 @@ def notes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "warning", warning
 
 
-ALWAYS = ("steps_per_second", "final_step", "lost_steps", "goodput", "worst_recovery", "restarts")
-IF_KNOWN = ("examples_per_second", "first_step", "accuracy", *COSTS)
-"""Figures of the page."""
+SHOWN = (
+    "steps_per_second",
+    "examples_per_second",
+    "final_step",
+    "lost_steps",
+    "goodput",
+    "worst_recovery",
+    "first_step",
+    "restarts",
+    "accuracy",
+    *COSTS,
+)
+"""Figures of the page, as far as they are known."""
 
 
 def key_figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
-    """Yield title, value and note of the key figures; a dash for an unknown value."""
+    """Yield title, value and note of the key figures that are known."""
     faults, costs = facts.analysis.faults, facts.analysis.costs
     currency = "" if costs is None else costs.currency
     applied = sum(fault.status == "applied" for fault in faults)
     for key, figure in FIGURES.items():
         value = figure.of(facts.analysis)
-        if key in ALWAYS or (key in IF_KNOWN and value is not None):
+        if key in SHOWN and value is not None:
             note = figure.note
             if key == "restarts":
                 note = f"{applied} of {len(faults)} faults applied" if faults else "no faults"

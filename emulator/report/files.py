@@ -9,7 +9,7 @@ from emulator.analysis.comparison import Row
 from emulator.errors import RecordError
 from emulator.files import MAKE_ROOM, atomic_write, os_errors
 from emulator.record.reader import Record
-from emulator.report import HTML, junit, markdown, page
+from emulator.report import HTML, comparison_page, junit, markdown, page
 from emulator.report.data import read
 from emulator.results import Judged
 
@@ -34,7 +34,7 @@ def write_comparison(
 ) -> Path:
     """Write a page that compares several runs. Raises RecordError."""
     facts = [read(*run) for run in runs]
-    return put(path, page.render_comparison(rows, facts, place=path.resolve().parent))
+    return put(path, comparison_page.render_comparison(rows, facts, place=path.resolve().parent))
 
 
 def put(path: Path, text: str) -> Path:

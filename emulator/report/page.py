@@ -1,238 +1,125 @@
-"""report.html: a self-contained page about one run, or a comparison of several.
+"""report.html: a self-contained page about one run.
 
-The page contains Plotly's JavaScript, gzipped and unpacked by the browser, and loads nothing: a
-content security policy allows only its two scripts, by their hashes. jinja2 escapes all task
-output. Text and numbers are plain HTML; only charts need scripts.
+Text and numbers are plain HTML; only charts need scripts. With many tasks, tables have a row and
+charts a line for each role, and those of single tasks on demand.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import gzip
-import hashlib
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from importlib import metadata, resources
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-import jinja2
-from markupsafe import Markup
-
-from emulator import __version__
-from emulator.analysis.comparison import (
-    COMPARED,
-    Row,
-    called,
-    cell,
-    costs_of,
-    reported,
-    written,
-)
-from emulator.analysis.figures import FAULT_STAGES, FIGURES
-from emulator.faults.spec import Trigger
-from emulator.files import atomic_write, cache_dir
+from emulator.analysis.analyse import Analysis, FaultResult
+from emulator.analysis.figures import FAULT_STAGES, fault_rates
 from emulator.planning.plan import Task
-from emulator.report import HTML
-from emulator.report.charts import Chart, colour, curve_points, line_chart, line_style, timeline
+from emulator.report import document
+from emulator.report.charts import MANY, Group, groups_of
+from emulator.report.curves import DRAWN, values_of
 from emulator.report.data import Facts, causes, key_figures, notes
+from emulator.report.failure import failure_of
+from emulator.report.grouped import Column, Table, table
+from emulator.report.tables import range_label
 from emulator.report.text import printable
+from emulator.report.timeline_chart import colour, timeline
 from emulator.report.usage import devices, gpu_panels, no_gpus, task_panels
-from emulator.validation.units import format_duration, format_money, format_size
+from emulator.validation.units import (
+    format_duration,
+    format_money,
+    format_number,
+    format_rate,
+    format_size,
+)
 
-COMPARISON_HEIGHT = 300
-"""Pixels of the chart of a comparison."""
-
-_MARKS = {"ok": "✓", "failed": "✗", "unknown": "?"}
+TEMPLATE = "report.html.j2"
 _RENDEZVOUS = ("TF_CONFIG", "CLUSTER_CONFIG")
 """Environment variables with JSON."""
+
+
+def load() -> None:
+    """Load everything that the page of a run needs besides its data."""
+    document.load(TEMPLATE)
 
 
 def render(facts: Facts, *, place: Path | None = None) -> str:
     """Return the page of a run; its links are relative to the folder `place`."""
     all_panels, gpus = list(task_panels(facts)), list(gpu_panels(facts))
     panels = [panel for panel in all_panels if not panel.quiet]
-    charts = {"timeline": timeline(facts)}
+    values, once = values_of(facts)
+    charts = {"timeline": timeline(facts)} if facts.has_timeline else {}
+    for number, value in enumerate(values[:DRAWN]):
+        charts |= {f"value-{number}": value.over_steps, f"value-{number}-time": value.over_time}
     charts |= {f"usage-{number}": panel.chart for number, panel in enumerate(panels)}
     charts |= {f"gpu-{number}": panel.chart for number, panel in enumerate(gpus)}
     names = [task.name for task in facts.plan.tasks]
-    return _page(
-        "report.html.j2",
+    reporting = [name for name in names if any(name in value.tasks for value in values)]
+    used = [name for name in names if any(name in panel.lines for panel in panels)]
+    failure, speeds, paid = failure_of(facts), _speeds(facts), _paid(facts.analysis)
+    sections = {
+        "failure": "Why it failed" if failure else "",
+        "expectations": "Expectations",
+        "figures": "Key figures",
+        "timeline": "Timeline",
+        "values": "Loss and accuracy",
+        "goodput": "Where the time went",
+        "costs": "What it cost" if paid else "",
+        "recoveries": "Faults and recoveries" if facts.has_failures else "",
+        "throughput": "Throughput" if speeds else "",
+        "usage": "Usage",
+        "plan": "Plan",
+        "logs": "Logs and files",
+    }
+    return document.document(
+        TEMPLATE,
         charts,
+        contents=[(key, title) for key, title in sections.items() if title],
         facts=facts,
         summary=facts.summary,
         plan=facts.plan,
         scenario=facts.plan.scenario,
+        failure=failure,
         figures=list(key_figures(facts)),
         causes=causes(facts.analysis.time, facts.analysis.costs),
         costs=facts.analysis.costs,
+        paid=paid,
         notes=list(notes(facts.summary)),
         legend=list(_legend(facts)),
-        speeds=_speeds(facts),
+        values=values[:DRAWN],
+        once=once,
+        more_values=[value.name for value in values[DRAWN:]],
+        reporting=_shown(groups_of(names), reporting),
+        faults=facts.analysis.faults,
+        stages=FAULT_STAGES,
+        fault_rates=_fault_rates,
+        speeds=speeds,
         panels=panels,
         quiet=[f"{panel.title} ({panel.note})" for panel in all_panels if panel.quiet],
+        used=_used(facts),
         gpus=gpus,
         no_gpus=no_gpus(facts),
-        series=list(_series(names, [name for panel in panels for name in panel.lines])),
-        devices=list(_series(list(devices(facts).values()), [n for p in gpus for n in p.lines])),
+        series=_shown(groups_of(names), used),
+        devices=_shown(
+            groups_of(list(devices(facts).values())), [n for one in gpus for n in one.lines]
+        ),
+        tasks=_tasks(facts),
+        many=len(names) > MANY,
+        limits=limits,
+        range_label=range_label,
         commands=_commands(facts.plan.everything),
-        rendezvous={task.name: _environment(task) for task in facts.plan.tasks},
+        rendezvous={
+            task.name: _environment(task, None if len(names) > MANY else 2)
+            for task in facts.plan.tasks
+        },
         files=facts.files | {"report.md", "junit.xml"},
-        link=_linker(facts.folder, place or facts.folder),
+        link=linker(facts.folder, place or facts.folder),
     )
 
 
-def render_comparison(rows: Sequence[Row], facts: Sequence[Facts], *, place: Path) -> str:
-    """Return a page that compares runs; its links are relative to the folder `place`."""
-    names = list(called(rows))
-    unit = next((row.efficiency_by for row in rows if row.efficiency_by), None)
-    curves = [
-        (number, name, curve_points(one.speed, one.speed.job))
-        for number, (name, one) in enumerate(zip(names, facts, strict=True))
-    ]
-    runs = [
-        {
-            "name": name,
-            "row": row,
-            "cells": list(_cells(row, rows[0], unit)),
-            "costs": [(FIGURES[key].title, cell(row, rows[0], key)) for key in costs_of(rows)],
-            "causes": causes(one.analysis.time),
-            "link": _linker(one.folder, place)(HTML) if HTML in one.files else "",
-        }
-        for name, row, one in zip(names, rows, facts, strict=True)
-    ]
-    return _page(
-        "compare.html.j2",
-        {"curves": line_chart(curves, "steps/s", COMPARISON_HEIGHT, max(f.end for f in facts))},
-        runs=runs,
-        reported=reported(rows),
-        differs=[(key, [written(row.differs[key]) for row in rows]) for key in rows[0].differs],
-        series=list(_series(names, names)),
-    )
-
-
-def _cells(row: Row, reference: Row, unit: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the same columns for every row; `unit` of the efficiencies, None if there are none."""
-    for key in COMPARED:
-        yield FIGURES[key].title, cell(row, reference, key)
-    if unit is not None:
-        other = f" by {row.efficiency_by}" if row.efficiency_by != unit else ""
-        text = "" if row.efficiency is None else f"{row.efficiency:.2f}{other}"
-        yield f"Scaling efficiency, by {unit}", text
-
-
-def _page(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  # noqa: ANN401
-    """Render a template with its charts, its scripts and the policy that allows only those."""
-    plotly_digest, packed = _plotly()
-    script = _source("page.js")
-    scripts = f"{_digest(script.encode())} {plotly_digest}"
-    policy = (
-        "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
-        f"script-src {scripts}; base-uri 'none'; form-action 'none'"
-    )
-    return (
-        _templates()
-        .get_template(template)
-        .render(
-            policy=policy,
-            style=Markup(_source("style.css")),
-            script=Markup(script),
-            plotly=packed,
-            charts=embedded(charts),
-            heights={name: chart["height"] for name, chart in charts.items()},
-            version=__version__,
-            stages=FAULT_STAGES,
-            **context,
-        )
-    )
-
-
-def load() -> None:
-    """Load everything that the page of a run needs besides its data."""
-    _plotly()
-    for name in ("report.html.j2", "base.html.j2", "macros.html.j2"):
-        _templates().get_template(name)
-
-
-@lru_cache(maxsize=1)
-def _plotly() -> tuple[str, Markup]:
-    """Return the digest of Plotly's JavaScript, and it gzipped in base64: 1.96 MB instead of 4.8.
-
-    The user's cache keeps both, because hashing and compressing take longer than all the rest.
-    """
-    cached = cache_dir("pages", f"plotly-{metadata.version('plotly')}.txt")
-    try:
-        digest, packed = cached.read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        source = (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
-        digest = _digest(source)
-        packed = base64.b64encode(gzip.compress(source, 9, mtime=0)).decode("ascii")
-        with contextlib.suppress(OSError):  # without a cache it takes a little longer
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(cached, f"{digest}\n{packed}\n", many_writers=True)
-    return digest, Markup(packed)
-
-
-class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
-    """Keeps compiled templates in the user's cache, if it can be used."""
-
-    def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
-        """Load a compiled template, if it is stored."""
-        with contextlib.suppress(OSError):
-            super().load_bytecode(bucket)
-
-    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
-        """Store a compiled template."""
-        with contextlib.suppress(OSError):
-            Path(self.directory).mkdir(parents=True, exist_ok=True)
-            super().dump_bytecode(bucket)
-
-
-def _source(name: str) -> str:
-    return (resources.files(__package__) / "templates" / name).read_text(encoding="utf-8")
-
-
-def _digest(script: bytes) -> str:
-    """Return the source expression that allows exactly this script (CSP level 2)."""
-    digest = hashlib.sha256(script).digest()
-    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
-
-
-def embedded(value: object) -> Markup:
-    """Return JSON that is safe inside a script element."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
-
-
-@lru_cache(maxsize=1)
-def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("emulator.report"),
-        bytecode_cache=_CompiledTemplates(str(cache_dir("pages"))),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "duration": lambda seconds: "" if seconds is None else format_duration(seconds),
-        "size": lambda size: "" if size is None else format_size(size),
-        "rate": lambda value: "?" if value is None else f"{value:.3g}",
-        "printable": lambda value: "" if value is None else printable(str(value)),
-        "colour": colour,
-        "money": format_money,
-        "mark": _MARKS.__getitem__,
-        "limits": _limits,
-        "trigger": Trigger.in_words,
-    }
-    return environment
+# --- Legends --------------------------------------------------------------------------------------
 
 
 def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
@@ -245,19 +132,135 @@ def _legend(facts: Facts) -> Iterator[tuple[str, str, str]]:
         yield state, state, colour(state)
 
 
-def _series(names: Sequence[str], drawn: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the legend of all usage charts: name, colour, dashes."""
-    for number, name in enumerate(names):
-        if name in drawn:
-            style = line_style(number)
-            yield name, style["color"], style["dash"]
+def _shown(groups: Sequence[Group], drawn: Sequence[str]) -> list[Group]:
+    """Return the groups that have lines in a chart."""
+    return [
+        group
+        for group in groups
+        if any(name in drawn for _, name in group.members) or group.name in drawn
+    ]
 
 
-def _speeds(facts: Facts) -> list[tuple[str, Any]]:
-    """Return the rates of the job and of each task that reported steps."""
+# --- Tables ---------------------------------------------------------------------------------------
+
+
+def _speeds(facts: Facts) -> Table | None:
+    """Return the rates of the job and of each task that reported steps; None if there are none."""
     throughput = facts.analysis.throughput
-    rates = [("job", throughput.job), *throughput.tasks.items()]
-    return [(name, rate) for name, rate in rates if rate.step_times or rate.steps_per_second]
+    rates = {"job": throughput.job, **throughput.tasks}
+    rates = {n: rate for n, rate in rates.items() if rate.step_times or rate.steps_per_second}
+    if not rates:
+        return None
+    times = {name: rate.step_times for name, rate in rates.items() if rate.step_times}
+    return table(
+        "Task",
+        list(rates),
+        [
+            Column("Steps/s", lambda n: rates[n].steps_per_second, format_rate),
+            Column("Examples/s", lambda n: rates[n].examples_per_second, format_rate),
+            *(
+                Column(
+                    head,
+                    lambda n, key=key: getattr(times[n], key) if n in times else None,  # type: ignore[misc]
+                    _milliseconds,
+                )
+                for head, key in (
+                    ("Step time, mean", "mean"),
+                    ("p50", "p50"),
+                    ("p90", "p90"),
+                    ("p99", "p99"),
+                    ("Longest", "max"),
+                )
+            ),
+        ],
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{format_rate(1000 * seconds)} ms"
+
+
+def _used(facts: Facts) -> Table | None:
+    """Return what each task used in total; None if nothing was sampled."""
+    usage = facts.summary["usage"]
+    if not usage:
+        return None
+    columns = [
+        ("CPU time", "cpu_seconds", format_duration),
+        ("Cores, mean", "cpu", format_rate),
+        ("Memory, peak", "memory_peak", format_size),
+        ("Throttled", "throttled", format_duration),
+        ("Received", "received", format_size),
+        ("Sent", "sent", format_size),
+        ("Read", "read", format_size),
+        ("Written", "written", format_size),
+    ]
+    return table(
+        "Total",
+        list(usage),
+        [
+            Column(head, lambda name, key=key: usage[name][key], form)  # type: ignore[misc]
+            for head, key, form in columns
+        ],
+    )
+
+
+def _tasks(facts: Facts) -> Table:
+    """Return how each task and helper ended, its address and its limits."""
+    tasks = {task.name: task for task in facts.plan.tasks}
+    results = facts.analysis.tasks
+
+    def state(name: str) -> str:
+        result = results[name]
+        return f"{result.state} (out of memory)" if result.oom_killed else result.state
+
+    return table(
+        "Task",
+        list(tasks),
+        [
+            Column("State", state, number=False),
+            Column("Exit", lambda n: results[n].exit_code, format_number, number=False),
+            Column("Restarts", lambda n: results[n].restarts, format_number, number=False),
+            Column("Last step", lambda n: results[n].last_step, format_number, number=False),
+            Column("Address", lambda n: f"{tasks[n].host}:{tasks[n].port}", number=False),
+            Column("Limits", lambda n: limits(tasks[n]), number=False),
+        ],
+    )
+
+
+def _paid(analysis: Analysis) -> Table | None:
+    """Return what each machine cost; None without prices."""
+    if (costs := analysis.costs) is None:
+        return None
+
+    def money(amount: float) -> str:
+        return format_money(amount, costs.currency)
+
+    return table(
+        "Machine of",
+        list(costs.tasks),
+        [
+            Column("Paid", lambda name: costs.tasks[name].kind, number=False),
+            Column("An hour", lambda name: costs.tasks[name].per_hour, money),
+            Column("Seconds", lambda name: costs.tasks[name].paid, "{:.2f}".format),
+            Column("Cost", lambda name: costs.tasks[name].cost, money),
+        ],
+    )
+
+
+def _fault_rates(fault: FaultResult) -> str:
+    return fault_rates(vars(fault))
+
+
+def limits(task: Task) -> str:
+    """Return the limits of a task in words."""
+    parts = [f"{task.cpus:g} CPU"] if task.cpus is not None else []
+    parts += [format_size(task.memory)] if task.memory is not None else []
+    parts += [f"GPU {', '.join(task.gpus)}"] if task.gpus else []
+    return ", ".join(parts) or "none"
+
+
+# --- The plan -------------------------------------------------------------------------------------
 
 
 def _commands(tasks: Sequence[Task]) -> list[tuple[str, str, list[str]]]:
@@ -268,23 +271,16 @@ def _commands(tasks: Sequence[Task]) -> list[tuple[str, str, list[str]]]:
     return [(*what, names) for what, names in commands.items()]
 
 
-def _environment(task: Task) -> dict[str, str]:
-    """Return a task's environment, with indented JSON."""
+def _environment(task: Task, indent: int | None) -> dict[str, str]:
+    """Return a task's environment, with JSON indented as given."""
     environment = dict(task.env)
     for key in environment.keys() & set(_RENDEZVOUS):
         with contextlib.suppress(ValueError):
-            environment[key] = json.dumps(json.loads(environment[key]), indent=2)
+            environment[key] = json.dumps(json.loads(environment[key]), indent=indent)
     return {key: printable(value) for key, value in environment.items()}
 
 
-def _limits(task: Task) -> str:
-    parts = [f"{task.cpus:g} CPU"] if task.cpus is not None else []
-    parts += [format_size(task.memory)] if task.memory is not None else []
-    parts += [f"GPU {', '.join(task.gpus)}"] if task.gpus else []
-    return ", ".join(parts) or "none"
-
-
-def _linker(folder: Path, place: Path) -> Callable[[str], str]:
+def linker(folder: Path, place: Path) -> Callable[[str], str]:
     """Return a function that links from a page in `place` to files of the run."""
     relative = os.path.relpath(folder, place)
     return lambda name: quote(name if relative == "." else f"{relative}/{name}")

@@ -10,8 +10,17 @@ from emulator.metrics import catalog
 from emulator.metrics.catalog import CHARTS, GPU, GPU_SHARE, GpuUsage, Metric, Rates, Scale, Usage
 from emulator.metrics.samples import device_numbers, series
 from emulator.record.events import SamplingStarted
-from emulator.report.charts import POINTS, Chart, Points, curve_points, line_chart
+from emulator.report.charts import (
+    SECONDS,
+    Axis,
+    Chart,
+    Points,
+    curve_points,
+    groups_of,
+    line_chart,
+)
 from emulator.report.data import Facts
+from emulator.report.timeline_chart import fault_marks
 
 HEIGHT = 190
 """Pixels of one chart."""
@@ -39,7 +48,7 @@ def task_panels(facts: Facts) -> Iterator[Panel]:
     steps = [(name, curve_points(facts.speed, rates)) for name, rates in speeds if any(rates)]
     if len(steps) > 1:  # the timeline shows a single one
         scale = Scale("Steps per second", "steps/s", note="as each task reports them")
-        yield from _panel(scale, steps, names, facts.end)
+        yield from _panel(scale, steps, names, facts)
     rates = {name: dict(series(facts.samples, name)) for name in names}
     first = {name: use for sample in reversed(facts.samples) for name, use in sample.tasks.items()}
     for chart in CHARTS:
@@ -49,7 +58,7 @@ def task_panels(facts: Facts) -> Iterator[Panel]:
             for name in names
             if name in first and _applies(chart, first[name])
         ]
-        yield from _panel(*_scaled(chart.scale, lines), names, facts.end)
+        yield from _panel(*_scaled(chart.scale, lines), names, facts)
 
 
 def _value(chart: catalog.Chart, rates: Rates | None) -> float | None:
@@ -108,7 +117,7 @@ def _gpu_panel(
                 if parts:
                     points.append((sample.t, sum(known) / scale.size if known else None))
             lines.append((name, points))
-        yield from _panel(scale, lines, list(names.values()), facts.end)
+        yield from _panel(scale, lines, list(names.values()), facts)
 
 
 def no_gpus(facts: Facts) -> str:
@@ -128,13 +137,12 @@ def devices(facts: Facts) -> dict[str, str]:
 
 
 def _panel(
-    scale: Scale, lines: Sequence[Line], names: Sequence[str], end: float
+    scale: Scale, lines: Sequence[Line], names: Sequence[str], facts: Facts
 ) -> Iterator[Panel]:
     """Yield a panel of the lines that have values, if any; `names` have the same colours in all."""
     known = {name: points for name, points in lines if any(y is not None for _, y in points)}
     if known:
-        numbered = [(names.index(name), name, points) for name, points in known.items()]
-        limit = min(POINTS, max(60, 6 * POINTS // len(known)))
-        chart = line_chart(numbered, scale.unit, HEIGHT, end, limit)
+        axis = Axis(SECONDS, 0.0, facts.end, [replace(m, label="") for m in fault_marks(facts)])
+        chart = line_chart(known, groups_of(names), scale.unit, HEIGHT, axis)
         quiet = not any(value for points in known.values() for _, value in points)
         yield Panel(scale.title, scale.note, list(known), chart, quiet)

@@ -82,6 +82,13 @@ def format_number(number: float, digits: int = 0) -> str:
     return f"{number:.{digits}f}" if abs(number) < _LONGEST else f"{number:.3g}"
 
 
+def format_rate(rate: float) -> str:
+    """Return a rate with three digits, or all before the point: `0.0552`, `33.7`, `4315`."""
+    if not rate or abs(rate) >= 99.95:
+        return format_number(rate)
+    return f"{rate:#.3g}".rstrip(".")
+
+
 def format_duration(seconds: float) -> str:
     """Return seconds as short text: `0.42s`, `12.3s`, `3m 05s`, `2h 07m`."""
     if seconds >= _LONGEST:

@@ -17,8 +17,8 @@ from emulator.faults.preempt import Preempt
 from emulator.faults.schedule import build_schedule, from_json, to_json
 from emulator.record.events import FaultEvent, TaskExit
 from emulator.record.reader import Record
-from emulator.report.charts import _fault_in_words
 from emulator.report.event_text import describe
+from emulator.report.timeline_chart import _fault_in_words
 from emulator.results import Result
 from emulator.run import up
 from emulator.runtime.clock import ManualClock

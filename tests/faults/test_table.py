@@ -21,8 +21,8 @@ from emulator.faults.table import FAULTS
 from emulator.record.events import FaultEvent
 from emulator.record.reader import Record
 from emulator.record.timeline import all_states
-from emulator.report.charts import colour
 from emulator.report.event_text import describe
+from emulator.report.timeline_chart import colour
 from emulator.results import Result
 from emulator.run import up
 from emulator.runtime.clock import ManualClock

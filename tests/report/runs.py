@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import math
+import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +14,7 @@ from typing import Any
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import analyse
 from emulator.engines.memory import MemoryEngine
+from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.report.data import Facts
@@ -90,3 +96,42 @@ def a_run(out: Path, extra: str, scripts: dict[str, Any], run_id: str = "run") -
 def step_line(number: int) -> str:
     """Return the line with which a program reports a step."""
     return f'{{"emulate": "step", "step": {number}, "examples": {number * 64}}}'
+
+
+def embedded(html: str, name: str) -> bytes:
+    """Return what a page has packed into a script element."""
+    found = re.search(
+        rf'(?s)<script type="text/plain" id="{name}">([A-Za-z0-9+/=]*)</script>', html
+    )
+    assert found
+    return gzip.decompress(base64.b64decode(found[1]))
+
+
+def long_run(tasks: int, seconds: int = 3600) -> Facts:
+    """Return the facts of an hour of noisy samples, with steps and a loss of every task."""
+    noise = random.Random(7)
+    names = [f"worker-{n}" for n in range(tasks)]
+    events = [happened(0, "run"), *began_again(1, *names), happened(2, "all-running")]
+    for t in range(3, seconds, 2):
+        for name in names:
+            loss = 5 * math.exp(-t / 900) + noise.random()
+            events.append(step(t + noise.random(), name, t, loss=loss, accuracy=1 / loss))
+    events += [*(ended(seconds, name, 0) for name in names), job(seconds)]
+    events.sort(key=lambda event: event.t)
+    samples = [Sample(t, t, {name: _noisy(noise, t) for name in names}) for t in range(2, seconds)]
+    return facts_of(events, f"{{worker: {tasks}}}", extra="", samples=samples)
+
+
+def _noisy(noise: random.Random, t: int) -> Usage:
+    """Return a sample whose rates are noise."""
+    received, sent, read, written = (int(2**20 * (t + noise.random())) for _ in range(4))
+    return Usage(
+        cpu=t + noise.random(),
+        memory=int(2**29 * (1 + noise.random())),
+        throttled=t / 2 + noise.random() / 4,
+        received=received,
+        sent=sent,
+        read=read,
+        written=written,
+        processes=noise.randrange(40, 60),
+    )

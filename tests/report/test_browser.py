@@ -356,5 +356,5 @@ def test_several_runs_on_one_page(finished: Record, tmp_path: Path, open_: Open,
     assert page.locator(".timebar").count() == 2
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert [r for r, _ in page.evaluate(CONTRASTS) if r < 4.5] == []
-    link = page.locator("#runs a").nth(1).get_attribute("href")
+    link = page.locator("#runs tbody a").nth(1).get_attribute("href")
     assert link == "run/report.html"

@@ -16,10 +16,11 @@ import emulator.report
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
 from emulator.record.timeline import Interval
-from emulator.report.charts import POINTS, coalesced, thinned, timeline
+from emulator.report.charts import BEHIND, POINTS, Axis, stretched, summarised, thinned
 from emulator.report.data import Facts
+from emulator.report.timeline_chart import coalesced, timeline
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
-from tests.histories import began_again, fault, happened, job, phase
+from tests.histories import began_again, fault, happened, job, phase, step
 from tests.report.runs import facts_of, preempted
 
 STYLE = Path(emulator.report.__file__).parent / "templates" / "style.css"
@@ -79,6 +80,8 @@ def test_a_fault_of_no_duration_has_a_band_that_can_be_hit() -> None:
         fault(5, "worker-0", "healed", "pause"),
         job(1000),
     ]
+    events.insert(-1, step(6, "worker-0", 1))
+    events.insert(-1, step(7, "worker-0", 2))
     extra = "faults: [{pause: worker-0, at: 3s, for: 1s}]\n"
     (bands,) = traces(facts_of(events, extra=extra), name="faults")
     assert bands["width"] == [5]
@@ -204,14 +207,69 @@ def test_a_task_has_the_same_colour_in_every_chart() -> None:
     assert not set.intersection(*colours.values())
 
 
+def test_a_fault_is_shaded_also_where_there_is_no_curve() -> None:
+    events = [
+        happened(0, "run"),
+        *began_again(0, "worker-0"),
+        fault(5, "worker-0", "triggered", "pause"),
+        fault(5, "worker-0", "applied", "pause"),
+        fault(7, "worker-0", "healed", "pause"),
+        job(10),
+    ]
+    chart = timeline(facts_of(events, extra="faults: [{pause: worker-0, at: 3s, for: 1s}]\n"))
+    assert "yaxis" not in chart["layout"]
+    (area,) = [shape for shape in chart["layout"]["shapes"] if shape["type"] == "rect"]
+    assert (area["x0"], area["x1"]) == (5, 7)
+
+
+def test_faults_are_drawn_into_every_chart_over_time() -> None:
+    facts = facts_of(preempted(), samples=SAMPLES)
+    for panel in task_panels(facts):
+        kinds = [(s["type"], s["x0"], s["x1"]) for s in panel.chart["layout"]["shapes"]]
+        assert kinds == [("rect", 7, 13), ("line", 7, 7)]
+
+
+def test_of_many_tasks_each_role_has_its_mean_and_its_range() -> None:
+    names = ["chief-0", *(f"worker-{n}" for n in range(10))]
+    samples = [
+        Sample(t, t, {name: used(t * (n + 1)) for n, name in enumerate(names)}) for t in range(5)
+    ]
+    facts = facts_of([happened(0, "run"), job(5)], "{chief: 1, worker: 10}", "", samples)
+    (panel,) = [one for one in task_panels(facts) if (one.title, one.note) == ("CPU", "cores")]
+    visible = [trace for trace in panel.chart["data"] if trace.get("visible", True)]
+    assert [trace["name"] for trace in visible] == ["chief-0", "worker (10)", "worker (10)"]
+    area, mean = visible[1:]
+    assert mean["y"] == [None] + [6.5] * 4  # of 2 to 11 cores
+    assert (min(area["y"][:-1]), max(area["y"][:-1])) == (2, 11)
+    on_demand = {t["name"]: t["y"] for t in panel.chart["data"] if not t.get("visible", True)}
+    assert on_demand["worker-9"] == [None, 11, 11, 11, 11]
+    assert len(on_demand) == 10
+
+
+def test_a_gap_of_all_is_one_of_the_mean() -> None:
+    lines = [[(0.0, 1.0), (1.0, None), (2.0, 3.0)], [(0.0, 3.0), (1.0, None), (2.0, None)]]
+    found = [(x, y and (y.mean, y.low, y.high)) for x, y in summarised(lines)]
+    assert found == [(0, (2, 1, 3)), (1, None), (2, (3, 3, 3))]
+
+
+def test_a_line_on_demand_keeps_its_peaks() -> None:
+    points = [(float(t), 9.0 if t == 777 else 1.0) for t in range(1000)]
+    kept = stretched(points, Axis("seconds", 0.0, 1000.0))
+    assert len(kept) <= BEHIND
+    (peak,) = [t for t, value in kept if value == 9]
+    assert abs(peak - 777) < 42  # a stretch
+    assert [t for t, _ in kept] == sorted(t for t, _ in kept)
+
+
 def test_many_tasks_share_the_points_of_a_chart() -> None:
     names = [f"worker-{n}" for n in range(25)]
     samples = [Sample(t, t, dict.fromkeys(names, used(float(t)))) for t in range(2000)]
     events = [happened(0, "run"), job(2000)]
     facts = facts_of(events, "{worker: 25}", extra="", samples=samples)
     for panel in task_panels(facts):
-        assert sum(len(trace["x"]) for trace in panel.chart["data"]) <= 6 * POINTS + 25 * 60
-        lines = {(t["line"]["color"], t["line"]["dash"]) for t in panel.chart["data"]}
+        assert sum(len(trace["x"]) for trace in panel.chart["data"]) <= 3 * POINTS
+        alone = [trace for trace in panel.chart["data"] if not trace.get("visible", True)]
+        lines = {(t["line"]["color"], t["line"]["dash"]) for t in alone}
         assert len(lines) == 25  # none looks like another's
 
 

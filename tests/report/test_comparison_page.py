@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from emulator.analysis.comparison import Row, rows
+from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts
-from emulator.report.page import render_comparison
 from tests.histories import happened, job
-from tests.report.runs import PREEMPT, facts_of, preempted
+from tests.report.runs import PREEMPT, embedded, facts_of, preempted
 
 
 def overlaid(*runs: tuple[Facts, str]) -> tuple[str, list[dict[str, Any]]]:
@@ -23,8 +23,7 @@ def overlaid(*runs: tuple[Facts, str]) -> tuple[str, list[dict[str, Any]]]:
         for row, (_, variant) in zip(rows(judged, judged[-1]), runs, strict=True)
     ]
     html = render_comparison(found, [facts for facts, _ in runs], place=Path("/runs"))
-    (charts,) = re.findall(r'(?s)id="charts">(.*?)</script>', html)
-    return html, json.loads(charts)["curves"]["data"]
+    return html, json.loads(embedded(html, "charts"))["curves"]["data"]
 
 
 def test_every_run_has_the_columns_of_the_head() -> None:

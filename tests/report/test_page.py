@@ -9,7 +9,7 @@ import json
 import os
 import re
 import xml.etree.ElementTree as ET
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from emulator.errors import RecordError
 from emulator.metrics.catalog import GpuUsage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
-from emulator.report import junit, markdown, page
+from emulator.report import document, junit, markdown, page
 from emulator.report.data import Facts, key_figures, read
 from emulator.report.files import put, write, write_page
 from emulator.results import RunCallbacks
@@ -29,9 +29,20 @@ from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.histories import happened, job
-from tests.report.runs import BASE, PREEMPT, a_run, facts_of, preempted, step_line
+from tests.report.runs import (
+    BASE,
+    PREEMPT,
+    a_run,
+    embedded,
+    facts_of,
+    long_run,
+    preempted,
+    step_line,
+)
 
 NASTY = "<script>alert(1)</script>"
+DIGEST = "99784e3abfb07b142a15e521a439e6d9addceadb3f79553fd24c72774f0649ba"
+"""Of Plotly's script, SHA-256."""
 STEPS = Script(lines=[(n, step_line(n)) for n in range(1, 20)], exits_at=25.0)
 FAILS = Script(lines=[(1, f"\x1b[31m{NASTY}\x1b[0m | `x` ``` \x00\x07")], exits_at=3, exit_code=7)
 
@@ -39,12 +50,6 @@ FAILS = Script(lines=[(1, f"\x1b[31m{NASTY}\x1b[0m | `x` ``` \x00\x07")], exits_
 def text_of(html: str) -> str:
     """Return what is outside of tags and scripts."""
     return re.sub(r"<[^>]+>", " ", re.sub(r"(?s)<(script|style).*?</\1>", "", html))
-
-
-def embedded(html: str, name: str) -> str:
-    found = re.search(rf'(?s)<script type="[^"]+" id="{name}">(.*?)</script>', html)
-    assert found
-    return found[1]
 
 
 # --- The page -----------------------------------------------------------------------------------
@@ -60,9 +65,8 @@ def test_nothing_in_the_page_leads_to_the_network() -> None:
 
 def test_only_our_script_and_plotlys_may_run() -> None:
     html = page.render(facts_of(preempted()))
-    script = gzip.decompress(base64.b64decode(embedded(html, "plotly")))
-    bundled = resources.files("plotly") / "package_data" / "plotly.min.js"
-    assert script == bundled.read_bytes()
+    script = embedded(html, "plotly")
+    assert script.startswith(b"/**\n* plotly.js (basic - minified) v4.1.1\n")
     scripts = [s.encode() for s in re.findall(r"(?s)<script>(.*?)</script>", html)]
     assert len(scripts) == 1
     allowed = re.findall(r"sha256-([A-Za-z0-9+/=]+)", html)
@@ -74,27 +78,37 @@ def test_only_our_script_and_plotlys_may_run() -> None:
 def test_a_page_is_the_same_with_a_cache_and_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, damaged, impossible = (tmp_path / name for name in ("first", "damaged", "impossible"))
-    damaged.mkdir()
-    name = f"plotly-{metadata.version('plotly')}.txt"
-    (damaged / name).write_text("half of a li")
+    first, impossible = tmp_path / "first", tmp_path / "impossible"
     impossible.write_text("no folder")
     pages = []
-    for cache in (first, first, damaged, damaged, impossible):
+    for cache in (first, first, impossible):
         monkeypatch.setattr(
-            page, "cache_dir", lambda *parts, cache=cache: cache.joinpath(*parts[1:])
+            document, "cache_dir", lambda *parts, cache=cache: cache.joinpath(*parts[1:])
         )
-        page._plotly.cache_clear()
-        page._templates.cache_clear()
+        document._templates.cache_clear()
         page.load()
         pages.append(page.render(facts_of(preempted())))
     assert len(set(pages)) == 1
-    assert sorted(p.suffix for p in first.iterdir()) == [".cache"] * 3 + [".txt"]
-    assert (first / name).read_text() == (damaged / name).read_text()
+    assert [p.suffix for p in first.iterdir()] == [".cache"] * 3
 
 
-def test_the_page_has_the_size_in_the_docs() -> None:
-    assert len(page.render(facts_of(preempted()))) == pytest.approx(2.0e6, rel=0.05)
+def test_plotly_is_the_bundle_that_the_script_fetches_with_its_licence() -> None:
+    """What a page may run is reviewed once; another bundle comes with another digest here."""
+    folder = resources.files("emulator.report") / "plotly"
+    source = gzip.decompress((folder / "plotly-basic.min.js.gz").read_bytes())
+    assert hashlib.sha256(source).hexdigest() == DIGEST
+    script = (Path(__file__).parents[2] / "scripts" / "vendor_plotly.py").read_text()
+    (version,) = re.findall(rb"plotly.js \(basic - minified\) v([0-9.]+)", source)
+    assert f'"plotly.js-basic-dist-min", "{version.decode()}"' in script
+    assert "MIT License" in (folder / "LICENSE").read_text()
+
+
+@pytest.mark.parametrize("tasks", [2, 25])
+def test_a_page_has_at_most_700_kilobytes(tasks: int) -> None:
+    """With an hour of samples, and steps with a loss of every task."""
+    html = page.render(long_run(tasks))
+    assert len(json.loads(embedded(html, "charts"))) > 5
+    assert len(html.encode()) <= 700_000
 
 
 def test_what_tasks_and_users_write_is_text(tmp_path: Path) -> None:
@@ -108,8 +122,8 @@ def test_what_tasks_and_users_write_is_text(tmp_path: Path) -> None:
 
 def test_charts_cannot_close_their_script_element() -> None:
     value = {"name": "</script><!--\u2028&"}
-    text = str(page.embedded(value))
-    assert json.loads(text) == value
+    text = str(document.packed(value))
+    assert json.loads(gzip.decompress(base64.b64decode(text))) == value
     assert not set(text) & set("<>&\u2028")
     events = [*preempted(), *[happened(21, "phase", "worker-0", phase=NASTY, state="begin")]]
     events += [happened(22, "phase", "worker-0", phase=NASTY, state="end")]
@@ -265,16 +279,10 @@ def figures(facts: Facts) -> dict[str, str]:
     return {title: value for title, value, _ in key_figures(facts)}
 
 
-def test_key_figures_have_a_dash_for_unknown_values() -> None:
-    found = figures(facts_of([happened(0, "run"), job(5)], extra=""))
-    assert found == {
-        "Steps/s": "—",
-        "Final step": "—",
-        "Steps lost": "—",
-        "Goodput": "—",
-        "Worst recovery": "—",
-        "Restarts": "0",
-    }
+def test_key_figures_are_those_that_are_known() -> None:
+    facts = facts_of([happened(0, "run"), job(5)], extra="")
+    assert figures(facts) == {"Restarts": "0"}
+    assert "No task reported a step, so there are no rates" in page.render(facts)
 
 
 def test_key_figures_are_those_of_the_summary() -> None:

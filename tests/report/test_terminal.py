@@ -14,6 +14,7 @@ from emulator.analysis.analyse import Analysis, FaultResult, HelperResult, TaskR
 from emulator.analysis.costs import Costs, Preempted, TaskCost
 from emulator.analysis.expectations import summary
 from emulator.analysis.explanation import Explanation
+from emulator.analysis.figures import fault_rates
 from emulator.analysis.listing import Listed
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
 from emulator.report.listings import print_listing
@@ -92,12 +93,12 @@ def test_a_fault_has_the_time_of_its_save_before_that_of_its_effect() -> None:
         "1.50s",
         "2.50s",
         "137",
-        "?",
-        "→",
-        "?",
-        "→",
-        "?",
     ]
+
+
+def test_a_rate_that_is_unknown_is_a_dash() -> None:
+    fault = FaultResult("0", "kill", "ps-0", "applied", rate_before=33.71, rate_after=0.05519)
+    assert fault_rates(vars(fault)) == "33.7 → — → 0.0552"
 
 
 def test_each_task_has_its_rate_and_the_job_its_step_times() -> None:

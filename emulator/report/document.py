@@ -1,0 +1,134 @@
+"""HTML documents with charts: templates, styles, scripts and the policy that allows only those.
+
+A document contains a part of Plotly's JavaScript and the charts' data, both gzipped and unpacked by
+the browser, and loads nothing: a content security policy allows only its two scripts, by their
+hashes. jinja2 escapes all texts.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from emulator import __version__
+from emulator.faults.spec import Trigger
+from emulator.files import cache_dir
+from emulator.report.charts import Chart, line_style
+from emulator.report.text import printable
+from emulator.report.timeline_chart import colour
+from emulator.validation.units import format_duration, format_money, format_rate, format_size
+
+_MARKS = {"ok": "✓", "failed": "✗", "unknown": "?"}
+
+
+def document(template: str, charts: Mapping[str, Chart], **context: Any) -> str:  # noqa: ANN401
+    """Return a template with its charts, its scripts and the policy that allows only those."""
+    plotly_digest, plotly = _plotly()
+    script = _source("page.js")
+    scripts = f"{_digest(script.encode())} {plotly_digest}"
+    policy = (
+        "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
+        f"script-src {scripts}; base-uri 'none'; form-action 'none'"
+    )
+    return (
+        _templates()
+        .get_template(template)
+        .render(
+            policy=policy,
+            style=Markup(_source("style.css")),
+            script=Markup(script),
+            plotly=plotly,
+            charts=packed(charts),
+            heights={name: chart["height"] for name, chart in charts.items()},
+            version=__version__,
+            **context,
+        )
+    )
+
+
+def load(template: str) -> None:
+    """Load everything that a document needs besides its data."""
+    _plotly()
+    for name in (template, "base.html.j2", "macros.html.j2"):
+        _templates().get_template(name)
+
+
+@lru_cache(maxsize=1)
+def _plotly() -> tuple[str, Markup]:
+    """Return the digest of Plotly's JavaScript, and it gzipped in base64: 0.53 MB instead of 1.2.
+
+    scripts/vendor_plotly.py has made the archive.
+    """
+    packed = (resources.files(__package__) / "plotly" / "plotly-basic.min.js.gz").read_bytes()
+    return _digest(gzip.decompress(packed)), Markup(base64.b64encode(packed).decode("ascii"))
+
+
+class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
+    """Keeps compiled templates in the user's cache, if it can be used."""
+
+    def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        """Load a compiled template, if it is stored."""
+        with contextlib.suppress(OSError):
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        """Store a compiled template."""
+        with contextlib.suppress(OSError):
+            Path(self.directory).mkdir(parents=True, exist_ok=True)
+            super().dump_bytecode(bucket)
+
+
+def _source(name: str) -> str:
+    return (resources.files(__package__) / "templates" / name).read_text(encoding="utf-8")
+
+
+def _digest(script: bytes) -> str:
+    """Return the source expression that allows exactly this script (CSP level 2)."""
+    digest = hashlib.sha256(script).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+def packed(value: object) -> Markup:
+    """Return JSON gzipped in base64, which is safe inside a script element."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return Markup(base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii"))
+
+
+@lru_cache(maxsize=1)
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("emulator.report"),
+        bytecode_cache=_CompiledTemplates(str(cache_dir("pages"))),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "duration": _known(format_duration),
+        "size": _known(format_size),
+        "rate": _known(format_rate),
+        "printable": lambda value: "" if value is None else printable(str(value)),
+        "colour": colour,
+        "style": line_style,
+        "money": format_money,
+        "mark": _MARKS.__getitem__,
+        "trigger": Trigger.in_words,
+    }
+    return environment
+
+
+def _known(form: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a filter that leaves unknown values empty."""
+    return lambda value: "" if value is None else form(value)

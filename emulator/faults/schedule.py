@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from emulator.errors import UsageError
+from emulator.errors import UsageError, shown
 from emulator.faults.netem import Link
 from emulator.faults.preempt import Preempt
 from emulator.faults.spec import Entry, FaultSpec, Trigger, matches
@@ -25,6 +25,7 @@ from emulator.faults.table import OneFault, RandomFaults, TraceFaults
 from emulator.validation.fields import LONGEST
 from emulator.validation.limits import LINKS
 from emulator.validation.patterns import compiled
+from emulator.validation.units import format_duration
 
 MANUAL = "manual-"
 """The prefix of the ids of faults that were injected by hand."""
@@ -156,6 +157,26 @@ def trigger_matches(
         begins = data.get("phase") == trigger.phase and data.get("state") == "begin"
         return event == "phase" and begins
     return False
+
+
+def why_unfired(trigger: Trigger, steps: Mapping[str, int | None]) -> str:
+    """Return what a trigger still waited for at the job's end; `steps`: the last of each task."""
+    who = "no task" if trigger.task is None else f"no task {trigger.task}"
+    if trigger.step is not None:
+        watched = matches(trigger.task or "*", list(steps))
+        known = [step for task in watched if (step := steps[task]) is not None]
+        last = f"the last step was {max(known)}" if known else "no step was reported"
+        return f"{who} reached step {trigger.step}, {last}"
+    if trigger.phase is not None:
+        return f"{who} reported the beginning of a phase {trigger.phase}"
+    if trigger.log is not None:
+        return f"{who} printed a line that matches {shown(trigger.log, 80)!r}"
+    if trigger.time is not None:
+        return f"it was due {format_duration(trigger.time)} after all tasks ran"
+    followed = trigger.after or trigger.recovery
+    what = "took effect" if trigger.after else "was followed by a step"
+    since = f"{format_duration(trigger.delay)} after" if trigger.delay else "when"
+    return f"it was due {since} fault {followed} {what}"
 
 
 def is_part_of(fault: PlannedFault, reference: str) -> bool:

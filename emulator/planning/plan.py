@@ -26,6 +26,7 @@ from emulator.planning import events
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.context import PlanContext
 from emulator.planning.task_limits import Limits
+from emulator.planning.unreachable import unreachable
 from emulator.scenario import rendezvous
 from emulator.scenario.addresses import DEFAULT_NAMESPACE, Naming, naming
 from emulator.scenario.container import (
@@ -522,6 +523,7 @@ def _warnings(scenario: Scenario, tasks: Sequence[str]) -> Iterator[str]:
         yield "restart always: tasks that succeed restart until the success rule is met"
     if scenario.expect.max_restarts and not _restarts(scenario):
         yield "max_restarts is expected, but restart.policy is never"
+    yield from unreachable(scenario, tasks)
 
 
 def _restarts(scenario: Scenario) -> bool:

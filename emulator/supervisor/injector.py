@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from emulator.faults.schedule import PlannedFault, is_part_of, to_json, trigger_matches
+from emulator.faults.schedule import PlannedFault, is_part_of, to_json, trigger_matches, why_unfired
 from emulator.faults.spec import NOTHING_MORE, Effect, EndingFault, Trigger
 from emulator.record.events import FaultEvent, FaultStage
 from emulator.supervisor.job import Job
@@ -147,7 +147,7 @@ class Injector:
                 case "planned" | "waiting" if one.is_due:
                     self._end_fault(one, "skipped", f"the job ended before {one.fault.target} ran")
                 case "planned" | "waiting":
-                    self._end_fault(one, "skipped", "the job ended before its trigger fired")
+                    self._end_fault(one, "skipped", self._why_unfired(one))
                 case "preparing":
                     self._end_fault(one, "skipped", "the job ended before the engine was ready")
                 case "terminating" if one.applied_at == math.inf:
@@ -158,6 +158,13 @@ class Injector:
                     self._restore(one)
                 case "over":
                     pass
+
+    def _why_unfired(self, one: ActiveFault) -> str:
+        """Return why a fault never happened, at the end of the job."""
+        waited = why_unfired(one.fault.trigger, {n: t.step for n, t in self._job.tasks.items()})
+        if one.stage == "planned" and one.fault.trigger.by_output:
+            waited = "its tasks had not all been running"
+        return f"the job ended before its trigger fired: {waited}"
 
     # --- From the tasks -------------------------------------------------------------------------
 

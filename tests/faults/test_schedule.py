@@ -26,6 +26,7 @@ from emulator.faults.schedule import (
     is_part_of,
     to_json,
     trigger_matches,
+    why_unfired,
 )
 from emulator.faults.spec import SETTLED, FaultSpec, Trigger
 from emulator.faults.table import OneFault
@@ -501,3 +502,20 @@ def test_a_random_fault_of_the_network_has_the_links_of_its_target() -> None:
         pairs = {(link.source, link.target) for link in fault.links}
         assert pairs == {(fault.target, "ps-0"), ("ps-0", fault.target)}
         assert {link.loss for link in fault.links} == {0.05}
+
+
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [
+        ({"step": 9}, "no task reached step 9, the last step was 7"),
+        ({"step": 9, "task": "ps-0"}, "no task ps-0 reached step 9, no step was reported"),
+        ({"phase": "checkpoint"}, "no task reported the beginning of a phase checkpoint"),
+        ({"log": "saved .*"}, "no task printed a line that matches 'saved .*'"),
+        ({"time": "90s"}, "it was due 1m 30s after all tasks ran"),
+        ({"after": "a"}, "it was due when fault a took effect"),
+        ({"recovery": "a", "delay": "5s"}, "it was due 5.00s after fault a was followed by a step"),
+    ],
+)
+def test_what_a_trigger_waited_for_is_said(at: dict[str, Any], reason: str) -> None:
+    trigger = Trigger(**at)
+    assert why_unfired(trigger, {"worker-0": 7, "worker-1": 6, "ps-0": None}) == reason

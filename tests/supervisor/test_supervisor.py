@@ -501,7 +501,10 @@ def test_a_fault_that_did_not_happen_leaves_the_verdict_unknown(tmp_path: Path) 
         {"worker-0": Script(exits_at=20), "ps-0": Script(exits_at=2)},
     )
     assert [(fault.status, fault.reason) for fault in result.analysis.faults] == [
-        ("skipped", "the job ended before its trigger fired"),
+        (
+            "skipped",
+            "the job ended before its trigger fired: no task reached step 99, no step was reported",
+        ),
         ("skipped", "ps-0 was not running"),
         ("skipped", "ps-0 was not running"),
     ]

@@ -42,6 +42,8 @@ ABOUT_STEPS = (
     "bytes_per_step",
 )
 """Expectations that can't be judged without steps."""
+MOST_TASKS = 10 * TASKS
+"""Names of tasks, at most, among which those of faults are looked for if a role is broken."""
 _ROLE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?")
 
 
@@ -55,9 +57,18 @@ class CrossError:
 
 
 def cross_section_errors(
-    scenario: Scenario, broken: frozenset[str] = frozenset()
+    scenario: Scenario,
+    broken: frozenset[str] = frozenset(),
+    mended: frozenset[KeyPath] = frozenset(),
 ) -> Iterator[CrossError]:
-    """Yield the errors; none that depends on a section in `broken`."""
+    """Yield the errors; none that depends on a section in `broken`.
+
+    `mended` are the paths of broken roles and faults with a stand-in in `scenario`: nothing is
+    said of what is below them, and nothing that depends on what they should have been.
+    """
+    if mended:
+        yield from _around(scenario, broken, mended)
+        return
     count = sum(spec.replicas for spec in scenario.cluster.values())
     if not broken & {"cluster", "framework", "operator"}:
         yield from _of_roles(scenario)
@@ -100,6 +111,32 @@ def cross_section_errors(
         yield from (CrossError(*error) for error in operator_errors(scenario, scenario.operator))
     if scenario.prices and not broken & {"cluster", "prices"}:
         yield from _of_prices(scenario)
+
+
+def _around(
+    scenario: Scenario, broken: frozenset[str], mended: frozenset[KeyPath]
+) -> Iterator[CrossError]:
+    """Yield the errors that are certain whatever the `mended` roles and faults should have been."""
+    roles = {str(path[1]) for path in mended if path[0] == "cluster"}
+    if not roles:
+        for error in cross_section_errors(scenario, broken):
+            if error.path[:2] not in mended and error.path != ("faults",):
+                yield error
+        return
+    yield from cross_section_errors(scenario, broken | {"cluster"})
+    if not broken & {"framework", "operator"}:
+        for error in _of_roles(scenario):
+            if len(error.path) == 2 or (len(error.path) > 2 and error.path[1] not in roles):
+                yield error
+    # How many tasks a broken role has is unknown: as many as there can be.
+    spec = scenario.cluster
+    counts = {role: TASKS if role in roles else spec[role].replicas for role in spec}
+    few = sum(counts.values()) <= MOST_TASKS and not _too_many_globs(scenario)
+    if few and not broken & {"faults", "helpers"}:
+        tasks = [f"{role}-{index}" for role, count in counts.items() for index in range(count)]
+        for error in _of_targets(scenario, tasks):
+            if error.path[:2] not in mended:
+                yield error
 
 
 def _of_names(scenario: Scenario) -> Iterator[CrossError]:
@@ -320,20 +357,10 @@ def _of_ports(scenario: Scenario) -> Iterator[CrossError]:
 
 def _of_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
     """Yield faults whose targets or triggers match no task, and too many faults."""
-    named = {pattern for fault in scenario.faults for _, pattern in fault.named()}
-    if sum(map(is_glob, named)) > GLOBS:
+    if _too_many_globs(scenario):
         yield CrossError(("faults",), f"name their tasks by more than {GLOBS:,} different globs")
         return
-    for number, fault in enumerate(scenario.faults):
-        for keys, pattern in dict.fromkeys(fault.named()):
-            if not matches(pattern, tasks):
-                if pattern in scenario.helpers:
-                    message = f"{pattern} is a helper; faults and their triggers are for tasks"
-                    hint = f"tasks: {', '.join(tasks[:8])}"
-                    yield CrossError(("faults", number, *keys), message, hint)
-                    continue
-                hint = closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
-                yield CrossError(("faults", number, *keys), f"no task is called {pattern!r}", hint)
+    yield from _of_targets(scenario, tasks)
     for number, key, message, hint in cross_errors(scenario.faults, tasks):
         yield CrossError(("faults", number, key), message, hint)
     yield from _of_order(scenario, tasks)
@@ -353,6 +380,25 @@ def _of_faults(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]
         if links > LINKS:
             yield _too_many_links(("faults", number))
             return
+
+
+def _too_many_globs(scenario: Scenario) -> bool:
+    named = {pattern for fault in scenario.faults for _, pattern in fault.named()}
+    return sum(map(is_glob, named)) > GLOBS
+
+
+def _of_targets(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:
+    """Yield faults whose targets or triggers match no task."""
+    for number, fault in enumerate(scenario.faults):
+        for keys, pattern in dict.fromkeys(fault.named()):
+            if not matches(pattern, tasks):
+                if pattern in scenario.helpers:
+                    message = f"{pattern} is a helper; faults and their triggers are for tasks"
+                    hint = f"tasks: {', '.join(tasks[:8])}"
+                    yield CrossError(("faults", number, *keys), message, hint)
+                    continue
+                hint = closest(pattern, tasks) or f"tasks: {', '.join(tasks[:8])}"
+                yield CrossError(("faults", number, *keys), f"no task is called {pattern!r}", hint)
 
 
 def _of_order(scenario: Scenario, tasks: Sequence[str]) -> Iterator[CrossError]:

@@ -9,7 +9,7 @@ import contextlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -35,6 +35,8 @@ Origins = Mapping[KeyPath, tuple[str, str]]
 """Where the values of a text come from that was made from other files: the place, and the path
 there. A value without an origin comes from its closest parent's."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_NAME = re.compile(r"[a-zA-Z][-_a-zA-Z0-9]*")
+"""A name of a fault, as in `faults.spec.Entry`."""
 
 
 @dataclass
@@ -291,13 +293,45 @@ def _validate(
         path = document_path(detail["loc"], source.data)
         if path not in source.replaced_at:
             problems.append(source.problem(path, *explain(detail)))
-    # Check the other sections together, with valid values in place of the broken ones.
-    broken = frozenset(str(detail["loc"][0]) for detail in details)
+    # Check the rest together, with valid values in place of the broken ones.
+    paths = [document_path(detail["loc"], source.data) for detail in details]
+    mended = frozenset(path[:2] for path in paths if _is_entry(path, source.data))
+    broken = frozenset(
+        str(detail["loc"][0])
+        for detail, path in zip(details, paths, strict=True)
+        if path[:2] not in mended
+    )
+    mended = frozenset(path for path in mended if path[0] not in broken)
     required = {"name": "x", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
     valid = {key: value for key, value in source.data.items() if str(key) not in broken}
     valid |= {key: value for key, value in required.items() if key in broken}
+    for section, key in mended:
+        if valid[section] is source.data[section]:
+            valid[section] = copy(source.data[section])
+        valid[section][key] = _stand_in(section, valid[section][key], source.data)
     partial = Scenario.model_validate(valid, context=context)
-    return None, partial, problems + list(_cross_problems(partial, source, broken))
+    return None, partial, problems + list(_cross_problems(partial, source, broken, mended))
+
+
+def _is_entry(path: KeyPath, data: Mapping[str, Any]) -> bool:
+    """Return whether a path is in one role or fault: then the others can be checked without it."""
+    if len(path) < 2 or path[0] not in ("cluster", "faults"):
+        return False
+    return isinstance(data[path[0]], dict if path[0] == "cluster" else list)
+
+
+def _stand_in(section: str, written: object, data: Mapping[str, Any]) -> object:
+    """Return a valid role or fault in place of a broken one.
+
+    A role stays in the training or before it, and a fault keeps its name.
+    """
+    keys = written if isinstance(written, dict) else {}
+    if section == "cluster":
+        return {"before": "training"} if "before" in keys else 1
+    name, cluster = keys.get("name"), data.get("cluster")
+    named = {"name": name} if isinstance(name, str) and _NAME.fullmatch(name) else {}
+    first = next(iter(cluster), "") if isinstance(cluster, dict) else ""
+    return {"kill": f"{first}-0", "at": "0s", **named}
 
 
 def _variant_problems(
@@ -363,10 +397,17 @@ def _size(data: object) -> int:
 
 
 def _cross_problems(
-    scenario: Scenario, source: _Source, broken: frozenset[str] = frozenset()
+    scenario: Scenario,
+    source: _Source,
+    broken: frozenset[str] = frozenset(),
+    mended: frozenset[KeyPath] = frozenset(),
 ) -> Iterator[Problem]:
-    """Yield the errors across sections, without those that depend on a broken one."""
-    for error in islice(cross_section_errors(scenario, broken), PROBLEMS + 1):
+    """Yield the errors across sections, without those that depend on a broken one.
+
+    `mended`: roles and faults that are broken, and have a stand-in.
+    """
+    errors = cross_section_errors(scenario, broken, mended)
+    for error in islice(errors, PROBLEMS + 1):
         yield source.problem(error.path, error.message, error.hint)
 
 

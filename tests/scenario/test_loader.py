@@ -371,6 +371,46 @@ def test_nothing_is_reported_that_rests_on_a_broken_section() -> None:
     assert found[0].startswith("s.yaml:3: cluster: ")
 
 
+ROLES = """\
+name: x
+program: {command: [a]}
+cluster:
+  worker: WORKER
+  chef: 1
+  ingest: {before: training, cpus: CPUS}
+faults:
+  - {kill: worker-9, at: 5s}
+  - {kill: wroker-0, at: 5s}
+  - {name: spot, pause: worker-0, at: 5s, for: FOR}
+  - {kill: chef-1, at: {after: spot}}
+  - {kill: chef-0, at: {after: sopt}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("worker", "cpus", "length", "expected"),
+    [
+        ("2", "1", "5s", [(5, "unknown role"), (8, "worker-9"), (9, "wroker-0"), (12, "sopt")]),
+        # How many workers there are is unknown, and what a fault can be in the order of the job.
+        ("two", "1", "5s", [(4, "two"), (5, "unknown role"), (9, "wroker-0")]),
+        ("2", "few", "5s", [(5, "unknown role"), (6, "few"), (8, "worker-9"), (9, "wroker-0")]),
+        (
+            *("2", "1", "long"),
+            [(5, "unknown role"), (8, "worker-9"), (9, "wroker-0"), (10, "long"), (12, "sopt")],
+        ),
+        ("two", "few", "long", [(4, "two"), (5, ""), (6, "few"), (9, "wroker-0"), (10, "long")]),
+    ],
+)
+def test_what_is_sound_is_checked_beside_a_broken_role_or_fault(
+    worker: str, cpus: str, length: str, expected: list[tuple[int, str]]
+) -> None:
+    text = ROLES.replace("WORKER", worker).replace("CPUS", cpus).replace("FOR", length)
+    expected = sorted([*expected, (11, "chef-1")])
+    found = problems(text)
+    assert [int(one.split(":")[1]) for one in found] == [line for line, _ in expected]
+    assert all(word in one for one, (_, word) in zip(found, expected, strict=True)), found
+
+
 def test_a_key_given_twice_is_reported_where_it_stands_again() -> None:
     found = problems(GOOD + "  worker: 3\nname: again\n")
     assert found == [

@@ -24,7 +24,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "attach": "manual",
         "down": "runs",
     },
-    "Follow runs": {"ps": "runs", "top": "top", "logs": "runs", "wait": "manual"},
+    "Follow runs": {"ps": "runs", "top": "top", "logs": "runs", "exec": "inside", "wait": "manual"},
     "Inject faults": {"preempt": "manual", "fault": "manual", "heal": "manual"},
     "Jobs of a training operator": {"suspend": "manual", "resume": "manual"},
     "Look at results": {
@@ -60,7 +60,8 @@ class _Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401  Typer has no public name for it
         if name not in self._built:
-            function = getattr(import_module(f"emulator.cli.{COMMANDS[name]}"), name)
+            module = import_module(f"emulator.cli.{COMMANDS[name]}")
+            function = getattr(module, name, None) or getattr(module, f"{name}_")  # `exec`
             one = typer.Typer(add_completion=False, **SETTINGS)
             one.command(name, cls=getattr(function, "command_class", None))(function)
             self._built[name] = typer.main.get_command(one)

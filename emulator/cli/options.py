@@ -54,6 +54,13 @@ def complete_logs(context: typer.Context, incomplete: str) -> list[str]:
     return tasks if context.params.get("names") else [*complete_runs(incomplete), *tasks]
 
 
+def complete_exec(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the tasks that a word of `emulate exec` may go on to, and runs for the first one."""
+    words = context.params.get("words") or []
+    tasks = [one for one in complete_tasks(context, incomplete) if one not in words]
+    return tasks if words else [*tasks, *complete_runs(incomplete)]
+
+
 HERE = Path("scenario.yaml")
 """The scenario of a command that names none."""
 ScenarioArgument = Annotated[
@@ -69,6 +76,16 @@ RunArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUN", help="A run id, its folder, or `last`.", autocompletion=complete_runs
+    ),
+]
+RunOption = Annotated[
+    str | None,
+    typer.Option(
+        "-r",
+        "--run",
+        metavar="RUN",
+        help="A run id, its beginning, or its folder [default: the latest].",
+        autocompletion=complete_runs,
     ),
 ]
 ScenarioFile = Annotated[

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 
 if TYPE_CHECKING:
     from emulator.broker import Capacity
+    from emulator.engines.inside import Stdio
     from emulator.errors import EngineError
     from emulator.faults.netem import Link
     from emulator.metrics.catalog import GpuUsage, Usage
@@ -384,6 +385,21 @@ class Publishing(Protocol):
         """Return where each published port of a running task is: its number -> `host:port`.
 
         Empty if the task has ended. Raises EngineError.
+        """
+
+
+@runtime_checkable
+class Executing(Protocol):
+    """Capability `exec`."""
+
+    def execute(
+        self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
+    ) -> int:
+        """Run a command in a running task; return its exit code once it has ended.
+
+        The run is under way in another process. The command has the environment of the task, its
+        folder and network, the descriptors of `stdio`, and a terminal if that is one. Raises
+        UsageError if the task does not run, EngineError.
         """
 
 

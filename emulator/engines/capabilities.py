@@ -8,6 +8,7 @@ from typing import TypeVar
 from emulator.engines.base import (
     Addressing,
     Engine,
+    Executing,
     Measuring,
     Publishing,
     Reattaching,
@@ -47,6 +48,7 @@ CAPABILITIES: Mapping[str, type | None] = {
     "port-mapping": None,
     "eviction": Evicting,
     "nodes": Cordoning,
+    "exec": Executing,
 }
 """Every capability, with the protocol of its methods if there are any."""
 

@@ -113,7 +113,9 @@ class MemoryEngine:
         self._fails = frozenset(fails_to_start)
         self._cordoned: dict[str, str] = {}
         self._nodes, self._budget = tuple(nodes), frozenset(budget)
-        lacking = {"warm", "pods"} if measured else {"warm", "pods", "usage"}
+        lacking = {"warm", "pods", "exec"}
+        if not measured:
+            lacking.add("usage")
         if not nodes:
             lacking |= {"eviction", "nodes"}
         self.capabilities = frozenset(CAPABILITIES) - lacking

@@ -305,10 +305,8 @@ def _validate(
     required = {"name": "x", "program": {"command": ["true"]}, "cluster": {"worker": 1}}
     valid = {key: value for key, value in source.data.items() if str(key) not in broken}
     valid |= {key: value for key, value in required.items() if key in broken}
-    for section, key in mended:
-        if valid[section] is source.data[section]:
-            valid[section] = copy(source.data[section])
-        valid[section][key] = _stand_in(section, valid[section][key], source.data)
+    for path in mended:
+        _put_stand_in(valid, str(path[0]), path[1], source.data)
     partial = Scenario.model_validate(valid, context=context)
     return None, partial, problems + list(_cross_problems(partial, source, broken, mended))
 
@@ -320,18 +318,22 @@ def _is_entry(path: KeyPath, data: Mapping[str, Any]) -> bool:
     return isinstance(data[path[0]], dict if path[0] == "cluster" else list)
 
 
-def _stand_in(section: str, written: object, data: Mapping[str, Any]) -> object:
-    """Return a valid role or fault in place of a broken one.
-
-    A role stays in the training or before it, and a fault keeps its name.
-    """
-    keys = written if isinstance(written, dict) else {}
-    if section == "cluster":
-        return {"before": "training"} if "before" in keys else 1
-    name, cluster = keys.get("name"), data.get("cluster")
-    named = {"name": name} if isinstance(name, str) and _NAME.fullmatch(name) else {}
+def _put_stand_in(
+    valid: dict[str, Any], section: str, key: str | int, written: Mapping[str, Any]
+) -> None:
+    """Put a valid role or fault in place of a broken one, in a section that is not `written`'s."""
+    if valid[section] is written[section]:
+        valid[section] = copy(written[section])
+    inner = valid[section][key]
+    keys = inner if isinstance(inner, dict) else {}
+    if section == "cluster":  # it stays in the training or before it
+        valid[section][key] = {"before": "training"} if "before" in keys else 1
+        return
+    name, cluster = keys.get("name"), written.get("cluster")
     first = next(iter(cluster), "") if isinstance(cluster, dict) else ""
-    return {"kill": f"{first}-0", "at": "0s", **named}
+    valid[section][key] = {"kill": f"{first}-0", "at": "0s"}
+    if isinstance(name, str) and _NAME.fullmatch(name):  # others may refer to it
+        valid[section][key]["name"] = name
 
 
 def _variant_problems(

@@ -72,13 +72,13 @@ def finished_run(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "needless", "most"),
     [
-        (("--help",), HEAVY | OF_SCENARIOS, 20),
+        (("--help",), HEAVY | OF_SCENARIOS, 21),
         (("--nonsense",), HEAVY | OF_SCENARIOS, 6),
         (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 28),
         (
             ("plan", "quickstart", "--engine", "process"),
             HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
-            99,
+            100,
         ),
         (("ps", "--all"), HEAVY - {"docker"} | MODELS, 73),
         (("down", "old"), HEAVY | MODELS | {"rich"}, 45),

@@ -7,23 +7,36 @@ Docker and processes, a script for the memory engine.
 from __future__ import annotations
 
 import contextlib
+import os
+import pty
 import shlex
 import signal
 import socket
+import termios
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from emulator.engines.base import Configuring, Engine, Exited, Line, Measuring, Note, Publishing
+from emulator.engines.base import (
+    Configuring,
+    Engine,
+    Executing,
+    Exited,
+    Line,
+    Measuring,
+    Note,
+    Publishing,
+)
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
+from emulator.engines.inside import Stdio
 from emulator.engines.kubernetes import KubernetesEngine
 from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
-from emulator.errors import EngineError, Unsupported
+from emulator.errors import EngineError, Unsupported, UsageError
 from emulator.faults.pause import Pausing
 from emulator.faults.preempt import PowerCutting
 from emulator.metrics.catalog import Usage
@@ -479,6 +492,67 @@ def test_two_runs_at_once_do_not_see_each_other(stage: StageMaker) -> None:
     assert second.engine.find(second.plan.run_id)
     second.engine.signal("worker-0", signal.SIGTERM)
     assert second.until_exit("worker-0").exit_code == 143
+
+
+def executed(s: Stage, command: str, given: bytes) -> tuple[int, str, str]:
+    """Run a command in worker-0; return its exit code and what it printed."""
+    pipes = [os.pipe() for _ in range(3)]
+    (stdin, told), (out, stdout), (err, stderr) = pipes
+    os.write(told, given)
+    os.close(told)
+    try:
+        engine = capable(s.engine, Executing)
+        io = Stdio(stdin, stdout, stderr)
+        code = engine.execute(s.plan, s.folder, "worker-0", ["sh", "-c", command], io)
+    finally:
+        for one in (stdin, stdout, stderr):
+            os.close(one)
+    with os.fdopen(out) as printed, os.fdopen(err) as complained:
+        return code, printed.read(), complained.read()
+
+
+def test_a_command_in_a_task_has_its_environment_and_its_exit_code(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True))
+    if lacks(s, "exec", Executing):
+        return
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    command = "echo $EMULATOR_TASK; echo problem >&2; [ -t 0 ] || exit 7"
+    assert executed(s, command, b"") == (7, "worker-0\n", "problem\n")
+    if isinstance(s.engine, KubernetesEngine) and not s.engine.cluster.ends_stdin:
+        return  # before 1.30 a command would wait for ever for the end
+    assert executed(s, "tr a-z A-Z", b"hello\n" * 1000) == (0, "HELLO\n" * 1000, "")
+
+
+def test_a_command_gets_a_terminal_where_there_is_one(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True))
+    if lacks(s, "exec", Executing):
+        return
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    ours, its = pty.openpty()
+    before = termios.tcgetattr(its)
+    command = "read word; [ -t 0 ] && [ -t 1 ] && echo $word is a terminal"
+    os.write(ours, b"this\n")
+    io = Stdio(its, its, its)
+    engine = capable(s.engine, Executing)
+    code = engine.execute(s.plan, s.folder, "worker-0", ["sh", "-c", command], io)
+    assert (code, termios.tcgetattr(its)) == (0, before)
+    shown = b""
+    while b"this is a terminal" not in shown:
+        shown += os.read(ours, 1000)
+    os.close(ours)
+    os.close(its)
+
+
+def test_nothing_is_run_in_a_task_that_has_ended(stage: StageMaker) -> None:
+    s = stage(worker=Deed())
+    if lacks(s, "exec", Executing):
+        return
+    s.start("worker-0")
+    s.until_exit("worker-0")
+    with pytest.raises(UsageError, match=f"worker-0 of {s.plan.run_id} is not running"):
+        executed(s, "true", b"")
 
 
 def test_usage_is_measured_while_a_task_runs(stage: StageMaker) -> None:

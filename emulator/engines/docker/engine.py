@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from emulator.engines.docker.warm.answers import Answers
     from emulator.engines.docker.warm.cluster import WarmCluster
     from emulator.engines.docker.warm.pool import Waiting
+    from emulator.engines.inside import Stdio
     from emulator.faults.netem import Link
     from emulator.metrics.catalog import Usage
     from emulator.planning.plan import Plan, Task
@@ -93,6 +94,7 @@ class DockerEngine:
             "pods",
             "same-disk",
             "drawings",
+            "exec",
         }
     )
     machine_needs: Mapping[str, str] = {
@@ -325,6 +327,14 @@ class DockerEngine:
         if start.told:  # after its init steps, and before it ran
             self.signal(task.name, start.told)
         return identity
+
+    def execute(
+        self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
+    ) -> int:
+        """Run a command in the container of a task."""
+        from emulator.engines.docker.execution import execute
+
+        return execute(self.api, plan, task, command, stdio)
 
     def _address_of_step(self, step: str) -> str:
         return self._addresses.choose(step, same=True) if self._addresses else ""

@@ -32,6 +32,7 @@ from emulator.errors import EngineError, EngineLost, EngineMissing
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
+    from emulator.engines.inside import Stdio
     from emulator.scenario.kubernetes import Kubernetes
 
 ANSWERS_WITHIN = 5.0
@@ -206,6 +207,34 @@ class Cluster:
             return answer
         raise self._refused("POST", path, status, answer)
 
+    def interact(self, pod: str, container: str, command: Sequence[str], stdio: Stdio) -> int:
+        """Run a command in a container of a Pod that runs; return its exit code.
+
+        Its stdin is empty where the server can't pass on its end. Raises ApiError, EngineLost,
+        also if the connection is lost meanwhile.
+        """
+        from emulator.engines.kubernetes.execution import interact
+
+        path = self.namespaced("pods", f"{pod}/exec")
+        terminal = stdio.is_terminal
+        query = {
+            "container": container,
+            "command": command,
+            "stdin": terminal or self.ends_stdin,
+            "stdout": True,
+            "stderr": not terminal,
+            "tty": terminal,
+        }
+        self.requests["create pods/exec"] += 1
+        url = f"ws{self._url(path, query).removeprefix('http')}"
+        try:
+            status, answer = interact(url, self._headers(), self._tls, self._configuration, stdio)
+        except OSError as error:
+            raise self._lost(error) from None
+        if isinstance(answer, int):
+            return answer
+        raise self._refused("POST", path, status, answer)
+
     def namespaced(self, kind: str, name: str = "", *, api: str = "api/v1") -> str:
         """Return the path of a kind of object in our namespace: `pods`, or of one with a name."""
         path = f"/{api}/namespaces/{self.namespace}/{kind}"
@@ -215,6 +244,13 @@ class Cluster:
     def server_version(self) -> str:
         """The version of the API server: `v1.20.2`. Raises EngineError."""
         return str(self.get("/version").get("gitVersion", "unknown"))
+
+    @property
+    def ends_stdin(self) -> bool:
+        """Whether the server passes on that the stdin of a command has ended: since 1.30."""
+        major, _, rest = self.server_version.removeprefix("v").partition(".")
+        minor = rest.partition(".")[0]
+        return major.isdecimal() and minor.isdecimal() and (int(major), int(minor)) >= (1, 30)
 
     @property
     def server(self) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.broker import Capacity
 from emulator.engines.base import EngineDown, Exited, SidecarEnded
+from emulator.engines.inside import not_running
 from emulator.engines.kubernetes import eviction, names, nodes, permissions, removal
 from emulator.engines.kubernetes.archives import archives, delivery
 from emulator.engines.kubernetes.connection import ApiError, Cluster, ignoring_missing
@@ -26,7 +27,7 @@ from emulator.engines.kubernetes.names import MAIN
 from emulator.engines.kubernetes.refusals import cannot_start
 from emulator.engines.kubernetes.requests import all_requests, pod_request, prepared, shown
 from emulator.engines.kubernetes.shared import Shared, decide, is_usable
-from emulator.engines.kubernetes.status import Ended, Running, Waiting
+from emulator.engines.kubernetes.status import Ended, Running, Waiting, state_of
 from emulator.engines.kubernetes.table import NEVER, Pod, Table
 from emulator.engines.recipes import reference
 from emulator.errors import EngineError, EngineLost, EngineMissing
@@ -37,6 +38,7 @@ from emulator.scenario.program import SHARED
 
 if TYPE_CHECKING:
     from emulator.engines.base import Finding, Inbox, KnownOutput, Resource
+    from emulator.engines.inside import Stdio
     from emulator.engines.kubernetes.archives import Delivery
     from emulator.engines.kubernetes.logs import Output
     from emulator.engines.kubernetes.notes import Notes
@@ -98,7 +100,7 @@ class KubernetesEngine:
     name = "kubernetes"
     capabilities = frozenset(
         {"limits", "gpus", "replace", "new-address", "usage", "reattach", "pods", "scratch"}
-        | {"eviction", "nodes"}
+        | {"eviction", "nodes", "exec"}
     )
     machine_needs: Mapping[str, str] = {"gpus": "gpu"}
     keeps_addresses = False
@@ -552,6 +554,22 @@ class KubernetesEngine:
         if pod is None or pod.is_deleted or isinstance(pod.state, Ended):
             return ""
         return eviction.preempt(self.cluster, _victim(pod), grace, via)
+
+    def execute(
+        self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
+    ) -> int:
+        """Run a command in the container of a task, or of a side-car of one."""
+        owner = plan.task(task.partition(".")[0])
+        part = next((one for one in owner.sidecars if one.name == task), owner)
+        container = names.container(part, owner)
+        made = self.cluster.get(
+            self.cluster.namespaced("pods"), labelSelector=names.selector(plan.resources)
+        )
+        for pod in made.get("items") or ():
+            of = (pod["metadata"].get("annotations") or {}).get(names.TASK)
+            if of == owner.name and isinstance(state_of(pod, container), Running):
+                return self.cluster.interact(pod["metadata"]["name"], container, command, stdio)
+        raise not_running(task, plan.run_id)
 
     def cordon(self, task: str) -> Cordoned:
         """Let the task's node take no new Pods; those that it has stay."""

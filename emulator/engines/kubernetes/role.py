@@ -42,7 +42,7 @@ class Permission:
 
 USES: Mapping[Use, str] = {
     "run": "every run",
-    "signals": "signals other than SIGTERM and SIGKILL, and `terminate`",
+    "signals": "signals other than SIGTERM and SIGKILL, `terminate`, and `emulate exec`",
     "notes": "what the cluster says of a task, in the record of a run",
     "eviction": "preemptions with `via: eviction`, and drains",
     "usage": "usage of tasks, where the cluster has metrics.k8s.io (metrics-server)",
@@ -62,7 +62,7 @@ PERMISSIONS: Sequence[Permission] = (
     Permission("configmaps", _MAKE, "the program"),
     Permission("persistentvolumeclaims", (*_MAKE, "watch"), "the shared volume"),
     # A websocket is opened by a GET; newer versions ask for `create` as well.
-    Permission("pods/exec", ("get", "create"), "kill, sent from inside", "signals"),
+    Permission("pods/exec", ("get", "create"), "kill, sent from inside; commands", "signals"),
     Permission("events", ("list", "watch"), "why a Pod was ended", "notes"),
     Permission("pods/eviction", ("create",), "to ask, not to delete", "eviction"),
     Permission("pods", ("list",), "cores and memory in use", "usage", "metrics.k8s.io"),

@@ -45,6 +45,7 @@ from emulator.scenario import program
 if TYPE_CHECKING:
     from filelock import FileLock
 
+    from emulator.engines.inside import Stdio
     from emulator.metrics.catalog import Usage
     from emulator.metrics.processes import ProcessSampler
     from emulator.planning.plan import Plan, Task
@@ -74,7 +75,7 @@ class ProcessEngine:
 
     name = "process"
     capabilities = frozenset(
-        {"replace", "same-disk", "drawings", "same-address", "pause", "usage", "ports"}
+        {"replace", "same-disk", "drawings", "same-address", "pause", "usage", "ports", "exec"}
     )
     machine_needs: Mapping[str, str] = {}
     keeps_addresses = True
@@ -205,6 +206,39 @@ class ProcessEngine:
         if task not in self._leaders():
             return {}
         return {port: f"{LOOPBACK}:{port}" for port in self._published.get(task, ())}
+
+    def execute(
+        self, plan: Plan, folder: Path, task: str, command: Sequence[str], stdio: Stdio
+    ) -> int:
+        """Run a command with the environment of a task, in its folder; it ends with the run."""
+        from emulator.engines.inside import not_running
+        from emulator.runtime import signals
+        from emulator.runtime.waiting import result_of
+
+        found = [one for one in owned() if one.labels.run_id == plan.run_id]
+        if not any(one.labels.keeper and one.labels.task == task for one in found):
+            raise not_running(task, plan.run_id)
+        folder = folder.resolve()
+        environment = _environment(plan.task(task), plan.run_id, folder)[1]
+        with signals.deferred() as deferral:
+            with os_errors(EngineError, f"Can't run {command[0]} in {task}"):
+                home = Scratch(folder, plan.run_id).home(task)
+                executable = shutil.which(command[0], path=environment["PATH"]) or command[0]
+                process = subprocess.Popen(
+                    [executable, *command[1:]],
+                    cwd=home,
+                    env=environment,
+                    stdin=stdio.stdin,
+                    stdout=stdio.stdout,
+                    stderr=stdio.stderr,
+                )
+
+            def pass_on(number: signal.Signals) -> None:
+                if number == signal.SIGTERM:  # Ctrl-C goes to all processes of the terminal
+                    process.send_signal(number)
+
+            deferral.hand_to(pass_on)
+            return exit_code(result_of(process.wait))
 
     def remove(self, task: str) -> None:
         """Kill the task with all that it has started, and delete its working directory.
@@ -337,16 +371,8 @@ def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> _S
 
     Returns once its program runs. Raises EngineError where it can't be run, OSError.
     """
-    from emulator.scenario.values import VARIABLES  # only runs start tasks
-
     labels = labelled(run_id, task.name, folder)
-    shared = {"EMULATOR_SHARED": str(folder / "shared")}
-    # Not those of a task in which `emulate` itself runs: a task that does not train has no rank.
-    ours = {SECRET, *VARIABLES}
-    inherited = {name: value for name, value in os.environ.items() if name not in ours}
-    path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
-    # The labels come last: if a scenario could set them, the processes would not be found again.
-    environment = {**inherited, "PATH": path, **task.env, **shared, **labels}
+    inherited, environment = _environment(task, run_id, folder)
     executable, *arguments = task.command
     if "/" not in executable:
         executable = shutil.which(executable, path=environment["PATH"]) or executable
@@ -381,6 +407,20 @@ def _spawn(task: Task, run_id: str, folder: Path, home: Path, output: int) -> _S
             "The process engine runs what is installed on this machine.",
         )
     return _Started(process, pid)
+
+
+def _environment(task: Task, run_id: str, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what of our environment tasks may have, and the whole environment of a task."""
+    from emulator.scenario.values import VARIABLES  # only runs start tasks
+
+    shared = {"EMULATOR_SHARED": str(folder / "shared")}
+    # Not those of a task in which `emulate` itself runs: a task that does not train has no rank.
+    ours = {SECRET, *VARIABLES}
+    inherited = {name: value for name, value in os.environ.items() if name not in ours}
+    path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
+    # The labels come last: if a scenario could set them, the processes would not be found again.
+    labels = labelled(run_id, task.name, folder)
+    return inherited, {**inherited, "PATH": path, **task.env, **shared, **labels}
 
 
 def _open_pipe(path: Path) -> int:

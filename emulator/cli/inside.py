@@ -1,0 +1,86 @@
+"""`exec`: a command in a task of a run under way."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from emulator.cli.options import Out, RunOption, complete_exec, live_folder
+from emulator.errors import UsageError
+
+SHELL = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
+"""The best shell that there is."""
+
+
+class _ExecCommand(TyperCommand):
+    """Leaves everything behind the task to the command."""
+
+    allow_interspersed_args = False
+
+
+def exec_(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[RUN] TASK [-- COMMAND...]",
+            help="A task, and what to run in it [default: a shell].",
+            autocompletion=complete_exec,
+        ),
+    ],
+    run: RunOption = None,
+    out: Out = Path("runs"),
+) -> None:
+    """Run a command in a running task, or a shell. The exit code is that of the command.
+
+    It has the environment, the folder and the network of the task. It gets a terminal where stdin
+    and stdout are one.
+    """
+    from emulator.engines import choose
+    from emulator.engines.base import Configuring, Executing
+    from emulator.engines.capabilities import capable
+    from emulator.engines.inside import Stdio
+    from emulator.record.reader import Record
+
+    name, task, command = _parts(words, run, out)
+    record = Record(live_folder(name, out).path)
+    plan = record.plan
+    with contextlib.closing(choose(plan.engine)) as engine:
+        if isinstance(engine, Configuring):
+            engine.configure(plan.scenario)
+        if task not in plan.printing:
+            raise UsageError(
+                f"{plan.run_id} has no task {task}.", f"It has {', '.join(plan.printing)}."
+            )
+        code = capable(engine, Executing).execute(plan, record.path, task, command, Stdio())
+    raise typer.Exit(code)
+
+
+exec_.command_class = _ExecCommand  # type: ignore[attr-defined]
+
+
+def _parts(words: list[str], run: str | None, out: Path) -> tuple[str, str, list[str]]:
+    """Return the run, the task and the command.
+
+    Two words before `--` are a run and a task. Without `--` the first word is a task, if the run
+    has one of that name.
+    """
+    if "--" in words[:3]:
+        end = words.index("--")
+        head, command = words[:end], words[end + 1 :]
+    else:
+        end = 1 if run or len(words) < 2 or _is_task(words[0], out) else 2
+        head, command = words[:end], words[end:]
+    if len(head) == 2 and run:
+        raise UsageError(f"Two runs were given: {run} and {head[0]}.", "Leave one of them out.")
+    return head[0] if len(head) == 2 else run or "last", head[-1], command or list(SHELL)
+
+
+def _is_task(word: str, out: Path) -> bool:
+    with contextlib.suppress(UsageError):
+        outline = live_folder("last", out).outline
+        return word in (*outline.tasks, *outline.helpers, *outline.sidecars)
+    return False

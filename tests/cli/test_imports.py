@@ -80,7 +80,7 @@ def finished_run(folder: Path) -> None:
             HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
             100,
         ),
-        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 73),
+        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 74),
         (("down", "old"), HEAVY | MODELS | {"rich"}, 45),
         (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 25),
         (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 20),

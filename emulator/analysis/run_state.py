@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emulator.analysis.rate_estimator import RateEstimator
+from emulator.analysis.values import number
 from emulator.faults.table import FAULTS
 from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
 from emulator.metrics.samples import Sample, rates
@@ -21,6 +22,10 @@ from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
 
 LINES = 200
 """How many of the last lines that tasks printed are kept."""
+COURSE = 24
+"""How many points of a value are kept, at least, once there are so many."""
+VALUES = 20
+"""Names of values that are followed."""
 
 
 @dataclass
@@ -93,6 +98,30 @@ class LiveTask:
         return self.pace.rate(self.run.t) if self.state == "running" else None
 
 
+@dataclass
+class LiveValue:
+    """A number that a task reports with its steps, such as the loss."""
+
+    task: str
+    """The one whose values these are: the first that reported it, until that ends."""
+    step: int
+    value: float
+    points: list[float] = field(default_factory=list)
+    """The values since the start, thinned evenly to less than twice COURSE."""
+    _every: int = 1
+    _seen: int = 0
+
+    def add(self, step: int, value: float) -> None:
+        """Add the next value of its task."""
+        self.step, self.value = step, value
+        if self._seen % self._every == 0:
+            self.points.append(value)
+        self._seen += 1
+        if len(self.points) == 2 * COURSE:
+            self.points = self.points[::2]
+            self._every *= 2
+
+
 @dataclass(frozen=True)
 class Estimate:
     """When the job will reach its final step."""
@@ -121,6 +150,8 @@ class RunState:
         """The job's furthest step and its rate."""
         self.job_waits = False
         """All tasks have ended and wait for a restart of the whole job."""
+        self.values: dict[str, LiveValue] = {}
+        """What tasks report with their steps, by name."""
         self.lines: deque[tuple[str, str]] = deque(maxlen=LINES)
         """(task, line)."""
         self.gpus: Sequence[GpuUsage] = ()
@@ -224,6 +255,7 @@ class RunState:
                 pass
 
     def _step(self, task: LiveTask, entry: Step) -> None:
+        self._report(entry)
         # The first step after a start shows where the task continues, not what it did.
         continues = task.pace.is_continuous and task.step is not None
         done = entry.step - entry.first
@@ -241,6 +273,21 @@ class RunState:
             if self._disturbed:
                 self.front.interrupt()
             self.front.advance(entry.t, entry.step)
+
+    def _report(self, entry: Step) -> None:
+        for name, reported in entry.values.items():
+            value = number(reported)
+            if value is None or name == "examples":
+                continue
+            known = self.values.get(name)
+            if known is None:
+                if len(self.values) == VALUES:
+                    continue
+                known = self.values[name] = LiveValue(entry.task, entry.step, value)
+            elif known.task != entry.task and self.tasks[known.task].state == "ended":
+                known.task = entry.task
+            if known.task == entry.task:
+                known.add(entry.step, value)
 
     # --- Queries --------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ def histories(timeline: Timeline) -> dict[str, dict[str, Lives]]:
         for key, of in found.items()
         if any(one.value is not None for lives in of.values() for life in lives for one in life)
     }
-    return {key: numbers[key] for key in sorted(numbers, key=_importance)}
+    return {key: numbers[key] for key in sorted(numbers, key=importance)}
 
 
 def _lives(task: TaskTimeline) -> Iterator[list[Step]]:
@@ -89,8 +89,8 @@ def _lives(task: TaskTimeline) -> Iterator[list[Step]]:
         yield life
 
 
-def _importance(name: str) -> int:
-    """Return the place of a value among the others: 0 is first."""
+def importance(name: str) -> int:
+    """Return the place of a value among the others: the loss is first, then the accuracy."""
     words = name.lower()
     if words in ("loss", "accuracy"):
         return 0 if words == "loss" else 1

@@ -55,7 +55,7 @@ def _once(of: Mapping[str, Lives]) -> str:
     reported: dict[tuple[str, int], list[str]] = {}
     for task, lives in of.items():
         for one in (one for life in lives for one in life):
-            text = "no number" if one.value is None else f"{one.value:.5g}"
+            text = "no number" if one.value is None else f"{one.value:.3g}"
             reported.setdefault((text, one.step), []).append(task)
     parts = [
         f"{text} at step {step} by {range_label(tasks) if len(tasks) > 3 else ', '.join(tasks)}"
@@ -109,12 +109,14 @@ def _chart(
 def _points(
     lives: Lives, place: Callable[[Reported], float]
 ) -> Iterator[tuple[float, float | None]]:
-    """Yield the points of a task, with a gap between two of its lives."""
-    for number, life in enumerate(lives):
-        if number and life:
-            yield place(life[0]), None
+    """Yield the points of a task, with a gap in the middle between two of its lives."""
+    before: float | None = None
+    for life in lives:
+        if before is not None:
+            yield (before + place(life[0])) / 2, None
         for one in life:
             yield place(one), one.value
+        before = place(life[-1])
 
 
 # --- Of whole runs --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from emulator.analysis.explanation import to_blame
+from emulator.analysis.last_words import exceptions
 from emulator.record.events import Restart, TaskExit
 from emulator.record.timeline import TaskTimeline
 from emulator.report.data import Facts
@@ -64,9 +65,10 @@ def failure_of(facts: Facts) -> Failure | None:
         ended=[_ended(facts, name) for name in failed[:LISTED]],
         others=_named(failed[LISTED:]),
         task=told,
-        words=facts.logs.get(told) or words.get(told, ()),
+        words=last_traceback(facts.logs.get(told) or words.get(told, ())),
         unmet=[
-            f"{v.expectation}: expected {v.expected}, got {v.actual}"
+            f"{v.expectation}: expected {v.expected}"
+            + (f", got {v.actual}" if v.status == "failed" else f"; not known: {v.actual}")
             for v in facts.verdicts
             if v.status != "ok" and v.expectation != "outcome"
         ],
@@ -78,7 +80,36 @@ def _headline(facts: Facts) -> str:
         return "The emulator was killed before the job ended."
     if facts.analysis.outcome == "succeeded":
         return "The job succeeded, but did not meet all expectations."
-    return f"The job ended as {facts.analysis.outcome}: {facts.analysis.reason}."
+    return f"{_OUTCOMES[facts.analysis.outcome]}: {facts.analysis.reason}."
+
+
+_OUTCOMES = {
+    "failed": "The job failed",
+    "timeout": "The job ran out of time",
+    "interrupted": "The job was interrupted",
+    "error": "The emulator or its engine failed",
+}
+
+
+def last_traceback(lines: Sequence[str]) -> Sequence[str]:
+    """Return the lines from the last traceback on, with those that led to it; else all lines."""
+    raised = exceptions(lines)
+    if not raised:
+        return lines
+    begin = raised[-1].header
+    for earlier in reversed(raised[:-1]):
+        between = " ".join(lines[earlier.line + 1 : begin])
+        if not any(phrase in between for phrase in _CHAINED):
+            break
+        begin = earlier.header
+    return lines[begin:]
+
+
+_CHAINED = (
+    "During handling of the above exception, another exception occurred",
+    "The above exception was the direct cause of the following exception",
+)
+"""What Python prints between the exceptions of a chain."""
 
 
 def _ended(facts: Facts, name: str) -> Ended:

@@ -14,13 +14,17 @@ from statistics import fmean
 from rich.cells import cell_len
 from rich.text import Text
 
-from emulator.analysis.run_state import Estimate, LiveTask, RunState
+from emulator.analysis.run_state import COURSE, Estimate, LiveTask, RunState
+from emulator.analysis.values import importance
 from emulator.metrics import catalog
 from emulator.metrics.catalog import GpuUsage
 from emulator.record.timeline import FaultTimeline
 from emulator.report.tables import FOLD, STYLES, fold, range_label
-from emulator.validation.units import format_duration, format_number, format_size
+from emulator.report.text import printable
+from emulator.validation.units import format_duration, format_rate, format_size
 
+VALUES = 3
+"""Reported values in their line."""
 BAR = 40
 """Cells of the progress bar at most; narrowing a terminal wraps longer ones."""
 
@@ -31,8 +35,10 @@ def lines(
     """Return tasks, progress, faults and devices, in at most `height` lines."""
     text = [_head(live, ascii_only=ascii_only), _progress(live, width, ascii_only=ascii_only)]
     if height >= 4:
+        if height >= 6 and (values := _values(live, ascii_only=ascii_only)):
+            text.append(values)
         # Tasks first; each other part gets one line if possible, and more if there is room.
-        room = height - 3  # without the two heads and the progress
+        room = height - 1 - len(text)  # without the head of the table
         left = max(0, room - len(_groups(live, room)))
         faults = [_fault(live, fault, width) for fault in _by_interest(live)]
         faults = _cut(faults, max(left, min(len(faults), 1 + room // 5)))
@@ -137,9 +143,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _rate(rate: float | None) -> str:
-    if rate is None:
-        return ""
-    return f"{rate:.2g}" if 0 < rate < 1 else format_number(rate, 0 if rate >= 100 else 1)
+    return "" if rate is None else format_rate(rate)
 
 
 def _cpu(live: RunState, tasks: Sequence[LiveTask]) -> str:
@@ -224,6 +228,34 @@ def _left(live: RunState, estimate: Estimate) -> str:
     if estimate.seconds is None:
         return f"no estimate: {estimate.why_not}"
     return f"about {_roughly(estimate.seconds)} left"
+
+
+def _values(live: RunState, *, ascii_only: bool) -> Text | None:
+    """Return what tasks report with their steps: `loss 0.412 ▇▆▄▂▁  at step 120`."""
+    names = sorted(live.values, key=importance)[:VALUES]
+    if not names:
+        return None
+    text = Text()
+    for name in names:
+        value = live.values[name]
+        text.append(f"{printable(name)} {value.value:.3g}")
+        if not ascii_only and len(value.points) > 1:
+            text.append(f" {_course(value.points)}", "dim")
+        text.append("  ")
+    first = live.values[names[0]]
+    return text.append(f"at step {first.step} of {first.task}", "dim")
+
+
+def _course(points: Sequence[float]) -> str:
+    """Return values as a line of bars: the last ones, thinned to their width."""
+    every = -(-len(points) // COURSE)
+    shown = list(reversed(points[::-1][::every]))
+    low, high = min(shown), max(shown)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((point - low) * scale)] for point in shown)
+
+
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def _by_interest(live: RunState) -> list[FaultTimeline]:

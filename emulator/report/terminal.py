@@ -28,7 +28,7 @@ from emulator.report.event_text import describe
 from emulator.report.tables import FOLD, STYLES, Row, fold, print_table, range_label, status_text
 from emulator.report.text import printable, shown_line
 from emulator.results import Result, RunCallbacks
-from emulator.validation.units import format_duration, format_number
+from emulator.validation.units import format_duration, format_rate
 
 IN_A_LINE = (
     "duration",
@@ -185,7 +185,7 @@ def _task_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
         state = task["state"] + (" (oom)" if task["oom_killed"] else "")
         known = [rate for n in names if (rate := rates[n]["steps_per_second"]) is not None]
         # The smallest and the largest.
-        ends = dict.fromkeys(format_number(f(known), 1) for f in (min, max) if known)
+        ends = dict.fromkeys(format_rate(f(known)) for f in (min, max) if known)
         numbers = (task[key] for key in ("exit_code", "restarts", "last_step"))
         yield range_label(names), state, *numbers, " to ".join(ends)
 

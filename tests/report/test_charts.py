@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import emulator.report
+from emulator.analysis.goodput import CAUSES
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
-from emulator.record.timeline import Interval
+from emulator.record.timeline import Interval, all_states
 from emulator.report.charts import BEHIND, POINTS, Axis, stretched, summarised, thinned
 from emulator.report.data import Facts
-from emulator.report.timeline_chart import coalesced, timeline
+from emulator.report.timeline_chart import coalesced, colour, timeline
 from emulator.report.usage import gpu_panels, no_gpus, task_panels
 from tests.histories import began_again, fault, happened, job, phase, step
 from tests.report.runs import facts_of, preempted
@@ -121,6 +124,35 @@ def test_every_colour_that_a_chart_names_is_defined_for_light_and_dark() -> None
     fonts = {"--font"}
     assert {name for name in named if f"{name}:" not in light} == set()
     assert {name for name in named - fonts if f"{name}:" not in dark.split("* {")[0]} == set()
+
+
+def lab(colour: str) -> tuple[float, float, float]:
+    """Return an sRGB colour in CIELAB, for the white of D65."""
+    shares = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    r, g, b = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in shares)
+    xyz = (
+        (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505,
+        0.2126 * r + 0.7152 * g + 0.0722 * b,
+        (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089,
+    )
+    x, y, z = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in xyz)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("names", [CAUSES, all_states()], ids=["causes", "states"])
+def test_colours_that_stand_side_by_side_differ(scheme: str, names: Sequence[str]) -> None:
+    """By 20 units of CIELAB: a difference of 2 can just be seen."""
+    light, _, dark = STYLE.read_text().partition("@media (prefers-color-scheme: dark)")
+    found = re.findall(r"(--[a-z-]+): (#[0-9a-f]{6})", light if scheme == "light" else dark)
+    colours = {name: lab(dict(found)[colour(name)]) for name in names}
+    near = [
+        (one, two)
+        for one, two in combinations(names, 2)
+        if colours[one] != colours[two] and math.dist(colours[one], colours[two]) < 20
+    ]
+    assert near == []
+    assert len(set(colours.values())) >= len(names) - 1  # two states have one colour
 
 
 def test_what_a_program_prints_is_no_html_in_a_hover() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from rich.cells import cell_len
 
-from emulator.analysis.run_state import RunState
+from emulator.analysis.run_state import COURSE, RunState
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
 from emulator.report import panel
@@ -118,7 +118,7 @@ def test_columns_are_dropped_without_room() -> None:
 @pytest.mark.parametrize("height", HEIGHTS)
 def test_it_fits_everywhere(width: int, height: int) -> None:
     faults = "faults: [{preempt: 'worker-*', at: {step: 90}}]\nexpect: {final_step: 100}\n"
-    events = [*started(5), *(step(5 + n, "worker-0", 10 * n) for n in range(6))]
+    events = [*started(5), *(step(5 + n, "worker-0", 10 * n, loss=n) for n in range(6))]
     events += [ended(12, "worker-4", 1), fault(12, "worker-1", "triggered")]
     live = usage(of(events, 5, faults), [GpuUsage(0, "GPU-a", "名前", 0.5)])
     for ascii_only in (False, True):
@@ -173,3 +173,34 @@ def test_active_faults_are_first_then_past_ones_then_scheduled_ones() -> None:
     ]
     assert shown(live, 30)[-4] == "2: applied 2s ago  preempt wo…"
     assert "running (preempt)" in shown(live)[3]
+
+
+# --- Loss and accuracy --------------------------------------------------------------------------
+
+
+def test_reported_values_have_a_line_with_their_course() -> None:
+    events = [*started(2), *(step(5 + n, "worker-0", n, lr=0.1, loss=8 - n) for n in range(8))]
+    events += [step(12.5, "worker-1", 7, loss=99, accuracy=0.95333)]
+    line = shown(of(events))[-1]
+    assert line == "loss 1 █▇▆▅▄▃▂▁  accuracy 0.953  lr 0.1 ▁▁▁▁▁▁▁▁  at step 7 of worker-0"
+    assert shown(of(events), ascii_only=True)[-1].isascii()
+    assert not any("loss" in line for line in shown(of(events), height=5))
+
+
+def test_a_value_is_that_of_another_task_when_its_own_has_ended() -> None:
+    events = [*started(2), step(5, "worker-0", 1, loss=4), ended(6, "worker-0", 0)]
+    live = of([*events, step(7, "worker-1", 2, loss=3)])
+    assert shown(live)[-1] == "loss 3 █▁  at step 2 of worker-1"
+
+
+def test_what_is_kept_of_a_value_does_not_grow_with_the_run() -> None:
+    live = of(started(2))
+    for entry in history([step(5 + n, "worker-0", n, loss=n) for n in range(5000)]):
+        live.entry(entry)
+    points = live.values["loss"].points
+    assert COURSE <= len(points) < 2 * COURSE
+    assert points == sorted(points)
+    assert points[-1] > 4500
+    course = shown(live)[-1].split()[2]
+    assert len(course) <= COURSE
+    assert (course[0], course[-1]) == ("▁", "█")

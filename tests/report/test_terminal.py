@@ -109,7 +109,7 @@ def test_each_task_has_its_rate_and_the_job_its_step_times() -> None:
         throughput=Throughput(Rate(10, None, times), {"worker-0": Rate(9.87), "ps-0": Rate()}),
     )
     rows = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
-    assert rows["worker-0"] == ["succeeded", "0", "0", "40", "9.9"]
+    assert rows["worker-0"] == ["succeeded", "0", "0", "40", "9.87"]
     assert rows["ps-0"] == ["stopped", "0"]
     assert any("a step took 80 ms (p50), 1250 ms (p99)" in line for line in lines)
 

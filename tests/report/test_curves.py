@@ -1,0 +1,89 @@
+"""What tasks report with their steps, as charts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from emulator.analysis.values import Reported, histories
+from emulator.report import page
+from emulator.report.curves import leading_values, rate_over_steps, values_of
+from tests.histories import began_again, ended, fault, happened, job, restart, step, timeline
+from tests.report.runs import facts_of
+
+PAUSE = "faults: [{pause: worker-1, at: 5s, for: 1m}]\n"
+
+TRAINED = [
+    happened(0, "run"),
+    *began_again(1, "worker-0", "worker-1"),
+    step(3, "worker-0", 10, loss=4.0, note="warm"),
+    step(3, "worker-1", 10, loss=4.2),
+    step(4, "worker-0", 20, loss=3.0, accuracy=0.5),
+    step(5, "worker-0", 30, loss=math.nan),
+    fault(5.5, "worker-1", "triggered", "pause"),
+    fault(5.6, "worker-1", "applied", "pause"),
+    ended(6, "worker-0", 1),
+    restart(6, "worker-0"),
+    *began_again(7, "worker-0"),
+    step(9, "worker-0", 20, loss=2.9, accuracy=0.52, final_accuracy=0.9),
+    job(10),
+]
+
+
+def lines(chart: dict[str, Any]) -> dict[str, list[tuple[float, float | None]]]:
+    return {t["name"]: list(zip(t["x"], t["y"], strict=True)) for t in chart["data"]}
+
+
+def test_the_values_of_each_life_of_a_task_are_kept_apart() -> None:
+    found = histories(timeline(TRAINED, extra=PAUSE))
+    assert list(found) == ["loss", "accuracy", "final_accuracy"]
+    assert found["loss"]["worker-0"] == [
+        [Reported(3, 10, 4.0), Reported(4, 20, 3.0), Reported(5, 30, None)],
+        [Reported(9, 20, 2.9)],
+    ]
+    back = [*TRAINED[:6], step(4, "worker-0", 5, loss=5.0)]
+    assert [len(life) for life in histories(timeline(back))["loss"]["worker-0"]] == [1, 1]
+
+
+def test_a_value_is_drawn_by_step_and_over_time_with_a_gap_where_its_task_was_away() -> None:
+    (loss, accuracy), once = values_of(facts_of(TRAINED, extra=PAUSE))
+    assert (loss.name, accuracy.name) == ("loss", "accuracy")
+    assert lines(loss.over_steps)["worker-0"] == [
+        (10, 4.0), (20, 3.0), (30, None), (25, None), (20, 2.9)]  # fmt: skip
+    assert lines(loss.over_time)["worker-0"] == [
+        (3, 4.0), (4, 3.0), (5, None), (7, None), (9, 2.9)]  # fmt: skip
+    assert [(one.name, one.text) for one in once] == [
+        ("final_accuracy", "0.9 at step 20 by worker-0")
+    ]
+
+
+def test_faults_are_drawn_where_the_job_was() -> None:
+    (loss, _), _ = values_of(facts_of(TRAINED, extra=PAUSE))
+    over_steps, over_time = (c["layout"] for c in (loss.over_steps, loss.over_time))
+    assert [(s["type"], s["x0"]) for s in over_steps["shapes"]] == [("line", 30)]
+    assert [(s["type"], s["x0"]) for s in over_time["shapes"]] == [("rect", 5.5), ("line", 5.5)]
+    assert [a["text"] for a in over_steps["annotations"]] == ["pause worker-1"]
+
+
+def test_where_no_number_is_reported_the_page_says_how_to_report_one() -> None:
+    html = page.render(facts_of([happened(0, "run"), step(3, "worker-0", 1, note="x"), job(5)]))
+    assert "No task reported a loss, an accuracy or another number with its steps" in html
+    assert "Reported once" not in html
+
+
+def test_a_single_accuracy_is_a_sentence_and_no_chart() -> None:
+    events = [happened(0, "run"), step(3, "worker-0", 1, accuracy=0.96666), job(5)]
+    html = page.render(facts_of(events))
+    assert "<strong>accuracy</strong> 0.967 at step 1 by worker-0" in html
+    assert 'data-chart="value-0"' not in html
+
+
+def test_the_rate_of_a_job_by_step_and_the_value_of_the_task_that_reports_most() -> None:
+    events = [happened(0, "run"), *(step(1 + n, "worker-0", 10 * n, loss=n) for n in range(6))]
+    events += [step(7, "worker-1", 50, loss=99), job(8)]
+    facts = facts_of(events, extra="")
+    by_step = list(rate_over_steps(facts))
+    assert {round(rate or 0, 6) for _, rate in by_step} == {10}
+    assert (by_step[0][0], by_step[-1][0]) == (2, 50)
+    assert list(leading_values(facts, "loss")) == [(10 * n, n) for n in range(6)]
+    assert list(leading_values(facts, "perplexity")) == []

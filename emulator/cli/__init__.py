@@ -8,43 +8,62 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 __all__ = ["COMMANDS", "app"]
 
-SECTIONS: Mapping[str, Mapping[str, str]] = {
-    "Run a scenario": {
-        "scenarios": "scenarios",
-        "up": "up",
-        "plan": "up",
-        "convert": "convert",
-        "attach": "manual",
-        "down": "runs",
+
+class Entry(NamedTuple):
+    """A command: the module that has the function of its name, and an example."""
+
+    module: str
+    example: str
+
+
+SECTIONS: Mapping[str, Mapping[str, Entry]] = {
+    "Run": {
+        "up": Entry("up", "emulate up quickstart --set cluster.worker=4"),
+        "plan": Entry("up", "emulate plan scenario.yaml"),
+        "scenarios": Entry("scenarios", "emulate scenarios faults"),
+        "wait": Entry("manual", "emulate up -d quickstart && emulate wait"),
+        "attach": Entry("manual", "emulate attach"),
+        "down": Entry("runs", "emulate down"),
     },
-    "Follow runs": {"ps": "runs", "top": "top", "logs": "runs", "exec": "inside", "wait": "manual"},
-    "Inject faults": {"preempt": "manual", "fault": "manual", "heal": "manual"},
-    "Jobs of a training operator": {"suspend": "manual", "resume": "manual"},
-    "Look at results": {
-        "check": "up",
-        "report": "report",
-        "runs": "report",
-        "compare": "compare",
-        "export": "export",
+    "Look": {
+        "ps": Entry("runs", "emulate ps --all"),
+        "top": Entry("top", "emulate top"),
+        "logs": Entry("runs", "emulate logs -f 'worker-*'"),
+        "exec": Entry("inside", "emulate exec worker-0 -- nvidia-smi"),
     },
-    "Set up and clean up": {
-        "init": "setup",
-        "doctor": "setup",
-        "build": "setup",
-        "schema": "setup",
-        "clean": "runs",
-        "version": "setup",
+    "Break": {
+        "preempt": Entry("manual", "emulate preempt worker-1 --grace 5s --down 10s"),
+        "fault": Entry("manual", "emulate fault pause worker-0 --for 5s"),
+        "heal": Entry("manual", "emulate heal"),
+        "suspend": Entry("manual", "emulate suspend"),
+        "resume": Entry("manual", "emulate resume"),
+    },
+    "Judge": {
+        "runs": Entry("report", "emulate runs --verdict failed --since 7d"),
+        "check": Entry("up", "emulate check"),
+        "report": Entry("report", "emulate report --open"),
+        "compare": Entry("compare", "emulate compare quickstart-1 quickstart-2 --html page.html"),
+        "export": Entry("export", "emulate export --tensorboard logs"),
+    },
+    "Set up": {
+        "init": Entry("setup", "emulate init mine"),
+        "doctor": Entry("setup", "emulate doctor"),
+        "build": Entry("setup", "emulate build pytorch"),
+        "convert": Entry("convert", "emulate convert tfjob.yaml -o scenario.yaml"),
+        "schema": Entry("setup", "emulate schema > schema.json"),
+        "clean": Entry("runs", "emulate clean --dry-run"),
+        "version": Entry("setup", "emulate version --json"),
     },
 }
-"""Every command with the module that has the function of that name, as `--help` lists them."""
-COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
+"""Every command, as `--help` lists them."""
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
@@ -60,10 +79,11 @@ class _Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401  Typer has no public name for it
         if name not in self._built:
-            module = import_module(f"emulator.cli.{COMMANDS[name]}")
+            module = import_module(f"emulator.cli.{COMMANDS[name].module}")
             function = getattr(module, name, None) or getattr(module, f"{name}_")  # `exec`
             one = typer.Typer(add_completion=False, **SETTINGS)
-            one.command(name, cls=getattr(function, "command_class", None))(function)
+            kind, example = getattr(function, "command_class", None), COMMANDS[name].example
+            one.command(name, cls=kind, epilog=f"Example: {example}")(function)
             self._built[name] = typer.main.get_command(one)
         return self._built[name]
 
@@ -78,20 +98,22 @@ class _Group(TyperGroup):
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401  whatever Typer passes
         super().__init__(**{**settings, "commands": _Commands()})
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  Typer's own types
-        """List the commands by section."""
-        width = max(map(len, COMMANDS))
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  Typer's own types
+        """Write what fits on one screen: the commands in groups, and the options in a line."""
+        formatter.write(f"Usage: {ctx.command_path} COMMAND [ARGS]...\n\n  {self.help}\n")
+        group, width = max(map(len, SECTIONS)), max(map(len, COMMANDS))
         for title, section in SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl(
-                    [
-                        (
-                            name.ljust(width),
-                            self.commands[name].get_short_help_str(formatter.width - width - 6),
-                        )
-                        for name in section
-                    ]
-                )
+            formatter.write("\n")
+            for number, name in enumerate(section):
+                head = f"{'' if number else title:<{group}}  {name:<{width}}  "
+                room = min(formatter.width, 100) - len(head)
+                formatter.write(head + self.commands[name].get_short_help_str(room) + "\n")
+        shown = (one for one in self.get_params(ctx) if one.name != "show_completion")
+        options = "   ".join(", ".join(sorted(one.opts, key=len)) for one in shown)
+        formatter.write(
+            f"\nOptions: {options}\n`{ctx.command_path} COMMAND --help` shows those of a command, "
+            "with an example.\n"
+        )
 
 
 app = typer.Typer(name="emulate", cls=_Group, invoke_without_command=True, **SETTINGS)

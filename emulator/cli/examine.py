@@ -34,7 +34,12 @@ def examine() -> list[Finding]:
     A cluster is not of this machine: who wants it examined names it.
     """
     here = [one for one in engine_classes() if one.name not in REMOTE]
-    engines = [list(one.examine()) for one in here if issubclass(one, Explaining)]
+    engines: list[list[Finding]] = []
+    for found in (list(one.examine()) for one in here if issubclass(one, Explaining)):
+        another = any(before[0].status == "ok" for before in engines)
+        if another and found[0].status == "missing":
+            found[0] = replace(found[0], status="optional")
+        engines.append(found)
     findings = [finding for found in engines for finding in found] + list(_gpus())
     usable = [found[0] for found in engines]
     if all(finding.status != "ok" for finding in usable):
@@ -49,7 +54,7 @@ def _gpus() -> Iterator[Finding]:
         used, found, lacking = sampler.sample({}), sampler.found, sampler.unavailable
     if not found.gpus:
         yield Finding(
-            "GPU", "missing", found.why_none, "Not needed: `image: auto` takes the CPU image."
+            "GPU", "optional", found.why_none, "Not needed: `image: auto` takes the CPU image."
         )
         return
     for gpu, usage in zip(found.gpus, used, strict=True):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from emulator.cli.options import Out, Sets, find_run, note, read
+from emulator.cli.options import HERE, Out, Sets, chosen_scenario, find_run, note, read
 from emulator.errors import UsageError
 
 
@@ -20,13 +20,14 @@ def _complete(incomplete: str) -> list[str]:
 
 def export(
     what: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="RUN|SCENARIO",
-            help="A run id, its folder, or `last`; with --to, a scenario file or its name.",
+            help="A run [default: the latest]; with --to, a scenario file or its name "
+            f"[default: {HERE}].",
             autocompletion=_complete,
         ),
-    ],
+    ] = None,
     tensorboard: Annotated[
         Path | None,
         typer.Option("--tensorboard", metavar="DIR", help="Event files, as a log dir has them."),
@@ -66,7 +67,9 @@ def export(
     sets: Sets = None,
     out: Out = Path("runs"),
 ) -> None:
-    """Write a run for TensorBoard, pandas, DuckDB, Perfetto, or a scenario for a cluster (--to).
+    """Write a run for other tools, or a scenario for a cluster.
+
+    A run for TensorBoard, pandas, DuckDB or Perfetto; with --to a scenario as a manifest.
 
     An earlier export in the same place is replaced, other files never. Exit codes: 0, or 2 where
     nothing could be written.
@@ -76,10 +79,11 @@ def export(
         _refuse({"-o": output, "--image": image, "--set": sets}, "needs --to: it is for a scenario")
         from emulator.exports.export import export
 
-        export(find_run(what, out), note, **of_runs)
+        export(find_run(what or "last", out), note, **of_runs)
         return
     _refuse({f"--{name}": given for name, given in of_runs.items()}, "is for a run, not with --to")
-    _scenario(Path(what), to, output, image or [], sets)
+    path = chosen_scenario(Path(what) if what else None, None)
+    _scenario(path, to, output, image or [], sets)
 
 
 def _refuse(options: dict[str, object], why: str) -> None:

@@ -17,7 +17,10 @@ from emulator.cli.options import (
     Out,
     Plain,
     RunArgument,
-    complete_runs,
+    RunOption,
+    chosen_run,
+    complete_faults,
+    complete_tasks,
     console,
     find_live_run,
     find_run,
@@ -30,10 +33,6 @@ from emulator.errors import UsageError
 if TYPE_CHECKING:
     from emulator.faults.spec import FaultSpec
 
-Run = Annotated[
-    str,
-    typer.Option("--run", help="A run id, its folder, or `last`.", autocompletion=complete_runs),
-]
 Command = Callable[..., None]
 
 
@@ -110,8 +109,13 @@ def _complete_kinds() -> list[str]:
 
 @_takes_options
 def preempt(
-    target: Annotated[str, typer.Argument(metavar="TASK", help="A task's name, or a glob.")],
-    run: Run = "last",
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TASK", help="A task's name, or a glob.", autocompletion=complete_tasks
+        ),
+    ],
+    run: RunOption = None,
     out: Out = Path("runs"),
     **options: object,
 ) -> None:
@@ -131,9 +135,13 @@ def fault(
     ],
     targets: Annotated[
         list[str],
-        typer.Argument(metavar="TASK...", help="A name or glob; for partition groups: a,b c."),
+        typer.Argument(
+            metavar="TASK...",
+            help="A name or glob; for partition groups: a,b c.",
+            autocompletion=complete_tasks,
+        ),
     ],
-    run: Run = "last",
+    run: RunOption = None,
     out: Out = Path("runs"),
     **options: object,
 ) -> None:
@@ -143,21 +151,28 @@ def fault(
 
 def heal(
     fault: Annotated[
-        str, typer.Argument(metavar="FAULT", help="A fault's id or name [default: all].")
+        str,
+        typer.Argument(
+            metavar="FAULT",
+            help="A fault's id or name [default: all].",
+            autocompletion=complete_faults,
+            show_default=False,
+        ),
     ] = "all",
-    run: Run = "last",
+    run: RunOption = None,
     out: Out = Path("runs"),
 ) -> None:
     """Heal a fault, or restart a preempted task, now."""
     from emulator.api.client import Cluster
 
-    with Cluster(find_live_run(run, out)) as cluster:
+    with Cluster(find_live_run(run or "last", out)) as cluster:
         healed = cluster.heal(fault)
     note(f"healing {', '.join(healed)}" if healed else "there is nothing to heal")
 
 
 def wait(
-    run: RunArgument = "last",
+    run: RunArgument = None,
+    option: RunOption = None,
     out: Out = Path("runs"),
     json: Annotated[bool, typer.Option("--json", help="The summary as data.")] = False,
 ) -> None:
@@ -166,7 +181,7 @@ def wait(
     from emulator.report.terminal import print_summary
     from emulator.results import exit_code, judge
 
-    record = find_run(run, out)
+    record = find_run(chosen_run(run, option), out)
     wait_until_over(record.path)
     analysis, verdicts, summary = judge(record)
     with perhaps_unread():
@@ -177,26 +192,30 @@ def wait(
     raise typer.Exit(exit_code(analysis.outcome, verdicts))
 
 
-def suspend(run: RunArgument = "last", out: Out = Path("runs")) -> None:
-    """Stop all pods of a job of a training operator; `emulate resume` makes them again."""
+def suspend(run: RunArgument = None, option: RunOption = None, out: Out = Path("runs")) -> None:
+    """Stop all pods of a job of a training operator.
+
+    `emulate resume` makes them again.
+    """
     from emulator.api.client import Cluster
 
-    with Cluster(find_live_run(run, out)) as cluster:
+    with Cluster(find_live_run(chosen_run(run, option), out)) as cluster:
         cluster.suspend()
     note(f"{cluster.run_id}: suspended; `emulate resume {cluster.run_id}` makes its pods again")
 
 
-def resume(run: RunArgument = "last", out: Out = Path("runs")) -> None:
-    """Make the pods of a suspended job of a training operator."""
+def resume(run: RunArgument = None, option: RunOption = None, out: Out = Path("runs")) -> None:
+    """Make the pods of a suspended job again."""
     from emulator.api.client import Cluster
 
-    with Cluster(find_live_run(run, out)) as cluster:
+    with Cluster(find_live_run(chosen_run(run, option), out)) as cluster:
         cluster.resume()
     note(f"{cluster.run_id}: resumed")
 
 
 def attach(
-    run: RunArgument = "last",
+    run: RunArgument = None,
+    option: RunOption = None,
     out: Out = Path("runs"),
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
@@ -204,9 +223,10 @@ def attach(
     plain: Plain = False,
     api_port: ApiPort = None,
 ) -> None:
-    """Take over a run whose emulator was killed, and run it to its end.
+    """Take over a run whose emulator was killed.
 
-    A run whose emulator is alive is only followed: what its tasks print, until it has finished.
+    It is run to its end and judged, as by `up`. A run whose emulator is alive is only followed:
+    what its tasks print, until it has finished.
     """
     from emulator.api.client import Cluster
     from emulator.api.tcp import TcpEndpoint
@@ -215,11 +235,11 @@ def attach(
     from emulator.report.terminal import LivePrinter, print_result
     from emulator.run import attach as take_over
 
-    record = find_run(run, out)
+    record = find_run(chosen_run(run, option), out)
     if record.live:
         with Cluster(record) as cluster:
             LivePrinter().follow(record.plan, cluster.lines())
-        wait(run, out)
+        wait(str(record.path), out=out)
     with view(plain=plain) as shown:
         endpoint = None if api_port is None else TcpEndpoint(api_port)
         with contextlib.closing(choose(record.plan.engine)) as engine:
@@ -234,7 +254,7 @@ def attach(
 def _inject(
     name: str,
     targets: Sequence[str],
-    run: str,
+    run: str | None,
     out: Path,
     options: Mapping[str, object],
 ) -> None:
@@ -250,7 +270,7 @@ def _inject(
     if kind.lasting:
         given.setdefault("for", "forever")
     target = [group.split(",") for group in targets] if kind.lists_groups else targets[0]
-    with Cluster(find_live_run(run, out)) as cluster:
+    with Cluster(find_live_run(run or "last", out)) as cluster:
         ids = cluster.fault(**{kind.kind: target}, **given)
     note(f"{cluster.run_id}: fault {', '.join(ids)}; `emulate heal {ids[0]}` heals it")
 

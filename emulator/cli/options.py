@@ -40,9 +40,8 @@ def complete_runs(incomplete: str) -> list[str]:
 
 def complete_tasks(context: typer.Context, incomplete: str) -> list[str]:
     """Return the tasks of the run that the command line names, else of the latest."""
-    out = Path(context.params.get("out") or "runs")
     with contextlib.suppress(EmulatorError):
-        outline = live_folder(context.params.get("run") or "last", out).outline
+        outline = live_folder(context.params.get("run") or "last", _out(context)).outline
         names = (*outline.tasks, *outline.helpers, *outline.sidecars)
         return [name for name in names if name.startswith(incomplete)]
     return []
@@ -61,6 +60,43 @@ def complete_exec(context: typer.Context, incomplete: str) -> list[str]:
     return tasks if words else [*tasks, *complete_runs(incomplete)]
 
 
+def complete_faults(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the faults of a run that can be healed, or that are still to come: ids and names."""
+    from emulator.record.reader import Record
+
+    with contextlib.suppress(EmulatorError):
+        folder = live_folder(context.params.get("run") or "last", _out(context))
+        faults = Record(folder.path).timeline.faults.values()
+        left = [one for one in faults if one.stage not in ("healed", "skipped", "failed")]
+        names = dict.fromkeys([one.id for one in left] + [one.planned.name for one in left])
+        return [name for name in (*filter(None, names), "all") if name.startswith(incomplete)]
+    return []
+
+
+def complete_sets(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the keys that a dotted key may go on to: those written, and those of the schema."""
+    from emulator.manifests.convert import NOTHING, read_scenario
+    from emulator.scenario.loader import overridden
+    from emulator.scenario.messages import fields_at
+
+    *parents, last = incomplete.split(".")
+    data: Any = {}
+    with contextlib.suppress(EmulatorError):
+        given = context.params.get("scenario") or context.params.get("file") or HERE
+        path = scenario_path(Path(given))
+        data = overridden(read_scenario(path, NOTHING).text, str(path), ())
+    for key in parents:
+        data = data.get(key) if isinstance(data, dict) else None
+    written = [str(key) for key in data] if isinstance(data, dict) else []
+    by_name = parents in (["cluster"], ["helpers"], ["prices"])  # its keys are the user's
+    keys = dict.fromkeys([*written, *([] if by_name else sorted(fields_at(parents)))])
+    return [".".join([*parents, key]) for key in keys if key.startswith(last)]
+
+
+def _out(context: typer.Context) -> Path:
+    return Path(context.params.get("out") or "runs")
+
+
 HERE = Path("scenario.yaml")
 """The scenario of a command that names none."""
 ScenarioArgument = Annotated[
@@ -73,9 +109,11 @@ ScenarioArgument = Annotated[
     ),
 ]
 RunArgument = Annotated[
-    str,
+    str | None,
     typer.Argument(
-        metavar="RUN", help="A run id, its folder, or `last`.", autocompletion=complete_runs
+        metavar="RUN",
+        help="A run id, its beginning, or its folder [default: the latest].",
+        autocompletion=complete_runs,
     ),
 ]
 RunOption = Annotated[
@@ -94,7 +132,12 @@ ScenarioFile = Annotated[
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a value: --set cluster.worker=4."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a value: --set cluster.worker=4.",
+        autocompletion=complete_sets,
+    ),
 ]
 WhichEngine = Annotated[
     str,
@@ -136,6 +179,13 @@ def chosen_scenario(argument: Path | None, option: Path | None) -> Path:
             "one.",
         )
     return given or HERE
+
+
+def chosen_run(argument: str | None, option: str | None) -> str:
+    """Return the run that a command was given, or `last`. Raises UsageError if it has two."""
+    if argument is not None and option is not None and argument != option:
+        raise UsageError(f"Two runs were given: {argument} and {option}.", "Leave one of them out.")
+    return argument or option or "last"
 
 
 def read(path: Path, added: Additions | None = None) -> Given:

@@ -9,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from emulator.cli.options import Out, RunArgument, console, find_run, note, print_json
+from emulator.cli.options import (
+    Out,
+    RunArgument,
+    RunOption,
+    chosen_run,
+    console,
+    find_run,
+    note,
+    print_json,
+)
 from emulator.errors import UsageError
 
 
@@ -20,7 +29,8 @@ class _Verdict(StrEnum):
 
 
 def report(
-    run: RunArgument = "last",
+    run: RunArgument = None,
+    option: RunOption = None,
     out: Out = Path("runs"),
     html: Annotated[
         Path | None,
@@ -35,7 +45,7 @@ def report(
     """
     from emulator.report.files import write, write_page
 
-    record = find_run(run, out)
+    record = find_run(chosen_run(run, option), out)
     page = (write(record) if html is None else write_page(record, html)).resolve()
     typer.echo(page)
     if open_:

@@ -16,7 +16,9 @@ import typer
 from emulator.cli.options import (
     Out,
     RunArgument,
+    RunOption,
     WhichEngine,
+    chosen_run,
     complete_logs,
     console,
     live_folder,
@@ -49,7 +51,7 @@ def ps(
         ),
     ] = None,
 ) -> None:
-    """List runs under way, and what other runs have left on an engine."""
+    """List runs under way, and what others have left."""
     from emulator.record.folder import RunFolder, runs_in
     from emulator.report.listings import print_conditions, print_runs, print_status
     from emulator.supervisor.cleanup import find_all
@@ -139,12 +141,13 @@ def logs(
         int | None,
         typer.Option("--tail", "-n", min=0, help="Only so many last lines of each task."),
     ] = None,
+    run: RunOption = None,
     out: Out = Path("runs"),
 ) -> None:
     """Print what the tasks of a run have printed."""
     from emulator.report.text import shown_line
 
-    record, wanted = _run_and_tasks(names or [], out)
+    record, wanted = _run_and_tasks(names or [], run, out)
     if follow and record.live:
         from emulator.api.client import Cluster
         from emulator.record.reader import Record
@@ -163,13 +166,15 @@ def logs(
             typer.echo(head + shown_line(line))
 
 
-def _run_and_tasks(names: Sequence[str], out: Path) -> tuple[RunFolder, list[str]]:
+def _run_and_tasks(names: Sequence[str], run: str | None, out: Path) -> tuple[RunFolder, list[str]]:
     """Return the run that comes first, else the latest, and the tasks that the names match.
 
     Raises UsageError for a name that matches none.
     """
     record, patterns = None, list(names)
-    if patterns:
+    if run is not None:
+        record = live_folder(run, out)
+    elif patterns:
         with contextlib.suppress(UsageError):
             record = live_folder(patterns[0], out)
             del patterns[0]
@@ -195,12 +200,12 @@ def _matching(record: RunFolder, pattern: str) -> list[str]:
     return [name for name in _printing(record) if fnmatch.fnmatchcase(name, pattern)]
 
 
-def down(run: RunArgument = "last", out: Out = Path("runs")) -> None:
+def down(run: RunArgument = None, option: RunOption = None, out: Out = Path("runs")) -> None:
     """Stop a run, or remove what a kept or crashed one has left."""
     from emulator.record.remains import SOCKET
     from emulator.supervisor.cleanup import stop_or_remove
 
-    record = live_folder(run, out)
+    record = live_folder(chosen_run(run, option), out)
     with signals.deferred(REMOVES):
         # Before its API answers, and afterwards, a signal stops it.
         if (record.path / SOCKET).exists() and _stopped(record):

@@ -24,11 +24,19 @@ if TYPE_CHECKING:
 REQUIREMENTS = "requirements-emulator.txt"
 
 
+def _complete_images(incomplete: str) -> list[str]:
+    from emulator.engines.recipes import KINDS
+
+    files = map(str, Path().glob("*.yaml"))
+    return [name for name in (*KINDS, "all", *files) if name.startswith(incomplete)]
+
+
 def build(
     kind: Annotated[
         str,
         typer.Argument(
             help="cpu, gpu, pytorch, jax, network, emulator or all; or a scenario: its images.",
+            autocompletion=_complete_images,
         ),
     ] = "cpu",
     base: Annotated[
@@ -130,7 +138,10 @@ def doctor(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
-    """Check what this machine has, or a cluster; say how to get what is missing."""
+    """Check this machine, or a cluster; say what to do.
+
+    Exit codes: 0, or 4 where no engine can run tasks.
+    """
     from dataclasses import asdict
 
     from emulator.cli.examine import examine, examine_engine

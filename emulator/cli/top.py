@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from emulator.cli.options import Out, RunArgument, console, find_live_run
+from emulator.cli.options import Out, RunArgument, RunOption, chosen_run, console, find_live_run
 
 
 def top(
-    run: RunArgument = "last",
+    run: RunArgument = None,
+    option: RunOption = None,
     out: Out = Path("runs"),
     once: Annotated[
         bool,
@@ -27,7 +28,7 @@ def top(
     from emulator.record.reader import Record
     from emulator.report.top import print_snapshot, watch
 
-    record = find_live_run(run, out)
+    record = find_live_run(chosen_run(run, option), out)
     screen = console()
     if record.live and not once and sys.stdout.isatty() and not screen.is_dumb_terminal:
         if not watch(record, screen):

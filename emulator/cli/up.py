@@ -15,10 +15,12 @@ from emulator.cli.options import (
     Out,
     Plain,
     RunArgument,
+    RunOption,
     ScenarioArgument,
     ScenarioFile,
     Sets,
     WhichEngine,
+    chosen_run,
     chosen_scenario,
     console,
     find_run,
@@ -247,7 +249,8 @@ def plan(
 
 
 def check(
-    run: RunArgument = "last",
+    run: RunArgument = None,
+    option: RunOption = None,
     out: Out = Path("runs"),
     json: Annotated[bool, typer.Option("--json", help="The summary as data.")] = False,
 ) -> None:
@@ -256,7 +259,7 @@ def check(
     from emulator.report.terminal import print_summary
     from emulator.results import judge
 
-    _, verdicts, summary = judge(find_run(run, out))
+    _, verdicts, summary = judge(find_run(chosen_run(run, option), out))
     with perhaps_unread():
         if json:
             print_json(summary)

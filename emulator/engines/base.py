@@ -188,7 +188,8 @@ class Resource:
     host: str
 
 
-Status = Literal["ok", "missing", "warning", "fatal"]
+Status = Literal["ok", "optional", "missing", "warning", "fatal"]
+"""`optional`: it is not there, and most runs do not need it."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from emulator.report.text import printable
 FOLD = 12
 """With more tasks than this, equal ones share a line."""
 STYLES = {
-    **dict.fromkeys(("pending", "ended", "waiting", "skipped"), "dim"),
+    **dict.fromkeys(("pending", "ended", "waiting", "skipped", "optional"), "dim"),
     **dict.fromkeys(("starting", "ending", "backoff", "preparing", "triggered"), "yellow"),
     **dict.fromkeys(("applied", "interrupted", "unknown", "missing", "warning"), "yellow"),
     **dict.fromkeys(("running", "healed", "succeeded", "ok"), "green"),

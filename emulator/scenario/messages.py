@@ -40,7 +40,7 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     kind, context, given = detail["type"], detail.get("ctx", {}), detail.get("input")
     written = shown(json.dumps(given, default=str) if not isinstance(given, str) else repr(given))
     if kind == "extra_forbidden":
-        known = sorted(_fields_at(detail["loc"][:-1]))
+        known = sorted(fields_at(detail["loc"][:-1]))
         close = closest(str(detail["loc"][-1]), known)
         return "unknown key", close or f"known here: {', '.join(known)}"
     if kind == "value_error":
@@ -78,7 +78,7 @@ def explain(detail: ErrorDetails) -> tuple[str, str]:
     return f"{written} should be {noun}", _example(detail["loc"])
 
 
-def _fields_at(loc: Iterable[str | int]) -> set[str]:
+def fields_at(loc: Iterable[str | int]) -> set[str]:
     """Return the keys of the schema at a location."""
     models: set[type[BaseModel]] = {Scenario}
     for step in loc:

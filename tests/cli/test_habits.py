@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
+import typer
 
 import emulator
+from emulator.cli import COMMANDS, app
 from tests.conftest import Emulate, Finished
 
 HELLO = """
@@ -18,6 +21,9 @@ program: {command: [sh, -c, "for n in 1 2 3; do echo $EMULATOR_TASK $n; done"]}
 cluster: {worker: 3}
 success: all-workers
 """
+
+
+SLEEPS = "program.command=[sh, -c, 'while :; do sleep 1; done']"
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
@@ -124,3 +130,80 @@ def test_check_and_down_take_the_latest_run(emulate: Emulate, runs: Path) -> Non
     assert emulate("check", "--out", runs).returncode == 0
     done = emulate("down", "--out", runs)
     assert (done.returncode, done.stderr) == (0, "emulate: nothing was left\n")
+
+
+# --- Help ---------------------------------------------------------------------------------------
+
+
+def test_the_help_fits_one_screen(emulate: Emulate) -> None:
+    lines = emulate("--help", env={"COLUMNS": "80"}).stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if line.endswith("...") and "COMMAND" not in line]
+    for name in COMMANDS:
+        assert sum(name == word for line in lines for word in line.split()[:3]) >= 1, name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_an_example_that_it_understands(name: str) -> None:
+    """Parsed alone: what it names need not exist."""
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    words = shlex.split(COMMANDS[name].example.partition(" > ")[0].rpartition(" && ")[2])
+    assert words[0] == "emulate"
+    used = COMMANDS[words[1]] and words[1]
+    group = typer.main.get_command(app)
+    group.commands[used].make_context(used, words[2:])  # type: ignore[attr-defined]
+    assert COMMANDS[name].example in command.epilog
+
+
+# --- Completion ---------------------------------------------------------------------------------
+
+
+def completed(emulate: Emulate, words: str, cwd: Path | None = None) -> list[str]:
+    shell = {"_EMULATE_COMPLETE": "complete_bash", "COMP_WORDS": f"emulate {words}"}
+    count = str(len(words.split(" ")))
+    return emulate(env={**shell, "COMP_CWORD": count}, cwd=cwd).stdout.split()
+
+
+def test_tasks_of_the_latest_run_are_completed_wherever_one_is_named(
+    emulate: Emulate, runs: Path
+) -> None:
+    for command in ("preempt", "fault pause", "exec"):
+        assert completed(emulate, f"{command} --out {runs} worker-") == [
+            "worker-0",
+            "worker-1",
+            "worker-2",
+        ]
+
+
+def test_keys_of_a_scenario_are_completed(emulate: Emulate, tmp_path: Path) -> None:
+    (tmp_path / "scenario.yaml").write_text(HELLO)
+    assert completed(emulate, "up --set cluster.", tmp_path) == ["cluster.worker"]
+    assert completed(emulate, "plan --set cluster.worker.me", tmp_path) == ["cluster.worker.memory"]
+    assert "expect.final_step" in completed(emulate, "up --set expect.f", tmp_path)
+    assert completed(emulate, "up --set framew", tmp_path) == ["framework"]
+
+
+def test_images_are_completed(emulate: Emulate, tmp_path: Path) -> None:
+    assert completed(emulate, "build py", tmp_path) == ["pytorch"]
+
+
+def test_faults_that_may_be_healed_are_completed(emulate: Emulate, tmp_path: Path) -> None:
+    path = tmp_path / "hello.yaml"
+    path.write_text(
+        HELLO + "faults:\n- {name: spot, pause: worker-0, at: 1h, for: 1s}\n"
+        "- {pause: worker-1, at: 1h, for: 1s}\n"
+    )
+    started = emulate.up(path, "--engine", "process", "-d", "--set", SLEEPS)
+    assert started.returncode == 0, started.stderr
+    assert completed(emulate, f"heal --out {emulate.out} ") == ["0", "1", "spot", "all"]
+    assert emulate("down", "--out", emulate.out).returncode == 0
+    assert completed(emulate, f"heal --out {emulate.out} ") == ["all"]
+
+
+@pytest.mark.parametrize("command", ["check", "down", "wait", "report", "top"])
+def test_a_run_is_an_argument_or_an_option(emulate: Emulate, runs: Path, command: str) -> None:
+    assert emulate(command, "-r", "hello", "--out", runs).returncode == 0
+    twice = emulate(command, "hello-1", "-r", "other", "--out", runs)
+    assert twice.returncode == 2
+    assert "Two runs were given: hello-1 and other." in twice.stderr

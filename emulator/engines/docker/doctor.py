@@ -51,7 +51,7 @@ def _engine() -> Iterator[Finding]:
     for kind in KINDS:
         there = images.has(recipe_tag(kind))
         advice = "" if there else f"`emulate build {kind}` builds it; `up` does it when needed."
-        yield Finding(f"image {kind}", "ok" if there else "missing", recipe_tag(kind), advice)
+        yield Finding(f"image {kind}", "ok" if there else "optional", recipe_tag(kind), advice)
     api.close()
 
 
@@ -79,14 +79,14 @@ def _toolkit(info: dict[str, Any]) -> Finding:
     if "nvidia" in info.get("Runtimes", {}):
         return Finding("container toolkit", "ok", "the engine has the nvidia runtime")
     advice = "Only for GPUs: install the NVIDIA Container Toolkit and restart Docker."
-    return Finding("container toolkit", "missing", "the engine has no nvidia runtime", advice)
+    return Finding("container toolkit", "optional", "the engine has no nvidia runtime", advice)
 
 
 def _kernel() -> Iterator[Finding]:
     if sys.platform != "linux":
         yield Finding("kernel", "warning", "tasks run in Docker's own Linux; not examined")
         return
-    results = {"ok": "works", "missing": "the kernel lacks it", "warning": "could not be tried"}
+    results = {"ok": "works", "optional": "the kernel lacks it", "warning": "could not be tried"}
     for discipline, use in DISCIPLINES.items():
         module = discipline.partition(" ")[0]
         status = _try_discipline(module, discipline)
@@ -102,7 +102,7 @@ def _try_discipline(module: str, discipline: str) -> Status:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return "ok"
-    return "missing" if "qdisc" in done.stderr or "No such" in done.stderr else "warning"
+    return "optional" if "qdisc" in done.stderr or "No such" in done.stderr else "warning"
 
 
 def _builds() -> Iterator[Finding]:

@@ -18,9 +18,9 @@ from typing import Any
 
 from emulator.engines import choose
 from emulator.engines.docker import DockerEngine
+from emulator.execution import up
 from emulator.record.events import AllRunning, Entry, FaultEvent, Step, TaskStart
 from emulator.record.reader import Record
-from emulator.run import up
 from emulator.scenario.loader import parse
 
 TASKS, FAULTS = 4, 100

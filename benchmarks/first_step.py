@@ -21,9 +21,9 @@ from pathlib import Path
 
 from emulator.bundled import scenario_path
 from emulator.engines.docker import DockerEngine
+from emulator.execution import up
 from emulator.record.events import Entry, TaskRunning
 from emulator.results import RunCallbacks
-from emulator.run import up
 from emulator.scenario.loader import load
 from emulator.scenario.schema import Role, Scenario
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from emulator.manifests.convert import load
     from emulator.record.reader import Record, runs
     from emulator.results import Result, judge
-    from emulator.run import up
+    from emulator.scenario.constructors import *  # noqa: F403  one for each kind of fault
     from emulator.scenario.schema import Scenario
+    from emulator.session.up import run, up
 
     __version__: str
 
@@ -27,6 +28,7 @@ __all__ = [
     "connect",
     "judge",
     "load",
+    "run",
     "runs",
     "up",
 ]
@@ -41,9 +43,12 @@ _HOMES = {
     "choose": "engines",
     "judge": "results",
     "load": "manifests.convert",
+    "run": "session.up",
     "runs": "record.reader",
-    "up": "run",
+    "up": "session.up",
 }
+_FAULTS = "emulator.scenario.constructors"
+"""Has a constructor for each kind of fault, and those of triggers."""
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever the name stands for
@@ -54,12 +59,18 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever the name stands for
 
     if name in _HOMES:
         return getattr(import_module(f"emulator.{_HOMES[name]}"), name)
+    if name[:1].isupper():
+        faults = import_module(_FAULTS)
+        if name in faults.names():
+            return getattr(faults, name)
     raise AttributeError(f"module 'emulator' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """List the public names, for completion in a notebook."""
-    return [*__all__, "__version__"]
+    from importlib import import_module
+
+    return [*__all__, *import_module(_FAULTS).names(), "__version__"]
 
 
 def _version() -> str:

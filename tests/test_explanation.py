@@ -15,11 +15,11 @@ from emulator.analysis.explanation import NO_STEP, READ
 from emulator.analysis.hints import HINTS
 from emulator.analysis.last_words import LEFT_OUT
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.execution import up
 from emulator.record.reader import Record
 from emulator.report.failure_summary import story
 from emulator.report.terminal import print_result, print_summary
 from emulator.results import Result, load_result
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 

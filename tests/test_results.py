@@ -10,11 +10,11 @@ import pytest
 import emulator
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.execution import up
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.results import ExpectationFailed, Result, load_result
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 

@@ -33,7 +33,8 @@ LAYERS = [
     {"supervisor"},
     {"results", "api"},
     {"report", "exports"},
-    {"run", "sweep"},
+    {"execution", "sweep"},
+    {"session"},
     {"cli", "pytest_plugin", "__init__", "__main__"},
 ]
 """From the bottom up: a module imports from its own layer or from those before it."""
@@ -44,6 +45,7 @@ ONLY_IN = {
     "websocket": {"engines/kubernetes"},
     "typer": {"cli"},
     "rich": {"cli", "report"},
+    "IPython": {"report"},
     "re2": {"validation"},
     "pynvml": {"metrics/gpu"},
     "subprocess": {"engines", "cli"},

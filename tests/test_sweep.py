@@ -11,10 +11,10 @@ from rich.console import Console
 
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineLost, UsageError
+from emulator.execution import up
 from emulator.manifests.convert import read_scenario
 from emulator.report.listings import print_runs
 from emulator.results import Result
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.matrix import variants
 from emulator.sweep import PlannedVariant, Sweep, compare, judge_all, plan_all, read_all, up_all

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from emulator.errors import EngineError, EngineLost, UsageError
-from emulator.faults.table import FAULTS
+from emulator.faults.table import FAULTS, as_written
 from emulator.metrics.samples import Sample, from_json
 from emulator.record.events import Entry, FaultEvent, Step, entry_of
 from emulator.record.lock import wait_until_over
@@ -92,12 +92,7 @@ class Cluster:
 
     def fault(self, **fault: object) -> list[str]:
         """Inject a fault now, with the keys of an entry of `faults:`; return its ids."""
-        body = {key.removesuffix("_"): v for key, v in fault.items() if v is not None}
-        for kind in FAULTS.keys() & body:
-            for key in FAULTS[kind].times() & body.keys():
-                if isinstance(body[key], int | float):
-                    body[key] = f"{body[key]}s"
-        return list(self._ask("POST", "/faults", json=body)["faults"])
+        return list(self._ask("POST", "/faults", json=as_written(fault))["faults"])
 
     def __getattr__(self, name: str) -> Callable[..., list[str]]:
         """Return the method of a kind of fault."""

@@ -231,9 +231,9 @@ def attach(
     from emulator.api.client import Cluster
     from emulator.api.tcp import TcpEndpoint
     from emulator.engines import choose
+    from emulator.execution import attach as take_over
     from emulator.report.live import view
     from emulator.report.terminal import LivePrinter, print_result
-    from emulator.run import attach as take_over
 
     record = find_run(chosen_run(run, option), out)
     if record.live:

@@ -125,11 +125,11 @@ def up(
     from emulator.api.tcp import TcpEndpoint
     from emulator.cli.background import reporting_to_parent
     from emulator.engines import choose
+    from emulator.execution import up as run_up
     from emulator.planning.baseline import reference_beside
     from emulator.planning.plan import new_run_id
     from emulator.report.live import view
     from emulator.report.terminal import print_result
-    from emulator.run import up as run_up
 
     parsed = given.parse(overrides(sets, seed))
     if detach:

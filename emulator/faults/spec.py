@@ -25,13 +25,13 @@ from pydantic import (
 
 from emulator.faults.netem import Link
 from emulator.validation.fields import (
-    SECONDS,
     Duration,
     DurationOrForever,
     Glob,
     Model,
     Text,
     is_stored,
+    is_time,
     once,
 )
 from emulator.validation.limits import GLOBS
@@ -116,8 +116,8 @@ class Entry(Model):
     @classmethod
     def times(cls) -> set[str]:
         """Return the keys whose values are times."""
-        fields = cls.model_fields
-        return {key for key, name in cls.key_fields().items() if SECONDS in fields[name].metadata}
+        fields = cls.model_fields.items()
+        return {f.alias or name for name, f in fields if is_time(f.annotation, f.metadata)}
 
     def named(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield each name or glob of tasks with its path below the entry."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,9 +31,18 @@ from emulator.faults.oom import Oom
 from emulator.faults.pause import Pause
 from emulator.faults.preempt import Preempt
 from emulator.faults.restart import Restart
-from emulator.faults.spec import Entry, FaultSpec, matches
+from emulator.faults.spec import Entry, FaultSpec, Trigger, matches
 from emulator.faults.throttle import Throttle
-from emulator.validation.fields import LONGEST, Duration, DurationOrForever, Glob, Model, once
+from emulator.validation.fields import (
+    LONGEST,
+    Duration,
+    DurationOrForever,
+    Glob,
+    Model,
+    in_seconds,
+    is_time,
+    once,
+)
 from emulator.validation.files import text_of
 from emulator.validation.limits import TRACE_BYTES, TRACE_ROWS
 
@@ -81,6 +91,25 @@ def _entry(value: object, info: ValidationInfo) -> Entry:
     if isinstance(entry, FaultSpec) and entry.at is None:
         raise ValueError("when? `at: 40s`, `at: {step: 120}`, {log: ...} or {phase: ...}")
     return entry
+
+
+def as_written(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of an entry, or of a trigger, as a scenario has them.
+
+    Python writes `for_`, numbers for seconds, and None for a key that is left out.
+    """
+    written = {key.removesuffix("_"): value for key, value in given.items() if value is not None}
+    fields = Trigger.model_fields.items()
+    times = {"at", *(name for name, f in fields if is_time(f.annotation, f.metadata))}
+    for kind in entries().keys() & written:
+        times |= entries()[kind].times()
+    return {key: _with_unit(value) if key in times else value for key, value in written.items()}
+
+
+def _with_unit(time: object) -> object:
+    if isinstance(time, bool) or not isinstance(time, int | float):
+        return time
+    return "forever" if time == math.inf else in_seconds(time)
 
 
 def entries() -> Mapping[str, type[Entry]]:
@@ -132,7 +161,11 @@ class _Schema:
         return {"anyOf": kinds}
 
 
-_SERIALIZED = PlainSerializer(lambda entry, info: entry.model_dump(mode=info.mode))
+_SERIALIZED = PlainSerializer(
+    lambda entry, info: entry.model_dump(
+        mode=info.mode, exclude_unset=info.exclude_unset, exclude_defaults=info.exclude_defaults
+    )
+)
 
 OneFault = Annotated[FaultSpec, PlainValidator(_fault), _SERIALIZED, _Schema(inside=True)]
 """A fault without a trigger."""

@@ -17,7 +17,6 @@ from typing import Any
 from emulator.errors import Problem, ScenarioError, UsageError
 from emulator.manifests.convert import Additions, Given, is_scenario, keys_of_scenario
 from emulator.manifests.documents import Document, dotted, read_documents
-from emulator.manifests.dump import dump
 from emulator.manifests.overlay import merged
 from emulator.manifests.programs import restored
 from emulator.manifests.spec import Note, Options
@@ -25,6 +24,7 @@ from emulator.manifests.table import FORMATS, format_of
 from emulator.manifests.written import places_in
 from emulator.scenario import document as yaml_document
 from emulator.scenario.document import KeyPath, ParseError
+from emulator.scenario.dump import dump
 from emulator.scenario.loader import Origins, short_for
 from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of

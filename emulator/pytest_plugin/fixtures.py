@@ -13,9 +13,9 @@ import pytest
 if TYPE_CHECKING:
     from emulator.pytest_plugin.harness import Emulator
     from emulator.pytest_plugin.memory_cluster import MemoryCluster
-    from emulator.pytest_plugin.scenario_source import ScenarioLike
     from emulator.pytest_plugin.settings import Settings
     from emulator.results import Result
+    from emulator.session.source import ScenarioLike
 
 SETTINGS = pytest.StashKey["Settings"]()
 EMULATOR = pytest.StashKey["Emulator"]()
@@ -57,9 +57,13 @@ def emulator_image(pytestconfig: pytest.Config) -> str | Mapping[str, Any] | Non
 
 
 @pytest.fixture(scope="session")
-def emulator_out(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the run folders."""
-    return settings_of(pytestconfig).out or tmp_path_factory.getbasetemp() / "runs"
+def emulator_out(pytestconfig: pytest.Config) -> Path:
+    """The folder of the run folders; one that it makes is ignored by git, as pytest's cache is."""
+    out = settings_of(pytestconfig).out
+    with contextlib.suppress(OSError):  # it exists already; or the run says why it can't be made
+        out.mkdir(parents=True)
+        (out / ".gitignore").write_text("*\n")
+    return out
 
 
 @pytest.fixture

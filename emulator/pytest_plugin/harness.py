@@ -9,36 +9,29 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pytest
 
 from emulator.broker import Broker, Claim, Lease, Need, need_of
-from emulator.engines import AUTO, choose, engine_class, names
+from emulator.engines import AUTO, engine_class, names
 from emulator.engines.base import Warming
-from emulator.engines.requirements import machine_needs, make_ready, needs
-from emulator.errors import EmulatorError, EngineLost, EngineMissing, InUse, Unsupported
+from emulator.engines.requirements import machine_needs, needs
+from emulator.errors import EmulatorError, EngineMissing, InUse, Unsupported
 from emulator.manifests.convert import Additions
 from emulator.planning.baseline import ThroughputReference, conditions
 from emulator.planning.plan import new_run_id
 from emulator.pytest_plugin.regression import reference_rate, reference_variant, store
-from emulator.pytest_plugin.run_thread import Running, RunningCluster
-from emulator.pytest_plugin.scenario_source import (
-    RequestedScenario,
-    ScenarioLike,
-    Sets,
-    assigned,
-    read,
-)
 from emulator.pytest_plugin.settings import Settings
-from emulator.record.events import Entry
 from emulator.record.reader import Record
-from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks, load_result
-from emulator.run import up
 from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
+from emulator.session import launch
+from emulator.session.launch import NO_IMAGES, additions, make_available, overrides
+from emulator.session.progress import LOGGING
+from emulator.session.running import Running, RunningCluster
+from emulator.session.source import RequestedScenario, ScenarioLike, Sets, read
 from emulator.supervisor.cleanup import remove
 
 log = logging.getLogger("emulator")
@@ -114,7 +107,7 @@ class Emulator:
         set: Sets = (),
         seed: int | None = None,
         engine: str | None = None,
-        images: Mapping[str, str] = MappingProxyType({}),
+        images: Mapping[str, str] = NO_IMAGES,
         faults: str | Path | None = None,
     ) -> RunningCluster:
         """Start a cluster and return once all its tasks run; its `with` block ends it.
@@ -125,7 +118,7 @@ class Emulator:
         EmulatorError.
         """
         __tracebackhide__ = True
-        added = _added(images, faults)
+        added = additions(images, faults)
         test_run, _ = self._start(Running.begin, scenario, set, seed, engine, added)
         self._clusters.append(RunningCluster(test_run.folder, test_run.running))
         return self._clusters[-1]
@@ -137,12 +130,12 @@ class Emulator:
         set: Sets = (),
         seed: int | None = None,
         engine: str | None = None,
-        images: Mapping[str, str] = MappingProxyType({}),
+        images: Mapping[str, str] = NO_IMAGES,
         faults: str | Path | None = None,
     ) -> Result:
         """Run a scenario to its end and return the result; otherwise as `up`."""
         __tracebackhide__ = True
-        added = _added(images, faults)
+        added = additions(images, faults)
         return self._start(Running.result, scenario, set, seed, engine, added)[1]
 
     def runs(self) -> list[TestRun]:
@@ -194,8 +187,7 @@ class Emulator:
         """Start a run and wait for it."""
         __tracebackhide__ = True
         try:
-            chosen = assigned(sets) + ([] if seed is None else [f"seed={seed}"])
-            test_run = self._planned(given, chosen, engine or self.engine, added)
+            test_run = self._planned(given, overrides(sets, seed), engine or self.engine, added)
             with self._skipping(test_run.requested):
                 return test_run, wait(test_run.running)
         except EmulatorError as error:
@@ -231,12 +223,7 @@ class Emulator:
         """Build the images; return a lease that is enough for each scenario, and the engine."""
         if name == AUTO:  # one that is required must answer
             name = next((one for one in names() if one in self.settings.require), AUTO)
-        with contextlib.closing(choose(name, self.say)) as engine:
-            for scenario in scenarios:  # refuse what can't run before anything is built
-                make_ready(scenario, engine, out=self.out)
-            for scenario in scenarios:
-                engine.ensure_images(scenario, self.say)
-            capacity = engine.capacity()
+        name, capacity = make_available(scenarios, name, self.out, self.say)
         if self.settings.cpus is not None:
             capacity = replace(capacity, cpus=self.settings.cpus)
         if self.settings.memory is not None:
@@ -246,7 +233,7 @@ class Emulator:
         lease = self.broker.acquire(
             self.item.nodeid, need, capacity, recover=recover, waiting=self._waits
         )
-        return lease, engine.name
+        return lease, name
 
     def _starts_warm(self, engine_name: str) -> bool:
         """Whether tasks start warm: where that is asked for, and the engine can do it."""
@@ -271,59 +258,33 @@ class Emulator:
         keep = self.settings.keep
 
         def perform(callbacks: RunCallbacks) -> Result:
+            lease.began_run(run_id, engine_name, self.out / run_id)
+            start = partial(
+                launch.perform,
+                requested,
+                engine_name,
+                callbacks,
+                out=self.out,
+                run_id=run_id,
+                reference=expected,
+                gpus=lease.gpus if need_of(requested.scenario).gpus else None,
+                keep=keep,
+            )
             try:
-                engine = choose(engine_name)
-            except EngineMissing as error:  # it answered just before: not a reason to skip
-                raise EngineLost(error.message, error.hint) from None
-            with contextlib.closing(engine):
-                lease.began_run(run_id, engine.name, self.out / run_id)
-                start = partial(
-                    up,
-                    requested.scenario,
-                    engine,
-                    text=requested.given.text,
-                    kept=requested.given.kept,
-                    notes=requested.given.warnings,
-                    out=self.out,
-                    run_id=run_id,
-                    variant=requested.label,
-                    keep=keep,
-                    gpus=lease.gpus if need_of(requested.scenario).gpus else None,
-                    reference=expected,
-                    callbacks=callbacks,
-                )
-                try:
-                    result = start(warm=self._starts_warm(engine.name))
-                except Unsupported:  # nothing has started: none of its tasks can start warm
-                    result = start()
+                result = start(warm=self._starts_warm(engine_name))
+            except Unsupported:  # nothing has started: none of its tasks can start warm
+                result = start()
             if expected is not None:
                 store(result, requested, expected)
             if not (is_reference or keep):
                 lease.release()
             return result
 
-        folder, running = self.out / run_id, Running(perform, _LOGGING)
+        folder, running = self.out / run_id, Running(perform, LOGGING)
         self._runs.append(
             TestRun(requested, folder, engine_name, running, lease, is_reference, keep)
         )
         return self._runs[-1]
-
-
-def _added(images: Mapping[str, str], faults: str | Path | None) -> Additions:
-    return Additions(images=dict(images), faults=None if faults is None else Path(faults))
-
-
-def _log_entry(entry: Entry) -> None:
-    if words := describe(entry):
-        log.info("%.2fs: %s", entry.t, words)
-
-
-def _log_lines(lines: Sequence[tuple[str, str]]) -> None:
-    for task, text in lines:
-        log.debug("%s | %s", task, text)
-
-
-_LOGGING = RunCallbacks(say=log.info, entry=_log_entry, lines=_log_lines)
 
 
 @contextlib.contextmanager

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.memory import MemoryEngine, Scripts
-from emulator.pytest_plugin.scenario_source import ScenarioLike, Sets, assigned, read
+from emulator.execution import up
 from emulator.pytest_plugin.settings import Settings
 from emulator.results import Result
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
+from emulator.session.source import ScenarioLike, Sets, assigned, read
 
 
 class MemoryCluster:

@@ -71,7 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     baseline = "store this session's throughput as the baseline of later ones"
     add("--emulator-engine", metavar="NAME", help=HELP)
     add("--emulator-image", metavar="IMAGE", help=image)
-    add("--emulator-out", metavar="DIR", help="where run folders go [the basetemp]")
+    add("--emulator-out", metavar="DIR", help="where run folders go [runs/ below the rootdir]")
     add("--emulator-keep", action="store_true", help=keep)
     add("--emulator-warm", action="store_true", help=warm)
     add("--emulator-require", **several, metavar="WHAT,WHAT", help=require)

@@ -15,6 +15,8 @@ from emulator.engines import AUTO, names
 from emulator.errors import UsageError
 from emulator.validation.units import parse_size
 
+RUNS = "runs"
+"""Where run folders are by default, below pytest's root directory."""
 PARTS = ("gpu", "network")
 """What a machine may lack besides an engine: a device, netem in the kernel."""
 
@@ -25,7 +27,8 @@ class Settings:
 
     engine: str
     image: str | None
-    out: Path | None
+    out: Path
+    """Where the run folders are."""
     keep: bool
     warm: bool
     """Tasks start from processes that have imported their frameworks (docs/warm.md)."""
@@ -74,7 +77,7 @@ class Settings:
         return cls(
             engine=_engine(config),
             image=option("emulator_image"),
-            out=None if out is None else Path(config.invocation_params.dir, out),
+            out=config.rootpath / RUNS if out is None else config.invocation_params.dir / out,
             keep=option("emulator_keep"),
             warm=option("emulator_warm") or config.getini("emulator_warm"),
             require=frozenset(required),

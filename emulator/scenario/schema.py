@@ -379,6 +379,15 @@ class Scenario(Model):
     marks: Marks = []
     """Marks of its tests in pytest."""
 
+    def to_yaml(self) -> str:
+        """Return the scenario as YAML, with the keys that were given; `load` returns an equal one.
+
+        Paths in it are absolute, and a trace of preemptions is written as rows.
+        """
+        from emulator.scenario.dump import dump  # few commands write a scenario
+
+        return dump(self.model_dump(mode="json", exclude_unset=True))
+
     @property
     def before_training(self) -> dict[str, Role]:
         """The roles whose tasks end before the others start; they are in no rendezvous."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -92,7 +92,8 @@ def _exactly(number: float) -> str:
     return f"{Decimal(repr(number)):f}".removesuffix(".0")
 
 
-def _seconds(number: float) -> str:
+def in_seconds(number: float) -> str:
+    """Return a time as a scenario has it: `5s`."""
     return f"{_exactly(number)}s"
 
 
@@ -119,12 +120,20 @@ def _years(seconds: float) -> str:
 
 SECONDS = "seconds"
 """In the metadata of a field: its number is a time, which users write with a unit."""
+
+
+def is_time(annotation: Any, metadata: Sequence[Any] = ()) -> bool:  # noqa: ANN401  types
+    """Return whether a field with this type is a time, or a time or None."""
+    inner = getattr(annotation, "__metadata__", ())
+    return SECONDS in (*metadata, *inner) or any(map(is_time, get_args(annotation)))
+
+
 _in_a_century = _between(0, LONGEST, _years)
 
 Duration = Annotated[
     float,
     SECONDS,
-    *_written(parse_duration, _seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d|y))+)$", "5s"),
+    *_written(parse_duration, in_seconds, r"^(0|(\d+(\.\d+)?(ms|s|m|h|d|y))+)$", "5s"),
     AfterValidator(_in_a_century),
 ]
 Delay = Annotated[Duration, AfterValidator(_between(0, LATEST, _years))]
@@ -134,7 +143,7 @@ DurationOrForever = Annotated[
     Field(allow_inf_nan=True),
     AfterValidator(lambda s: s if s == math.inf else _in_a_century(s)),
     BeforeValidator(lambda value: math.inf if value == "forever" else parse_duration(value)),
-    PlainSerializer(lambda s: "forever" if s == math.inf else _seconds(s), when_used="json"),
+    PlainSerializer(lambda s: "forever" if s == math.inf else in_seconds(s), when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["10s", "forever"]}),
 ]
 Size = Annotated[

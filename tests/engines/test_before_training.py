@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from emulator.engines import choose
+from emulator.execution import up
 from emulator.record.events import FaultEvent, Restart, TaskExit, TaskStart
 from emulator.record.reader import Record
 from emulator.results import Result
-from emulator.run import up
 from emulator.scenario.loader import parse
 from tests.conftest import Emulate, wait_for_line
 

@@ -19,9 +19,9 @@ from emulator.engines.memory import MemoryEngine
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require_of
 from emulator.errors import EngineMissing, Unsupported, UsageError
+from emulator.execution import up
 from emulator.faults.pause import Pausing
 from emulator.faults.throttle import Throttling
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.cleanup import find_all

@@ -13,6 +13,7 @@ from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.engines.requirements import require
 from emulator.errors import ScenarioError, Unsupported
+from emulator.execution import up
 from emulator.faults.preempt import Preempt
 from emulator.faults.schedule import build_schedule, from_json, to_json
 from emulator.record.events import FaultEvent, TaskExit
@@ -20,7 +21,6 @@ from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.report.timeline_chart import _fault_in_words
 from emulator.results import Result
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 

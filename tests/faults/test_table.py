@@ -15,6 +15,7 @@ from emulator.api.client import Cluster
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, ScenarioError, Unsupported
+from emulator.execution import up
 from emulator.faults.schedule import build_schedule
 from emulator.faults.spec import LastingFault, Target
 from emulator.faults.table import FAULTS
@@ -24,7 +25,6 @@ from emulator.record.timeline import all_states
 from emulator.report.event_text import describe
 from emulator.report.timeline_chart import colour
 from emulator.results import Result
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.scenario.schema import json_schema

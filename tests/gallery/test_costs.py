@@ -15,8 +15,8 @@ import pytest
 from benchmarks.gallery import costs as page
 from benchmarks.gallery.runs import Run
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.execution import up
 from emulator.results import Result
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.report.runs import step_line

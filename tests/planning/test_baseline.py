@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from emulator.analysis.expectations import Verdict
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import UsageError
+from emulator.execution import up
 from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.planning.baseline import (
     Baseline,
@@ -33,7 +34,6 @@ from emulator.planning.baseline import (
 )
 from emulator.record.reader import Record
 from emulator.results import Result, judge
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 

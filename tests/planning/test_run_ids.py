@@ -136,9 +136,7 @@ def test_variants_need_room_for_their_number(scenario: Path, tmp_path: Path) -> 
 def test_the_api_refuses_it(scenario: Path, tmp_path: Path, text: str) -> None:
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UsageError, match="can't be a run id"):
-        emulator.up(
-            emulator.load(scenario), ProcessEngine(), text=TEXT, out=tmp_path / "out", run_id=text
-        )
+        emulator.up(scenario, engine="process", out=tmp_path / "out", run_id=text)
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -153,6 +153,21 @@ def test_tests_of_a_class_share_the_run_of_its_marker(
     assert done.stdout.str().count("report.html") == 2  # below the failed test, and at the end
 
 
+def test_reports_are_kept_in_the_project_which_git_ignores(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("quick")
+    for _ in range(2):
+        arguments = ["--rootdir", ".", "scenarios/quick.yaml"]
+        pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=1)
+    assert len(list(pytester.path.glob("runs/quick-*/report.html"))) == 2
+    subprocess.run(["git", "init", "-q"], cwd=pytester.path, check=True)
+    status = ["git", "status", "--porcelain", "--untracked-files=all"]
+    done = subprocess.run(status, cwd=pytester.path, check=True, capture_output=True, text=True)
+    assert "scenarios/quick.yaml" in done.stdout
+    assert "runs/" not in done.stdout
+
+
 def test_fixtures_are_where_a_suite_says_what_it_wants(
     pytester: pytest.Pytester, scenario: Write
 ) -> None:

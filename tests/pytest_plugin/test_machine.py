@@ -99,7 +99,7 @@ def test_each_run_has_devices_of_its_own(pytester: pytest.Pytester, scenario: Wr
             return task["gpus"]
 
         def test_it(emulator, monkeypatch):
-            monkeypatch.setattr("emulator.pytest_plugin.harness.choose", lambda *name: WithGpus())
+            monkeypatch.setattr("emulator.session.launch.choose", lambda *name: WithGpus())
             one, none, other = map(emulator.up, ["gpu", "none", "gpu"])
             assert [given(one), given(none), given(other)] == [["GPU-a"], [], ["GPU-b"]]
             with pytest.raises(UsageError, match="asks for 1 GPU.*, but 0 are free"):
@@ -133,7 +133,7 @@ def test_every_engine_that_is_opened_is_closed(pytester: pytest.Pytester, scenar
             return opened[-1]
 
         def test_it(emulator, monkeypatch):
-            monkeypatch.setattr("emulator.pytest_plugin.harness.choose", open_one)
+            monkeypatch.setattr("emulator.session.launch.choose", open_one)
             emulator.run("quick")
             with pytest.raises(EngineError, match="no-such-program"):
                 emulator.run("broken")
@@ -196,7 +196,7 @@ def test_what_an_engine_can_not_do_is_refused_before_an_image_is_built(
 
         @pytest.fixture(autouse=True)
         def builds(monkeypatch):
-            monkeypatch.setattr("emulator.pytest_plugin.harness.choose", lambda *name: Building())
+            monkeypatch.setattr("emulator.session.launch.choose", lambda *name: Building())
 
         def test_refused(emulator):
             with pytest.raises(pytest.skip.Exception, match="a CPU limit for worker"):

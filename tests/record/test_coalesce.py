@@ -16,6 +16,7 @@ from emulator.analysis.analyse import analyse
 from emulator.analysis.invariants import INVARIANTS
 from emulator.analysis.throughput import Rate, curve, follow, rates
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.execution import up
 from emulator.record import coalesce
 from emulator.record.coalesce import Coalescer
 from emulator.record.events import Entry, FaultEvent, Step, fields_of
@@ -23,7 +24,6 @@ from emulator.record.history import as_it_happened
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.results import RunCallbacks
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.histories import (

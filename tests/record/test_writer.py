@@ -19,6 +19,7 @@ import emulator
 from emulator.analysis.listing import listed
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError, UsageError
+from emulator.execution import up
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import RunStarted, Step
@@ -28,7 +29,6 @@ from emulator.record.reader import Record, gc_paused
 from emulator.record.version import FORMAT
 from emulator.record.writer import RunWriter
 from emulator.results import judge
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.histories import an_event

@@ -14,11 +14,11 @@ from typing import Any
 from emulator.analysis import expectations as checks
 from emulator.analysis.analyse import analyse
 from emulator.engines.memory import MemoryEngine
+from emulator.execution import up
 from emulator.metrics.catalog import Usage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
 from emulator.report.data import Facts
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.histories import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from emulator.engines.memory import MemoryEngine, Script
+from emulator.execution import up
 from emulator.record.reader import Record
 from emulator.report.failure_summary import FIRST, MOST, event_lines, story
 from emulator.results import Result
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 

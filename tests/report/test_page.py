@@ -18,6 +18,7 @@ import pytest
 from emulator.analysis.expectations import Verdict
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import RecordError
+from emulator.execution import up
 from emulator.metrics.catalog import GpuUsage
 from emulator.metrics.samples import Sample
 from emulator.record.reader import Record
@@ -25,7 +26,6 @@ from emulator.report import document, junit, markdown, page
 from emulator.report.data import Facts, key_figures, read
 from emulator.report.files import put, write, write_page
 from emulator.results import RunCallbacks
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from tests.histories import happened, job

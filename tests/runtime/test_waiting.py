@@ -26,11 +26,11 @@ from emulator.broker.store import (
     wait_until_one_closes,
 )
 from emulator.engines.base import Inbox
-from emulator.pytest_plugin.run_thread import Running
 from emulator.record.lock import acquire, release, wait_until_over
 from emulator.results import Result, RunCallbacks
 from emulator.runtime.clock import RealClock
 from emulator.runtime.waiting import AHEAD, Event, each, for_event, for_lock, result_of
+from emulator.session.running import Running
 
 
 class Told(Exception):
@@ -199,7 +199,7 @@ ROUNDS = 300
 ALARMS = """
 import random, signal, sys, threading
 from emulator.results import RunCallbacks
-from emulator.pytest_plugin.run_thread import Running
+from emulator.session.running import Running
 
 class Told(Exception):
     pass

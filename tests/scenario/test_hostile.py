@@ -14,13 +14,13 @@ from emulator.engines.docker import DockerEngine
 from emulator.engines.requirements import fits, make_ready
 from emulator.errors import ScenarioError, UsageError
 from emulator.faults.table import TraceFaults
-from emulator.pytest_plugin.scenario_source import read
 from emulator.scenario import rendezvous
 from emulator.scenario.frameworks.spec import FrameworkName, Job, Member
 from emulator.scenario.frameworks.table import FRAMEWORKS
 from emulator.scenario.loader import load, parse
 from emulator.scenario.matrix import variants
 from emulator.scenario.schema import Scenario
+from emulator.session.source import read
 from tests.conftest import Emulate
 
 GOOD = """\

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from emulator.engines.memory import MemoryEngine
+from emulator.execution import up
 from emulator.results import Result, RunCallbacks
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 

@@ -11,11 +11,11 @@ from emulator.engines.base import Exited, Note
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import require
 from emulator.errors import EngineError, ScenarioError, Unsupported
+from emulator.execution import up
 from emulator.record.events import EngineNote, Entry, FaultEvent, TaskExit, TaskStart
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 

@@ -12,13 +12,13 @@ import pytest
 from emulator.engines.base import Line, Lines
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError
+from emulator.execution import up
 from emulator.faults.netem import Link
 from emulator.planning.plan import Task
 from emulator.record.events import Entry, Refused, TaskExit, fields_of
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 

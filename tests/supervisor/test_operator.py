@@ -15,11 +15,11 @@ from emulator.analysis.conditions import changes
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.requirements import make_ready
 from emulator.errors import UsageError
+from emulator.execution import up
 from emulator.record.events import TaskStart
 from emulator.record.reader import Record
 from emulator.record.writer import RunWriter
 from emulator.results import Result, RunCallbacks
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.control import Asked, RunControl

@@ -12,13 +12,13 @@ import pytest
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
 from emulator.errors import EngineError, RecordError
+from emulator.execution import up
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.gpu import Gpu, GpuInventory
 from emulator.metrics.samples import Sample, series
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 

@@ -12,10 +12,10 @@ import pytest
 
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.errors import EngineError, Unsupported
+from emulator.execution import up
 from emulator.record.events import Entry, FaultEvent, Step, fields_of
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
-from emulator.run import up
 from emulator.runtime.clock import ManualClock
 from emulator.scenario.loader import parse
 from emulator.supervisor.control import Interrupted

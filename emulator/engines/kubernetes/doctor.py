@@ -25,8 +25,8 @@ from emulator.engines.kubernetes.role import (
 from emulator.engines.kubernetes.security import RESTRICTED, Level, obstacles, of_pod
 from emulator.engines.kubernetes.shared import decide, is_usable
 from emulator.errors import EngineError, Unsupported
-from emulator.manifests.dump import dump
 from emulator.manifests.out.pods import cpus, memory
+from emulator.scenario.dump import dump
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.validation.units import format_size
 

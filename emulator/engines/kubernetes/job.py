@@ -32,10 +32,10 @@ from emulator.engines.kubernetes.inside import (
 from emulator.engines.kubernetes.requests import toleration
 from emulator.errors import UsageError
 from emulator.manifests.assembly import as_text, with_paths
-from emulator.manifests.dump import WIDTH
 from emulator.manifests.out.export import HEAD, Written, text_of
 from emulator.manifests.out.kubernetes import JOB
 from emulator.manifests.out.table import IN_CLUSTER
+from emulator.scenario.dump import WIDTH
 from emulator.scenario.image import Dockerfile
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.program import EXCLUDED, Part, parts

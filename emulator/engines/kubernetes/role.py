@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from emulator.manifests.dump import dump
+from emulator.scenario.dump import dump
 
 NAME = "emulator"
 RBAC = "rbac.authorization.k8s.io"

@@ -17,7 +17,6 @@ from typing import Any
 from emulator.errors import ScenarioError, UsageError
 from emulator.manifests.assembly import relocated
 from emulator.manifests.documents import Document, read_documents
-from emulator.manifests.dump import WIDTH, dump
 from emulator.manifests.out.deployment import deployment
 from emulator.manifests.out.difference import patch_of
 from emulator.manifests.out.spec import Documents, Draft, Target
@@ -25,6 +24,7 @@ from emulator.manifests.out.table import IN_CLUSTER, TARGETS
 from emulator.manifests.programs import sources
 from emulator.manifests.spec import Format, Options
 from emulator.manifests.table import FORMATS
+from emulator.scenario.dump import WIDTH, dump
 from emulator.scenario.schema import Scenario
 
 HEAD = "# Written by `emulate export"

@@ -19,12 +19,12 @@ import emulator
 from emulator.engines.docker import DockerEngine, connection
 from emulator.engines.docker.requests import FOLDER, HOST, METADATA, RUN, container_request
 from emulator.errors import EngineError, EngineLost
+from emulator.execution import up
 from emulator.planning.context import PlanContext
 from emulator.planning.plan import make_plan
 from emulator.record.events import Entry, fields_of
 from emulator.record.folder import runs_in
 from emulator.results import RunCallbacks
-from emulator.run import up
 from emulator.scenario.loader import load, parse
 from tests.conftest import Emulate
 from tests.engines.docker.own_engine import OwnEngine, own_engine

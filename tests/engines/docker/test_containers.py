@@ -21,10 +21,10 @@ import pytest
 
 from emulator.engines.docker import DockerEngine
 from emulator.errors import EngineError
+from emulator.execution import up
 from emulator.record.events import Entry, HelperEvent, PortPublished
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
-from emulator.run import up
 from emulator.scenario.loader import parse
 from tests.conftest import Emulate
 

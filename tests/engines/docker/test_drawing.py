@@ -10,9 +10,9 @@ import pytest
 from emulator.engines.docker import DockerEngine, drawing
 from emulator.engines.docker.drawing import QUIET, SAME, Drawing
 from emulator.engines.docker.log_stream import LogLines
+from emulator.execution import up
 from emulator.record.events import Step
 from emulator.record.reader import Record
-from emulator.run import up
 from emulator.scenario.loader import load
 
 OUT, ERR = 1, 2

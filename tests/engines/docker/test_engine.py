@@ -21,10 +21,10 @@ import requests
 from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.engine import OF_KUBELET
+from emulator.execution import up
 from emulator.planning.plan import make_plan
 from emulator.record.events import AllRunning, Entry
 from emulator.results import RunCallbacks
-from emulator.run import up
 from emulator.scenario.loader import load
 from tests.conftest import Emulate, own
 

@@ -83,7 +83,7 @@ def test_a_tag_changes_with_what_goes_into_the_image(recipes: Path, name: str) -
     assert changed == {"cpu", "emulator"}  # which has the recipes of all others in it
 
 
-@pytest.mark.parametrize("name", ["emulator/run.py", "pyproject.toml", "scenarios/jax/jax.yaml"])
+@pytest.mark.parametrize("name", ["emulator/files.py", "pyproject.toml", "scenarios/jax/jax.yaml"])
 def test_the_tag_of_the_emulator_changes_with_all_that_it_is_installed_from(
     recipes: Path, name: str
 ) -> None:

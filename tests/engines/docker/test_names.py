@@ -12,9 +12,9 @@ import pytest
 
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.requests import TASK
+from emulator.execution import up
 from emulator.record.events import Entry, TaskRunning
 from emulator.results import Result, RunCallbacks
-from emulator.run import up
 from emulator.scenario.loader import parse
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]

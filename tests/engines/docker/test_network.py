@@ -25,10 +25,10 @@ from emulator.engines.docker.building import one_at_a_time
 from emulator.engines.docker.images import BuildOptions, Images
 from emulator.engines.recipes import recipe_tag
 from emulator.errors import EngineError, UsageError
+from emulator.execution import up
 from emulator.record.events import fields_of
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
-from emulator.run import up
 from emulator.scenario.loader import parse
 
 pytestmark = pytest.mark.docker

@@ -11,10 +11,10 @@ import pytest
 
 from emulator.api.client import Cluster
 from emulator.engines.docker import DockerEngine
+from emulator.execution import up
 from emulator.record.events import TaskExit
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
-from emulator.run import up
 from emulator.scenario.loader import parse
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]

@@ -15,11 +15,11 @@ import docker
 import pytest
 
 from emulator.engines.docker import DockerEngine
+from emulator.execution import up
 from emulator.record.events import Entry, Sidecar, Step, StopSignal, TaskExit
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result, RunCallbacks
-from emulator.run import up
 from emulator.scenario.loader import parse
 from emulator.supervisor.cleanup import stop_or_remove
 from tests.conftest import Emulate, left, own

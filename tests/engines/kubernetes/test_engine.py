@@ -20,11 +20,11 @@ from emulator.engines.base import Exited, Inbox, Note
 from emulator.engines.docker import DockerEngine
 from emulator.engines.kubernetes import KubernetesEngine, names
 from emulator.errors import EngineError
+from emulator.execution import up
 from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import Entry, Sidecar, Step, StopSignal, TaskExit
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
-from emulator.run import up
 from emulator.scenario.loader import parse
 from tests.clusters import ForTest
 from tests.conftest import Emulate, own, wait_for_line

@@ -14,10 +14,10 @@ from emulator.engines.kubernetes import nodes
 from emulator.engines.kubernetes.connection import Cluster
 from emulator.engines.kubernetes.engine import KubernetesEngine
 from emulator.engines.kubernetes.role import permissions, rules
+from emulator.execution import up
 from emulator.record.events import EngineNote, Entry, FaultEvent, TaskExit, TaskRunning, TaskStart
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
-from emulator.run import up
 from emulator.scenario.kubernetes import Kubernetes
 from emulator.scenario.loader import parse
 from tests.clusters import Alone, ForTest, changes

@@ -21,8 +21,8 @@ from emulator.engines.kubernetes.role import role
 from emulator.engines.kubernetes.security import obstacles
 from emulator.errors import EngineError, UsageError
 from emulator.manifests.convert import Given, load, read_scenario
-from emulator.manifests.dump import dump
 from emulator.manifests.out.export import Written
+from emulator.scenario.dump import dump
 from emulator.scenario.loader import overridden
 from emulator.scenario.schema import Scenario
 from tests.manifests.validation import check

@@ -18,10 +18,10 @@ from emulator.engines import WARM_SESSION
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.warm import pool
 from emulator.errors import EmulatorError, UsageError
+from emulator.execution import attach, up
 from emulator.record.events import TaskRunning
 from emulator.record.reader import Record
 from emulator.results import Result, RunCallbacks
-from emulator.run import attach, up
 from emulator.scenario.loader import parse
 from tests.conftest import Emulate
 

@@ -1,4 +1,4 @@
-"""The scenario that a test asks for: found, parsed, and remembered with its origin."""
+"""The scenario that is asked for: found, parsed, and remembered with its origin."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from emulator.manifests.convert import NOTHING, Additions, Given, read_scenario
 from emulator.planning.baseline import Baseline, BaselineFile, baseline_key
 from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
+from emulator.validation.fields import Model
 
-ScenarioLike = str | Path | Mapping[str, Any]
+ScenarioLike = str | Path | Mapping[str, Any] | Scenario
 """A scenario: a file, the name of a bundled one, or the content of such a file."""
 
 Sets = Mapping[str, Any] | Sequence[str]
@@ -114,11 +115,14 @@ def read(
     """
     if added.faults is not None:
         added = replace(added, faults=_find(added.faults, folders))
-    if isinstance(given, Mapping):
+    if isinstance(given, Mapping | Scenario):
         if added != NOTHING:
             raise UsageError("Only a file can have additions.", "Write them into the scenario.")
         path = None
-        text = json.dumps(_plain(given), indent=2)
+        if isinstance(given, Scenario):
+            text = given.to_yaml()
+        else:
+            text = json.dumps(_plain(given), indent=2)
         found = Given(folders[0] / "scenario.yaml", text, title="the test")
     else:
         path = _find(given, folders)
@@ -137,13 +141,15 @@ def _plain(value: Any) -> Any:  # noqa: ANN401  whatever a test gives
             return value
         case os.PathLike():
             return os.fspath(value)
+        case Model():
+            return value.model_dump(mode="json", exclude_unset=True)
         case Mapping():
             return {str(key): _plain(inner) for key, inner in value.items()}
         case list() | tuple():
             return [_plain(inner) for inner in value]
     raise UsageError(
         f"A scenario can't contain {value!r}, a {type(value).__name__}.",
-        "It may contain numbers, texts, paths, lists and dicts.",
+        "It may contain numbers, texts, paths, lists, dicts and faults.",
     )
 
 

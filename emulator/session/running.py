@@ -1,6 +1,6 @@
-"""A run on a thread of its own, so that a test can observe it, inject faults, and be interrupted.
+"""A run on a thread of its own: who started it can observe it, inject faults, and be interrupted.
 
-The test waits for events that the run sets, never for the thread: see `waiting.py`.
+They wait for events that the run sets, never for the thread: see `waiting.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 
 from emulator.api.client import Cluster
 from emulator.errors import EmulatorError, UsageError
@@ -109,7 +110,7 @@ class Running:
         try:
             if not self._started:
                 self._started = True
-                start(self._run)  # a daemon: a killed test does not wait for its cluster
+                start(self._run)  # a daemon: a killed program does not wait for its cluster
             for_event(event)
         except BaseException:  # Ctrl-C, or a timeout's exception
             self.stop()
@@ -137,7 +138,10 @@ class Running:
 
 
 class RunningCluster(Cluster):
-    """A cluster that a test has started; the end of its `with` block stops and removes it."""
+    """A cluster that this program has started: the end of its `with` block removes it.
+
+    If the job still runs then, it is stopped first, as by Ctrl-C.
+    """
 
     def __init__(self, folder: Path, running: Running) -> None:
         self._running = running
@@ -164,9 +168,16 @@ class RunningCluster(Cluster):
         self._running.result()
         yield from (entry for entry in Record(self.folder).history if entry.n > last)
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             if not self._running.over:
                 self._running.stop()
+            if error is None:
+                self._running.settle()
         finally:
             self.close()

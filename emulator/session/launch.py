@@ -1,0 +1,84 @@
+"""What every run that is started from Python goes through: from a name to a finished run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from emulator.broker import Capacity
+from emulator.engines import choose
+from emulator.engines.requirements import make_ready
+from emulator.errors import EngineLost, EngineMissing
+from emulator.execution import up
+from emulator.manifests.convert import Additions
+from emulator.planning.baseline import ThroughputReference
+from emulator.results import Result, RunCallbacks
+from emulator.scenario.schema import Scenario
+from emulator.session.source import RequestedScenario, Sets, assigned
+
+NO_IMAGES: Mapping[str, str] = MappingProxyType({})
+
+
+def overrides(sets: Sets, seed: int | None) -> list[str]:
+    """Return what `set=` and `seed=` override, as `--set` takes it. Raises UsageError."""
+    return assigned(sets) + ([] if seed is None else [f"seed={seed}"])
+
+
+def additions(images: Mapping[str, str], faults: str | Path | None) -> Additions:
+    """Return what `images=` and `faults=` add to a file."""
+    return Additions(images=dict(images), faults=None if faults is None else Path(faults))
+
+
+def make_available(
+    scenarios: Sequence[Scenario], engine_name: str, out: Path, say: Callable[[str], None]
+) -> tuple[str, Capacity]:
+    """Build the images of scenarios; return the name of the engine, and what its machine has.
+
+    What an engine can't run is refused before anything is built. Raises EmulatorError.
+    """
+    with contextlib.closing(choose(engine_name, say)) as engine:
+        for scenario in scenarios:
+            make_ready(scenario, engine, out=out)
+        for scenario in scenarios:
+            engine.ensure_images(scenario, say)
+        return engine.name, engine.capacity()
+
+
+def perform(
+    requested: RequestedScenario,
+    engine_name: str,
+    callbacks: RunCallbacks,
+    *,
+    out: Path,
+    run_id: str,
+    reference: ThroughputReference | None = None,
+    gpus: Sequence[str] | None = None,
+    keep: bool = False,
+    warm: bool = False,
+) -> Result:
+    """Run a scenario to its end on an engine that was available, and judge it.
+
+    See `execution.up`. Raises EngineLost if the engine no longer answers.
+    """
+    try:
+        engine = choose(engine_name)
+    except EngineMissing as error:
+        raise EngineLost(error.message, error.hint) from None
+    with contextlib.closing(engine):
+        return up(
+            requested.scenario,
+            engine,
+            text=requested.given.text,
+            kept=requested.given.kept,
+            notes=requested.given.warnings,
+            out=out,
+            run_id=run_id,
+            variant=requested.label,
+            reference=reference,
+            gpus=gpus,
+            keep=keep,
+            warm=warm,
+            callbacks=callbacks,
+        )

@@ -1,0 +1,168 @@
+"""`emulator.up` and `emulator.run`: scenarios from Python, without pytest.
+
+with emulator.up("mwms.yaml", set={"cluster.worker": 3}) as cluster:
+    cluster.wait_for(step=100)
+    cluster.preempt("worker-1", grace=5)
+    result = cluster.wait()
+assert result.goodput > 0.5
+
+Pytest's fixture `emulator` has the same functions, with the same arguments and errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+
+from emulator.engines import AUTO
+from emulator.planning.baseline import reference_beside
+from emulator.planning.plan import new_run_id
+from emulator.results import Result, RunCallbacks
+from emulator.session.launch import NO_IMAGES, additions, make_available, overrides, perform
+from emulator.session.progress import view_for
+from emulator.session.running import Running, RunningCluster
+from emulator.session.source import RequestedScenario, ScenarioLike, Sets, read
+from emulator.validation.run_id import check_run_id
+
+
+def up(
+    scenario: ScenarioLike,
+    *,
+    set: Sets = (),
+    seed: int | None = None,
+    engine: str | None = None,
+    images: Mapping[str, str] = NO_IMAGES,
+    faults: str | Path | None = None,
+    out: str | Path = "runs",
+    run_id: str | None = None,
+    keep: bool = False,
+    warm: bool = False,
+    progress: bool | None = None,
+) -> RunningCluster:
+    """Start a cluster and return once all its tasks run, or the run has ended.
+
+    The end of its `with` block stops the job, if it still runs, and removes the cluster. So do an
+    exception in the block, Ctrl-C, and the end of the program. `cluster.wait()` returns the result.
+
+    - `scenario`: a file, also a manifest such as a TFJob; the name of a bundled scenario; a dict
+      with the keys of a scenario; or a `Scenario`. Paths in a dict are relative to the working
+      directory.
+    - `set` overrides keys as `--set` does: `{"cluster.worker": 3}`. `seed` is that of data order
+      and weights.
+    - `engine`: `docker`, `process`, `kubernetes`, or that of another package. None: Docker, or
+      processes where no Docker is configured.
+    - `images` replaces images of a manifest by name, and `faults` is a file as for `--faults`.
+    - The run folder is `out`/`run_id`. `keep` leaves the cluster for a look.
+    - `warm` forks tasks from processes that have imported their frameworks.
+    - `progress` shows the run while it is under way. None: in a notebook only.
+
+    Raises EmulatorError, whose text says what happened and what to try: UsageError for a scenario
+    or an argument that is wrong (ScenarioError has all mistakes of a scenario), Unsupported,
+    EngineMissing, EngineError. What the run had made is removed then.
+    """
+    chosen, added = overrides(set, seed), additions(images, faults)
+    folder, running = _prepared(
+        read(scenario, [Path.cwd()], chosen, added=added),
+        engine or AUTO,
+        Path(out),
+        run_id,
+        keep=keep,
+        warm=warm,
+        progress=progress,
+    )
+    _under_way.add(running)
+    try:
+        running.begin()
+        return RunningCluster(folder, running)
+    except BaseException:
+        running.stop()
+        raise
+
+
+def run(
+    scenario: ScenarioLike,
+    *,
+    set: Sets = (),
+    seed: int | None = None,
+    engine: str | None = None,
+    images: Mapping[str, str] = NO_IMAGES,
+    faults: str | Path | None = None,
+    out: str | Path = "runs",
+    run_id: str | None = None,
+    keep: bool = False,
+    warm: bool = False,
+    progress: bool | None = None,
+) -> Result:
+    """Run a scenario to its end, remove its cluster, and return the result.
+
+    Arguments and errors are those of `up`. A job that failed, or an expectation that did, is a
+    result like any other; `result.check()` raises for it.
+    """
+    chosen, added = overrides(set, seed), additions(images, faults)
+    _, running = _prepared(
+        read(scenario, [Path.cwd()], chosen, added=added),
+        engine or AUTO,
+        Path(out),
+        run_id,
+        keep=keep,
+        warm=warm,
+        progress=progress,
+    )
+    return running.result()
+
+
+def _prepared(
+    requested: RequestedScenario,
+    engine: str,
+    out: Path,
+    run_id: str | None,
+    *,
+    keep: bool,
+    warm: bool,
+    progress: bool | None,
+) -> tuple[Path, Running]:
+    """Return the folder of a run and the run, ready to begin: its images are built."""
+    scenario, out = requested.scenario, out.resolve()
+    name = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
+    view = view_for(progress)
+    callbacks = view.callbacks()
+    with requested.given.placed(requested.chosen):
+        engine, _ = make_available([scenario], engine, out, callbacks.say)
+    reference = None
+    if requested.path is not None:
+        reference = reference_beside(requested.path, scenario, engine, requested.label, warm=warm)
+
+    def execute(callbacks: RunCallbacks) -> Result:
+        with view:
+            return perform(
+                requested,
+                engine,
+                callbacks,
+                out=out,
+                run_id=name,
+                reference=reference,
+                keep=keep,
+                warm=warm,
+            )
+
+    return out / name, Running(execute, callbacks)
+
+
+# --- The end of the program -----------------------------------------------------------------------
+
+_under_way: weakref.WeakSet[Running] = weakref.WeakSet()
+"""Runs that `up` has started: a program may end without the end of their block."""
+
+
+def _stop_all() -> None:
+    for running in list(_under_way):
+        with contextlib.suppress(BaseException):
+            running.stop()
+
+
+# Functions of `atexit` come too late: no pool of threads takes a call any more by then, and removal
+# uses some. Those of concurrent.futures, which forbid it, are registered here as well, and earlier.
+threading._register_atexit(_stop_all)  # type: ignore[attr-defined]

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from emulator.engines import choose
     from emulator.errors import EmulatorError
     from emulator.manifests.convert import load
-    from emulator.record.reader import Record, runs
+    from emulator.record.reader import Record
     from emulator.results import Result, judge
     from emulator.scenario.constructors import *  # noqa: F403  one for each kind of fault
     from emulator.scenario.schema import Scenario
+    from emulator.session.history import compare, result, runs
     from emulator.session.up import run, up
 
     __version__: str
@@ -25,9 +26,11 @@ __all__ = [
     "Result",
     "Scenario",
     "choose",
+    "compare",
     "connect",
     "judge",
     "load",
+    "result",
     "run",
     "runs",
     "up",
@@ -44,7 +47,9 @@ _HOMES = {
     "judge": "results",
     "load": "manifests.convert",
     "run": "session.up",
-    "runs": "record.reader",
+    "runs": "session.history",
+    "result": "session.history",
+    "compare": "session.history",
     "up": "session.up",
 }
 _FAULTS = "emulator.scenario.constructors"

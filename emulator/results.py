@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -133,6 +134,54 @@ class Result:
         ]
         parts = [self.outcome, f"verdict {self.verdict}", *figures]
         return f"<Result {self.run_id}: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        """Return it as a notebook shows it: verdict, figures, timeline and curves."""
+        from emulator.exports.card import card  # of notebooks alone
+
+        return card(self.run_id, self._record.timeline, self.analysis, self.verdicts)
+
+    @property
+    def steps(self) -> Any:  # noqa: ANN401  of pandas or pyarrow
+        """The steps that tasks reported, as a data frame: `t` (s), `task`, `step`, `loss`, ...
+
+        Like the other data frames: of pandas, or of pyarrow where that is installed alone;
+        UsageError where neither is. docs/exports.md describes the columns.
+        """
+        return self._frame("steps")
+
+    @property
+    def samples(self) -> Any:  # noqa: ANN401
+        """The usage of tasks, as a data frame: CPU, memory, network, disk."""
+        return self._frame("samples")
+
+    @property
+    def gpus(self) -> Any:  # noqa: ANN401
+        """The usage of GPUs, as a data frame."""
+        return self._frame("gpus")
+
+    @property
+    def events(self) -> Any:  # noqa: ANN401
+        """The history without the steps, as a data frame."""
+        return self._frame("events")
+
+    @property
+    def faults(self) -> Any:  # noqa: ANN401
+        """The faults and their effects, as a data frame; times are seconds after the trigger."""
+        return self._frame("faults")
+
+    @cached_property
+    def _record(self) -> Record:
+        return Record(self.folder)
+
+    def _frame(self, name: str) -> Any:  # noqa: ANN401
+        from emulator.exports.frames import frame
+        from emulator.exports.tables import tables
+
+        record = self._record
+        found = tables(record.in_time_order, record.samples, self.analysis.faults)
+        about = {"run_id": self.run_id, "scenario": record.plan.scenario.name}
+        return frame(next(table for table in found if table.name == name), about)
 
     def check(self) -> None:
         """Raise ExpectationFailed unless every verdict is ok."""

@@ -16,6 +16,7 @@ from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.results import ExpectationFailed, Result, load_result
 from emulator.runtime.clock import ManualClock
+from emulator.scenario.constructors import names
 from emulator.scenario.loader import parse
 
 TEXT = """\
@@ -72,11 +73,11 @@ def test_a_result_is_shown_on_one_line(result: Result) -> None:
 
 def test_the_runs_of_a_folder_are_listed(result: Result) -> None:
     assert [run.run_id for run in emulator.runs(result.folder.parent)] == ["r"]
-    assert emulator.runs(str(result.folder / "nothing")) == []
+    assert not emulator.runs(str(result.folder / "nothing"))
 
 
 def test_the_package_completes_its_public_names() -> None:
-    assert {*dir(emulator)} == {*emulator.__all__, "__version__"}
+    assert {*dir(emulator)} == {*emulator.__all__, *names(), "__version__"}
 
 
 def test_numbers_have_names(result: Result) -> None:

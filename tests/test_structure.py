@@ -31,8 +31,9 @@ LAYERS = [
     {"analysis"},
     {"engines"},
     {"supervisor"},
+    {"exports"},
     {"results", "api"},
-    {"report", "exports"},
+    {"report"},
     {"execution", "sweep"},
     {"session"},
     {"cli", "pytest_plugin", "__init__", "__main__"},
@@ -54,6 +55,7 @@ ONLY_IN = {
     "httpx": {"api"},
     "prometheus_client": {"api"},
     "pyarrow": {"exports"},
+    "pandas": {"exports"},
     "tensorboard": {"exports"},
     "pytest": {"pytest_plugin"},
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from csv import writer as csv_writer
@@ -13,7 +12,8 @@ from emulator.analysis.analyse import Analysis, analyse
 from emulator.errors import UsageError
 from emulator.exports.destination import claim, claim_file, writing
 from emulator.exports.event_files import moments, write_event_file
-from emulator.exports.tables import Cell, Column, Table, tables
+from emulator.exports.frames import arrow, described
+from emulator.exports.tables import Cell, Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace_events
 from emulator.record.reader import Record
 
@@ -147,11 +147,6 @@ def _export_trace(record: Record, analysis: Analysis, path: Path, report: Report
 # units in its metadata.
 
 
-def described(columns: Sequence[Column]) -> list[dict[str, str]]:
-    """Return what columns hold, as data: name, type, unit, about."""
-    return [{key: value for key, value in vars(column).items() if value} for column in columns]
-
-
 def write_csv(table: Table, path: Path) -> None:
     """Write a table as CSV in UTF-8."""
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -167,21 +162,6 @@ def _as_text(row: Sequence[Cell]) -> list[Cell]:
 
 def write_parquet(table: Table, path: Path, about: Mapping[str, str]) -> None:
     """Write a table as Parquet; `about` and the columns' units go into the file's metadata."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    types = {"text": pa.string(), "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
-    fields = [
-        pa.field(
-            column.name, types[column.type], metadata={"unit": column.unit, "about": column.about}
-        )
-        for column in table.columns
-    ]
-    # Arrow's own field metadata is seen by Arrow alone; the file's by every reader.
-    metadata = {**about, "columns": json.dumps(described(table.columns))}
-    arrays = [
-        pa.array([row[number] for row in table.rows], type=types[column.type])
-        for number, column in enumerate(table.columns)
-    ]
-    schema = pa.schema(fields, metadata=metadata)
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path)
+    pq.write_table(arrow(table, about), path)

@@ -58,12 +58,13 @@ def emulator_image(pytestconfig: pytest.Config) -> str | Mapping[str, Any] | Non
 
 @pytest.fixture(scope="session")
 def emulator_out(pytestconfig: pytest.Config) -> Path:
-    """The folder of the run folders; one that it makes is ignored by git, as pytest's cache is."""
-    out = settings_of(pytestconfig).out
-    with contextlib.suppress(OSError):  # it exists already; or the run says why it can't be made
-        out.mkdir(parents=True)
-        (out / ".gitignore").write_text("*\n")
-    return out
+    """The folder of the run folders; the default one is ignored by git, as pytest's cache is."""
+    settings = settings_of(pytestconfig)
+    if settings.is_in_project:
+        with contextlib.suppress(OSError):  # it exists already; or the run says why it can't be
+            settings.out.mkdir()
+            (settings.out / ".gitignore").write_text("*\n")
+    return settings.out
 
 
 @pytest.fixture

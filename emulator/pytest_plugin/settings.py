@@ -43,6 +43,11 @@ class Settings:
     update_baseline: bool
     root: Path
 
+    @property
+    def is_in_project(self) -> bool:
+        """Whether the run folders are where they are by default."""
+        return self.out == self.root / RUNS
+
     @classmethod
     def of(cls, config: pytest.Config) -> Settings:
         """Read them; raises UsageError."""

@@ -21,7 +21,7 @@ from emulator.metrics import sample_file
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry, RunStarted, entry_of
-from emulator.record.folder import RunFolder, other_version, runs_in, unreadable
+from emulator.record.folder import RunFolder, other_version, unreadable
 from emulator.record.history import as_it_happened
 from emulator.record.timeline import Timeline
 from emulator.record.version import check_format
@@ -85,11 +85,6 @@ class Record(RunFolder):
                 return tuple(sample_file.read(path))
         except OSError as error:
             raise RecordError(f"Can't read {path}: {error.strerror}.") from None
-
-
-def runs(folder: Path | str = "runs") -> list[Record]:
-    """Return the runs in a folder, oldest first."""
-    return [Record(run.path) for run in runs_in(Path(folder))]
 
 
 def _entries(lines: IO[bytes], path: Path) -> Iterator[Entry]:

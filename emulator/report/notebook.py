@@ -38,7 +38,7 @@ class NotebookView(LiveView):
     """
 
     def __init__(self, display: Any = None) -> None:  # noqa: ANN401  a handle of IPython
-        super().__init__(Console(file=io.StringIO()), io.StringIO())
+        super().__init__(Console(file=io.StringIO(), force_jupyter=False), io.StringIO())
         self._display = _new_display() if display is None else display
         self._recent: deque[str] = deque(maxlen=RECENT)
 
@@ -67,7 +67,10 @@ def _new_display() -> Any:  # noqa: ANN401  a handle of IPython
 
 def as_html(lines: Sequence[Text]) -> str:
     """Return lines of text with their styles as HTML (pure)."""
-    console = Console(file=io.StringIO(), record=True, width=WIDTH, force_terminal=True)
+    # In a notebook, a console would show each line by itself.
+    console = Console(
+        file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, force_jupyter=False
+    )
     for line in lines:
         console.print(line, soft_wrap=True)
     return console.export_html(inline_styles=True, code_format=_PRE)

@@ -1,0 +1,101 @@
+"""The notebook of the documentation, run by a real kernel; and the view of a run under way."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+import emulator
+from emulator.report.notebook import NotebookView, in_notebook
+from tests.session.conftest import shell
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
+
+
+def texts(outputs: list[Any], kind: str) -> str:
+    return "\n".join(one.data[kind] for one in outputs if kind in one.get("data", {}))
+
+
+EXECUTE = """\
+import nbformat, sys
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+notebook = nbformat.read(sys.argv[1], as_version=4)
+# Over sockets in this folder: no other kernel of this machine can take one of its ports first.
+kernels = AsyncKernelManager(kernel_name="python3", transport="ipc", ip="kernel")
+NotebookClient(notebook, km=kernels, timeout=500, resources={"metadata": {"path": "."}}).execute()
+nbformat.write(notebook, "executed.ipynb")
+"""
+
+
+@pytest.fixture
+def executed(tmp_path: Path) -> list[Any]:
+    """The outputs of each cell with code."""
+    folders = {"JUPYTER_RUNTIME_DIR": "runtime", "IPYTHONDIR": "ipython"}
+    environment = {**os.environ, **{key: str(tmp_path / name) for key, name in folders.items()}}
+    done = subprocess.run(
+        [sys.executable, "-c", EXECUTE, str(NOTEBOOK)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    notebook = nbformat.read(tmp_path / "executed.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+    return [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_the_notebook_runs_as_it_stands(executed: list[Any]) -> None:
+    _, ran, steps, faults, killed, compared, as_yaml = executed
+    assert "<Result notebook-" in texts(ran, "text/plain")
+    assert "<svg" in texts(ran, "text/html")
+    assert "notebook-" in texts(ran, "text/html").partition("<svg")[0]
+    assert "worker-1" in texts(steps, "text/html")
+    # On a busy machine the task may have ended before the fault reaches it.
+    assert re.search("applied|skipped", texts(faults, "text/html"))
+    assert texts(killed, "text/plain").startswith("<Result notebook-")
+    assert ": interrupted" in texts(killed, "text/plain")
+    assert texts(killed, "text/html").count("<line") == 1
+    assert len(texts(compared, "text/plain").splitlines()) == 3
+    assert "for: 0.5s" in as_yaml[0].text
+
+
+def test_it_is_stored_without_outputs() -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+
+
+class Display:
+    """What IPython gives: a place in the output of a cell."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def update(self, data: Mapping[str, str], *, raw: bool) -> None:
+        assert raw
+        self.shown.append(data["text/html"])
+
+
+def test_a_run_shows_its_panel_and_its_latest_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not in_notebook()
+    display = Display()
+    monkeypatch.setattr("emulator.session.up.view_for", lambda progress: NotebookView(display))
+    script = 'for n in 1 2 3 4 5 6 7; do echo "line <$n>"; done'
+    result = emulator.run(shell(script), engine="process", out=tmp_path)
+    last = display.shown[-1]
+    assert "succeeded" in last
+    assert result.run_id in last
+    assert "line &lt;7&gt;" in last
+    assert "line &lt;1&gt;" not in last  # only the latest lines
+    assert last.startswith("<pre")

@@ -82,6 +82,6 @@ def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version("emulator")
+        return version("training-emulator")
     except PackageNotFoundError:  # a checkout that was never installed
         return "0"

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 COMMIT = "2f0c1d"
 VCS = {"vcs_info": {"vcs": "git", "commit_id": COMMIT, "requested_revision": "main"}}
 FOLDER = {"dir_info": {"editable": True}}
-FROM_GIT = f"emulator[test] @ git+https://host/o/emulator.git@{COMMIT}"
+FROM_GIT = f"training-emulator[test] @ git+https://host/o/emulator.git@{COMMIT}"
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,11 @@ FROM_GIT = f"emulator[test] @ git+https://host/o/emulator.git@{COMMIT}"
         ({"url": "https://host/o/emulator.git", **VCS}, FROM_GIT),
         (
             {"url": "ssh://git@host:22/o/emulator.git", **VCS},
-            f"emulator[test] @ git+ssh://git@host:22/o/emulator.git@{COMMIT}",
+            f"training-emulator[test] @ git+ssh://git@host:22/o/emulator.git@{COMMIT}",
         ),
         (
             {"url": "https://host/emulator.whl", "archive_info": {"hash": "sha256=ab"}},
-            "emulator[test] @ https://host/emulator.whl",
+            "training-emulator[test] @ https://host/emulator.whl",
         ),
         # What only this machine has:
         ({"url": "file:///home/me/emulator", **FOLDER}, None),
@@ -72,7 +72,7 @@ def missing(name: str) -> None:
 # --- What people are told -------------------------------------------------------------------------
 
 
-BARE = re.compile(r"emulator(\[[\w,-]*\])?([=<>~!,;.].*)?")
+BARE = re.compile(r"(training-)?emulator(\[[\w,-]*\])?([=<>~!,;.].*)?")
 
 
 def bare(line: str) -> bool:
@@ -92,9 +92,10 @@ def bare(line: str) -> bool:
         ("Install it: pip install emulator.", True),
         ("pipx install emulator", True),
         ("uv add emulator", True),
+        ("uv tool install training-emulator", True),
         ("pip install '/path/to/emulator[test]'", False),
         ("pip install '.[test]'", False),
-        ("pip install 'emulator[test] @ git+https://host/o/emulator'", False),
+        ("pip install 'training-emulator[test] @ git+https://host/o/emulator'", False),
         ("`emulator` is another project", False),
     ],
 )

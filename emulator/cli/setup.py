@@ -202,10 +202,25 @@ def init(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, folder / name)
         note(f"wrote {folder / name}")
+    if not tests:
+        _finish(folder)
     if tests:
         _say_where_from(folder / REQUIREMENTS)
     command = f"pytest {folder}" if tests else f"emulate up {folder / 'scenario.yaml'}"
     note(f"now try: {command}")
+
+
+def _finish(folder: Path) -> None:
+    """Name the scenario after its folder, and put the schema beside it, for editors."""
+    from emulator.scenario.schema import json_schema
+    from emulator.scenario.starter import SCHEMA_FILE, named
+
+    scenario = folder / "scenario.yaml"
+    text = named(scenario.read_text("utf-8"), folder.resolve().name)
+    scenario.write_text(text, encoding="utf-8")
+    schema = json.dumps(json_schema(), indent=2)
+    (folder / SCHEMA_FILE).write_text(f"{schema}\n", encoding="utf-8")
+    note(f"wrote {folder / SCHEMA_FILE}, by which editors complete and explain its keys")
 
 
 def _suite() -> dict[Path, Path]:
@@ -231,7 +246,7 @@ def requirement_here() -> str | None:
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:
-        direct = distribution("emulator").read_text("direct_url.json")
+        direct = distribution("training-emulator").read_text("direct_url.json")
     except PackageNotFoundError:
         return None
     return requirement(json.loads(direct or "{}"))
@@ -243,8 +258,8 @@ def requirement(direct: Mapping[str, Any]) -> str | None:
     if "dir_info" in direct or not url.startswith(("https:", "http:", "ssh:", "git:")):
         return None
     source = f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
-    # Never the bare name: in public registries it is another project's.
-    return f"emulator[test] @ {source}"
+    # Never the bare name: nothing is published under it yet.
+    return f"training-emulator[test] @ {source}"
 
 
 def _files(folder: Path) -> dict[Path, Path]:

@@ -12,6 +12,7 @@ class Kill(EndingFault):
     kind = "kill"
 
     kill: Glob
+    """The task, or a glob such as `worker-*`."""
 
     @property
     def kills(self) -> bool:
@@ -25,6 +26,7 @@ class Terminate(EndingFault):
     kind = "terminate"
 
     terminate: Glob
+    """The task, or a glob such as `worker-*`."""
 
     @property
     def gives_notice(self) -> bool:

@@ -47,7 +47,10 @@ class Partition(NetworkFault):
     applied = "there is no way between {}"
     state, colour = "cut off", "cut-off"
 
-    partition: Annotated[list[Annotated[list[Glob], Field(min_length=1)]], Field(min_length=2)]
+    partition: Annotated[list[Annotated[list[Glob], Field(min_length=1)]], Field(min_length=2)] = (
+        Field(examples=[[["chief-0"], ["worker-*"]]])
+    )
+    """The groups of tasks that can't reach each other; tasks in no group reach all."""
     oneway: bool = Field(default=False, description="Only what the first group sends.")
 
     @property
@@ -106,6 +109,7 @@ class Shape(NetworkFault):
     applied = "the network of {} is impaired"
 
     shape: Glob
+    """The task, or a glob such as `worker-*`."""
     to: Glob | None = Field(
         default=None,
         description="The tasks, by name or glob, towards which the network is shaped; all by "

@@ -50,6 +50,7 @@ class Cordon(LastingFault):
     state = "cordoned"
 
     cordon: Glob
+    """The task whose node is meant, or a glob."""
 
     def apply(self, target: Target) -> Effect | None:
         """Cordon the task's node."""
@@ -73,6 +74,7 @@ class Drain(LastingFault):
     state = "cordoned"
 
     drain: Glob
+    """The task whose node is meant, or a glob."""
     grace: Duration = Field(default=30.0, description="Seconds between SIGTERM and SIGKILL.")
 
     def needs(self) -> Iterator[tuple[str, str]]:

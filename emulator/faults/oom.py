@@ -26,6 +26,7 @@ class Oom(EndingFault):
     capability, request = "oom", "running {} out of memory"
 
     oom: Glob
+    """The task, or a glob such as `worker-*`."""
 
     @property
     def kills(self) -> bool:

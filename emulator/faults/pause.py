@@ -32,6 +32,7 @@ class Pause(LastingFault):
     state = colour = "paused"
 
     pause: Glob
+    """The task, or a glob such as `worker-*`."""
 
     def apply(self, target: Target) -> None:
         """Freeze the task."""

@@ -33,6 +33,7 @@ class Preempt(GracefulFault):
     replaces_target = True
 
     preempt: Glob
+    """The task, or a glob such as `worker-*`."""
     down: DurationOrForever = Field(
         default=10.0, description="Seconds until it is back, or `forever`."
     )

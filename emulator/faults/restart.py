@@ -13,3 +13,4 @@ class Restart(GracefulFault):
     one_by_one = True
 
     restart: Glob
+    """The task, or a glob such as `worker-*`."""

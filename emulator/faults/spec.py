@@ -47,22 +47,22 @@ TRIGGERS = ("time", "step", "log", "phase", "after", "recovery")
 class Trigger(Model):
     """When a fault happens; a bare duration is a time."""
 
-    time: Duration | None = None
-    """Seconds since all tasks ran for the first time."""
-    step: int | None = Field(default=None, strict=True, ge=0)
+    time: Duration | None = Field(None, examples=["40s"])
+    """The time since all tasks ran for the first time."""
+    step: int | None = Field(default=None, strict=True, ge=0, examples=[120])
     """The first step event with at least this step."""
-    log: str | None = None
+    log: str | None = Field(None, examples=["Saving checkpoint"])
     """The first line of output in which this regular expression is found."""
     phase: Phase | None = None
     """The first time this phase begins: `checkpoint` is while one is being written."""
-    after: Text | None = None
+    after: Text | None = Field(None, examples=["spot"])
     """After another fault, by its `name` or number, has taken effect."""
-    recovery: Text | None = None
+    recovery: Text | None = Field(None, examples=["spot"])
     """After the job's first step after another fault."""
     delay: Duration = 0.0
-    """Seconds after that."""
+    """The time after `after` or `recovery`."""
     task: Glob | None = None
-    """The tasks whose step, line or phase counts [default: all]."""
+    """The tasks whose step, line or phase counts; default: all."""
 
     @model_validator(mode="after")
     def _one(self) -> Trigger:
@@ -101,12 +101,14 @@ class Entry(Model):
     name: str | None = Field(
         default=None,
         pattern=r"^[a-zA-Z][-_a-zA-Z0-9]*$",
-        description="For `after` and `recovery` of other faults.",
+        description="Its name, for `after` and `recovery` of other faults.",
+        examples=["spot"],
     )
     at: Annotated[
         Trigger | None,
         BeforeValidator(lambda v: v if isinstance(v, Mapping | Trigger | None) else {"time": v}),
-    ] = None
+    ] = Field(None, examples=[{"step": 120}])
+    """When it happens: a time, or another trigger."""
 
     @classmethod
     def key_fields(cls) -> dict[str, str]:

@@ -154,7 +154,10 @@ class _Schema:
     ) -> JsonSchemaValue:
         """Return the schema of all kinds."""
         table = FAULTS if self._inside else entries()
-        kinds = [handler(kind.__pydantic_core_schema__) for kind in table.values()]
+        kinds = [
+            kind.__get_pydantic_json_schema__(kind.__pydantic_core_schema__, handler)
+            for kind in table.values()
+        ]
         if self._inside:
             for kind in kinds:
                 del kind["properties"]["at"], kind["properties"]["name"]
@@ -181,12 +184,14 @@ class RandomFaults(Entry):
 
     kind = "random"
 
-    random: OneFault
+    random: OneFault = Field(examples=[{"preempt": "worker-*", "grace": "2s", "down": "5s"}])
+    """The fault; its target is a task, or a glob from which one is drawn each time."""
     every: Annotated[Duration, Field(gt=0)] = Field(description="The mean time between two faults.")
     seed: int | None = Field(
-        default=None, strict=True, description="The seed; default: the scenario's."
+        default=None, strict=True, description="The seed; default: the scenario's.", examples=[7]
     )
-    max: int = Field(default=10, strict=True, ge=1, le=1000)
+    max: int = Field(default=10, strict=True, ge=1, le=1000, examples=[4])
+    """How many such faults there are at most."""
     jitter: Duration = Field(default=0.0, description="Seconds, give or take, around `every`.")
 
     @model_validator(mode="after")
@@ -224,10 +229,11 @@ class RandomFaults(Entry):
 class TraceRow(Model):
     """One preemption of a trace."""
 
-    time: float = Field(ge=0, le=LONGEST)
+    time: float = Field(ge=0, le=LONGEST, examples=[12.5])
     """Seconds since the beginning of the trace."""
     target: Glob
-    down: float = Field(ge=0, le=LONGEST)
+    """The task, or a glob such as `worker-*`."""
+    down: float = Field(ge=0, le=LONGEST, examples=[30])
     """Seconds until the node was replaced."""
 
 
@@ -285,6 +291,7 @@ class TraceFaults(Entry):
         ge=1e-6,
         le=1e9,
         description="The factor by which a trace is replayed faster than it was recorded.",
+        examples=[60],
     )
     grace: Duration = Field(default=30.0, description="Seconds between SIGTERM and SIGKILL.")
     down: DurationOrForever | None = Field(

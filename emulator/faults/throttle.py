@@ -27,7 +27,8 @@ class Throttle(LastingFault):
     state = colour = "throttled"
 
     throttle: Glob
-    cpus: Cores = Field(description="Cores.")
+    """The task, or a glob such as `worker-*`."""
+    cpus: Cores = Field(description="The cores that are left to it.")
 
     def apply(self, target: Target) -> None:
         """Lower its limit."""

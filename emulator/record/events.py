@@ -52,13 +52,17 @@ class RunStarted(Entry):
 
     event: ClassVar = "run"
     run_id: str
+    """The name of the run and of its folder."""
     scenario: str
+    """The name of the scenario."""
     engine: str
+    """The name of the engine."""
     pid: int
     """The process of the supervisor."""
     format: int = FORMAT
-    """Of the record."""
+    """The format of the record."""
     emulator_version: str = field(default_factory=version)
+    """The version of the emulator that wrote it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +102,7 @@ class Attached(Entry):
 
     event: ClassVar = "attached"
     pid: int
+    """The process of the new supervisor."""
     gap: float
     """Seconds without a supervisor."""
 
@@ -110,6 +115,7 @@ class JobEnded(Entry):
     outcome: str
     """`succeeded`, `failed`, `timeout` or `interrupted`."""
     reason: str
+    """Why, in words."""
     cause: str | None = None
     """Why a job of the training operator failed, if no task did: `backoff-limit`, `deadline`, or
     `stuck`, when all pods had ended and the operator would leave it as it is."""
@@ -121,6 +127,7 @@ class SecondInterrupt(Entry):
 
     event: ClassVar = "interrupted-again"
     signal: str
+    """Its name: `SIGINT` or `SIGTERM`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +136,7 @@ class EmulatorFailed(Entry):
 
     event: ClassVar = "error"
     message: str
+    """What failed, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +145,7 @@ class Removed(Entry):
 
     event: ClassVar = "removed"
     count: int
+    """How many objects of the engine were removed."""
 
 
 # --- Tasks ----------------------------------------------------------------------------------------
@@ -168,6 +177,7 @@ class TaskExit(Entry):
     exit_code: int
     """128 + the signal's number if a signal ended it."""
     oom_killed: bool = False
+    """The kernel killed it for lack of memory."""
     told_to_stop: bool = False
     """The supervisor had sent it a signal."""
     fault: str | None = None
@@ -191,6 +201,7 @@ class StopSignal(Entry):
 
     event: ClassVar = "stop"
     signal: str
+    """Its name, such as `SIGTERM`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +210,9 @@ class Refused(Entry):
 
     event: ClassVar = "refused"
     operation: str
+    """What was asked for, such as a signal."""
     reason: str
+    """What the engine answered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +221,7 @@ class Suspension(Entry):
 
     event: ClassVar = "suspension"
     suspended: bool
+    """False: it is resumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +230,7 @@ class Restart(Entry):
 
     event: ClassVar = "restart"
     scope: Literal["task", "job"]
+    """`task`: the one that ended; `job`: all tasks together."""
     number: int
     """From 1."""
     delay: float
@@ -228,6 +243,7 @@ class Stall(Entry):
 
     event: ClassVar = "stall"
     seconds: float
+    """How long no task had stepped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +277,7 @@ class Phase(Entry):
     phase: str
     """`startup`, `data`, `compile`, `checkpoint`, `restore`, `eval`, or a name of its own."""
     state: Literal["begin", "end"]
+    """Whether it began or ended."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """What the task reported with it, such as the `step` that was restored."""
 
@@ -290,6 +307,7 @@ class Sidecar(Entry):
     name: str
     """Its own name, such as `proxy`."""
     exit_code: int | None = None
+    """128 + the signal's number if a signal ended it."""
     reason: str = ""
     """Why it could not be started."""
 
@@ -302,6 +320,7 @@ class EngineNote(Entry):
     reason: str
     """One word: `Scheduled`, `Killing`, `Preempted`, `DisruptionTarget`."""
     message: str = ""
+    """The rest of what it said."""
     stamp: float | None = None
     """When, by the engine's clock (seconds since 1970), which may be as coarse as a second: so
     the event happened when it was written."""
@@ -360,8 +379,11 @@ class FaultEvent(Entry):
 
     event: ClassVar = "fault"
     id: str
+    """Its number in the scenario, or its name by hand; with `.N` for one of several targets."""
     kind: str
+    """The kind of the fault, such as `preempt`."""
     stage: FaultStage
+    """How far it is; a fault counts only once it is `applied`."""
     target: str | None = None
     """The groups or tasks of a network fault."""
     reason: str | None = None
@@ -369,6 +391,7 @@ class FaultEvent(Entry):
     plan: Mapping[str, Any] | None = None
     """Of a manual fault: what the plan has of the others."""
     exit_code: int | None = None
+    """The exit code of the target that it ended."""
     seconds: float | None = None
     """Seconds from the notice to the exit."""
     killed: bool | None = None
@@ -387,8 +410,11 @@ class SamplingStarted(Entry):
     interval: float
     """Seconds between two samples."""
     gpus: list[Mapping[str, Any]] | None = None
+    """The GPUs of the machine."""
     driver: str | None = None
+    """The version of their driver."""
     why_no_gpus: str | None = None
+    """Why there are none."""
     lacking: Mapping[str, Any] | None = None
     """Measurements that a GPU does not offer, with the reason."""
 
@@ -399,6 +425,7 @@ class SamplingFailed(Entry):
 
     event: ClassVar = "sampling-failed"
     reason: str
+    """Why usage can't be measured; empty: it can again."""
 
 
 KINDS: Mapping[str, type[Entry]] = {

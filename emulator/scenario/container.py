@@ -88,19 +88,19 @@ SOURCES = ("path", "volume", "tmpfs", "scratch")
 class Mount(Model):
     """What is mounted at a path of a container: `path`, `volume`, `tmpfs` or `scratch`."""
 
-    path: MountPath | None = None
+    path: MountPath | None = Field(None, examples=["../data"])
     """A folder or file of this machine, read-only unless `writable` is set."""
-    volume: Annotated[str, AfterValidator(_volume)] | None = None
+    volume: Annotated[str, AfterValidator(_volume)] | None = Field(None, examples=["datasets"])
     """A volume of the engine by name, which is made if missing, and never removed."""
     tmpfs: Annotated[Size, Field(gt=0)] | None = None
-    """Bytes of a file system in memory, which each start begins empty."""
-    scratch: Annotated[str, AfterValidator(_scratch)] | None = None
+    """The size of a file system in memory, which is empty at each start."""
+    scratch: Annotated[str, AfterValidator(_scratch)] | None = Field(None, examples=["cache"])
     """An empty volume of the task, by a name that its init steps and side-cars can mount as well.
 
     A restart in place keeps it; a replacement of the task has a new one.
     """
     writable: bool | None = None
-    """Default: volumes are writable, folders are not."""
+    """Whether tasks can write there; default: volumes are writable, folders are not."""
 
     @model_validator(mode="after")
     def _one(self) -> Mount:
@@ -142,9 +142,11 @@ def _mode(mode: object) -> object:
 class File(Model):
     """A small file that is put into a container: its `text`, or its bytes as `base64`."""
 
-    text: str | None = None
-    base64: str | None = None
-    mode: Annotated[str, BeforeValidator(_mode)] = "0644"
+    text: str | None = Field(None, examples=["rate: 0.1"])
+    """Its content as text."""
+    base64: str | None = Field(None, examples=["aGVsbG8="])
+    """Its content as base64, for bytes that are no text."""
+    mode: Annotated[str, BeforeValidator(_mode)] = Field("0644", examples=["0755"])
     """Its permissions, in octal digits."""
 
     @model_validator(mode="after")
@@ -203,10 +205,10 @@ Number = Annotated[int, Field(strict=True, ge=1, le=65535)]
 class Port(Model):
     """A TCP port of a container that is published on 127.0.0.1."""
 
-    port: Number
-    """In the container."""
-    host_port: Number | None = None
-    """On this machine; None: any free one."""
+    port: Number = Field(examples=[6006])
+    """The TCP port in the container."""
+    host_port: Number | None = Field(None, examples=[6006])
+    """The port of this machine; default: any free one."""
 
 
 def _distinct(ports: list[Port]) -> list[Port]:
@@ -250,9 +252,9 @@ UlimitValue = Annotated[
 class Ulimit(Model):
     """A limit of each process: a number, or a size in bytes; -1: unlimited."""
 
-    soft: UlimitValue
+    soft: UlimitValue = Field(examples=[1024])
     """The limit when the process starts."""
-    hard: UlimitValue
+    hard: UlimitValue = Field(examples=["unlimited"])
     """The most to which it can raise the limit itself."""
 
     @model_validator(mode="after")
@@ -267,8 +269,12 @@ UlimitName = Literal[
     "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc",
     "rss", "rtprio", "rttime", "sigpending", "stack",
 ]  # fmt: skip
-Ulimits = dict[
-    UlimitName, Annotated[Ulimit, _shortened((int, str), Ulimit | UlimitValue, "soft", "hard")]
+Ulimits = Annotated[
+    dict[
+        UlimitName,
+        Annotated[Ulimit, _shortened((int, str), Ulimit | UlimitValue, "soft", "hard")],
+    ],
+    Field(examples=[{"nofile": 65536, "memlock": "unlimited"}]),
 ]
 
 
@@ -279,18 +285,22 @@ class ContainerBase(Model):
     """What any container can have: that of a task, a helper, an init step or a side-car."""
 
     cpus: Cores | None = None
-    """CPU limit in cores."""
+    """The CPU limit in cores; default: none."""
     memory: Memory | None = None
-    """Memory limit in bytes."""
-    processes: int | None = Field(strict=True, default=None, ge=16, le=4_194_304)
-    """Limit of processes and threads."""
+    """The memory limit."""
+    processes: int | None = Field(strict=True, default=None, ge=16, le=4_194_304, examples=[4096])
+    """The limit of processes and threads."""
     mounts: Mounts = {}
+    """What its container has mounted, by the path there; for a task, besides what the job has."""
     shm_size: ShmSize | None = None
-    """Size of /dev/shm in bytes; None: the engine's default, 64 MiB with Docker."""
+    """The size of /dev/shm; default: the engine's, 64 MiB with Docker."""
     ulimits: Ulimits = {}
+    """Limits of its processes, by the names of setrlimit(2)."""
     files: Files = {}
+    """Small files in its container, by their path there."""
     entrypoint: Entrypoint | None = None
-    """Default: `image`; for a role that of the program."""
+    """`image`: the image's own entry point gets the command; `none`: the command is all that runs.
+    Default: `image`; for a role that of the program."""
     working_dir: WorkingDir | None = None
     """Where its program starts, and `source` is copied; default: the image's own, or /job."""
 
@@ -299,3 +309,4 @@ class Container(ContainerBase):
     """The container of a task or a helper."""
 
     ports: Ports = []
+    """TCP ports that are published on 127.0.0.1; a number is short for `{port: ...}`."""

@@ -19,16 +19,18 @@ def _module(value: str) -> str:
 
 
 Module = Annotated[str, Field(max_length=200), AfterValidator(_module)]
-Preload = Annotated[list[Module] | None, Field(max_length=50)]
+Preload = Annotated[list[Module] | None, Field(max_length=50, examples=[["tensorflow"]])]
 
 
 class Dockerfile(Model):
     """An image built from the user's Dockerfile."""
 
-    dockerfile: DockerfilePath
+    dockerfile: DockerfilePath = Field(examples=["docker/Dockerfile"])
+    """The Dockerfile from which the image is built."""
     context: ContextPath | None = None
     """The build context; default: the Dockerfile's folder."""
-    args: dict[Variable, str] = {}
+    args: dict[Variable, str] = Field({}, examples=[{"PYTHON": "3.12"}])
+    """Build arguments, which the Dockerfile declares by ARG."""
     preload: Preload = None
     """The modules that a warm start imports ahead; default: those of the framework."""
 
@@ -36,8 +38,10 @@ class Dockerfile(Model):
 class NamedImage(Model):
     """An image by name, with what a warm start imports ahead."""
 
-    name: Annotated[str, BeforeValidator(lambda value: _reference(value))]
+    name: Annotated[str, BeforeValidator(lambda value: _reference(value))] = Field(examples=["cpu"])
+    """The name of the image, or a reference."""
     preload: Preload = None
+    """The modules that a warm start imports ahead; default: those of the framework."""
 
 
 # https://github.com/distribution/reference: registry, path, tag, digest.

@@ -124,15 +124,17 @@ LabelValue = Annotated[str, AfterValidator(_value)]
 class Toleration(Model):
     """A taint of nodes that the Pods tolerate, as in Kubernetes."""
 
-    key: LabelKey | None = None
-    """None: every taint, with the operator Exists."""
+    key: LabelKey | None = Field(None, examples=["spot"])
+    """The key of the taint; default: every taint, with the operator Exists."""
     operator: Literal["Exists", "Equal"] | None = None
     """Default: Equal where there is a `value`, else Exists."""
-    value: LabelValue | None = None
+    value: LabelValue | None = Field(None, examples=["true"])
+    """The value of the taint, with the operator Equal."""
     effect: Effect | None = None
-    """None: every effect."""
-    toleration_seconds: int | None = Field(strict=True, default=None, ge=0)
-    """How long a Pod stays on a node that gets the taint; None: for ever."""
+    """The effect of the taint; default: every effect."""
+    toleration_seconds: int | None = Field(strict=True, default=None, ge=0, examples=[60])
+    """Seconds for which a Pod stays on a node that gets the taint, with the effect NoExecute;
+    default: for ever."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Toleration:
@@ -153,36 +155,55 @@ class Toleration(Model):
 class Kubernetes(Model):
     """How the tasks run as Pods of a cluster."""
 
-    context: Annotated[str, Field(max_length=253), AfterValidator(_context)] | None = None
-    """Of the kubeconfig; None: the current one."""
-    namespace: Annotated[str, AfterValidator(_namespace)] | None = None
-    """Which must exist; None: that of the context."""
+    context: Annotated[str, Field(max_length=253), AfterValidator(_context)] | None = Field(
+        None, examples=["kind-dev"]
+    )
+    """The context of the kubeconfig; default: the current one."""
+    namespace: Annotated[str, AfterValidator(_namespace)] | None = Field(None, examples=["team-a"])
+    """The namespace of everything that is made, which must exist; default: that of the context."""
     image_pull_policy: PullPolicy = "IfNotPresent"
-    image_pull_secret: ObjectName | None = None
+    """When nodes pull images, as in Kubernetes."""
+    image_pull_secret: ObjectName | None = Field(None, examples=["registry-login"])
     """A Secret of the namespace with the registry's login."""
-    registry: Annotated[str, Field(max_length=200), AfterValidator(registry_name)] | None = None
-    """Where the images `cpu`, `gpu`, `pytorch`, ... were pushed; None: the nodes have them."""
-    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=50)] = {}
-    tolerations: Annotated[list[Toleration], Field(max_length=50)] = []
-    priority_class: ObjectName | None = None
-    service_account: ObjectName | None = None
-    """None: the namespace's default. Its token is mounted in no Pod."""
-    storage_class: ObjectName | None = None
-    """Of the shared volume; None: the cluster's default."""
+    registry: Annotated[str, Field(max_length=200), AfterValidator(registry_name)] | None = Field(
+        None, examples=["localhost:5000/team"]
+    )
+    """Where the images `cpu`, `gpu`, `pytorch`, ... were pushed; default: the nodes have them."""
+    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=50)] = Field(
+        {}, examples=[{"kubernetes.io/arch": "amd64"}]
+    )
+    """Labels that a node must have."""
+    tolerations: Annotated[list[Toleration], Field(max_length=50)] = Field(
+        [], examples=[[{"key": "spot", "effect": "NoSchedule"}]]
+    )
+    """Taints of nodes that the Pods tolerate."""
+    priority_class: ObjectName | None = Field(None, examples=["high"])
+    """The name of the Pods' PriorityClass; default: the cluster's."""
+    service_account: ObjectName | None = Field(None, examples=["trainer"])
+    """The Pods' service account; default: the namespace's. Its token is mounted in no Pod."""
+    storage_class: ObjectName | None = Field(None, examples=["nfs"])
+    """The storage class of the shared volume; default: the cluster's."""
     shared: SharedKind = "auto"
     """What /shared is: a claim, a folder of the one node, or none."""
-    shared_size: Annotated[Size, Field(ge=MIB)] = 2**30
-    """Bytes that the claim asks for."""
-    run_as: int | None = Field(strict=True, default=None, ge=1, le=2**31 - 1)
-    """The user and group id of all programs; None: those of the image."""
+    shared_size: Annotated[Size, Field(ge=MIB)] = Field(2**30, examples=["10g"])
+    """The size that the claim of the shared volume asks for."""
+    run_as: int | None = Field(strict=True, default=None, ge=1, le=2**31 - 1, examples=[1000])
+    """The user and group id of all programs; default: those of the image."""
     init: bool = Field(strict=True, default=True)
     """Whether PID 1 is not the program, as with Docker: Python as PID 1 ignores SIGTERM."""
-    gpu_resource: Annotated[str, AfterValidator(_resource)] = GPU
+    gpu_resource: Annotated[str, AfterValidator(_resource)] = Field(
+        GPU, examples=["nvidia.com/mig-1g.5gb"]
+    )
     """What a GPU is called, such as nvidia.com/mig-1g.5gb."""
-    cluster_domain: Annotated[str, AfterValidator(_domain)] = CLUSTER_DOMAIN
-    start_timeout: Annotated[Duration, AfterValidator(_at_once)] = 300.0
-    """Seconds until a Pod runs, in which an unschedulable one may become schedulable."""
-    outage_timeout: Annotated[Duration, AfterValidator(_at_once)] = 120.0
-    """Seconds for which the API server may be away in mid-run."""
-    dcgm: Annotated[str, Field(max_length=200), AfterValidator(_service)] | None = None
+    cluster_domain: Annotated[str, AfterValidator(_domain)] = Field(
+        CLUSTER_DOMAIN, examples=["cluster.local"]
+    )
+    """The domain of the cluster's DNS."""
+    start_timeout: Annotated[Duration, AfterValidator(_at_once)] = Field(300.0, examples=["10m"])
+    """The time until a Pod runs, in which nodes may become free and images are pulled."""
+    outage_timeout: Annotated[Duration, AfterValidator(_at_once)] = Field(120.0, examples=["30s"])
+    """For how long the API server may be away in mid-run."""
+    dcgm: Annotated[str, Field(max_length=200), AfterValidator(_service)] | None = Field(
+        None, examples=["gpu-operator/nvidia-dcgm-exporter:9400"]
+    )
     """The service of DCGM's exporter, `namespace/service:port`, which measures GPUs."""

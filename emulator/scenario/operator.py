@@ -39,20 +39,28 @@ Metadata = dict[Annotated[str, Field(min_length=1, max_length=317)], str]
 class OperatorElastic(Model):
     """`elasticPolicy` of a PyTorchJob; what is left out has the operator's default."""
 
-    min: Count | None = None
+    min: Count | None = Field(None, examples=[1])
     """The least number of workers; default: all."""
-    max: Count | None = None
-    """The most; default: all."""
-    rdzv_host: Annotated[str, Field(min_length=1, max_length=253)] | None = None
-    """Default: the service of worker 0."""
-    rdzv_port: Port | None = None
-    """Default: the workers' port."""
+    max: Count | None = Field(None, examples=[4])
+    """The most workers; default: all."""
+    rdzv_host: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
+        None, examples=["mnist-worker-0"]
+    )
+    """Where the agents of torchrun meet; default: the service of worker 0."""
+    rdzv_port: Port | None = Field(None, examples=[29400])
+    """The port of the rendezvous; default: the workers' port."""
     rdzv_backend: Literal["c10d", "etcd", "etcd-v2"] = "c10d"
-    rdzv_id: Text | None = None
-    rdzv_conf: dict[Text, Text] = {}
-    max_restarts: int | None = Field(strict=True, default=None, ge=0)
+    """The kind of the rendezvous."""
+    rdzv_id: Text | None = Field(None, examples=["mnist"])
+    """The id of the rendezvous."""
+    rdzv_conf: dict[Text, Text] = Field({}, examples=[{"timeout": 900}])
+    """Options of the rendezvous."""
+    max_restarts: int | None = Field(strict=True, default=None, ge=0, examples=[3])
+    """How often an agent starts its processes again."""
     standalone: bool = Field(strict=True, default=False)
-    nproc_per_node: Count | None = None
+    """Whether PET_STANDALONE is set, with which each task trains alone."""
+    nproc_per_node: Count | None = Field(None, examples=[2])
+    """Processes of each task."""
 
     @model_validator(mode="after")
     def _in_order(self) -> OperatorElastic:
@@ -65,32 +73,39 @@ class Operator(Model):
     """The job as Kubeflow's training operator v1.9 runs it."""
 
     kind: JobKind
+    """The kind of the job: a TFJob with `framework: tensorflow`, a PyTorchJob with `framework:
+    pytorch`."""
     job: JobName
     """`metadata.name`; the pods and their services are `<job>-<role>-<index>`."""
     namespace: Namespace = "default"
-    ports: dict[str, Port] = {}
-    """By role; `port_of` has the default."""
+    """The namespace of the job."""
+    ports: dict[str, Port] = Field({}, examples=[{"worker": 2222}])
+    """The port of a role's tasks; default: 2222 for a TFJob, 23456 for a PyTorchJob."""
     dynamic_worker: bool = Field(strict=True, default=False)
     """`enableDynamicWorker` of a TFJob: the sparse TF_CONFIG."""
-    nproc_per_node: Count | Literal["auto", "cpu", "gpu"] = "auto"
-    """Of a PyTorchJob."""
+    nproc_per_node: Count | Literal["auto", "cpu", "gpu"] = Field("auto", examples=[2])
+    """Processes of each task of a PyTorchJob."""
     elastic: OperatorElastic | None = None
-    restart: dict[str, RestartPolicy] = {}
-    """By role; `policy_of` has the default."""
-    backoff_limit: int | None = Field(strict=True, default=None, ge=0)
-    """Restarts of all pods together after which the job fails; None: no limit."""
-    active_deadline: Duration | None = None
-    """Seconds from the start of the job after which it fails."""
+    """`elasticPolicy` of a PyTorchJob."""
+    restart: dict[str, RestartPolicy] = Field({}, examples=[{"worker": "exit-code"}])
+    """The restart policy of a role's tasks; default: `never` for a TFJob, `on-failure` for a
+    PyTorchJob."""
+    backoff_limit: int | None = Field(strict=True, default=None, ge=0, examples=[3])
+    """Restarts of all pods together after which the job fails; default: no limit."""
+    active_deadline: Duration | None = Field(None, examples=["1h"])
+    """The time from the start of the job after which it fails."""
     clean_pods: CleanPods = "none"
-    """What is stopped when the job has ended."""
+    """Which pods are stopped when the job has ended."""
     success: SuccessPolicy = "default"
-    """`successPolicy` of a TFJob."""
-    ttl_after_finished: Duration | None = None
+    """`successPolicy` of a TFJob: `default` is the chief, or worker 0."""
+    ttl_after_finished: Duration | None = Field(None, examples=["1h"])
+    """The time after which Kubernetes would delete the job that has ended."""
     suspend: bool = Field(strict=True, default=False)
     """The job is made, and its pods are not."""
-    labels: Metadata = {}
-    """Of the job's own metadata."""
-    annotations: Metadata = {}
+    labels: Metadata = Field({}, examples=[{"team": "vision"}])
+    """Labels of the job itself."""
+    annotations: Metadata = Field({}, examples=[{"owner": "me"}])
+    """Annotations of the job itself."""
     quirks: bool = Field(strict=True, default=False)
     """Reproduce the operator's known faults too."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from emulator.scenario.program import parts
 from emulator.validation.fields import is_stored, once
@@ -74,11 +74,13 @@ def _check_mount(path: Path, info: ValidationInfo) -> None:
 
 
 ProgramPath = Annotated[
-    _Named, _checked(lambda path, info: once(info, ("program", path), lambda: parts(path)))
+    _Named,
+    Field(examples=["train.py"]),
+    _checked(lambda path, info: once(info, ("program", path), lambda: parts(path))),
 ]
 """A file or folder that can be copied."""
 DockerfilePath = Annotated[_Named, _checked(_check_dockerfile)]
-ContextPath = Annotated[_Named, _checked(_check_context)]
+ContextPath = Annotated[_Named, Field(examples=["."]), _checked(_check_context)]
 """The folder of a build context."""
 MountPath = Annotated[_Named, _checked(_check_mount)]
 """A file or folder of this machine that can be mounted."""

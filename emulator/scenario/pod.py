@@ -31,12 +31,14 @@ def _name(name: str) -> str:
 class PodContainer(ContainerBase):
     """A container of a task beside its own."""
 
-    name: Annotated[str, AfterValidator(_name)]
+    name: Annotated[str, AfterValidator(_name)] = Field(examples=["fetch"])
+    """Its name, unique in the role."""
     command: Command = []
-    """Empty: the image's own."""
+    """What it runs; empty: the image's own command."""
     env: Env = {}
+    """Its variables, besides those with the values of its task."""
     image: Image | None = None
-    """Default: the task's."""
+    """Its image; default: the task's."""
 
 
 InitSteps = Annotated[

@@ -18,16 +18,16 @@ class MachinePrice(Model):
     """The price of one task's machine, in one of three forms."""
 
     on_demand: Price | None = None
-    """Money per hour of a machine that is not preempted."""
+    """The price of a machine that is not preempted."""
     spot: Price | None = None
-    """Money per hour of a machine that may be preempted. It is what the task pays; `on_demand` is
-    then what the same machine would cost otherwise."""
-    purchase: float | None = Field(strict=True, default=None, gt=0, le=MOST)
-    """Money for the machine over its whole lifetime."""
-    lifetime: Annotated[Duration, Field(ge=HOUR)] | None = None
-    """Seconds until it is replaced."""
-    used: Annotated[Share, Field(ge=0.001)] = 1.0
-    """The share of its lifetime in which it works."""
+    """The price of a machine that may be preempted. It is what the task pays; `on_demand` is then
+    what the same machine would cost otherwise."""
+    purchase: float | None = Field(strict=True, default=None, gt=0, le=MOST, examples=[2000])
+    """The price of a machine that was bought, over its whole lifetime."""
+    lifetime: Annotated[Duration, Field(ge=HOUR)] | None = Field(None, examples=["3y"])
+    """The time until a bought machine is replaced, at least `1h`."""
+    used: Annotated[Share, Field(ge=0.001)] = Field(1.0, examples=[0.6])
+    """The share of its lifetime in which a bought machine works."""
 
     @model_validator(mode="after")
     def _one_form(self) -> MachinePrice:

@@ -15,18 +15,20 @@ BACKOFF = 1.0
 
 
 class Restart(Model):
-    """When a task that has ended is restarted; see `emulator/supervisor/restart_policy.py`."""
+    """When a task that has ended is restarted."""
 
     policy: RestartPolicy = "never"
+    """After which exits a task is started again: `exit-code` means those by a signal (128 and
+    above)."""
     scope: RestartScope = "task"
-    limit: int = Field(strict=True, default=5, ge=0)
+    """`task` restarts the task that has ended, `job` restarts all tasks together."""
+    limit: int = Field(strict=True, default=5, ge=0, examples=[3])
+    """The most restarts, of each task or of the job; with one more, the job fails."""
     backoff: Duration | None = None
-    """Seconds before the first restart; doubled for each further one, up to five minutes.
-
-    Default: BACKOFF; in a job of the training operator that of the kubelet.
-    """
-    stall: Duration | None = None
-    """Seconds without a step after which the training tasks count as failed."""
+    """The delay before the first restart; it doubles each time, up to five minutes. Default: `1s`;
+    in a job of the training operator `10s` before the second."""
+    stall: Duration | None = Field(None, examples=["2m"])
+    """The time without a step after which the training tasks count as failed; default: none."""
 
     @property
     def first_backoff(self) -> float:

@@ -57,6 +57,8 @@ from emulator.validation.limits import FAULTS, HELPERS, TASKS
 from emulator.validation.patterns import Pattern
 
 SuccessRule = Literal["auto", "chief", "all-workers"]
+SCHEMA_ID = "urn:training-emulator:scenario"
+"""By which editors and other schemas refer to the schema; it names it and is no address."""
 JobOutcome = Literal["succeeded", "failed", "timeout"]
 
 
@@ -64,22 +66,27 @@ class Program(Model):
     """The program of every task, unless its role sets another."""
 
     source: ProgramPath | None = None
-    """A file or folder, copied into each task's working directory."""
+    """A file or folder that is copied into the working directory of each task."""
     command: Command
-    """Empty: the image's own."""
+    """The command of every task; empty: the image's own."""
     entrypoint: Entrypoint = "image"
+    """`image`: the image's own entry point gets the command; `none`: the command is all that
+    runs."""
     working_dir: WorkingDir | None = None
+    """Where every task starts; default: /job with a `source`, else the image's own."""
     env: Env = {}
+    """Environment variables of every task."""
     files: Files = {}
-    """Of every task; a role can add to them, or replace some."""
+    """Small files that every task gets; a role can add to them, or replace some."""
 
 
 class Gpus(Model):
     """GPUs of one task."""
 
-    count: int = Field(strict=True, default=1, ge=0)
+    count: int = Field(strict=True, default=1, ge=0, examples=[1])
+    """The number of devices."""
     shared: bool = False
-    """Share devices with other tasks if too few are free."""
+    """Whether tasks share devices if too few are free."""
 
 
 def _counted(key: str) -> BeforeValidator:
@@ -92,14 +99,20 @@ def _counted(key: str) -> BeforeValidator:
 class Role(Container):
     """The tasks of one role; a bare number is the number of replicas."""
 
-    replicas: int = Field(strict=True, default=1, ge=1, le=TASKS)
+    replicas: int = Field(strict=True, default=1, ge=1, le=TASKS, examples=[2])
+    """The number of tasks."""
     before: Literal["training"] | None = None
     """Its tasks end before those of the other roles start, such as one that prepares the data."""
     gpus: Annotated[Gpus, _counted("count")] = Gpus(count=0)
+    """GPUs of each task; a number is short for `{count: ...}`."""
     command: Command | None = None
+    """The command of these tasks; default: the program's."""
     source: ProgramPath | None = None
+    """The program of these tasks; default: the job's."""
     env: Env = {}
+    """Variables of these tasks, besides those of the program."""
     image: Image | None = None
+    """The image of these tasks; default: the job's."""
     init: InitSteps = []
     """Run before the task's program, when it starts on a fresh disk."""
     sidecars: Sidecars = []
@@ -113,11 +126,13 @@ class Helper(Container):
     """A program next to the job: it is in no rendezvous, and does not decide how the job ends."""
 
     command: Command
+    """What it runs; empty: the image's own command."""
     source: ProgramPath | None = None
     """A file or folder, copied into its working directory."""
     env: Env = {}
+    """Its environment variables."""
     image: Image | None = None
-    """Default: the job's."""
+    """Its image; default: the job's."""
 
 
 Helpers = Annotated[
@@ -136,19 +151,20 @@ class Reserve(Model):
     """
 
     cpus: Cores | None = None
-    """Cores."""
+    """Cores that the run reserves."""
     memory: Size | None = None
-    """Bytes."""
+    """Memory that the run reserves."""
 
 
 class Network(Model):
     """The cluster's network."""
 
     internet: bool = True
-    delay: Delay = 0.0
-    """Seconds added to each packet."""
+    """Whether tasks reach hosts outside their network."""
+    delay: Delay = Field(0.0, examples=["5ms"])
+    """The delay that is added to each packet."""
     bandwidth: Rate | None = None
-    """Bits per second of each task."""
+    """What each task can send per second; default: no limit."""
     metadata: Literal["open", "closed"] = "open"
     """Whether tasks reach the metadata service of the machine (169.254.169.254)."""
 
@@ -172,13 +188,15 @@ EventsFolder = Annotated[str, Field(max_length=1000), AfterValidator(_events_fol
 class Metrics(Model):
     """How steps are parsed from task output, and how often usage is sampled."""
 
-    steps: str = "auto"
-    """`auto`, `json`, a named pattern (see docs/protocol.md), or a regex with `(?P<step>...)`."""
-    events: EventsFolder | None = None
+    steps: str = Field("auto", examples=["json", "keras", "iteration (?P<step>\\d+)"])
+    """How steps are read from output: `auto`, `json`, a named pattern, or a regular expression with
+    `(?P<step>...)`."""
+    events: EventsFolder | None = Field(None, examples=["logs"])
     """The folder of the shared volume with TensorBoard event files that have the steps."""
-    examples_per_step: int | None = Field(strict=True, default=None, ge=1)
-    interval: Duration = Field(default=1.0, ge=0.1)
-    """Seconds between two usage samples."""
+    examples_per_step: int | None = Field(strict=True, default=None, ge=1, examples=[64])
+    """Examples in one step of all workers, if the program does not report them."""
+    interval: Duration = Field(default=1.0, ge=0.1, examples=["500ms"])
+    """The time between two samples of resource usage, at least `100ms`."""
 
     @field_validator("steps")
     @classmethod
@@ -210,22 +228,27 @@ class Metrics(Model):
 class Share(Model):
     """Bounds on a rate as a share of the rate before the fault."""
 
-    min: float | None = Field(strict=True, default=None, ge=0)
-    max: float | None = Field(strict=True, default=None, ge=0)
+    min: float | None = Field(strict=True, default=None, ge=0, examples=[0.4])
+    """The least share."""
+    max: float | None = Field(strict=True, default=None, ge=0, examples=[1.1])
+    """The greatest share."""
 
 
 class Throughput(Model):
     """Bounds on the job's rate in steps per second, and on its change by faults."""
 
-    min: float | None = Field(strict=True, default=None, gt=0)
-    max: float | None = Field(strict=True, default=None, gt=0)
+    min: float | None = Field(strict=True, default=None, gt=0, examples=[5])
+    """The least rate of the job, in steps per second."""
+    max: float | None = Field(strict=True, default=None, gt=0, examples=[500])
+    """The greatest rate of the job, in steps per second."""
     during: Share = Share()
     """From a fault until its target is restored, as a share of the ten seconds before it."""
     after: Share = Share()
-    """In the ten seconds from the job's first step with the target restored."""
-    at_least: float | None = Field(strict=True, default=None, gt=0)
+    """In the ten seconds from the job's first step with the target restored, as that share."""
+    at_least: float | None = Field(strict=True, default=None, gt=0, examples=[0.9])
     """The minimum rate, as a share of the stored baseline or the reference variant."""
     of: Literal["baseline", "reference"] | None = None
+    """What `at_least` is a share of: the stored baseline, or the reference variant."""
 
     @model_validator(mode="after")
     def _both(self) -> Throughput:
@@ -242,8 +265,10 @@ ValueName = Annotated[str, Field(min_length=1, max_length=100)]
 class Bounds(Model):
     """Limits of a value that tasks report; either may be left out."""
 
-    min: float | None = Field(strict=True, default=None, allow_inf_nan=False)
-    max: float | None = Field(strict=True, default=None, allow_inf_nan=False)
+    min: float | None = Field(strict=True, default=None, allow_inf_nan=False, examples=[0.1])
+    """The least value."""
+    max: float | None = Field(strict=True, default=None, allow_inf_nan=False, examples=[0.5])
+    """The greatest value."""
 
     @model_validator(mode="after")
     def _either(self) -> Bounds:
@@ -258,11 +283,14 @@ class TrafficBounds(Model):
     """Bounds on bytes in a step: sizes, or shares of what the tasks reported."""
 
     min: Size | None = None
+    """The least size."""
     max: Size | None = None
-    at_least: float | None = Field(strict=True, default=None, ge=0)
+    """The greatest size."""
+    at_least: float | None = Field(strict=True, default=None, ge=0, examples=[0.9])
     """The minimum, as a share of the value `of`."""
-    at_most: float | None = Field(strict=True, default=None, ge=0)
-    of: ValueName | None = None
+    at_most: float | None = Field(strict=True, default=None, ge=0, examples=[1.1])
+    """The maximum, as a share of the value `of`."""
+    of: ValueName | None = Field(None, examples=["gradient_bytes"])
     """The name of a value in step events, in bytes: what the program predicts."""
 
     @model_validator(mode="after")
@@ -287,7 +315,9 @@ class Traffic(Model):
     """Bounds on what a task of a role sends and receives in a step, on average over the role."""
 
     sent: TrafficBounds | None = None
+    """Bounds on what a task sends in a step."""
     received: TrafficBounds | None = None
+    """Bounds on what a task receives in a step."""
 
     @model_validator(mode="after")
     def _either(self) -> Traffic:
@@ -300,25 +330,29 @@ class Expectations(Model):
     """Expectations of a run, judged from its record alone."""
 
     outcome: JobOutcome = "succeeded"
+    """How the job must end."""
     steps: Literal["none"] | None = None
     """`none`: the program has no steps, and none may be read."""
-    final_step: int | None = Field(strict=True, default=None, ge=0)
+    final_step: int | None = Field(strict=True, default=None, ge=0, examples=[400])
     """The least step that the job must reach."""
-    accuracy: float | None = Field(strict=True, default=None, ge=0, le=1)
+    accuracy: float | None = Field(strict=True, default=None, ge=0, le=1, examples=[0.9])
     """The least `accuracy` in the job's last step event that has one."""
-    values: dict[ValueName, Bounds] = {}
+    values: dict[ValueName, Bounds] = Field({}, examples=[{"loss": {"max": 0.5}}])
     """Limits of the last value that each task reported under a name in its step events."""
     bytes_per_step: Annotated[
         dict[str, Traffic], Field(examples=[{"worker": {"sent": {"max": "2m"}}}])
     ] = {}
     """By role: what its tasks send and receive over the network in a step."""
     throughput: Throughput | None = None
-    max_restarts: int | None = Field(strict=True, default=None, ge=0)
-    max_lost_steps: int | None = Field(strict=True, default=None, ge=0)
+    """Bounds on the rate of the job."""
+    max_restarts: int | None = Field(strict=True, default=None, ge=0, examples=[1])
+    """The most restarts by the restart policy."""
+    max_lost_steps: int | None = Field(strict=True, default=None, ge=0, examples=[100])
     """Steps that a task repeats after restarts and restores, at most."""
-    recovers_within: Duration | None = None
-    """Seconds from a failure to the next step, for each recovery."""
-    min_goodput: float | None = Field(strict=True, default=None, ge=0, le=1)
+    recovers_within: Duration | None = Field(None, examples=["90s"])
+    """The most time from a failure to the next step, for each recovery."""
+    min_goodput: float | None = Field(strict=True, default=None, ge=0, le=1, examples=[0.4])
+    """The least share of the time that was productive, 0 to 1."""
     saved_within_grace: bool = Field(strict=True, default=False)
     """Every preempted task saved a checkpoint between the notice and its end."""
     monotone_checkpoints: bool = Field(strict=True, default=False)
@@ -333,8 +367,12 @@ class Scenario(Model):
     """One emulated training job."""
 
     name: str = Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$", examples=["mwms-two-workers"])
-    description: str = ""
+    """The name of the job, at most 40 lower-case letters, digits and dashes; run ids begin with
+    it."""
+    description: str = Field("", examples=["Two workers survive a preemption."])
+    """What it shows; `emulate plan` and the reports print it."""
     framework: FrameworkName = "tensorflow"
+    """Which roles there are, and by which variables tasks find each other."""
     rendezvous: RendezvousForm | None = None
     """The variables by which tasks find each other; default: those of the framework."""
     elastic: Elastic | None = None
@@ -343,41 +381,57 @@ class Scenario(Model):
     """The job is one of Kubeflow's training operator, and behaves as there."""
     addresses: Addresses | None = None
     """The names of its tasks on the network; default: those of the engine."""
-    image: Image = "auto"
+    image: Image = Field(
+        "auto", examples=["cpu", "python:3.11-slim", {"dockerfile": "docker/Dockerfile"}]
+    )
+    """What tasks run in: `auto` (the GPU image if the engine has a GPU, else `cpu`), an image of
+    the emulator, any reference, or a Dockerfile."""
     program: Program
+    """What every task runs, unless its role says otherwise."""
     cluster: Cluster = Field(min_length=1, examples=[{"worker": 2}])
+    """The roles, each with its number of tasks or with settings."""
     mounts: Mounts = {}
     """What every task has mounted; a role can add to it, or mount something else there."""
-    shm_size: ShmSize | None = None
-    """Size of each task's /dev/shm in bytes, unless its role sets another."""
+    shm_size: ShmSize | None = Field(None, examples=["1g"])
+    """The size of each task's /dev/shm, unless its role sets another."""
     ulimits: Ulimits = {}
-    """Of every task, unless its role sets another."""
+    """Limits of every task's processes, unless its role sets another."""
     helpers: Helpers = {}
     """Programs next to the job, by name."""
     restart: Annotated[
         Restart, BeforeValidator(lambda v: {"policy": v} if isinstance(v, str) else v)
     ] = Restart()
+    """When a task that has ended is started again; a policy alone is short for `{policy: ...}`."""
     reserve: Reserve | None = None
+    """The share of the machine that its tests wait for; it limits nothing."""
     success: SuccessRule = "auto"
-    faults: Annotated[list[AnyEntry], Field(max_length=FAULTS)] = []
-    timeout: Duration | None = None
-    """Seconds from the start of the first task; default: none."""
-    seed: int = Field(default=0, strict=True)
+    """Which tasks must succeed for the job to succeed."""
+    faults: Annotated[list[AnyEntry], Field(max_length=FAULTS)] = Field(
+        [], examples=[[{"preempt": "worker-1", "at": {"step": 120}, "grace": "5s", "down": "10s"}]]
+    )
+    """What happens to the tasks, and when."""
+    timeout: Duration | None = Field(None, examples=["10m"])
+    """The job's time limit, from the start of its first task; default: none."""
+    seed: int = Field(default=0, strict=True, examples=[7])
+    """The seed of random faults, and EMULATOR_SEED of the tasks."""
     network: Network = Network()
+    """The network between the tasks."""
     kubernetes: Kubernetes = Kubernetes()
     """How it runs on a cluster; other engines ignore it."""
     metrics: Metrics = Metrics()
+    """How steps are read, and how often usage is measured."""
     prices: Prices = {}
     """What the machine of each role's tasks costs; empty: no costs are computed."""
-    currency: Currency = ""
-    """Of the prices; it is shown with amounts and changes none."""
+    currency: Currency = Field("", examples=["EUR"])
+    """The currency of the prices; it is shown with amounts and changes none."""
     expect: Expectations = Expectations()
+    """What must hold of the run; `emulate up` exits with 1 if it does not."""
     parametrize: Parametrize = {}
     """Values of keys; pytest runs every combination as a test."""
     reference: Reference = {}
     """Overrides of the reference variant, which pytest runs to compare rates."""
-    marks: Marks = []
-    """Marks of its tests in pytest."""
+    marks: Marks = Field([], examples=[["slow", {"timeout": 300}]])
+    """Marks of its tests in pytest: a name, or `{name: arguments}`."""
 
     def to_yaml(self) -> str:
         """Return the scenario as YAML, with the keys that were given; `load` returns an equal one.
@@ -424,21 +478,26 @@ class Scenario(Model):
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a scenario file, for editors."""
     schema = Scenario.model_json_schema()
+    properties = schema["properties"]
     role = {"$ref": "#/$defs/Role"}
-    schema["properties"]["cluster"]["additionalProperties"] = {
+    properties["cluster"]["additionalProperties"] = {
         "anyOf": [role, {"type": "integer", "minimum": 1, "maximum": TASKS}]
     }
-    schema["properties"]["restart"] = {
-        "anyOf": [{"$ref": "#/$defs/Restart"}, {"enum": list(get_args(RestartPolicy))}]
-    }
-    schema["$defs"]["Role"]["properties"]["gpus"] = {
-        "anyOf": [{"$ref": "#/$defs/Gpus"}, {"type": "integer", "minimum": 0}]
-    }
+    _widen(properties["restart"], {"$ref": "#/$defs/Restart"}, {"enum": [*get_args(RestartPolicy)]})
+    gpus = schema["$defs"]["Role"]["properties"]["gpus"]
+    _widen(gpus, {"$ref": "#/$defs/Gpus"}, {"type": "integer", "minimum": 0, "examples": [1]})
     time = schema["$defs"]["Trigger"]["properties"]["time"]["anyOf"]
-    for entry in schema["properties"]["faults"]["items"]["anyOf"]:
+    for entry in properties["faults"]["items"]["anyOf"]:
         keys = entry["properties"]
-        keys["at"] = {"anyOf": [{"$ref": "#/$defs/Trigger"}, *time]}
+        _widen(keys["at"], {"$ref": "#/$defs/Trigger"}, *time)
         if "trace" in keys:
             file = {"type": "string", "examples": ["trace.csv"]}
-            keys["trace"] = {"anyOf": [keys["trace"], file]}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+            rows = {key: keys["trace"].pop(key) for key in ("type", "items", "maxItems")}
+            _widen(keys["trace"], rows, file)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **schema}
+
+
+def _widen(schema: dict[str, Any], *kinds: dict[str, Any]) -> None:
+    """Let a property have one of these kinds, and keep what is said about it."""
+    schema.pop("$ref", None)
+    schema["anyOf"] = [*kinds]

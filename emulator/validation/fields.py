@@ -13,10 +13,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     ValidationInfo,
     WithJsonSchema,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from emulator.validation.limits import GLOB, WORD
 from emulator.validation.units import (
@@ -49,6 +52,17 @@ class Model(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, serialize_by_alias=True, allow_inf_nan=False, defer_build=True
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the schema with what the fields mean, and defaults as users write them."""
+        from emulator.validation.descriptions import describe
+
+        schema = handler(core_schema)
+        describe(cls, handler.resolve_ref_schema(schema))
+        return schema
 
 
 def is_stored(info: ValidationInfo) -> bool:
@@ -163,8 +177,8 @@ Price = Annotated[
     AfterValidator(_between(0, DEAREST, _per_hour)),
 ]
 """Money per hour."""
-Cores = Annotated[float, Field(strict=True, gt=0, le=10_000)]
-Glob = Annotated[str, Field(max_length=GLOB)]
+Cores = Annotated[float, Field(strict=True, gt=0, le=10_000, examples=[1.5])]
+Glob = Annotated[str, Field(max_length=GLOB, examples=["worker-1", "worker-*"])]
 
 
 def _share(value: object) -> object:
@@ -183,7 +197,12 @@ Share = Annotated[
     Field(strict=True, ge=0, le=1),
     BeforeValidator(_share),
     WithJsonSchema(
-        {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"pattern": r"^[\d.]+%$"}]}
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0, "maximum": 1},
+                {"type": "string", "pattern": r"^[\d.]+%$", "examples": ["5%"]},
+            ]
+        }
     ),
 ]
 
@@ -228,7 +247,7 @@ Text = Annotated[
 Variable = Annotated[
     str, AfterValidator(_variable), WithJsonSchema({"type": "string", "pattern": "^[^=]+$"})
 ]
-Env = dict[Variable, Text]
+Env = Annotated[dict[Variable, Text], Field(examples=[{"TF_CPP_MIN_LOG_LEVEL": 2}])]
 Command = Annotated[
     list[Text],
     Field(examples=[["python", "train.py"]]),

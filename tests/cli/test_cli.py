@@ -413,7 +413,9 @@ def test_init_writes_a_suite_whole_or_not_at_all(emulate: Emulate, tmp_path: Pat
     assert (other / "tests" / "test_training.py").read_text() != "mine\n"
 
 
-@pytest.mark.parametrize("line", [None, "emulator[test] @ git+https://host/o/emulator@2f0c1d"])
+@pytest.mark.parametrize(
+    "line", [None, "training-emulator[test] @ git+https://host/o/emulator@2f0c1d"]
+)
 def test_ci_installs_this_emulator_or_says_what_it_lacks(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

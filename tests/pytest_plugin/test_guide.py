@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from emulator.scenario.schema import Scenario
+from tests.shown import missing
 
 ROOT = Path(__file__).parent.parent.parent
 GUIDE = (ROOT / "docs" / "testing.md").read_text()
@@ -43,27 +44,6 @@ def sessions() -> list[Session]:
         elif block["language"] == "console":
             found.append(Session(files, block["text"]))
     return found
-
-
-def pattern(line: str) -> re.Pattern[str]:
-    """Return what fits a line of the guide: times, counts and ids are others in each run.
-
-    Not those of the last line, which says how many tests passed and failed.
-    """
-    line = re.sub(r"^=+|=+$|^_+|_+$|^-+|-+$|─+", "…", line.strip())
-    line = re.sub(r"-\d{10}-[0-9a-f]{6}\b", "-…", line)
-    if re.search(r"(passed|failed) in ", line):
-        line = re.sub(r"in [\d.]+s.*", "in …", line)
-    else:
-        line = re.sub(r"(?<![=\w.-])\d+(\.\d+)?", "…", line)
-    words = (".*".join(re.escape(part) for part in word.split("…")) for word in line.split())
-    return re.compile(r"\s+".join(words).replace(r"\s+.*", ".*").replace(r".*\s+", ".*"))
-
-
-def missing(shown: list[str], printed: list[str]) -> list[str]:
-    """Return what the guide shows and pytest has not printed, in that order."""
-    rest = iter(printed)
-    return [line for line in shown if line.strip() and not any(map(pattern(line).search, rest))][:1]
 
 
 def follow(pytester: pytest.Pytester, files: dict[str, str]) -> None:

@@ -43,14 +43,15 @@ ConfValue = Annotated[Text, Field(pattern=r"^[^,=\s]{1,200}$")]
 class Elastic(Model):
     """An elastic job of torchrun, as with elasticPolicy of Kubeflow's PyTorchJob."""
 
-    min: int | None = Field(strict=True, default=None, ge=1)
+    min: int | None = Field(strict=True, default=None, ge=1, examples=[1])
     """The least number of tasks with which it trains; default: all."""
-    max: int | None = Field(strict=True, default=None, ge=1)
-    """The most; default: all."""
-    max_restarts: int | None = Field(strict=True, default=None, ge=0)
+    max: int | None = Field(strict=True, default=None, ge=1, examples=[4])
+    """The most number of tasks with which it trains; default: all."""
+    max_restarts: int | None = Field(strict=True, default=None, ge=0, examples=[3])
     """How often torchrun restarts its processes after a failure; its default is 0."""
     backend: Literal["c10d"] = C10D
-    conf: dict[ConfName, ConfValue] = {}
+    """The rendezvous of torchrun; there is no other."""
+    conf: dict[ConfName, ConfValue] = Field({}, examples=[{"last_call_timeout": 5}])
     """Options of the rendezvous, such as `last_call_timeout`: torchrun's --rdzv-conf."""
 
     @model_validator(mode="after")

@@ -1,0 +1,115 @@
+"""docs/reference/ is what the code says, and the code says all that it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+
+from emulator.faults.table import entries
+from emulator.record.events import KINDS
+from emulator.scenario.schema import Scenario, json_schema
+from scripts.reference import events, scenario
+from scripts.reference.__main__ import FOLDER, PAGES
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_the_page_is_up_to_date(name: str) -> None:
+    assert (FOLDER / name).read_text() == PAGES[name](), "run `python -m scripts.reference`"
+
+
+def test_every_page_is_linked_and_written() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == {*PAGES, "README.md"}
+    assert all(f"]({name})" in (FOLDER / "README.md").read_text() for name in PAGES)
+
+
+# --- Scenarios ------------------------------------------------------------------------------------
+
+
+def keys() -> list[tuple[str, str, dict[str, Any]]]:
+    """Return every key of the schema with the title of its section."""
+    return [
+        (section.title, key, one)
+        for section in scenario.sections(json_schema())
+        for key, one in section.schema.get("properties", {}).items()
+    ]
+
+
+def test_every_model_of_a_scenario_has_a_section() -> None:
+    titles = {section.title for section in scenario.sections(json_schema())}
+    kinds = {f"Fault: {kind}" for kind in entries()}
+    assert titles == {"Scenario", *json_schema()["$defs"], *kinds}
+
+
+def test_every_key_says_what_it_means() -> None:
+    """Write a text below the field, or a `description`."""
+    texts = {(title, key): one.get("description", "") for title, key, one in keys()}
+    assert [key for key, text in texts.items() if len(text) < 12 or not text.endswith(".")] == []
+
+
+def test_every_key_has_an_example_unless_it_has_a_section() -> None:
+    """Write `Field(examples=[...])`."""
+    plain = [(title, key, one) for title, key, one in keys() if "$ref" not in str(one)]
+    assert len(plain) > 150
+    assert [(t, key) for t, key, one in plain if scenario.example(one) is None] == []
+
+
+def models(found: dict[type[BaseModel], None], *annotations: Any) -> dict[type[BaseModel], None]:
+    for one in annotations:
+        if isinstance(one, type) and issubclass(one, BaseModel) and one not in found:
+            found[one] = None
+            models(found, *(field.annotation for field in one.model_fields.values()))
+        models(found, *get_args(one))
+    return found
+
+
+def test_examples_are_valid(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("time,target,down\n1,worker-1,2\n")
+    context = {"stored": True, "folder": str(tmp_path)}
+    tried = 0
+    for model in models({}, Scenario, *entries().values()):
+        schema = TypeAdapter(model).json_schema()
+        own = schema["$defs"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+        for name, field in model.model_fields.items():
+            written: Any = Annotated[field.annotation, model.__name__, *field.metadata]
+            kind: TypeAdapter[Any] = TypeAdapter(written)
+            for value in own.get("properties", {}).get(field.alias or name, {}).get("examples", ()):
+                kind.validate_python(value, context=context)
+                tried += 1
+    assert tried > 100
+
+
+def test_defaults_are_as_users_write_them() -> None:
+    schema = json_schema()
+    assert schema["$defs"]["Metrics"]["properties"]["interval"]["default"] == "1s"
+    assert schema["$defs"]["Role"]["properties"]["replicas"]["default"] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (("timeout",), "duration"),
+        (("shm_size",), "size"),
+        (("seed",), "integer"),
+        (("success",), "`auto`, `chief`, `all-workers`"),
+        (("program",), "[Program](#program)"),
+        (("cluster",), "map of [Role](#role) or integer 1 to 500"),
+        (("parametrize",), "map of list of any"),
+    ],
+)
+def test_types_in_words(path: tuple[str, ...], words: str) -> None:
+    assert scenario.kind(json_schema()["properties"][path[0]]) == words
+
+
+# --- Events ---------------------------------------------------------------------------------------
+
+
+def test_every_field_of_an_event_says_what_it_means() -> None:
+    texts = {
+        (name, key): text
+        for name, kind in KINDS.items()
+        for key, (_, text) in events.fields(kind).items()
+    }
+    assert [key for key, text in texts.items() if len(text) < 5] == []

@@ -1,0 +1,65 @@
+"""The documentation as a site: it builds strictly, and a broken link fails the build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from mkdocs.exceptions import Abort
+
+from scripts import site_pages
+
+ROOT = Path(__file__).parents[2]
+CONFIG = str(ROOT / "mkdocs.yml")
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_site_builds_strictly(tmp_path: Path) -> None:
+    build(load_config(CONFIG, site_dir=str(tmp_path / "site")))
+    home = (tmp_path / "site" / "index.html").read_text()
+    assert 'href="tutorial.html"' in home
+    assert 'href="CONTRIBUTING.html"' in home
+    code = tmp_path / "site" / "source" / "emulator" / "supervisor" / "supervisor.py.html"
+    assert "class" in code.read_text()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("link", ["gone.md", "page.md#no-such-heading", "../emulator/gone.py"])
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path, link: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text(f"# Page\n\n[there]({link})\n")
+    config = load_config(
+        CONFIG,
+        docs_dir=str(tmp_path / "docs"),
+        site_dir=str(tmp_path / "site"),
+        hooks=[],
+        nav=[{"Page": "page.md"}],
+        plugins=[],
+    )
+    with pytest.raises(Abort):
+        build(config)
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "there"),
+    [
+        ("README.md", "docs/scenario.md#metrics", "scenario.md#metrics"),
+        ("docs/scenario.md", "results.md", "results.md"),
+        ("docs/gallery/ddp.md", "../results.md#throughput", "../results.md#throughput"),
+        ("docs/faults.md", "../CHANGELOG.md", "CHANGELOG.md"),
+        ("docs/faults.md", "../emulator/faults/pause.py", "source/emulator/faults/pause.py.md"),
+        ("docs/gallery/ddp.md", "../../Makefile", "../source/Makefile.md"),
+        ("README.md", "https://example.org/docs/x.md", "https://example.org/docs/x.md"),
+        ("README.md", "#commands", "#commands"),
+    ],
+)
+def test_links_lead_to_the_place_in_the_site(page: str, link: str, there: str) -> None:
+    name = site_pages.place(ROOT / page)
+    assert site_pages.rewritten(f"[a]({link})", ROOT / page, name) == f"[a]({there})"

@@ -42,7 +42,7 @@ class Cordoning(Protocol):
 
 
 class Cordon(LastingFault):
-    """Its node takes no new tasks `for` a time; those that it has go on."""
+    """Its node takes no new tasks `for` a time; those that it has keep running."""
 
     kind = "cordon"
     capability, request = "nodes", "cordoning the node of {}"

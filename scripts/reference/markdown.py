@@ -9,7 +9,7 @@ NOTE = "<!-- Made by `python -m scripts.reference`; change the code instead. -->
 
 def page(title: str, *parts: str) -> str:
     """Return a page from its title and its parts."""
-    return "\n\n".join([NOTE, f"# {title}", *(part.strip() for part in parts)]) + "\n"
+    return "\n\n".join([f"# {title}", NOTE, *(part.strip() for part in parts)]) + "\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     build(load_config(CONFIG, site_dir=str(tmp_path / "site")))
     home = (tmp_path / "site" / "index.html").read_text()
+    assert not re.search(r'(src|href)="https?://[^"]*\.(js|css|woff2?)', home)  # all is its own
+    assert "unpkg" not in home
     assert 'href="tutorial.html"' in home
     assert 'href="CONTRIBUTING.html"' in home
     code = tmp_path / "site" / "source" / "emulator" / "supervisor" / "supervisor.py.html"

@@ -83,7 +83,7 @@ def _signature(name: str, value: Any) -> str:  # noqa: ANN401  a function or a c
 
 
 def _parameter(one: inspect.Parameter) -> str:
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    stars: dict[object, str] = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}
     text = f"{stars.get(one.kind, '')}{one.name}"
     if one.annotation is not one.empty:
         text += f": {_annotation(one.annotation)}"

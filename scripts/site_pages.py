@@ -81,8 +81,9 @@ def place(path: Path) -> str:
 
 
 def source_page(path: Path) -> str:
-    """Return the page with the text of a file."""
-    return f"{SOURCES}/{path.relative_to(ROOT).as_posix()}.md"
+    """Return the page with the text of a file; MkDocs leaves out what begins with a dot."""
+    parts = (part.lstrip(".") for part in path.relative_to(ROOT).parts)
+    return f"{SOURCES}/{'/'.join(parts)}.md"
 
 
 def rewritten(markdown: str, file: Path, name: str) -> str:

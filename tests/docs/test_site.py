@@ -31,6 +31,7 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     assert 'href="CONTRIBUTING.html"' in home
     code = tmp_path / "site" / "source" / "emulator" / "supervisor" / "supervisor.py.html"
     assert "class" in code.read_text()
+    assert (tmp_path / "site" / "source" / "ci" / "run.html").is_file()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -59,6 +60,7 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path, link: str) ->
         ("docs/faults.md", "../CHANGELOG.md", "CHANGELOG.md"),
         ("docs/faults.md", "../emulator/faults/pause.py", "source/emulator/faults/pause.py.md"),
         ("docs/gallery/ddp.md", "../../Makefile", "../source/Makefile.md"),
+        ("CONTRIBUTING.md", ".ci/run", "source/ci/run.md"),
         ("README.md", "https://example.org/docs/x.md", "https://example.org/docs/x.md"),
         ("README.md", "#commands", "#commands"),
     ],

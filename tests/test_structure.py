@@ -57,6 +57,9 @@ ONLY_IN = {
     "prometheus_client": {"api"},
     "pyarrow": {"exports"},
     "pandas": {"exports"},
+    "wandb": {"exports"},
+    "mlflow": {"exports"},
+    "opentelemetry": {"exports"},
     "tensorboard": {"exports"},
     "pytest": {"pytest_plugin"},
 }

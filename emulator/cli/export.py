@@ -43,6 +43,18 @@ def export(
         Path | None,
         typer.Option("--trace", metavar="FILE", help="The timeline for Perfetto, as JSON."),
     ] = None,
+    wandb: Annotated[
+        str | None,
+        typer.Option("--wandb", metavar="PROJECT", help="A run of Weights & Biases."),
+    ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option("--mlflow", metavar="EXPERIMENT", help="A run of MLflow."),
+    ] = None,
+    otel: Annotated[
+        str | None,
+        typer.Option("--otel", metavar="SERVICE", help="A trace for OpenTelemetry's collector."),
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -69,18 +81,21 @@ def export(
 ) -> None:
     """Write a run for other tools, or a scenario for a cluster.
 
-    A run for TensorBoard, pandas, DuckDB or Perfetto; with --to a scenario as a manifest.
+    A run for TensorBoard, pandas, DuckDB, Perfetto, Weights & Biases, MLflow or OpenTelemetry; with
+    --to a scenario as a manifest.
 
     An earlier export in the same place is replaced, other files never. Exit codes: 0, or 2 where
     nothing could be written.
     """
-    of_runs = {"tensorboard": tensorboard, "csv": csv, "parquet": parquet, "trace": trace}
+    of_files = {"tensorboard": tensorboard, "csv": csv, "parquet": parquet, "trace": trace}
+    of_services = {"wandb": wandb, "mlflow": mlflow, "otel": otel}
     if to is None:
         _refuse({"-o": output, "--image": image, "--set": sets}, "needs --to: it is for a scenario")
         from emulator.exports.export import export
 
-        export(find_run(what or "last", out), note, **of_runs)
+        export(find_run(what or "last", out), note, **of_files, services=of_services)
         return
+    of_runs = {**of_files, **of_services}
     _refuse({f"--{name}": given for name, given in of_runs.items()}, "is for a run, not with --to")
     path = chosen_scenario(Path(what) if what else None, None)
     _scenario(path, to, output, image or [], sets)

@@ -7,17 +7,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from csv import writer as csv_writer
 from pathlib import Path
+from types import MappingProxyType
 
 from emulator.analysis.analyse import Analysis, analyse
 from emulator.errors import UsageError
 from emulator.exports.destination import claim, claim_file, writing
 from emulator.exports.event_files import moments, write_event_file
 from emulator.exports.frames import arrow, described
+from emulator.exports.services import SERVICES, Exported
 from emulator.exports.tables import Cell, Table, tables
 from emulator.exports.trace import HEAD, MOST_STEPS, as_json, trace_events
 from emulator.record.reader import Record
 
 Report = Callable[[str], None]
+NO_SERVICES: Mapping[str, str | None] = MappingProxyType({})
 
 LIBRARIES = {"TensorBoard": "tensorboard", "Parquet": "pyarrow"}
 """Libraries that formats need; the extra `export` installs them."""
@@ -31,17 +34,22 @@ def export(
     csv: Path | None = None,
     parquet: Path | None = None,
     trace: Path | None = None,
+    services: Mapping[str, str | None] = NO_SERVICES,
 ) -> None:
-    """Write a run to the given folders and the trace file; report each in one line.
+    """Write a run to folders, the trace file, and SERVICES; report each in one line.
 
-    Raises UsageError if none is given, if a library is missing (before anything is written), or if
-    a file exists that no export has written.
+    `services` are names in them, by their keys: of a project, an experiment, a service. Raises
+    UsageError if nothing is given, if a library is missing (before anything is written), if a file
+    exists that no export has written, or if a service does not take the run.
     """
-    if not any((tensorboard, csv, parquet, trace)):
+    named = {key: name for key, name in services.items() if name is not None}
+    if not any((tensorboard, csv, parquet, trace, named)):
         raise UsageError(
             "Nothing to export to.",
-            "Give --tensorboard DIR, --csv DIR, --parquet DIR or --trace FILE, or several.",
+            "Give --tensorboard DIR, --csv DIR, --parquet DIR, --trace FILE, --wandb PROJECT, "
+            "--mlflow EXPERIMENT or --otel SERVICE, or several.",
         )
+    senders = {key: SERVICES[key].send for key in named}
     if tensorboard:
         _require("TensorBoard")
     if parquet:
@@ -59,6 +67,8 @@ def export(
         _export_event_files(record, analysis, tensorboard, report)
     if trace:
         _export_trace(record, analysis, trace, report)
+    for key, send in senders.items():
+        report(send(Exported(record, analysis), named[key]))
 
 
 def _require(tool: str) -> None:

@@ -56,7 +56,7 @@ def Preempt(
 ) -> FaultSpec:
     """SIGTERM, `grace`, SIGKILL if it still runs, `down`, then restarted on a fresh disk.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     grace: Seconds between SIGTERM and SIGKILL.
     down: Seconds until it is back, or `forever`.
     address: Its address when it is back; with Docker a new one by default.
@@ -74,7 +74,7 @@ def Kill(
 ) -> FaultSpec:
     """SIGKILL now; the disk is kept.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
@@ -87,7 +87,7 @@ def Terminate(
 ) -> FaultSpec:
     """SIGTERM and nothing else; the disk is kept.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
@@ -101,7 +101,7 @@ def Restart(
 ) -> FaultSpec:
     """One by one: SIGTERM, `grace`, SIGKILL, restarted; the next one after the job's next step.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     grace: Seconds between SIGTERM and SIGKILL.
     at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
@@ -115,7 +115,7 @@ def Oom(
 ) -> FaultSpec:
     """Its memory limit is lowered until the kernel kills it; the restart policy decides.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
@@ -129,7 +129,7 @@ def Pause(
 ) -> FaultSpec:
     """Frozen `for` a time: it answers nothing, and does not notice.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     for_: Seconds, or `forever`: until the run ends or it is healed by hand.
     at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
@@ -145,9 +145,9 @@ def Throttle(
 ) -> FaultSpec:
     """Limited to `cpus` cores `for` a time.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     for_: Seconds, or `forever`: until the run ends or it is healed by hand.
-    cpus: Cores.
+    cpus: The cores that are left to it.
     at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
@@ -160,7 +160,7 @@ def Partition(
 ) -> FaultSpec:
     """Groups of tasks that can't reach each other `for` a time.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     for_: Seconds, or `forever`: until the run ends or it is healed by hand.
     oneway: Only what the first group sends.
     at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
@@ -182,7 +182,7 @@ def Shape(
 ) -> FaultSpec:
     """The task's network is slow, narrow or lossy `for` a time.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     for_: Seconds, or `forever`: until the run ends or it is healed by hand.
     to: The tasks, by name or glob, towards which the network is shaped; all by default.
     oneway: Only what the shaped task sends.
@@ -201,9 +201,9 @@ def Cordon(
     name: str | None = ...,
     at: When | None = ...,
 ) -> FaultSpec:
-    """Its node takes no new tasks `for` a time; those that it has go on.
+    """Its node takes no new tasks `for` a time; those that it has keep running.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     for_: Seconds, or `forever`: until the run ends or it is healed by hand.
     at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
@@ -222,7 +222,7 @@ def Drain(
     Each eviction is a preemption of its own, which a disruption budget may forbid. A task that was
     evicted is started again at once: it waits until a node takes it.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     for_: Seconds, or `forever`: until the run ends or it is healed by hand.
     grace: Seconds between SIGTERM and SIGKILL.
     at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
@@ -241,7 +241,7 @@ def Random(
 ) -> Entry:
     """Faults at random times against random targets, from a seed.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     every: The mean time between two faults.
     seed: The seed; default: the scenario's.
     jitter: Seconds, give or take, around `every`.
@@ -261,7 +261,7 @@ def Trace(
 ) -> Entry:
     """Recorded preemptions, from the beginning of the run, the time `at`, or another trigger on.
 
-    name: For `after` and `recovery` of other faults.
+    name: Its name, for `after` and `recovery` of other faults.
     speed: The factor by which a trace is replayed faster than it was recorded.
     grace: Seconds between SIGTERM and SIGKILL.
     down: Seconds until a task is back, instead of those of the rows.

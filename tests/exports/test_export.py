@@ -151,7 +151,7 @@ def test_a_file_that_is_no_export_is_left_alone(
 def test_a_format_must_be_asked_for(emulate: Emulate, record: Record) -> None:
     done = emulate("export", record.path)
     assert done.returncode == 2
-    assert "Give --tensorboard DIR, --csv DIR, --parquet DIR or --trace FILE" in done.stderr
+    assert "Give --tensorboard DIR, --csv DIR, --parquet DIR, --trace FILE, --wandb" in done.stderr
     assert emulate("export", "no-such-run", "--csv", "x").returncode == 2
 
 

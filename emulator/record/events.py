@@ -63,6 +63,8 @@ class RunStarted(Entry):
     """The format of the record."""
     emulator_version: str = field(default_factory=version)
     """The version of the emulator that wrote it."""
+    origin: Mapping[str, str] | None = None
+    """The machine and the commit of the program, in real runs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,11 +109,15 @@ def _chart(
 def _points(
     lives: Lives, place: Callable[[Reported], float]
 ) -> Iterator[tuple[float, float | None]]:
-    """Yield the points of a task, with a gap in the middle between two of its lives."""
+    """Yield the points of a task, with a gap between two of its lives.
+
+    It is in the middle, where no mean of several tasks has a value; by step, a life that begins
+    with an earlier step leaves none.
+    """
     before: float | None = None
     for life in lives:
         if before is not None:
-            yield (before + place(life[0])) / 2, None
+            yield max(before, (before + place(life[0])) / 2), None
         for one in life:
             yield place(one), one.value
         before = place(life[-1])

@@ -71,6 +71,7 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         "throughput": "Throughput" if speeds else "",
         "usage": "Usage",
         "plan": "Plan",
+        "reproduce": "How to repeat it",
         "logs": "Logs and files",
     }
     return document.document(

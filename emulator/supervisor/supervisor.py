@@ -56,6 +56,7 @@ from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.injector import ActiveFault, Injector
 from emulator.supervisor.job import Job, JobEnd, TaskState, have_started, is_stoppable, pending
 from emulator.supervisor.operator_job import OperatorJob
+from emulator.supervisor.origin import origin_of
 from emulator.supervisor.sampling import Measured, Sampling
 from emulator.supervisor.takeover import RecoveredState, init_line, resumption
 from emulator.supervisor.timers import Timers
@@ -130,8 +131,11 @@ class Supervisor:
         plan, recovered = self._plan, self._recovered
         if recovered is None:
             name, pid = plan.scenario.name, os.getpid()
+            origin = origin_of(plan) if self._clock.is_real else None
             self._history.write(
-                RunStarted(run_id=plan.run_id, scenario=name, engine=plan.engine, pid=pid)
+                RunStarted(
+                    run_id=plan.run_id, scenario=name, engine=plan.engine, pid=pid, origin=origin
+                )
             )
         elif recovered.timeline.prepared is None:
             self._engine.tear_down(plan.run_id)

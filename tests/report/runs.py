@@ -135,3 +135,8 @@ def _noisy(noise: random.Random, t: int) -> Usage:
         written=written,
         processes=noise.randrange(40, 60),
     )
+
+
+def loss_line(number: int) -> str:
+    """Return the line with which a program reports a step and its loss."""
+    return f'{{"emulate": "step", "step": {number}, "loss": {1 / number}}}'

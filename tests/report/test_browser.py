@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from emulator.record.reader import Record
 from emulator.report.files import write, write_comparison
 from emulator.sweep import compare, judge_all
 from tests.conftest import BROWSER_PATIENCE, Emulate
-from tests.report.runs import a_run, step_line
+from tests.report.runs import a_run, loss_line, step_line
 
 Open = Callable[..., Page]
 
@@ -29,7 +30,7 @@ LOOKS: dict[str, dict[str, Any]] = {"light": {}, "dark": DARK, "phone": PHONE}
 PROGRAM = """\
 echo '<img src=x onerror="document.title=1"><b>not bold</b>'
 for i in $(seq 1 60); do
-  echo '{"emulate": "step", "step": '$i', "examples": '$((i * 64))'}'
+  echo '{"emulate": "step", "step": '$i', "loss": '$((60 / i))', "examples": '$((i * 64))'}'
   [ $((i % 20)) = 0 ] && echo '{"emulate": "phase", "phase": "checkpoint", "state": "begin"}'
   sleep 0.1
   [ $((i % 20)) = 0 ] && echo '{"emulate": "phase", "phase": "checkpoint", "state": "end"}'
@@ -219,6 +220,71 @@ def test_a_click_on_a_task_takes_its_lines_away_and_brings_them_back(page: Page)
     assert (traces.count(), button.get_attribute("aria-pressed")) == (2, "true")
 
 
+def test_the_loss_is_drawn_by_step_and_over_time_with_the_fault(page: Page) -> None:
+    for name in ("value-0", "value-0-time"):
+        chart = page.locator(f'[data-chart="{name}"]')
+        assert chart.locator(".scatterlayer .trace").count() == 2
+        assert chart.locator(".annotation-text").all_text_contents() == ["preempt worker-1"]
+        assert chart.locator(".shapelayer path").count() >= 1
+
+
+def test_every_section_is_in_the_contents_and_can_be_linked_to(page: Page) -> None:
+    linked = page.locator("nav.contents a").evaluate_all("all => all.map((a) => a.hash.slice(1))")
+    assert linked == page.locator("section").evaluate_all("all => all.map((s) => s.id)")
+    titles = page.locator("nav.contents a").all_inner_texts()
+    assert titles == page.locator("h2").all_inner_texts()
+    page.locator("nav.contents a", has_text="Usage").click()
+    assert page.evaluate("document.querySelector('#usage').getBoundingClientRect().top < 100")
+    assert page.locator("#usage h2 a").get_attribute("href") == "#usage"
+
+
+RANGES = """() => Object.fromEntries([...document.querySelectorAll("[data-chart]")].map(
+  (e) => [e.dataset.chart, e.layout.xaxis.range.map((x) => Math.round(10 * x) / 10)]))"""
+
+
+def test_a_zoom_of_one_chart_zooms_all_that_show_the_same_time(page: Page) -> None:
+    before = page.evaluate(RANGES)
+    chart = page.locator('[data-chart="usage-0"]')
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 4, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, middle, steps=5)
+    page.mouse.up()
+    page.wait_for_function("document.querySelector('[data-chart=timeline]').layout.xaxis.range[0]")
+    after = page.evaluate(RANGES)
+    quarter = before["timeline"][1] / 4
+    assert after["timeline"] == pytest.approx([quarter, 2 * quarter], abs=0.5)
+    assert {name: r for name, r in after.items() if r != after["timeline"]} == {
+        "value-0": before["value-0"]  # by step
+    }
+    page.mouse.dblclick(box["x"] + box["width"] / 2, middle)
+    page.wait_for_function("!document.querySelector('[data-chart=timeline]').layout.xaxis.range[0]")
+    assert page.evaluate(RANGES) == before
+
+
+def test_a_chart_is_saved_as_a_picture_and_as_numbers(page: Page, tmp_path: Path) -> None:
+    buttons = page.locator("#timeline .tools button")
+    with page.expect_download() as picture:
+        buttons.nth(0).click()
+    picture.value.save_as(tmp_path / "chart.png")
+    assert picture.value.suggested_filename == "seen-timeline.png"
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG\r\n")
+    with page.expect_download() as numbers:
+        buttons.nth(1).click()
+    numbers.value.save_as(tmp_path / "chart.csv")
+    assert numbers.value.suggested_filename == "seen-timeline.csv"
+    with (tmp_path / "chart.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["name"] for row in rows} >= {"job", "faults", "running", "down", "checkpoint"}
+    (down,) = [row for row in rows if row["name"] == "down"]
+    assert down["task"] == "worker-1"
+    assert float(down["until"]) - float(down["seconds"]) > 0.9  # as the scenario says: 1 s
+    assert all(float(row["value"]) >= 0 for row in rows if row["name"] == "job")
+
+
 def test_what_programs_print_is_shown_and_not_run(page: Page, finished: Record) -> None:
     assert page.locator(".lead").inner_text().endswith("<b>Not bold.</b>")
     assert page.locator("main img, .lead b").count() == 0
@@ -315,6 +381,40 @@ def test_twenty_five_tasks_can_be_distinguished(tmp_path: Path, open_: Open) -> 
     assert page.evaluate(OVERLAPS, "[data-chart=timeline] .xtick text") == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.locator("#recoveries tbody tr").count() == 12
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_failed_run_of_many_tasks_can_be_understood(
+    tmp_path: Path, open_: Open, look: str
+) -> None:
+    """Why it failed is seen first, tables and charts have a role in place of 16 tasks."""
+    traceback = "Traceback (most recent call last):\n  File 'a.py'\nValueError: bad <shape>"
+    lines = [(n, loss_line(n)) for n in range(1, 20)]
+    breaks = Script(
+        lines=[*lines, *((20.0, line) for line in traceback.splitlines())], exits_at=21, exit_code=1
+    )
+    scripts = {"worker-3": breaks, "*": Script(lines=lines, exits_at=60.0)}
+    scenario = "cluster: {chief: 1, worker: 16, ps: 8}\n"
+    scenario += "restart: {policy: on-failure, limit: 1, backoff: 1s}\n"
+    record = a_run(tmp_path, scenario, scripts)
+    page = open_(record.path / "report.html", **LOOKS[look])
+    assert page.locator("section").first.get_attribute("id") == "failure"
+    top = page.locator("#failure pre.log").bounding_box()
+    assert top is not None
+    assert top["y"] < (700 if look != "phone" else 2 * 844)
+    assert page.locator("#failure pre.log").inner_text() == traceback
+    assert page.locator("#failure tbody th").inner_text() == "worker-3"
+    assert page.locator("#plan > table tbody tr").count() == 3
+    assert not page.locator("#plan .every table").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert [(r, text) for r, text in page.evaluate(CONTRASTS) if r < 4.5] == []
+    assert page.evaluate("document.documentElement.scrollHeight") < 9000
+    visible = page.locator('[data-chart="usage-0"] .scatterlayer .trace')
+    assert visible.count() == 5  # chief, and the mean and the range of workers and servers
+    page.locator("#usage .singles summary").click()
+    page.locator("#usage .singles button", has_text="worker-3").first.click()
+    assert visible.count() == 6
+    assert page.locator('[data-chart="value-0"] .scatterlayer .trace').count() == 6
 
 
 def test_without_scripts_all_words_and_numbers_are_there(

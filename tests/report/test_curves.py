@@ -49,12 +49,26 @@ def test_a_value_is_drawn_by_step_and_over_time_with_a_gap_where_its_task_was_aw
     (loss, accuracy), once = values_of(facts_of(TRAINED, extra=PAUSE))
     assert (loss.name, accuracy.name) == ("loss", "accuracy")
     assert lines(loss.over_steps)["worker-0"] == [
-        (10, 4.0), (20, 3.0), (30, None), (25, None), (20, 2.9)]  # fmt: skip
+        (10, 4.0), (20, 3.0), (30, None), (30, None), (20, 2.9)]  # fmt: skip
     assert lines(loss.over_time)["worker-0"] == [
         (3, 4.0), (4, 3.0), (5, None), (7, None), (9, 2.9)]  # fmt: skip
     assert [(one.name, one.text) for one in once] == [
         ("final_accuracy", "0.9 at step 20 by worker-0")
     ]
+
+
+def test_roles_have_gaps_in_time_while_all_were_away_and_none_by_step() -> None:
+    names = [f"worker-{n}" for n in range(9)]
+    events = [happened(0, "run"), *began_again(1, *names)]
+    events += [step(3 + n, name, n, loss=1) for n in range(5) for name in names]
+    events += [event for name in names for event in (ended(8, name, 1), restart(8, name))]
+    events += began_again(20, *names)
+    events += [step(23 + n, name, 2 + n, loss=1) for n in range(5) for name in names]
+    ((loss,), _) = values_of(facts_of([*events, job(30)], "{worker: 9}", extra=""))
+    for chart, gaps in ((loss.over_steps, 0), (loss.over_time, 1)):
+        area, mean = (t for t in chart["data"] if t["name"] == "worker (9)")
+        assert sum(y is None for y in mean["y"]) == gaps
+        assert sum(y is None for y in area["y"]) == gaps + 1  # each part is closed
 
 
 def test_faults_are_drawn_where_the_job_was() -> None:

@@ -185,6 +185,24 @@ def test_every_command_stands_with_its_image() -> None:
     assert "ps-0, image b:2" in text
 
 
+def test_the_page_says_how_to_repeat_the_run() -> None:
+    origin = {
+        "system": "Linux 6.1",
+        "machine": "x86_64",
+        "cores": "2",
+        "commit": "abc with changes",
+    }
+    events = [happened(0, "run", emulator_version="9.9", origin=origin), job(1)]
+    text = text_of(
+        page.render(facts_of(events, "{worker: {replicas: 1, image: 'a:1'}}", "seed: 7\n"))
+    )
+    words = " ".join(text.split())
+    assert "emulate up scenario.yaml --engine fake" in words
+    for row in ("Emulator 9.9", "Image a:1", "Seed 7", "Machine Linux 6.1 x86_64, 2 cores"):
+        assert row in words
+    assert "Its commit abc" in words
+
+
 def test_links_lead_from_where_the_page_is_to_the_run(tmp_path: Path) -> None:
     record = a_run(tmp_path / "a b", "cluster: {worker: 1}", {"worker-0": STEPS})
     inside = (record.path / "report.html").read_text()

@@ -23,6 +23,7 @@ from emulator.engines.base import (
     SidecarEnded,
 )
 from emulator.engines.capabilities import capable
+from emulator.engines.origin import origin_of
 from emulator.errors import EngineLost
 from emulator.metrics.event_steps import EventSteps
 from emulator.metrics.steps import Observation
@@ -56,7 +57,6 @@ from emulator.supervisor.history import HistoryWriter
 from emulator.supervisor.injector import ActiveFault, Injector
 from emulator.supervisor.job import Job, JobEnd, TaskState, have_started, is_stoppable, pending
 from emulator.supervisor.operator_job import OperatorJob
-from emulator.supervisor.origin import origin_of
 from emulator.supervisor.sampling import Measured, Sampling
 from emulator.supervisor.takeover import RecoveredState, init_line, resumption
 from emulator.supervisor.timers import Timers

@@ -213,7 +213,7 @@ def test_pointing_at_a_fault_shows_which_it_was(page: Page) -> None:
 
 def test_a_click_on_a_task_takes_its_lines_away_and_brings_them_back(page: Page) -> None:
     traces = page.locator('[data-chart="usage-0"] .scatterlayer .trace')
-    button = page.locator('button[data-series="worker-0"]')
+    button = page.locator('#usage button[data-series="worker-0"]')
     button.click()
     assert (traces.count(), button.get_attribute("aria-pressed")) == (1, "false")
     button.click()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.supervisor.origin import commit_of, origin_of
+from emulator.engines.origin import commit_of, origin_of
 from tests.histories import a_plan
 
 

@@ -1,0 +1,178 @@
+"""What lies around the emulator, as far as it can be tried without a registry and GitHub."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import Emulate
+from tests.session.conftest import STEPS, shell
+
+ROOT = Path(__file__).parents[2]
+GRAFANA = ROOT / "contrib" / "grafana"
+ACTION = ROOT / "contrib" / "github-action" / "action.yml"
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+# --- Prometheus and Grafana -----------------------------------------------------------------------
+
+
+def test_compose_accepts_the_file() -> None:
+    program = shutil.which("docker-compose")
+    if program is None:
+        pytest.skip("docker-compose is not installed here")
+    command = [program, "-f", str(GRAFANA / "compose.yaml"), "config"]
+    bare = {key: value for key, value in os.environ.items() if key != "EMULATOR_API_TOKEN"}
+    refused = subprocess.run(command, env=bare, capture_output=True, text=True, check=False)
+    assert refused.returncode != 0
+    assert "use contrib/grafana/watch" in refused.stderr
+    chosen = {**bare, "EMULATOR_API_TOKEN": "t", "GRAFANA_PORT": "3333"}
+    done = subprocess.run(command, env=chosen, capture_output=True, text=True, check=True)
+    services = yaml.safe_load(done.stdout)["services"]
+    assert services["prometheus"]["environment"]["EMULATOR_API_PORT"] == "9464"
+    assert services["grafana"]["environment"]["GF_SERVER_HTTP_PORT"] == "3333"
+
+
+def test_what_the_containers_mount_is_there_and_fits_together() -> None:
+    services = read(GRAFANA / "compose.yaml")["services"]
+    mounted = {}
+    for service in services.values():
+        for volume in service["volumes"]:
+            source, target, _ = volume.split(":")
+            assert (GRAFANA / source).exists(), source
+            mounted[target] = GRAFANA / source
+    (job,) = read(GRAFANA / "prometheus.yml")["scrape_configs"]
+    (script,) = services["prometheus"]["command"]
+    assert f"> {job['authorization']['credentials_file']}\n" in script
+    (found,) = job["file_sd_configs"]
+    assert f"> {found['files'][0]}\n" in script
+    assert "/etc/prometheus/prometheus.yml" in mounted
+    (provider,) = read(GRAFANA / "provisioning" / "dashboards" / "emulator.yaml")["providers"]
+    dashboards = [p for p in mounted if p.startswith(provider["options"]["path"] + "/")]
+    (dashboard,) = (json.loads(mounted[path].read_text()) for path in dashboards)
+    assert dashboard["uid"] == "emulator-run"  # `watch` prints its address
+    assert "/d/emulator-run" in (GRAFANA / "watch").read_text()
+
+
+RECORDS = '#!/bin/sh\necho "$@" >> "$CALLS"\nprintf %s "$EMULATOR_API_TOKEN" > "$CALLS.token"\n'
+
+
+def test_one_command_starts_both_and_runs_the_scenario(emulate: Emulate, tmp_path: Path) -> None:
+    """There is no Docker in it: no image can be pulled where tests run."""
+    (tmp_path / "bin").mkdir()
+    docker = tmp_path / "bin" / "docker"
+    docker.write_text(RECORDS)
+    docker.chmod(0o755)
+    home = Path(emulate.command[-1]).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{docker.parent}:{home}:{os.environ['PATH']}",
+        "CALLS": str(tmp_path / "calls"),
+        "EMULATOR_API_PORT": "0",  # any that is free
+    }
+    (tmp_path / "s.yaml").write_text(json.dumps(shell()))
+    options = ["--engine", "process", "--out", str(emulate.out)]
+    done = subprocess.run(
+        [str(GRAFANA / "watch"), str(tmp_path / "s.yaml"), *options],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "http://127.0.0.1:3000/d/emulator-run" in done.stderr
+    *_, started = (tmp_path / "calls").read_text().splitlines()
+    assert started == f"compose -f {GRAFANA}/compose.yaml up -d"
+    assert re.fullmatch("[0-9a-f]{64}", (tmp_path / "calls.token").read_text())
+    assert len(list(emulate.out.glob("shell-*/report.html"))) == 1
+
+
+# --- The action of GitHub -------------------------------------------------------------------------
+
+
+def test_the_action_is_complete() -> None:
+    action = read(ACTION)
+    text = ACTION.read_text()
+    assert action["runs"]["using"] == "composite"
+    assert {*re.findall(r"inputs\.([a-z]+)", text)} == {*action["inputs"]}
+    ids = {step["id"] for step in action["runs"]["steps"] if "id" in step}
+    assert {*re.findall(r"steps\.(\w+)\.", text)} <= ids
+    for step in action["runs"]["steps"]:
+        assert ("uses" in step) != ("run" in step)
+        assert "run" not in step or step["shell"] == "bash"
+        # What a workflow writes into an input must not become part of a script.
+        assert "${{" not in step.get("run", "")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "code", "summary"),
+    [
+        (shell(), 0, "ok"),
+        (shell(STEPS + "exit 3"), 1, "failed"),
+        (shell(cluster={"worker": "two"}), 2, None),
+    ],
+    ids=["ok", "failed", "refused"],
+)
+def test_its_step_runs_a_scenario(
+    emulate: Emulate, tmp_path: Path, scenario: dict[str, Any], code: int, summary: str | None
+) -> None:
+    (step,) = (one for one in read(ACTION)["runs"]["steps"] if one.get("id") == "run")
+    (tmp_path / "s.yaml").write_text(json.dumps(scenario))
+    (tmp_path / "step.sh").write_text(step["run"])
+    home = Path(emulate.command[-1]).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{home}:{os.environ['PATH']}",
+        "SCENARIO": "s.yaml",
+        "ENGINE": "process",
+        "ARGUMENTS": "--set cluster.worker=2 --seed 3" if code != 2 else "",
+        "OUT": str(emulate.out),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+    }
+    assert {*step["env"]} <= environment.keys()
+    done = subprocess.run(  # as GitHub calls it
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "step.sh"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    if summary is None:
+        assert "cluster.worker" in done.stderr
+        assert not (tmp_path / "output").exists()
+        return
+    folder = Path((tmp_path / "output").read_text().removeprefix("folder=").strip())
+    assert json.loads((folder / "summary.json").read_text())["verdict"] == summary
+    assert len(json.loads((folder / "plan.json").read_text())["tasks"]) == 2
+    assert summary in (tmp_path / "summary").read_text()
+
+
+# --- The development container --------------------------------------------------------------------
+
+
+def test_the_commands_of_the_development_container_exist() -> None:
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    for key in ("postCreateCommand", "postStartCommand"):
+        make, *targets = container[key].split()
+        assert make == "make"
+        dry = subprocess.run(
+            ["make", "--dry-run", *targets], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert dry.returncode == 0, dry.stderr
+    project = (ROOT / "pyproject.toml").read_text()
+    (version,) = re.findall(r"python:(\d\.\d+)", container["image"])
+    assert f"Python :: {version}" in project

@@ -64,8 +64,8 @@ def documentation(kind: type[Entry]) -> str:
     """Return the documentation of a kind, and of its options."""
     described = {key: field.description for key, field in _options(kind) if field.description}
     lines = [inspect.cleandoc(kind.__doc__ or ""), ""]
-    lines += [f"{_parameter(key)}: {text}" for key, text in described.items()]
-    lines.append("at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.")
+    lines += [f"- `{_parameter(key)}`: {text}" for key, text in described.items()]
+    lines.append("- `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.")
     return "\n".join(lines)
 
 

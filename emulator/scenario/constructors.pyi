@@ -56,13 +56,13 @@ def Preempt(
 ) -> FaultSpec:
     """SIGTERM, `grace`, SIGKILL if it still runs, `down`, then restarted on a fresh disk.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    grace: Seconds between SIGTERM and SIGKILL.
-    down: Seconds until it is back, or `forever`.
-    address: Its address when it is back; with Docker a new one by default.
-    loss: `silent`: it loses power; no notice, no packet, and its name stays.
-    via: On a cluster by `delete`, its own way, or by `eviction`, which a disruption budget may forbid.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `grace`: Seconds between SIGTERM and SIGKILL.
+    - `down`: Seconds until it is back, or `forever`.
+    - `address`: Its address when it is back; with Docker a new one by default.
+    - `loss`: `silent`: it loses power; no notice, no packet, and its name stays.
+    - `via`: On a cluster by `delete`, its own way, or by `eviction`, which a disruption budget may forbid.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Kill(
@@ -74,8 +74,8 @@ def Kill(
 ) -> FaultSpec:
     """SIGKILL now; the disk is kept.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Terminate(
@@ -87,8 +87,8 @@ def Terminate(
 ) -> FaultSpec:
     """SIGTERM and nothing else; the disk is kept.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Restart(
@@ -101,9 +101,9 @@ def Restart(
 ) -> FaultSpec:
     """One by one: SIGTERM, `grace`, SIGKILL, restarted; the next one after the job's next step.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    grace: Seconds between SIGTERM and SIGKILL.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `grace`: Seconds between SIGTERM and SIGKILL.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Oom(
@@ -115,8 +115,8 @@ def Oom(
 ) -> FaultSpec:
     """Its memory limit is lowered until the kernel kills it; the restart policy decides.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Pause(
@@ -129,9 +129,9 @@ def Pause(
 ) -> FaultSpec:
     """Frozen `for` a time: it answers nothing, and does not notice.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    for_: Seconds, or `forever`: until the run ends or it is healed by hand.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `for_`: Seconds, or `forever`: until the run ends or it is healed by hand.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Throttle(
@@ -145,10 +145,10 @@ def Throttle(
 ) -> FaultSpec:
     """Limited to `cpus` cores `for` a time.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    for_: Seconds, or `forever`: until the run ends or it is healed by hand.
-    cpus: The cores that are left to it.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `for_`: Seconds, or `forever`: until the run ends or it is healed by hand.
+    - `cpus`: The cores that are left to it.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Partition(
@@ -160,10 +160,10 @@ def Partition(
 ) -> FaultSpec:
     """Groups of tasks that can't reach each other `for` a time.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    for_: Seconds, or `forever`: until the run ends or it is healed by hand.
-    oneway: Only what the first group sends.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `for_`: Seconds, or `forever`: until the run ends or it is healed by hand.
+    - `oneway`: Only what the first group sends.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Shape(
@@ -182,15 +182,15 @@ def Shape(
 ) -> FaultSpec:
     """The task's network is slow, narrow or lossy `for` a time.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    for_: Seconds, or `forever`: until the run ends or it is healed by hand.
-    to: The tasks, by name or glob, towards which the network is shaped; all by default.
-    oneway: Only what the shaped task sends.
-    delay: Seconds by which each packet is late.
-    jitter: Seconds, give or take, around the delay.
-    loss: The share of packets that is lost, 0 to 1, or `5%`.
-    bandwidth: Bits per second that each of the tasks can send.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `for_`: Seconds, or `forever`: until the run ends or it is healed by hand.
+    - `to`: The tasks, by name or glob, towards which the network is shaped; all by default.
+    - `oneway`: Only what the shaped task sends.
+    - `delay`: Seconds by which each packet is late.
+    - `jitter`: Seconds, give or take, around the delay.
+    - `loss`: The share of packets that is lost, 0 to 1, or `5%`.
+    - `bandwidth`: Bits per second that each of the tasks can send.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Cordon(
@@ -203,9 +203,9 @@ def Cordon(
 ) -> FaultSpec:
     """Its node takes no new tasks `for` a time; those that it has keep running.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    for_: Seconds, or `forever`: until the run ends or it is healed by hand.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `for_`: Seconds, or `forever`: until the run ends or it is healed by hand.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Drain(
@@ -222,10 +222,10 @@ def Drain(
     Each eviction is a preemption of its own, which a disruption budget may forbid. A task that was
     evicted is started again at once: it waits until a node takes it.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    for_: Seconds, or `forever`: until the run ends or it is healed by hand.
-    grace: Seconds between SIGTERM and SIGKILL.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `for_`: Seconds, or `forever`: until the run ends or it is healed by hand.
+    - `grace`: Seconds between SIGTERM and SIGKILL.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Random(
@@ -241,11 +241,11 @@ def Random(
 ) -> Entry:
     """Faults at random times against random targets, from a seed.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    every: The mean time between two faults.
-    seed: The seed; default: the scenario's.
-    jitter: Seconds, give or take, around `every`.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `every`: The mean time between two faults.
+    - `seed`: The seed; default: the scenario's.
+    - `jitter`: Seconds, give or take, around `every`.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Trace(
@@ -261,12 +261,12 @@ def Trace(
 ) -> Entry:
     """Recorded preemptions, from the beginning of the run, the time `at`, or another trigger on.
 
-    name: Its name, for `after` and `recovery` of other faults.
-    speed: The factor by which a trace is replayed faster than it was recorded.
-    grace: Seconds between SIGTERM and SIGKILL.
-    down: Seconds until a task is back, instead of those of the rows.
-    after_recovery: Whether the times between preemptions count from the job's recovery.
-    at: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
+    - `name`: Its name, for `after` and `recovery` of other faults.
+    - `speed`: The factor by which a trace is replayed faster than it was recorded.
+    - `grace`: Seconds between SIGTERM and SIGKILL.
+    - `down`: Seconds until a task is back, instead of those of the rows.
+    - `after_recovery`: Whether the times between preemptions count from the job's recovery.
+    - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 
 def Step(

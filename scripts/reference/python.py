@@ -7,19 +7,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import emulator
+from emulator.scenario import constructors
 from emulator.validation.descriptions import descriptions
 from scripts.reference.markdown import code, page, table
 
 INTRODUCTION = """
 The names that `import emulator` has. Whatever is not listed here may change with any version. Times
-are seconds. [Testing](../testing.md) shows the fixtures of pytest, [by hand](../by-hand.md) a
-cluster that is under way.
+are seconds. [From Python](../python.md) begins with examples, [testing](../testing.md) shows the
+fixtures of pytest, [by hand](../by-hand.md) a cluster that is under way.
 """
 
 
 def written() -> str:
     """Return the page."""
-    return page("Python", INTRODUCTION, *map(_entry, sorted(emulator.__all__, key=str.lower)))
+    names = [*emulator.__all__, *constructors.names()]
+    return page("Python", INTRODUCTION, *map(_entry, sorted(names, key=str.lower)))
 
 
 def _entry(name: str) -> str:

@@ -17,7 +17,8 @@ import emulator
 from emulator.report.notebook import NotebookView, in_notebook
 from tests.session.conftest import shell
 
-NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
+DOCS = Path(__file__).parents[2] / "docs"
+NOTEBOOK, PAGE = DOCS / "notebook.ipynb", DOCS / "python.md"
 
 
 def texts(outputs: list[Any], kind: str) -> str:
@@ -67,6 +68,21 @@ def test_the_notebook_runs_as_it_stands(executed: list[Any]) -> None:
     assert texts(killed, "text/html").count("<line") == 1
     assert len(texts(compared, "text/plain").splitlines()) == 3
     assert "for: 0.5s" in as_yaml[0].text
+
+
+def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
+    blocks = re.findall(r"(?s)```python\n(.*?)```", PAGE.read_text())
+    assert len(blocks) == 5
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "succeeded, verdict ok" in done.stdout
+    assert "preempt: worker-1" in done.stdout
 
 
 def test_it_is_stored_without_outputs() -> None:

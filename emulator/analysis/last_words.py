@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from emulator.analysis.boilerplate import is_boilerplate
+
 MOST = 12
 """Lines that are shown of a task; marks of left out lines do not count."""
 WIDTH = 500
@@ -72,9 +74,10 @@ def last_words(
     """Return the lines that say why a task ended: those of its last exceptions, and the last ones.
 
     `tells` says whether a line is worth keeping for other reasons. Blank lines are left out, and so
-    are the marks below a line of source.
+    are the marks below a line of source, and what libraries print at every start.
     """
     lines = [shown for line in lines if not _EMPTY.fullmatch(shown := _shown(line))]
+    lines = [line for line in lines if not is_boilerplate(line)] or lines
     begin = len(lines) - len(about_the_end(lines))
     telling = [number for number in range(begin, len(lines)) if tells(lines[number])]
     raised = exceptions(lines)[-EXCEPTIONS:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +21,7 @@ from emulator.errors import UsageError
 
 if TYPE_CHECKING:
     from emulator.manifests.convert import Given
+    from emulator.report.terminal import LivePrinter
 
 
 def compare(
@@ -84,12 +85,13 @@ def up_variants(
     keep: bool,
     run_id: str | None,
     json: bool,
+    shown: Callable[[], LivePrinter],
 ) -> int:
     """Run every variant, print each result and the comparison; return the exit code of all."""
     from emulator.execution import up
     from emulator.planning.baseline import reference_beside
     from emulator.report.run_tables import print_comparison
-    from emulator.report.terminal import LivePrinter, print_result
+    from emulator.report.terminal import print_result
     from emulator.results import Result
     from emulator.scenario.matrix import variants
     from emulator.sweep import PlannedVariant, judge_all, plan_all, read_all, up_all
@@ -108,11 +110,11 @@ def up_variants(
         )
         for one in planned
     }
-    shown = console(stderr=json)
+    tables = console(stderr=json)
 
     def run(variant: PlannedVariant) -> Result:
         note(f"variant {variant.number} of {len(planned)}: {variant.label}")
-        with contextlib.closing(choose(first.name)) as chosen:
+        with shown() as printer, contextlib.closing(choose(first.name)) as chosen:
             result = up(
                 variant.scenario,
                 chosen,
@@ -124,15 +126,15 @@ def up_variants(
                 variant=variant.label,
                 reference=references[variant.number],
                 keep=keep,
-                callbacks=LivePrinter().callbacks(),
+                callbacks=printer.callbacks(),
             )
-        print_result(result, shown, kept=keep)
+        print_result(result, tables, kept=keep)
         return result
 
     sweep = up_all(planned, run, out=out)
     judged = judge_all(sweep.records)
     if judged:
-        print_comparison(compare_runs(judged), shown)
+        print_comparison(compare_runs(judged), tables)
     if json:
         print_json([one.summary for _, one in judged])
     if sweep.failure:

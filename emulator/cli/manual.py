@@ -16,8 +16,11 @@ from emulator.cli.options import (
     ApiPort,
     Out,
     Plain,
+    Quiet,
     RunArgument,
     RunOption,
+    Verbose,
+    check_verbosity,
     chosen_run,
     complete_faults,
     complete_tasks,
@@ -221,6 +224,8 @@ def attach(
         bool, typer.Option("--keep", help="Leave containers, network and volume for a look.")
     ] = False,
     plain: Plain = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     api_port: ApiPort = None,
 ) -> None:
     """Take over a run whose emulator was killed.
@@ -235,12 +240,15 @@ def attach(
     from emulator.report.live import view
     from emulator.report.terminal import LivePrinter, print_result
 
+    check_verbosity(quiet, verbose)
     record = find_run(chosen_run(run, option), out)
+    if record.live and quiet:
+        wait(str(record.path), out=out)
     if record.live:
         with Cluster(record) as cluster:
-            LivePrinter().follow(record.plan, cluster.lines())
+            LivePrinter(verbose=verbose).follow(record.plan, cluster.lines())
         wait(str(record.path), out=out)
-    with view(plain=plain) as shown:
+    with view(plain=plain, quiet=quiet, verbose=verbose) as shown:
         endpoint = None if api_port is None else TcpEndpoint(api_port)
         with contextlib.closing(choose(record.plan.engine)) as engine:
             result = take_over(

@@ -154,6 +154,13 @@ Plain = Annotated[
     bool, typer.Option("--plain", help="Lines alone, without the live view below them.")
 ]
 
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Only the result, without the output of tasks.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="All that tasks print, and all output of builds.")
+]
+
 ApiPort = Annotated[
     int | None,
     typer.Option(
@@ -186,6 +193,12 @@ def chosen_run(argument: str | None, option: str | None) -> str:
     if argument is not None and option is not None and argument != option:
         raise UsageError(f"Two runs were given: {argument} and {option}.", "Leave one of them out.")
     return argument or option or "last"
+
+
+def check_verbosity(quiet: bool, verbose: bool) -> None:
+    """Raise UsageError if both were given."""
+    if quiet and verbose:
+        raise UsageError("Both --quiet and --verbose were given.", "Leave one of them out.")
 
 
 def read(path: Path, added: Additions | None = None) -> Given:

@@ -156,7 +156,9 @@ def logs(
         running = Record(record.path)
         with Cluster(running) as cluster:
             lines = cluster.lines(wanted[0] if len(wanted) == 1 else None, last=tail)
-            LivePrinter(sys.stdout).follow(running.plan, (one for one in lines if one[0] in wanted))
+            LivePrinter(sys.stdout, verbose=True).follow(
+                running.plan, (one for one in lines if one[0] in wanted)
+            )
         return
     width = max(map(len, wanted), default=0)
     for name in wanted:
@@ -219,10 +221,12 @@ def _stopped(record: RunFolder) -> bool:
     from emulator.api.client import Cluster
     from emulator.record.lock import wait_until_over
     from emulator.record.reader import Record
+    from emulator.report.progress import under_way
 
     with contextlib.suppress(UsageError), Cluster(Record(record.path)) as cluster:
-        cluster.stop()
-        wait_until_over(record.path)
+        with under_way(f"stopping {record.run_id}, and removing what it made"):
+            cluster.stop()
+            wait_until_over(record.path)
         return True
     return False
 

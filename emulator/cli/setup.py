@@ -14,11 +14,13 @@ import typer
 
 import emulator
 from emulator.bundled import ROOT
-from emulator.cli.options import Sets, console, note, print_json, read
+from emulator.cli.options import Sets, check_verbosity, console, note, print_json, read
 from emulator.engines import names
 from emulator.errors import UsageError
 
 if TYPE_CHECKING:
+    from emulator.engines.docker.images import Images
+    from emulator.report.terminal import LivePrinter
     from emulator.scenario.schema import AnyImage, Scenario
 
 REQUIREMENTS = "requirements-emulator.txt"
@@ -61,33 +63,54 @@ def build(
             metavar="REGISTRY", help="Push them there as well, such as localhost:5000/team."
         ),
     ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the names of images.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="All that the builds print.")
+    ] = False,
 ) -> None:
     """Build the images that scenarios run in. One that is up to date is left alone."""
-    from emulator.engines.docker import pushing
     from emulator.engines.docker.connection import connect
     from emulator.engines.docker.images import BuildOptions, Images
-    from emulator.engines.recipes import KINDS, stable_tag
     from emulator.report.terminal import LivePrinter
-    from emulator.validation.units import format_duration
 
+    check_verbosity(quiet, verbose)
     registry = _registry(push)
     wanted = _images(kind)
     options = BuildOptions.from_environment(base, ca_bundle, wheels)
-    api = connect()
-    images = Images(api, options)
-    say = LivePrinter().callbacks().say
+    with LivePrinter(verbose=verbose) as shown:
+        _build(Images(connect(), options), wanted, registry, shown, quiet=quiet)
+    if registry:
+        note(f"`--set kubernetes.registry={registry}` has a cluster's nodes pull from there")
+
+
+def _build(
+    images: Images,
+    wanted: Sequence[AnyImage],
+    registry: str | None,
+    shown: LivePrinter,
+    *,
+    quiet: bool,
+) -> None:
+    """Build images, and push them if there is a registry."""
+    from emulator.engines.docker import pushing
+    from emulator.engines.recipes import KINDS, stable_tag
+    from emulator.validation.units import format_duration
+
+    def say(text: str) -> None:
+        if not quiet:
+            shown.callbacks().say(text)
+
     for one in wanted:
         began = time.monotonic()
         kind_of_it = one if isinstance(one, str) and one in KINDS else ""
         tag = images.build(kind_of_it, say) if kind_of_it else images.ensure(one, say)
+        shown.close()
         took = format_duration(time.monotonic() - began)
         also = f", also as {stable_tag(kind_of_it)}" if kind_of_it else ""
         note(f"{tag} is ready after {took}{also}")
         if registry:
-            name, digest = pushing.push(api, tag, registry, say)
+            name, digest = pushing.push(images.api, tag, registry, say)
             note(f"{name} is pushed, with the digest {digest}")
-    if registry:
-        note(f"`--set kubernetes.registry={registry}` has a cluster's nodes pull from there")
 
 
 def _images(kind: str) -> Sequence[AnyImage]:

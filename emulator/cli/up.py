@@ -14,12 +14,15 @@ from emulator.cli.options import (
     ApiPort,
     Out,
     Plain,
+    Quiet,
     RunArgument,
     RunOption,
     ScenarioArgument,
     ScenarioFile,
     Sets,
+    Verbose,
     WhichEngine,
+    check_verbosity,
     chosen_run,
     chosen_scenario,
     console,
@@ -73,6 +76,8 @@ def up(
         typer.Option("--warm", help="Fork tasks from processes that have imported TensorFlow."),
     ] = False,
     plain: Plain = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     api_port: ApiPort = None,
     vary: Annotated[
         list[str] | None,
@@ -106,10 +111,12 @@ def up(
         raise UsageError("--warm is for one run, not for --vary.", "Leave one of them out.")
     if keep and warm:
         raise UsageError("--keep leaves containers for a look, --warm to the next run.", "Use one.")
+    check_verbosity(quiet, verbose)
     added = additions(images, faults, configmaps, command, quirks)
     given = read(chosen_scenario(scenario, file), added)
     if vary:
         from emulator.cli.compare import up_variants
+        from emulator.report.live import view
 
         code = up_variants(
             given,
@@ -120,6 +127,7 @@ def up(
             keep=keep,
             run_id=run_id,
             json=json,
+            shown=lambda: view(plain=True, quiet=quiet, verbose=verbose),
         )
         raise typer.Exit(code)
     from emulator.api.tcp import TcpEndpoint
@@ -145,7 +153,10 @@ def up(
             f"--run-id={run_id}",
         ]
         raise typer.Exit(_in_background([*arguments, *options], out / run_id, json=json))
-    with given.placed(overrides(sets, seed)), view(plain=plain) as shown:
+    with (
+        given.placed(overrides(sets, seed)),
+        view(plain=plain, quiet=quiet, verbose=verbose) as shown,
+    ):
         callbacks = reporting_to_parent(shown.callbacks())
         with contextlib.closing(choose(engine, callbacks.say)) as chosen:
             variant = " ".join(overrides(sets, seed))

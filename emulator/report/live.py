@@ -25,7 +25,7 @@ from emulator.planning.plan import Plan
 from emulator.record.events import Entry
 from emulator.record.reader import Record
 from emulator.report import panel
-from emulator.report.terminal import LivePrinter
+from emulator.report.terminal import LivePrinter, QuietPrinter
 from emulator.results import RunCallbacks
 
 PAINTS = 4
@@ -36,11 +36,18 @@ BACKLOG = 5000
 """Lines shown between two paints; the rest are only in the logs."""
 
 
-def view(*, plain: bool = False) -> LivePrinter:
-    """Return the view of a run: with a panel if stdout and stderr are capable terminals."""
+def view(*, plain: bool = False, quiet: bool = False, verbose: bool = False) -> LivePrinter:
+    """Return the view of a run: with a panel if stdout and stderr are capable terminals.
+
+    `quiet`: without task output, events and panel; `verbose`: with all lines that tasks print.
+    """
+    if quiet:
+        return QuietPrinter()
     console = Console(stderr=True, highlight=False)
     capable = sys.stderr.isatty() and sys.stdout.isatty() and not console.is_dumb_terminal
-    return LivePrinter() if plain or not capable else LiveView(console)
+    if plain or not capable:
+        return LivePrinter(verbose=verbose)
+    return LiveView(console, verbose=verbose)
 
 
 def now(state: RunState) -> float:
@@ -65,8 +72,10 @@ class _Panel:
 class LiveView(LivePrinter):
     """Prints lines above a panel; `close` removes the panel and keeps the lines."""
 
-    def __init__(self, console: Console, stream: IO[str] | None = None) -> None:
-        super().__init__(stream)
+    def __init__(
+        self, console: Console, stream: IO[str] | None = None, *, verbose: bool = False
+    ) -> None:
+        super().__init__(stream, verbose=verbose)
         self._console = console
         self._queue: deque[Entry | Sample | str | tuple[str, str]] = deque()
         self._skipped = self._reported = 0
@@ -88,6 +97,7 @@ class LiveView(LivePrinter):
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        super().close()
 
     # --- On the supervisor's thread ---------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import IO, Any, Self
 from rich.console import Console
 from rich.text import Text
 
+from emulator.analysis.boilerplate import is_boilerplate
 from emulator.analysis.figures import (
     COSTS,
     FAULT_STAGES,
@@ -25,6 +26,7 @@ from emulator.record.events import Entry
 from emulator.report import HTML
 from emulator.report.data import causes, notes
 from emulator.report.event_text import describe
+from emulator.report.progress import Progress
 from emulator.report.tables import FOLD, STYLES, Row, fold, print_table, range_label, status_text
 from emulator.report.text import printable, shown_line
 from emulator.results import Result, RunCallbacks
@@ -45,9 +47,15 @@ _TASK_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 
 
 class LivePrinter:
-    """Prints output and events of a run, one line each, with task names in colour."""
+    """Prints output and events of a run, one line each, with task names in colour.
 
-    def __init__(self, stream: IO[str] | None = None) -> None:
+    What libraries print at every start is left out, unless it is `verbose`.
+    """
+
+    def __init__(self, stream: IO[str] | None = None, *, verbose: bool = False) -> None:
+        self._verbose = verbose
+        self._has_left_out = self._has_plan = False
+        self._progress = Progress(stream)
         self._stream = stream or sys.stderr
         self._tty = self._stream.isatty()
         # no-color.org
@@ -64,7 +72,8 @@ class LivePrinter:
         return RunCallbacks(self._say, self._planned, self._entry, self._print_lines)
 
     def close(self) -> None:
-        """Restore the terminal; nothing to do after plain lines."""
+        """Restore the terminal."""
+        self._progress.end()
 
     def __enter__(self) -> Self:
         return self
@@ -81,6 +90,7 @@ class LivePrinter:
                 return
 
     def _planned(self, plan: Plan, folder: Path) -> None:
+        self._progress.end()
         self._lay_out(plan)
         roles = ", ".join(
             _counted(role, spec.replicas) + (f" before {spec.before}" if spec.before else "")
@@ -93,16 +103,31 @@ class LivePrinter:
             self._print(f"note: {warning}")
 
     def _lay_out(self, plan: Plan) -> None:
+        self._has_plan = True
         names = plan.printing
         self._width = max(map(len, [*names, "emulate"]))
         self._colour = {n: _TASK_COLOURS[i % len(_TASK_COLOURS)] for i, n in enumerate(names)}
 
     def _say(self, text: str) -> None:
-        """Print build progress: everything on a terminal, else only the steps."""
-        if self._tty or not text.startswith("  "):
+        """Print the steps of a build or a pull; on a terminal, show the latest line of each.
+
+        With `verbose` all lines are printed.
+        """
+        if self._verbose or not text.startswith("  "):
+            self._progress.end()
             self._print(text)
+            if not self._verbose and not self._has_plan:
+                self._progress.begin()
+        else:
+            self._progress.latest = text.strip()
 
     def _print_lines(self, lines: Sequence[tuple[str, str]]) -> None:
+        if not self._verbose:
+            shown = [line for line in lines if not is_boilerplate(line[1])]
+            if len(shown) < len(lines) and not self._has_left_out:
+                self._has_left_out = True
+                self._print("what TensorFlow prints at every start is in logs/; -v shows it here")
+            lines = shown
         self._put([self._formatted(task, self._colour.get(task, 37), text) for task, text in lines])
 
     def _entry(self, entry: Entry) -> None:
@@ -114,7 +139,7 @@ class LivePrinter:
         self._put([self._formatted("emulate", 1, text)])
 
     def _put(self, lines: Sequence[str]) -> None:
-        if self._closed:
+        if self._closed or not lines:
             return
         try:
             self._stream.write("\n".join([*lines, ""]))
@@ -128,6 +153,14 @@ class LivePrinter:
         # Task output must never fail to encode.
         safe = shown_line(text).encode(self._charset, "replace").decode(self._charset)
         return f"{head} {safe}"
+
+
+class QuietPrinter(LivePrinter):
+    """Prints only what concerns the emulator itself, such as an image that is built."""
+
+    def callbacks(self) -> RunCallbacks:
+        """Return the callbacks for `up`."""
+        return RunCallbacks(self._say, planned=lambda plan, folder: self.close())
 
 
 def _counted(role: str, replicas: int) -> str:

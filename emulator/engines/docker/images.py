@@ -14,12 +14,12 @@ import re
 import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import docker
 from docker.errors import APIError, ImageNotFound
@@ -108,7 +108,7 @@ class Images:
         options: BuildOptions | None = None,
         gpus: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
-        self._api = api
+        self.api = self._api = api
         self._options = options or BuildOptions.from_environment()
         self._gpus = gpus
 
@@ -253,12 +253,13 @@ class Images:
             decode=True,
             **request,
         )
-        with progress(output) as messages:
+        with progress(output) as messages, closing(_BuildLog(tag)) as log:
             for line, failed in builder_lines(messages):
+                log.write(line)
                 if failed:
                     text = "\n".join(f"  {line}" for line in [*last, line])
                     raise ImageError(
-                        f"{tag} does not build; it failed at {step!r}:\n{text}",
+                        f"{tag} does not build; it failed at {step!r}:\n{text}{log.place}",
                         self._advice([*last, line]),
                     )
                 if (announced := steps.read(line)) is not None:
@@ -477,3 +478,32 @@ def _split_reference(reference: str) -> tuple[str, str]:
         return reference, ""
     name, colon, tag = reference.rpartition(":")
     return (name, tag) if colon and "/" not in tag else (reference, "latest")
+
+
+class _BuildLog:
+    """The file with all lines of the last build of an image; a disk that is full stops no build."""
+
+    def __init__(self, tag: str) -> None:
+        name = tag.replace("/", "_").replace(":", "-")
+        self.path = cache_dir("builds") / f"{name}.log"
+        self._file: IO[str] | None = None
+        with suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("w", encoding="utf-8", errors="replace", buffering=1)
+
+    def write(self, line: str) -> None:
+        """Add a line."""
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.write(f"{line}\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.close()
+
+    @property
+    def place(self) -> str:
+        """Where it is, as the end of a message."""
+        return f"\nThe whole output: {self.path}" if self._file is not None else ""

@@ -1,0 +1,113 @@
+"""What is under way, and for how long."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from emulator.planning.plan import make_plan
+from emulator.report.live import LiveView
+from emulator.report.progress import Progress
+from emulator.report.terminal import LivePrinter, QuietPrinter
+from emulator.scenario.loader import parse
+from tests.analysis.test_boilerplate import ONE_DNN
+from tests.planning.test_plan import BASE, SITE
+
+PLAN = make_plan(parse(BASE + "cluster: {worker: 2}"), "test-1", SITE)
+
+
+class Terminal(io.StringIO):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrote = threading.Event()
+        """A line with a time was written."""
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        if "s  " in text:
+            self.wrote.set()
+        return count
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_line_has_the_time_and_is_never_wrapped() -> None:
+    progress = Progress(io.StringIO())
+    progress.latest = "Collecting tensorflow\x1b[2J"
+    assert progress.line(75.4, 80) == "1m 15s  Collecting tensorflow"
+    assert progress.line(75.4, 20) == "1m 15s  Collecting"
+
+
+def test_a_terminal_shows_what_is_under_way_and_forgets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    progress = Progress(stream)
+    progress.begin("step 2")
+    assert stream.wrote.wait(60)
+    progress.end()
+    assert "step 2" in stream.getvalue()
+    assert stream.getvalue().endswith("\r\x1b[K")
+    written = stream.getvalue()
+    progress.end()
+    assert stream.getvalue() == written
+
+
+def test_nothing_is_shown_where_there_is_no_terminal() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    progress.begin("step 2")
+    progress.end()
+    assert stream.getvalue() == ""
+
+
+# --- What is printed ----------------------------------------------------------------------------
+
+
+def printed(printer: Callable[[io.StringIO], LivePrinter]) -> list[str]:
+    """Return what a printer prints of an image that is built, and of a line of two tasks."""
+    stream = io.StringIO()
+    with printer(stream) as shown:
+        callbacks = shown.callbacks()
+        callbacks.say("cpu: Step 1/2")
+        callbacks.say("  Collecting tensorflow")
+        callbacks.planned(PLAN, Path("runs/test-1"))
+        callbacks.lines([("worker-0", ONE_DNN), ("worker-1", ONE_DNN), ("worker-0", "hello")])
+    return [line.partition("| ")[2][:20] for line in stream.getvalue().splitlines()]
+
+
+RUN, HELLO, NOISE = "test-1: 2 workers on", "hello", ONE_DNN[:20]
+STEP, DETAIL, LEFT_OUT = "cpu: Step 1/2", "  Collecting tensorf", "what TensorFlow prin"
+
+
+def test_what_every_start_prints_is_said_once_and_left_out() -> None:
+    assert printed(LivePrinter) == [STEP, RUN, LEFT_OUT, HELLO]
+
+
+def test_everything_is_printed_where_that_is_wanted() -> None:
+    verbose = printed(lambda stream: LivePrinter(stream, verbose=True))
+    assert verbose == [STEP, DETAIL, RUN, NOISE, NOISE, HELLO]
+
+
+def test_only_what_the_emulator_does_is_printed_where_that_is_wanted() -> None:
+    assert printed(QuietPrinter) == [STEP]
+
+
+def test_the_live_view_leaves_it_out_too(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").touch()
+    (tmp_path / "plan.json").write_text(PLAN.model_dump_json())
+    file = Terminal()
+    console = Console(file=file, force_terminal=True, width=80, height=24)
+    with LiveView(console, io.StringIO()) as view:
+        callbacks = view.callbacks()
+        callbacks.planned(PLAN, tmp_path)
+        callbacks.lines([("worker-0", ONE_DNN), ("worker-0", "hello")])
+    assert "hello" in file.getvalue()
+    assert "oneDNN" not in file.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections import Counter
@@ -9,11 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.expectations import Status, Verdict, overall
 from emulator.analysis.figures import COSTS, FIGURES, rounded
 from emulator.analysis.throughput import scaling_efficiency, workers
 from emulator.analysis.values import Values
+from emulator.faults.table import entries
 from emulator.planning.plan import Plan
 from emulator.validation.units import format_number
 
@@ -181,8 +185,14 @@ def written(value: object) -> str:
 
 
 def _without_defaults(value: object) -> object:
-    """Drop keys of a fault or a role that are not set."""
+    """Drop keys of a fault or a role that are not set, or have their default."""
+    if isinstance(value, list):
+        return [_without_defaults(inner) for inner in value]
     if isinstance(value, Mapping):
+        if (kind := next((entries()[key] for key in value if key in entries()), None)) is not None:
+            with contextlib.suppress(ValidationError):  # of another version
+                entry = kind.model_validate(value, context={"stored": True})
+                value = entry.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         kept = {key: _without_defaults(inner) for key, inner in value.items()}
         return {key: inner for key, inner in kept.items() if inner not in (None, {}, [])}
     return value

@@ -74,6 +74,7 @@ def runs(
         int | None, typer.Option("--limit", "-n", min=1, help="Only so many, the latest.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the names of runs.")] = False,
 ) -> None:
     """List runs with their results, the latest last. `emulate ps` lists those under way."""
     from emulator.analysis.figures import as_data
@@ -90,6 +91,9 @@ def runs(
     )
     if json:
         print_json([as_data(row) for row in rows])
+    elif quiet:
+        for row in rows:
+            typer.echo(row.run_id)
     elif rows:
         print_listing(rows, console())
     else:

@@ -44,6 +44,7 @@ def ps(
         bool, typer.Option("--all", "-a", help="Also finished runs that have left nothing.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the names of runs.")] = False,
     output: Annotated[
         Literal["wide"] | None,
         typer.Option(
@@ -79,6 +80,10 @@ def ps(
                 for r in shown
             ]
         )
+        return
+    if quiet:
+        for one in shown:
+            typer.echo(one.run_id)
         return
     print_runs(shown, left, console())
     if output == "wide":

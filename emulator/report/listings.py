@@ -17,19 +17,29 @@ from emulator.report.tables import print_table, status_text
 def print_listing(rows: Sequence[Listed], console: Console) -> None:
     """Print runs, in the order given; times are the machine's own."""
     figures = (FIGURES[key].column for key in LISTED)
-    columns = ("run", "scenario", "when", "outcome", "verdict", *figures)
-    cells = (
-        (
+    columns = ["run", "scenario", "when", "outcome", "verdict", *figures]
+    cells = [
+        [
             row.run_id,
-            f"{row.scenario} {row.variant}".strip(),
+            _scenario(row),
             None if row.began is None else f"{datetime.fromtimestamp(row.began):%m-%d %H:%M}",
             row.outcome,
             status_text(row.verdict) if row.verdict else None,
             *(FIGURES[key].text(row.figures.get(key), "") for key in LISTED),
-        )
+        ]
         for row in rows
-    )
+    ]
+    if not any(row[1] for row in cells):
+        del columns[1]
+        for row in cells:
+            del row[1]
     print_table(console, columns, cells, no_wrap=set(columns) - {"scenario"})
+
+
+def _scenario(row: Listed) -> str:
+    """Return the scenario with its variant; nothing where the run is called after it."""
+    text = f"{row.scenario} {row.variant}".strip()
+    return "" if row.run_id.startswith(f"{text}-") else text
 
 
 def print_runs(records: Sequence[RunFolder], left: Mapping[str, int], console: Console) -> None:

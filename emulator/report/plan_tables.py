@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from emulator.planning.plan import Plan, Task
-from emulator.report.tables import print_table
+from emulator.report.tables import print_table, range_label
 from emulator.scenario.container import Mount, Ulimit
 from emulator.scenario.operator import Operator
 from emulator.scenario.schema import Scenario
@@ -30,9 +30,9 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
         number = numbers.setdefault(command, len(numbers) + 1)
         name = f"{task.name} (helper)" if task in plan.helpers else task.name
         name += f" (before {task.before})" if task.before else ""
-        rows.append((name, f"{task.host}:{task.port}", _limits(task), number))
+        rows.append((name, f"{task.host}:{task.port}", _limits(task), f"[{number}]"))
     print_table(console, ("task", "address", "limits", "runs"), rows)
-    commands = (f"{number}: {command}" for command, number in numbers.items())
+    commands = (f"[{number}] {command}" for command, number in numbers.items())
     settings = [*_settings(plan), ""] if any(_settings(plan)) else []
     pods = [*_pods(plan), ""] if any(_pods(plan)) else []
     for line in (_about_limits(plan), "", *commands, "", *pods, *settings, *_rules(plan)):
@@ -42,7 +42,9 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
             console.print(f"\nenvironment of [bold]{task.name}[/bold]:", highlight=False)
             for key, value in task.env.items():
                 console.out(f"  {key}={value}", highlight=False)
-    console.print(f"\n{len(requests)} engine requests; --json shows each as it is sent.")
+    if requests:
+        count = f"{len(requests)} requests to the {plan.engine} engine"
+        console.print(f"\n{count}; --json shows each as it is sent.", highlight=False)
     for warning in plan.warnings:
         console.print(Text.assemble(("note:", "yellow"), f" {warning}"))
 
@@ -72,7 +74,7 @@ def _rules(plan: Plan) -> Iterator[str]:
         yield from _of_operator(scenario.operator, scenario)
     else:
         yield f"restart: {rule}"
-        yield f"success: {scenario.success}"
+        yield f"success: {_success(plan)}"
     timeout = "none" if scenario.timeout is None else format_duration(scenario.timeout)
     yield f"timeout: {timeout}"
     if prices := scenario.prices:
@@ -81,6 +83,15 @@ def _rules(plan: Plan) -> Iterator[str]:
         yield f"prices an hour: {', '.join(each)}; all tasks {_money(total, scenario)}"
     for fault in plan.faults:
         yield f"fault {fault.id}: {fault.kind} {fault.target} at {fault.trigger.in_words()}"
+
+
+def _success(plan: Plan) -> str:
+    """Return the rule by which the job succeeds, and which tasks decide."""
+    tasks = [task.name for task in plan.in_training]
+    who = plan.roles.deciding(plan.scenario.success, tasks)
+    names = range_label(who)
+    finish = "finishes" if len(who) == 1 else "finish"
+    return f"{plan.scenario.success}: when {names} {finish}"
 
 
 def _of_operator(operator: Operator, scenario: Scenario) -> Iterator[str]:

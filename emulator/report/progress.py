@@ -77,7 +77,7 @@ class Progress:
 
 def _width(stream: IO[str]) -> int:
     with suppress(OSError, ValueError):
-        return os.get_terminal_size(stream.fileno()).columns
+        return os.get_terminal_size(stream.fileno()).columns or 80
     return 80
 
 

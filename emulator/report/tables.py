@@ -34,7 +34,13 @@ def print_table(
         table.add_column(column, overflow="fold", no_wrap=number == 0 or column in no_wrap)
     for row in rows:
         table.add_row(*(_cell(cell) for cell in row))
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as capture:
+        console.print(table)
+    lines = capture.get().splitlines()
+    console.file.write("\n".join([*map(str.rstrip, lines), ""]))
 
 
 def _cell(cell: Text | str | int | None) -> Text:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emulator.scenario.frameworks.spec import WORKER, Roles, role_of
+from emulator.scenario.frameworks.spec import Roles
 from emulator.scenario.restart import Restart
 from emulator.scenario.schema import SuccessRule
 
@@ -148,12 +148,7 @@ def _retryable(restart: Restart, exit_code: int) -> bool:
 
 def _success(rule: SuccessRule, roles: Roles, exits: Mapping[str, int | None]) -> str:
     """Return why the job has succeeded, or nothing."""
-    deciding = [task for task in exits if role_of(task) in roles.leaders]
-    if rule == "all-workers":
-        deciding = [task for task in exits if role_of(task) == WORKER]
-    elif not deciding:
-        # Without a chief, worker 0 leads; in a cluster without workers, all tasks count.
-        deciding = [leader] if (leader := roles.leader(exits)) else list(exits)
+    deciding = roles.deciding(rule, exits)
     if all(exits[task] == 0 for task in deciding):
         return f"{deciding[0]} finished" if len(deciding) == 1 else "all tasks that count finished"
     return ""

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
 from emulator.analysis.analyse import Analysis
-from emulator.analysis.comparison import IRRELEVANT, LISTED, Row, differences, reported, rows
+from emulator.analysis.comparison import (
+    IRRELEVANT,
+    LISTED,
+    Row,
+    differences,
+    reported,
+    rows,
+    written,
+)
 from emulator.analysis.costs import Costs, Preempted, TaskCost
 from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import as_data
@@ -309,3 +319,15 @@ def test_without_a_rate_there_is_no_efficiency() -> None:
     assert (row.efficiency, row.efficiency_by) == (None, None)
     assert "efficiency" not in table(row)[0]
     assert "efficiency" in table(row, scaled(Rate(18))[0])[0]
+
+
+def test_a_fault_that_differs_is_shown_as_it_was_written() -> None:
+    text = "name: x\nprogram: {command: [a]}\ncluster: {worker: 2}\nfaults: [%s]\n"
+    faults = (
+        "{preempt: worker-1, at: {step: 300}, grace: 2s}",
+        "{partition: [[worker-0], [worker-1]], at: 5s, for: 1s}",
+    )
+    for fault in faults:
+        dumped = parse(text % fault).model_dump(mode="json")["faults"]
+        shown = json.loads(written(dumped))[0]
+        assert shown.keys() == yaml.safe_load(fault).keys(), shown

@@ -132,6 +132,41 @@ def test_check_and_down_take_the_latest_run(emulate: Emulate, runs: Path) -> Non
     assert (done.returncode, done.stderr) == (0, "emulate: nothing was left\n")
 
 
+def test_names_of_runs_are_for_other_commands(emulate: Emulate, runs: Path) -> None:
+    assert emulate("runs", "-q", "--out", runs).stdout == "hello-1\n"
+    assert emulate("ps", "-aq", "--out", runs).stdout == "hello-1\n"
+
+
+def test_tables_in_a_pipe_have_no_blanks_at_the_end_and_names_are_whole(
+    emulate: Emulate, runs: Path
+) -> None:
+    lines = emulate("runs", "--out", runs, env={"COLUMNS": "80"}).stdout.splitlines()
+    assert [line for line in lines if line.startswith(" hello-1 ")]
+    assert lines == [line.rstrip() for line in lines]
+    assert "scenario" not in lines[1]  # it is the beginning of the run's name
+
+
+def test_a_plan_says_which_task_decides(emulate: Emulate, tmp_path: Path) -> None:
+    (tmp_path / "scenario.yaml").write_text(HELLO)
+    for sets, rule in (
+        ((), "success: all-workers: when worker-0 .. worker-2 (3) finish\n"),
+        (("--set", "success=auto"), "success: auto: when worker-0 finishes\n"),
+    ):
+        done = emulate("plan", "--engine", "process", *sets, cwd=tmp_path)
+        assert rule in done.stdout
+
+
+def test_quiet_is_the_result_alone(emulate: Emulate, tmp_path: Path) -> None:
+    path = tmp_path / "hello.yaml"
+    path.write_text(HELLO)
+    done = emulate("up", path, "-q", "--engine", "process", "--out", emulate.out)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hello: succeeded, verdict ok" in done.stdout
+    both = emulate("up", path, "-q", "-v", "--engine", "process", "--out", emulate.out)
+    assert both.returncode == 2
+    assert "Both --quiet and --verbose were given." in both.stderr
+
+
 # --- Help ---------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 DEFAULT_BASE = "python:3.11-slim"
 LABEL_KIND, LABEL_BASE = "emulator.image", "emulator.base"
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
+_OWN_LINES = re.compile(r" *---> |Removing intermediate container ")
+"""What the builder says of its own work between the steps."""
 BUILD_FOLDER = "build"
 """The folder of inputs in the root of the emulator's own images, while they are built."""
 COPIED_WITHIN = 1800
@@ -266,7 +268,7 @@ class Images:
                     if announced:
                         step = announced
                         say(f"{tag}: {step[:STEP_WIDTH]}")
-                elif line.strip():
+                elif line.strip() and not _OWN_LINES.match(line):
                     last.append(line)
                     say(f"  {line}")
 

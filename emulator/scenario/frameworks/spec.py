@@ -89,6 +89,14 @@ class Roles:
         names = (f"{role}-0" for role in (*self.leaders, WORKER))
         return next((name for name in names if name in tasks), "")
 
+    def deciding(self, rule: str, tasks: Collection[str]) -> list[str]:
+        """Return the tasks that end the job with success, by the rule of the scenario."""
+        if rule == "all-workers":
+            return [task for task in tasks if role_of(task) == WORKER]
+        leading = [task for task in tasks if role_of(task) in self.leaders]
+        # Without a chief, worker 0 leads; in a cluster without workers, all tasks count.
+        return leading or ([leader] if (leader := self.leader(tasks)) else list(tasks))
+
     def ranked(self, members: Sequence[Member]) -> list[Member]:
         """Return the tasks that train in the order of their rank: the chief or master first.
 

@@ -245,12 +245,11 @@ def live_folder(name: str, out: Path) -> RunFolder:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return where tables go; a pipe or a file is wide enough for each, unless COLUMNS is set."""
+    """Return where tables go; a pipe or a file is wide enough for each of them."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    own = stream.isatty() or os.environ.get("COLUMNS", "").isdecimal()
-    return Console(stderr=stderr, width=None if own else 120)
+    return Console(stderr=stderr, width=None if stream.isatty() else 120)
 
 
 def note(text: str) -> None:

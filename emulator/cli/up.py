@@ -232,7 +232,7 @@ def plan(
 
     That is every task with its environment, what the engine is asked for, rules, and warnings.
     """
-    from emulator.engines import choose
+    from emulator.engines import REMOTE, choose
     from emulator.engines.base import Explaining
     from emulator.engines.requirements import make_ready
     from emulator.planning.baseline import reference_beside
@@ -253,10 +253,11 @@ def plan(
                 notes=given.warnings,
             )
         requests = chosen.requests(planned, folder) if isinstance(chosen, Explaining) else []
+        capacity = None if chosen.name in REMOTE else chosen.capacity()
     if json:
         print_json({**planned.model_dump(mode="json"), "requests": requests})
     else:
-        print_plan(planned, requests, console())
+        print_plan(planned, requests, console(), capacity)
 
 
 def check(

@@ -7,11 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from emulator.analysis.figures import FIGURES
 from emulator.analysis.listing import LISTED, OTHER_FORMAT, Listed, listed
 from emulator.record.folder import RunFolder
 from emulator.report.tables import print_table, status_text
+
+GAP = 3
+"""Characters between two columns."""
 
 
 def print_listing(rows: Sequence[Listed], console: Console) -> None:
@@ -33,7 +37,23 @@ def print_listing(rows: Sequence[Listed], console: Console) -> None:
         del columns[1]
         for row in cells:
             del row[1]
-    print_table(console, columns, cells, no_wrap=set(columns) - {"scenario"})
+    count = _fitting(columns, cells, console.width, least=len(columns) - len(LISTED))
+    cells = [row[:count] for row in cells]
+    print_table(console, columns[:count], cells, no_wrap=set(columns) - {"scenario"})
+
+
+def _fitting(
+    columns: Sequence[str], rows: Sequence[Sequence[Text | str | None]], width: int, *, least: int
+) -> int:
+    """Return how many columns have room, the first `least` in any case."""
+    widths = [
+        max(len(name), *(len(row[number] or "") for row in rows))
+        for number, name in enumerate(columns)
+    ]
+    count = len(columns)
+    while count > least and sum(widths[:count]) + GAP * count > width:
+        count -= 1
+    return count
 
 
 def _scenario(row: Listed) -> str:

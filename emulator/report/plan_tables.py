@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from emulator.broker import Capacity, need_of
 from emulator.planning.plan import Plan, Task
 from emulator.report.tables import print_table, range_label
 from emulator.scenario.container import Mount, Ulimit
@@ -17,7 +18,12 @@ from emulator.scenario.schema import Scenario
 from emulator.validation.units import format_duration, format_money, format_size
 
 
-def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Console) -> None:
+def print_plan(
+    plan: Plan,
+    requests: Sequence[Mapping[str, Any]],
+    console: Console,
+    capacity: Capacity | None = None,
+) -> None:
     """Print a plan: tasks, mounts, rules, warnings, the environment of each role's first task."""
     console.print(f"[bold]{plan.scenario.name}[/bold] on the {plan.engine} engine", highlight=False)
     if plan.scenario.description:
@@ -35,7 +41,8 @@ def print_plan(plan: Plan, requests: Sequence[Mapping[str, Any]], console: Conso
     commands = (f"[{number}] {command}" for command, number in numbers.items())
     settings = [*_settings(plan), ""] if any(_settings(plan)) else []
     pods = [*_pods(plan), ""] if any(_pods(plan)) else []
-    for line in (_about_limits(plan), "", *commands, "", *pods, *settings, *_rules(plan)):
+    limits = [_about_limits(plan), *([] if capacity is None else [_about_need(plan, capacity)])]
+    for line in (*limits, "", *commands, "", *pods, *settings, *_rules(plan)):
         console.out(line, highlight=False)
     for task in plan.tasks:
         if task.index == 0:
@@ -159,6 +166,25 @@ def _limits(task: Task) -> str:
         parts += [f"{task.process_limit} processes" + "*" * (task.processes is None)]
     parts += [f"{len(task.gpus)} gpu"] if task.gpus else []
     return ", ".join(parts) or "none"
+
+
+def _about_need(plan: Plan, capacity: Capacity) -> str:
+    """Return what the run reserves, by its limits or `reserve`, and what the engine has."""
+    need = need_of(plan.scenario)
+    amounts = [
+        f"{wanted} of {there}"
+        for wanted, there, is_wanted in (
+            (f"{need.cpus:g}", f"{capacity.cpus:g} cores", need.cpus),
+            (
+                format_size(need.memory, 1),
+                f"{format_size(capacity.memory, 1)} of memory",
+                need.memory,
+            ),
+            (need.gpus, f"{len(capacity.gpus)} GPUs", need.gpus),
+        )
+        if is_wanted
+    ]
+    return f"reserves: {', '.join(amounts) or 'nothing'}"
 
 
 def _about_limits(plan: Plan) -> str:

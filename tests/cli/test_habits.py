@@ -140,7 +140,7 @@ def test_names_of_runs_are_for_other_commands(emulate: Emulate, runs: Path) -> N
 def test_tables_in_a_pipe_have_no_blanks_at_the_end_and_names_are_whole(
     emulate: Emulate, runs: Path
 ) -> None:
-    lines = emulate("runs", "--out", runs, env={"COLUMNS": "80"}).stdout.splitlines()
+    lines = emulate("runs", "--out", runs).stdout.splitlines()
     assert [line for line in lines if line.startswith(" hello-1 ")]
     assert lines == [line.rstrip() for line in lines]
     assert "scenario" not in lines[1]  # it is the beginning of the run's name

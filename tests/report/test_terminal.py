@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ from emulator.analysis.explanation import Explanation
 from emulator.analysis.figures import fault_rates
 from emulator.analysis.listing import Listed
 from emulator.analysis.throughput import Rate, StepTimes, Throughput
+from emulator.broker import Capacity
+from emulator.planning.context import PlanContext
+from emulator.planning.plan import make_plan
 from emulator.report.listings import print_listing
 from emulator.report.plan_tables import print_plan
 from emulator.report.terminal import print_result, print_summary
 from emulator.results import Result
+from emulator.scenario.loader import parse
 from emulator.supervisor.job import JobEnd
 from tests.histories import a_plan
 
@@ -169,6 +174,31 @@ def test_a_run_is_listed_by_the_name_of_its_folder() -> None:
     assert "mwms [old]" in shown(lambda console: print_listing([row], console))
 
 
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_a_narrow_terminal_lists_fewer_figures_and_no_word_in_part(width: int) -> None:
+    """The scenario is the beginning of the run's name, and has no column."""
+    rows = [
+        Listed(
+            "quickstart-1123030334-bfd411",
+            "quickstart",
+            "",
+            "docker",
+            1.0,
+            "interrupted",
+            "unknown",
+            {"steps_per_second": 42.2, "goodput": 0.04, "duration": 85.0},
+        )
+    ]
+    file = io.StringIO()
+    print_listing(rows, Console(file=file, width=width))
+    head, _, row = file.getvalue().strip("\n").splitlines()
+    assert "scenario" not in head.split()
+    assert row.split()[0] == rows[0].run_id
+    assert {"interrupted", "unknown"} <= {*row.split()}
+    assert ("took" in head.split()) == (width == 140)
+    assert len(row) <= width
+
+
 def test_a_helper_that_failed_is_a_note_below_the_figures() -> None:
     failed = HelperResult("failed", 3, "", ("starting", "[no] disk"))
     refused = HelperResult("failed", None, "it can't start", ())
@@ -197,3 +227,15 @@ def test_a_plan_shows_mounts_ports_and_helpers() -> None:
         "memlock unlimited, port 80 at 127.0.0.1:(any)\n"
         "board: port 6006 at 127.0.0.1:1234\n"
     ) in text
+
+
+def test_a_plan_says_what_it_reserves_and_what_there_is() -> None:
+    text = "name: x\nprogram: {command: [a]}\ncluster: {worker: %s}\n"
+    site = PlanContext("fake", lambda n: (n, 1), lambda image: "i", lambda: (), "/shared")
+    has = Capacity(4, 8 * 2**30)
+    for worker, line in (
+        ("{replicas: 2, cpus: 1.5, memory: 1g}", "reserves: 3 of 4 cores, 2.0 GiB of 8.0 GiB of"),
+        ("2", "reserves: nothing"),
+    ):
+        plan = make_plan(parse(text % worker), "x-1", site)
+        assert line in shown(partial(print_plan, plan, [], capacity=has))

@@ -124,7 +124,7 @@ def line_trace(
 ) -> Trace:
     """Return a line; the legend's buttons find it by its name."""
     known = sum(value is not None for _, value in points)
-    at = "at %{x:.1f} s" if counts == SECONDS else "at step %{x}"
+    at = "at step %{x}" if counts == STEPS else "at %{x:.1f} s"
     marked = {
         "mode": "lines+markers",
         "marker": {"size": 4, "color": style["color"]},
@@ -173,7 +173,7 @@ def line_chart(
             xaxis=axis_of(
                 range=[axis.begin, axis.end],
                 fixedrange=False,
-                ticksuffix=" s" if axis.counts == SECONDS else "",
+                ticksuffix="" if axis.counts == STEPS else " s",
             ),
             yaxis=axis_of(
                 rangemode="tozero" if from_zero else "normal",

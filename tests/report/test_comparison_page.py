@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from emulator.analysis.comparison import Row, rows
 from emulator.report.comparison_page import render_comparison
 from emulator.report.data import Facts
@@ -49,3 +51,17 @@ def test_the_legends_buttons_know_every_curve_by_its_name() -> None:
     assert [curve["name"] for curve in curves] == ["x='a&b'", "x=<c>"]
     assert 'data-series="x=&#39;a&amp;b&#39;"' in html
     assert "<c>" not in "".join(curve["hovertemplate"] for curve in curves)
+
+
+def test_runs_are_compared_by_step_and_since_their_first_step() -> None:
+    facts = facts_of(preempted())
+    html, _ = overlaid((facts, "x=1"), (facts_of(preempted(), extra=""), "x=2"))
+    charts = json.loads(embedded(html, "charts"))
+    assert list(charts) == ["curves", "aligned", "steps"]  # no task reported a loss
+    aligned, by_step = (charts[name]["data"][0] for name in ("aligned", "steps"))
+    assert aligned["x"][0] < 1  # the first step was after 3 s
+    assert "s<extra>" in aligned["hovertemplate"]
+    assert by_step["x"][-1] == pytest.approx(32, abs=1)
+    assert "at step" in by_step["hovertemplate"]
+    faults = charts["curves"]["layout"]["shapes"]
+    assert [(line["x0"], line["line"]["color"]) for line in faults] == [(7, "--series-1")]

@@ -46,6 +46,10 @@ IN_A_LINE = (
 _TASK_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 
 
+_BUILDER = ("--->", "Removing intermediate container")
+"""What Docker's builder says of its own work between the steps."""
+
+
 class LivePrinter:
     """Prints output and events of a run, one line each, with task names in colour.
 
@@ -118,7 +122,7 @@ class LivePrinter:
             self._print(text)
             if not self._verbose and not self._has_plan:
                 self._progress.begin()
-        else:
+        elif not text.strip().startswith(_BUILDER):
             self._progress.latest = text.strip()
 
     def _print_lines(self, lines: Sequence[tuple[str, str]]) -> None:

@@ -268,8 +268,9 @@ class Images:
                     if announced:
                         step = announced
                         say(f"{tag}: {step[:STEP_WIDTH]}")
-                elif line.strip() and not _OWN_LINES.match(line):
-                    last.append(line)
+                elif line.strip():
+                    if not _OWN_LINES.match(line):
+                        last.append(line)
                     say(f"  {line}")
 
     def _advice(self, lines: Sequence[str]) -> str:

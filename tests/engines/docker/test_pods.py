@@ -290,7 +290,7 @@ def test_a_pod_is_taken_over(emulate: Emulate, site: Site, when: str) -> None:
     wait = "until [ -e /go/now ]; do sleep 0.05; done"
     path.write_text(
         site.text(f"""\
-program: {{command: [sh, -c, "echo at the program; {wait}; sleep 0.5"]}}
+program: {{command: [sh, -c, "echo at the program; until [ -e /go/on ]; do sleep 0.05; done"]}}
 cluster:
   worker:
     mounts: &same {{/go: {go}}}
@@ -301,7 +301,7 @@ cluster:
     sidecars:
       - name: side
         mounts: *same
-        command: [sh, -c, "echo begins; {wait}; echo goes on; exec sleep 60"]
+        command: [sh, -c, "echo begins; {wait}; echo goes on; touch /go/on; exec sleep 60"]
 """)
     )
     first = emulate.start("up", path, "--out", emulate.out)

@@ -293,7 +293,7 @@ def test_a_pod_is_taken_over(emulate: Emulate, site: Site, when: str) -> None:
 program: {{command: [sh, -c, "echo at the program; until [ -e /go/on ]; do sleep 0.05; done"]}}
 cluster:
   worker:
-    mounts: &same {{/go: {go}}}
+    mounts: &same {{/go: {{path: {go}, writable: true}}}}
     init:
       - name: step
         mounts: *same

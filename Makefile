@@ -4,7 +4,7 @@ BIN     := $(VENV)/bin
 PYTHON  ?= python3
 REQUIRE := $(if $(filter 1,$(EMULATOR_REQUIRE_DOCKER)),--emulator-require docker)
 
-.PHONY: help demo test gallery bench images check format docker browser compiler registry kubernetes kubernetes-stop clean
+.PHONY: help demo test gallery bench images check format docs reference docker browser compiler registry kubernetes kubernetes-stop clean
 
 help:            ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 17
@@ -16,14 +16,14 @@ demo: $(VENV)/.installed   ## Train a small model on an emulated cluster, in Doc
 # Many tests and benchmarks start commands: without bytecode each would compile the package again.
 test gallery bench: export PYTHONDONTWRITEBYTECODE :=
 # Tests that train for as long as scenarios do.
-TRAININGS := tests/test_scenarios.py tests/manifests/test_jobs.py
+TRAININGS := tests/test_scenarios.py tests/test_readme.py tests/manifests/test_jobs.py
 
 # As in pyproject.toml, which an -m of the command line replaces.
 USUAL := not campaign and not programs and not long
 
 # Most tests wait, so that twice as many as a small machine has cores are at work. Trainings compute:
 # two at a time train, while a third one writes its reports or waits for its share of the machine.
-test: $(VENV)/.tensorflow images  ## The whole suite; what needs Docker or Chromium is skipped where there is none
+test: $(VENV)/.dev $(VENV)/.tensorflow images  ## The whole suite; what needs Docker or Chromium is skipped where there is none
 	@failed=0; \
 	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 4 --dist worksteal \
 		-m '$(USUAL) and not kubernetes' || failed=1; \
@@ -32,10 +32,10 @@ test: $(VENV)/.tensorflow images  ## The whole suite; what needs Docker or Chrom
 	$(BIN)/pytest scenarios $(TRAININGS) -n 3 --dist worksteal $(REQUIRE) || failed=1; \
 	exit $$failed
 
-gallery: $(VENV)/.tensorflow images ## Run all scenarios of the gallery; the runs are in runs/gallery
+gallery: $(VENV)/.dev $(VENV)/.tensorflow images ## Run all scenarios of the gallery; the runs are in runs/gallery
 	$(BIN)/pytest scenarios tests/gallery -m gallery -n 3 --dist worksteal --emulator-out runs/gallery $(REQUIRE)
 
-bench: $(VENV)/.installed images ## Measure everything that docs/benchmarks.md shows, and write it there
+bench: $(VENV)/.dev images ## Measure everything that docs/benchmarks.md shows, and write it there
 	$(BIN)/python -m benchmarks.bench
 
 # Before the tests, whose time limits are for tests: on a fresh machine this takes minutes.
@@ -48,14 +48,20 @@ images: $(VENV)/.installed ## The images that the tests run in, where a Docker e
 image-%:
 	@$(BIN)/emulate build $*
 
-check: $(VENV)/.installed  ## Format, lint and types
+check: $(VENV)/.dev  ## Format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: $(VENV)/.installed ## Put the code in order
+format: $(VENV)/.dev ## Put the code in order
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.dev ## The documentation as a site in build/site; a broken link fails it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+reference: $(VENV)/.dev ## Write docs/reference/ from the code
+	$(BIN)/python -m scripts.reference
 
 docker:          ## A Docker engine for a Debian or Ubuntu machine where none answers
 	scripts/ensure-docker
@@ -82,11 +88,19 @@ clean:           ## Remove the environment and caches, and what crashed runs hav
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
+# Until 0.2.0 the distribution was called `emulator`.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/pip
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	-@$(BIN)/pip uninstall --quiet --yes emulator 2>/dev/null
+	$(BIN)/pip install --quiet --editable '.[test]'
+	@touch $@
+
+# What the demo does without: 1 GB of tools, and of libraries that only tests use. TensorFlow and these
+# are resolved together, so that neither replaces a version that the other needs.
+$(VENV)/.dev: pyproject.toml $(VENV)/.installed
+	$(BIN)/pip install --quiet --editable ".[dev$$(test ! -e $(VENV)/.tensorflow || echo ,tensorflow)]"
 	@touch $@
 
 # Tasks of the process engine run on this machine: they need TensorFlow here.
 $(VENV)/.tensorflow: pyproject.toml $(VENV)/.installed
-	$(BIN)/pip install --quiet --editable '.[dev,tensorflow]'
+	$(BIN)/pip install --quiet --editable ".[test,tensorflow$$(test ! -e $(VENV)/.dev || echo ,dev)]"
 	@touch $@

@@ -59,7 +59,7 @@ def said_once(done: Finished, number: signal.Signals) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("module", ["typer", "pydantic", "emulator.engines", "emulator.run"])
+@pytest.mark.parametrize("module", ["typer", "pydantic", "emulator.engines", "emulator.execution"])
 def test_while_modules_are_loaded(
     emulate: Emulate, tmp_path: Path, module: str, number: signal.Signals
 ) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from emulator.bundled import ROOT, scenarios
 from emulator.faults.table import FAULTS
 from emulator.scenario.schema import json_schema
-from tests.scenario.loader import Loader, loader
+from tests.scenario.loader import MEGABYTES, SECONDS, Loader, loader
 
 TEXTS = [path.read_text(encoding="utf-8") for path in scenarios()]
 WHOLE = [yaml.safe_load(text) for text in TEXTS]
@@ -604,5 +604,6 @@ def test_a_process_that_takes_too_long_or_too_much_would_be_seen(process: Loader
     assert ROOT.is_dir()
     outcome = process.load(LITTLE)
     assert outcome.sound
-    for worse in ({"seconds": 2.1}, {"megabytes": 201.0}, {"kind": "defect"}, {"output": "\x1b"}):
+    slow, large = {"seconds": SECONDS + 0.1}, {"megabytes": MEGABYTES + 1.0}
+    for worse in (slow, large, {"kind": "defect"}, {"output": "\x1b"}):
         assert not type(outcome)(**{**outcome.__dict__, **worse}).sound

@@ -71,7 +71,7 @@ def test_training_begins_when_the_data_is_there(
     tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     image = request.getfixturevalue("tiny_image") if engine == "docker" else "none"
-    text = TEXT.format(image=image, seconds=2) + FAULT
+    text = TEXT.format(image=image, seconds=6) + FAULT  # so long that the fault is in time
     with contextlib.closing(choose(engine)) as chosen:
         result: Result = up(parse(text), chosen, text=text, out=tmp_path, reports=False)
         assert chosen.find(result.run_id) == []

@@ -23,7 +23,7 @@ from emulator.faults.spec import Via
 
 KILL_SLACK = 60.0
 """Seconds after a grace period in which the kubelet has killed a Pod of any node that answers."""
-EXEC_WITHIN = 15.0
+EXEC_WITHIN = 30.0
 """Seconds in which a command in a container has sent a signal."""
 LEAST_GRACE = 1
 """Seconds: with 0 the object is gone at once, and with it the exit code."""

@@ -141,7 +141,11 @@ class Injector:
         )
 
     def end(self) -> None:
-        """The job has ended: heal what can be healed, and record what never happened."""
+        """The job has ended: heal what can be healed, and record what never happened.
+
+        A target that was asked to end still may: other tasks may fail because it has, and be
+        reported first. Its exit tells, or `give_up`.
+        """
         for one in self._faults:
             match one.stage:
                 case "planned" | "waiting" if one.is_due:
@@ -151,7 +155,7 @@ class Injector:
                 case "preparing":
                     self._end_fault(one, "skipped", "the job ended before the engine was ready")
                 case "terminating" if one.applied_at == math.inf:
-                    self._end_fault(one, "failed", "the job ended before the task did")
+                    pass
                 case "terminating" | "down":
                     one.stage = "over"
                 case "active":
@@ -227,13 +231,22 @@ class Injector:
         return ""
 
     def is_terminating(self, task: str) -> bool:
-        """Return whether a fault that starts the task again has asked it to end."""
+        """Return whether a fault has asked the task to end, and nothing else needs to.
+
+        While the job goes on, that is for a fault to say which starts the task again.
+        """
         return any(
             one.stage == "terminating"
             and one.fault.target == task
-            and one.fault.spec.restarts_target
+            and (one.fault.spec.restarts_target or self._job.end is not None)
             for one in self._faults
         )
+
+    def give_up(self, task: str) -> None:
+        """The job has ended and the task is killed, which is not what a grace period does."""
+        for one in self._faults:
+            if one.stage == "terminating" and one.fault.target == task and not one.killed:
+                self._end_fault(one, "failed", "the job ended before the task did")
 
     # --- From the engine ------------------------------------------------------------------------
 

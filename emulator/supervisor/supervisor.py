@@ -378,7 +378,8 @@ class Supervisor:
         evicted = bool(fault)
         if fault and self._operator is not None and not self._operator.comes_back(state, event):
             fault = ""
-        state.state, state.exit_code = "down" if fault else "ended", event.exit_code
+        comes_back = fault and self._job.end is None
+        state.state, state.exit_code = "down" if comes_back else "ended", event.exit_code
         self._history.write(
             TaskExit(
                 task=event.task,
@@ -528,13 +529,16 @@ class Supervisor:
         """Kill every running task, unless the job was restarted since that `generation`."""
         if generation not in (None, self._starts_of_all):
             return
+        is_over = self._job.end is not None
         for state in self._job.tasks.values():
-            if is_stoppable(state) and not self._is_leaving(state):
+            if is_stoppable(state) and (is_over or not self._is_leaving(state)):
+                if is_over:
+                    self._injector.give_up(state.task.name)
                 self._job.stop_task(state.task.name, signal.SIGKILL)
 
     def _is_leaving(self, state: TaskState) -> bool:
-        """Return whether a fault has asked the task to end, and will start it again."""
-        return self._job.end is None and self._injector.is_terminating(state.task.name)
+        """Return whether a fault has asked the task to end."""
+        return self._injector.is_terminating(state.task.name)
 
     def _time_out(self) -> None:
         if self._job.end is None:
@@ -586,11 +590,11 @@ class Supervisor:
         if self._operator is not None:
             self._operator.take_over(timeline, began)
         if job.end is not None:
+            self._injector.end()
             if self._operator is not None:
                 self._operator.clean_pods(job.end)
             else:
                 self._stop_all()
-            self._injector.end()
         else:
             self._resume_job(recovered, began)
         self._calls.update_links()

@@ -15,7 +15,7 @@ from emulator.errors import EngineError
 from emulator.execution import up
 from emulator.faults.netem import Link
 from emulator.planning.plan import Task
-from emulator.record.events import Entry, Refused, TaskExit, fields_of
+from emulator.record.events import Entry, Refused, StopSignal, TaskExit, fields_of
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result
@@ -450,3 +450,37 @@ def test_a_fault_waits_for_a_target_that_the_engine_does_not_call_running_yet(
     result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
     history = list(Record(result.folder).history)
     assert [stage for stage, _ in stages(history, "1")] == ["triggered", "applied", "healed"]
+
+
+DEAF = Script([(1.0, step(1))], exits_at=None, on_sigterm=None)
+FAILS = Script([(1.0, step(1))], exits_at=6.0, exit_code=1)
+
+
+def test_a_target_that_ends_in_its_grace_period_after_the_job_was_ended_by_the_fault(
+    tmp_path: Path,
+) -> None:
+    """Another task has failed for want of it, and the engine said that first."""
+    history, _, result = run(
+        tmp_path,
+        "faults: [{preempt: worker-0, at: 5s, grace: 3s}]\nexpect: {outcome: failed}",
+        {"worker-0": DEAF, "worker-1": FAILS, "*": SERVES},
+    )
+    assert stages(history) == [("triggered", 5), ("applied", 8)]
+    assert (result.end.outcome, result.end.task) == ("failed", "worker-1")
+    assert not [e for e in history if isinstance(e, StopSignal) and e.task == "worker-0"]
+    (ended,) = [e for e in history if isinstance(e, TaskExit) and e.task == "worker-0"]
+    assert (ended.t, ended.exit_code, ended.fault) == (8, 137, "0")
+    assert result.exit_code == 0
+
+
+def test_a_target_that_outlives_the_job_was_not_ended_by_the_fault(tmp_path: Path) -> None:
+    history, _, result = run(
+        tmp_path,
+        "faults: [{preempt: worker-0, at: 5s, grace: 30s}]\nexpect: {outcome: failed}",
+        {"worker-0": DEAF, "worker-1": FAILS, "*": SERVES},
+    )
+    assert stages(history) == [("triggered", 5), ("failed", 16)]
+    assert reason(history) == "the job ended before the task did"
+    sent = [(e.t, e.signal) for e in history if isinstance(e, StopSignal) and e.task == "worker-0"]
+    assert sent == [(16, "SIGKILL")]
+    assert result.exit_code == 3

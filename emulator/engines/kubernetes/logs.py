@@ -151,7 +151,7 @@ class _Follower:
         self._cutting: threading.Timer | None = None
         self._position = Position()
         self._unfinished: list[Printed] = []
-        """What lacked its newline when the server ended the stream."""
+        """What lacked its newline when the server last ended a stream with such a line."""
         self._was_complete = False
         """Whether the server ended the last stream: most likely nothing came after it."""
         self._fruitless = 0
@@ -236,7 +236,8 @@ class _Follower:
             self._fruitless = 0
         was_cut = error is not None or not stream.is_complete
         self._was_complete = not was_cut
-        self._unfinished = [] if was_cut else stream.unfinished()
+        if not was_cut and (unfinished := stream.unfinished()):
+            self._unfinished = unfinished  # the next stream may find the container removed
         self._guarded(lambda: self._go_on(pause=0.0 if was_cut else AFTER_LAST_LINE))
 
     def _go_on(self, pause: float = 0.0) -> None:

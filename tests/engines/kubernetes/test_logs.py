@@ -276,6 +276,23 @@ def test_last_words_come_before_the_exit(pods: Pods) -> None:
     assert not pods.notes
 
 
+def test_last_words_without_a_newline_outlive_their_container(pods: Pods) -> None:
+    """A kubelet that removes many Pods at once tells their ends seconds after it has."""
+    names = [f"warned-{number}" for number in range(10)]
+    trap = "trap 'echo saving; printf saved; exit 7' TERM"
+    for name in names:
+        pods.start(name, f"{trap}; echo ready; while :; do sleep 0.1; done")
+    for name in names:
+        pods.until_line(name, "ready")
+    for name in names:
+        pods.delete(name, grace=20)
+    for name in names:
+        pods.until_exit(name)
+    assert {name: pods.texts(name) for name in names} == dict.fromkeys(
+        names, ["ready", "saving", "saved"]
+    )
+
+
 def test_a_pod_deleted_without_grace_was_killed(pods: Pods) -> None:
     pods.start("killed", "echo ready; sleep 1000")
     pods.until_line("killed", "ready")

@@ -15,6 +15,7 @@ from emulator.api.server import ApiServer
 from emulator.api.tcp import TcpEndpoint
 from emulator.engines.base import Configuring, Engine, Warming
 from emulator.engines.capabilities import capable
+from emulator.engines.origin import Origin, origin_of
 from emulator.engines.requirements import make_ready, require_of
 from emulator.errors import EmulatorError, Unsupported, UsageError
 from emulator.planning.baseline import ThroughputReference
@@ -58,6 +59,8 @@ class _Session:
     deferral: Deferral
     keep: bool
     endpoint: TcpEndpoint | None
+    origin: Origin | None = None
+    """Of a new run on a real clock."""
 
     @contextlib.contextmanager
     def open(
@@ -96,6 +99,7 @@ class _Session:
             clock=self.clock,
             workers=workers,
             recovered=recovered,
+            origin=self.origin,
         )
         server = self._serve(supervisor, history) if self.clock.is_real else None
         self.callbacks.stoppable(supervisor.control.stop)
@@ -176,6 +180,7 @@ def up(
     clock: Clock | None = None,
     kept: Mapping[str, str] = MappingProxyType({}),
     notes: Sequence[str] = (),
+    command: str = "",
 ) -> Result:
     """Run a scenario to its end, remove what it made unless `keep` is set, and judge it.
 
@@ -184,8 +189,9 @@ def up(
     rate is compared with, `warm` forks tasks from processes that have imported their frameworks
     (see docs/warm.md) and leaves these waiting for the next run, `reports` are the pages for
     people, `endpoint` is a port for the API. `kept` are the files that the text was made from, by
-    their name in the run folder, and `notes` what it lacks of them, as warnings. The caller closes
-    the engine. Raises EmulatorError, after removing what the run made.
+    their name in the run folder, and `notes` what it lacks of them, as warnings. `command` runs it
+    again, for the record. The caller closes the engine. Raises EmulatorError, after removing what
+    the run made.
     """
     clock = clock or RealClock()
     plan, folder = make_ready(
@@ -208,7 +214,8 @@ def up(
             plan = capable(engine, Warming).lease_warm(plan)
         signals.check()  # from here on the supervisor gets the signals, and the run has a record
         callbacks.planned(plan, folder)
-        session = _Session(plan, engine, clock, callbacks, deferral, keep, endpoint)
+        origin = origin_of(plan, engine, command) if clock.is_real else None
+        session = _Session(plan, engine, clock, callbacks, deferral, keep, endpoint, origin)
         with session.open(RunWriter(folder, plan, text, clock, kept), reports=reports) as run:
             run.supervisor.run()
         return run.result

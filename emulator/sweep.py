@@ -31,6 +31,7 @@ class PlannedVariant:
     number: int
     """From 1."""
     label: str
+    overrides: tuple[str, ...]
     scenario: Scenario
     run_id: str
 
@@ -89,7 +90,7 @@ def plan_all(
         _, folder = make_ready(scenario, engine, out=out, run_id=name)
         if (folder / "plan.json").exists():
             raise UsageError(f"There is a run in {folder} already.", "Choose another --run-id.")
-        return PlannedVariant(number, variant.label, scenario, name)
+        return PlannedVariant(number, variant.label, variant.overrides, scenario, name)
 
     return _for_all(variants, plan)
 

@@ -20,7 +20,7 @@ from emulator.cli.options import (
 from emulator.errors import UsageError
 
 if TYPE_CHECKING:
-    from emulator.manifests.convert import Given
+    from emulator.manifests.convert import Additions, Given
     from emulator.report.terminal import LivePrinter
 
 
@@ -80,6 +80,7 @@ def up_variants(
     varied: Sequence[str],
     sets: Sequence[str],
     *,
+    added: Additions,
     engine: str,
     out: Path,
     keep: bool,
@@ -121,6 +122,7 @@ def up_variants(
                 text=given.text,
                 kept=given.kept,
                 notes=given.warnings,
+                command=added.again(given.path, first.name, [*sets, *variant.overrides]),
                 out=out,
                 run_id=variant.run_id,
                 variant=variant.label,

@@ -276,6 +276,17 @@ class Configuring(Protocol):
 
 
 @runtime_checkable
+class Identifying(Protocol):
+    """An engine that knows what its tasks run in. It has no capability name."""
+
+    def software(self, plan: Plan) -> Mapping[str, Mapping[str, str]]:
+        """Return what is known of each image (empty: this machine): `id`, `base`, versions by name.
+
+        Called once, before the run begins: it must take milliseconds. An error fails no run.
+        """
+
+
+@runtime_checkable
 class Queueing(Protocol):
     """An engine whose `start` may wait long for its turn, such as in a cluster's queue.
 

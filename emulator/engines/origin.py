@@ -1,4 +1,4 @@
-"""Where a run was made: the machine, and the commit of the program, for whoever repeats it."""
+"""Where a run was made, and what its tasks run in, for whoever repeats it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,52 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.engines import recipes
+from emulator.engines.base import Engine, Identifying
 from emulator.planning.plan import Plan
 
 PATIENCE = 10.0
 """Seconds that git may take."""
 
 
-def origin_of(plan: Plan) -> Mapping[str, str]:
-    """Return the machine and, if the program is in a git repository, its commit.
+@dataclass(frozen=True)
+class Origin:
+    """What the first event of a run says for its repetition; what is not known is left out."""
 
-    What can't be found out is left out; this never fails a run.
+    machine: Mapping[str, str]
+    """The machine, the commit of the program, and the command."""
+    software: Mapping[str, Mapping[str, str]]
+    """What is known of each image; see `Identifying`."""
+
+
+def origin_of(plan: Plan, engine: Engine, command: str = "") -> Origin:
+    """Return the origin of a run that begins, with the `command` that runs it again, if any.
+
+    This never fails a run.
     """
+    return Origin(
+        {**machine_of(plan), **({"command": command} if command else {})}, software_of(plan, engine)
+    )
+
+
+def software_of(plan: Plan, engine: Engine) -> Mapping[str, Mapping[str, str]]:
+    """Return what the recipes of the images and the engine say of what tasks run in."""
+    found: dict[str, dict[str, str]] = {}
+    if isinstance(engine, Identifying):
+        with suppress(Exception):  # whatever it is, a run does not fail for it
+            found = {image: dict(known) for image, known in engine.software(plan).items()}
+    for image in dict.fromkeys(task.image for task in plan.everything if task.image):
+        with suppress(Exception):
+            found[image] = {**found.get(image, {}), **recipes.required_versions(image)}
+    return {image: known for image, known in found.items() if known}
+
+
+def machine_of(plan: Plan) -> Mapping[str, str]:
+    """Return the machine and, if the program is in a git repository, its commit."""
     found = {
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),

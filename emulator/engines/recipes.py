@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING
 
 from emulator.bundled import ROOT, project_files
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 KINDS = ("cpu", "gpu", "pytorch", "jax", "network", "emulator")
 """The images that come with the emulator, each with a Dockerfile of its own."""
+
+
+_EXACT = re.compile(r"(?m)^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;#]+)")
+"""A requirement of one version: `tensorflow[and-cuda]==2.21.0`."""
 
 
 def reference(image: AnyImage, has_gpus: Callable[[], object], registry: str | None = None) -> str:
@@ -79,6 +84,20 @@ def recipe_files(kind: str) -> dict[str, Path]:
         return project_files()
     paths = [ROOT / f"Dockerfile.{kind}", ROOT / "images" / "requirements" / f"{kind}.txt"]
     return {path.name: path for path in paths}
+
+
+def required_versions(reference: str) -> dict[str, str]:
+    """Return the versions that the recipe of an image requires, by package; none of other images.
+
+    The tag is a hash of the recipe, so that they are those in the image.
+    """
+    tag = reference.rpartition("/")[2].partition("@")[0]
+    for kind in KINDS:
+        if tag.startswith(f"emulator-{kind}:") and tag == recipe_tag(kind):
+            files = recipe_files(kind)
+            text = files[name].read_text("utf-8") if (name := f"{kind}.txt") in files else ""
+            return dict(_EXACT.findall(text))
+    return {}
 
 
 # --- Registries ----------------------------------------------------------------------------------

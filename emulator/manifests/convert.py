@@ -10,7 +10,7 @@ import contextlib
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,16 @@ class Additions:
             *([f"--command={shlex.join(self.command)}"] if self.command else []),
             *["--operator-quirks"] * self.quirks,
         ]
+
+    def again(self, path: Path, engine: str, sets: Sequence[str]) -> str:
+        """Return the command that runs the file with this and with overrides, from any folder."""
+        absolute = replace(
+            self,
+            faults=None if self.faults is None else self.faults.absolute(),
+            configmaps={name: place.absolute() for name, place in self.configmaps.items()},
+        )
+        options = [f"--engine={engine}", *absolute.arguments, *(f"--set={one}" for one in sets)]
+        return shlex.join(["emulate", "up", str(path.absolute()), *options])
 
 
 NOTHING = Additions()

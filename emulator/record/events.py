@@ -64,7 +64,10 @@ class RunStarted(Entry):
     emulator_version: str = field(default_factory=version)
     """The version of the emulator that wrote it."""
     origin: Mapping[str, str] | None = None
-    """The machine and the commit of the program, in real runs."""
+    """The machine, the commit of the program and the command, in real runs."""
+    software: Mapping[str, Mapping[str, str]] | None = None
+    """What tasks run in, as far as known: by image (empty: this machine) its `id`, the `base` that
+    it was built on, and the versions of packages. In real runs."""
 
 
 @dataclass(frozen=True, kw_only=True)

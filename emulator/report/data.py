@@ -18,7 +18,7 @@ from emulator.analysis.last_words import last_words
 from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
-from emulator.record.events import RunStarted, TaskExit
+from emulator.record.events import TaskExit
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
 from emulator.report.text import printable
@@ -82,27 +82,6 @@ class Facts:
         """The faults that were triggered, in order, with the times."""
         faults = [(f.triggered, f) for f in self.analysis.faults if f.triggered is not None]
         return sorted(faults, key=lambda fault: fault[0])
-
-    @property
-    def origin(self) -> Sequence[tuple[str, str]]:
-        """What one needs to repeat the run: names and texts."""
-        started = next((e for e in self.timeline.history if isinstance(e, RunStarted)), None)
-        images = dict.fromkeys(task.image for task in self.plan.everything if task.image)
-        found = {} if started is None or started.origin is None else started.origin
-        machine = " ".join(found[key] for key in ("system", "machine") if key in found)
-        cores = f"{found['cores']} cores" if "cores" in found else ""
-        program = self.plan.scenario.program
-        rows = {
-            "Emulator": "" if started is None else started.emulator_version,
-            "Engine": self.plan.engine,
-            "Image": ", ".join(images),
-            "Seed": str(self.plan.scenario.seed),
-            "Program": "" if program.source is None else str(program.source),
-            "Its commit": found.get("commit", ""),
-            "Machine": ", ".join(filter(None, (machine, cores))),
-            "Python of the emulator": found.get("python", ""),
-        }
-        return [(name, text) for name, text in rows.items() if text]
 
     @property
     def has_failures(self) -> bool:

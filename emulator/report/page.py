@@ -17,7 +17,7 @@ from urllib.parse import quote
 from emulator.analysis.analyse import Analysis, FaultResult
 from emulator.analysis.figures import FAULT_STAGES, fault_rates
 from emulator.planning.plan import Task
-from emulator.report import document
+from emulator.report import document, repeat
 from emulator.report.charts import MANY, Group, groups_of
 from emulator.report.curves import DRAWN, values_of
 from emulator.report.data import Facts, causes, key_figures, notes
@@ -110,6 +110,8 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         many=len(names) > MANY,
         limits=limits,
         range_label=range_label,
+        again=repeat.command(facts),
+        origin=repeat.rows(facts),
         commands=_commands(facts.plan.everything),
         rendezvous={
             task.name: _environment(task, None if len(names) > MANY else 2)

@@ -73,6 +73,7 @@ def perform(
             text=requested.given.text,
             kept=requested.given.kept,
             notes=requested.given.warnings,
+            command=requested.command(engine.name),
             out=out,
             run_id=run_id,
             variant=requested.label,

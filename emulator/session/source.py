@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,9 +87,7 @@ class RequestedScenario:
         """Return the command that runs it again without pytest; empty if it has no file."""
         if self.path is None:
             return ""
-        sets = [f"--set={assignment}" for assignment in self._overrides]
-        options = [f"--engine={engine}", *self.added.arguments, *sets]
-        return shlex.join(["emulate", "up", str(self.path), *options])
+        return self.added.again(self.path, engine, self._overrides)
 
 
 def assigned(sets: Sets) -> list[str]:

@@ -23,7 +23,7 @@ from emulator.engines.base import (
     SidecarEnded,
 )
 from emulator.engines.capabilities import capable
-from emulator.engines.origin import origin_of
+from emulator.engines.origin import Origin
 from emulator.errors import EngineLost
 from emulator.metrics.event_steps import EventSteps
 from emulator.metrics.steps import Observation
@@ -86,10 +86,11 @@ class Supervisor:
         clock: Clock,
         workers: Workers,
         recovered: RecoveredState | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self.inbox = Inbox()
         self._plan, self._engine, self._history = plan, engine, history
-        self._clock, self._recovered = clock, recovered
+        self._clock, self._recovered, self._origin = clock, recovered, origin
         self._timers = Timers(clock)
         self._calls = EngineCalls(plan, engine, self.inbox, workers)
         tasks = recovered.tasks if recovered else pending(plan)
@@ -131,10 +132,15 @@ class Supervisor:
         plan, recovered = self._plan, self._recovered
         if recovered is None:
             name, pid = plan.scenario.name, os.getpid()
-            origin = origin_of(plan) if self._clock.is_real else None
+            origin = self._origin
             self._history.write(
                 RunStarted(
-                    run_id=plan.run_id, scenario=name, engine=plan.engine, pid=pid, origin=origin
+                    run_id=plan.run_id,
+                    scenario=name,
+                    engine=plan.engine,
+                    pid=pid,
+                    origin=None if origin is None else origin.machine,
+                    software=None if origin is None else origin.software,
                 )
             )
         elif recovered.timeline.prepared is None:

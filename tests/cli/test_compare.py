@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.record.events import RunStarted
+from emulator.record.reader import Record
 from tests.conftest import Emulate, end, own, wait_for_line
 
 # Its first start ends with $CODE, the next one with 0.
@@ -48,6 +50,10 @@ def test_vary_runs_every_combination_and_the_worst_verdict_counts(
     ]
     assert "emulate: variant 2 of 4: restart.policy=never program.env.CODE=0\n" in done.stderr
     assert "restart.policy: never | never | on-failure | on-failure" in done.stderr
+    first = Record(emulate.out / f"{RUN}-3").history[0]
+    assert isinstance(first, RunStarted)
+    sets = "--set=restart.policy=on-failure --set=program.env.CODE=9"
+    assert (first.origin or {})["command"] == f"emulate up {path} --engine=process {sets}"
     ps = emulate("ps", "--all", "--out", emulate.out)
     assert "vary restart.policy=on-failure" in ps.stdout
 

@@ -1,13 +1,22 @@
-"""The commit of a program, from real repositories."""
+"""What a run says for its repetition: commits from real repositories, versions of a real task."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from emulator.engines.origin import commit_of, origin_of
+from emulator.engines.memory import MemoryEngine
+from emulator.engines.origin import commit_of, machine_of, origin_of
+from emulator.engines.recipes import recipe_tag
+from emulator.errors import EngineError
+from emulator.planning.plan import Plan
+from emulator.record.events import RunStarted
+from emulator.record.reader import Record
+from emulator.runtime.clock import ManualClock
+from tests.conftest import Emulate
 from tests.histories import a_plan
 
 
@@ -51,6 +60,67 @@ def test_outside_of_a_repository_there_is_no_commit(
 
 
 def test_a_run_without_a_program_of_its_own_has_its_machine() -> None:
-    found = origin_of(a_plan("{worker: 1}"))
+    found = machine_of(a_plan("{worker: 1}"))
     assert "commit" not in found
     assert {"system", "machine", "python"} <= found.keys()
+
+
+class Knowing(MemoryEngine):
+    """An engine that says what it knows of images."""
+
+    def __init__(self, known: Mapping[str, Mapping[str, str]] | None) -> None:
+        super().__init__(ManualClock(), {})
+        self.known = known
+
+    def software(self, plan: Plan) -> Mapping[str, Mapping[str, str]]:
+        if self.known is None:
+            raise EngineError("It does not answer.")
+        return self.known
+
+
+def test_what_the_engine_and_the_recipe_know_of_an_image_is_put_together() -> None:
+    jax = recipe_tag("jax")
+    plan = a_plan(f"{{worker: {{replicas: 2, image: '{jax}'}}, ps: {{replicas: 1, image: 'a:1'}}}}")
+    known = {jax: {"id": "sha256:1", "python": "3.11.2"}, "a:1": {"id": "sha256:2"}}
+    found = origin_of(plan, Knowing(known), "emulate up x.yaml")
+    assert found.machine["command"] == "emulate up x.yaml"
+    assert found.software["a:1"] == {"id": "sha256:2"}
+    assert found.software[jax].items() >= known[jax].items()
+    assert "jax" in found.software[jax]
+
+
+def test_what_is_not_known_is_left_out_and_fails_no_run() -> None:
+    jax = recipe_tag("jax")
+    plan = a_plan(f"{{worker: {{replicas: 1, image: '{jax}'}}, ps: {{replicas: 1, image: 'a:1'}}}}")
+    for engine in (Knowing(None), MemoryEngine(ManualClock(), {})):
+        found = origin_of(plan, engine)
+        assert "command" not in found.machine
+        assert list(found.software) == [jax]
+
+
+LOOK = """\
+name: look
+framework: none
+image: none
+program:
+  command: [python, -c, 'import numpy, platform; print(platform.python_version(), numpy.__version__)']
+cluster: {worker: 1}
+"""
+
+
+def test_a_run_has_its_command_and_the_versions_that_a_task_imports(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    path = tmp_path / "a scenario.yaml"
+    path.write_text(LOOK)
+    done = emulate.up(path, "--engine", "process", "--set", "seed=7")
+    assert done.returncode == 0, done.stderr
+    record = Record.find("last", emulate.out)
+    (line,) = [one for one in done.stderr.splitlines() if one.startswith("worker-0 | ")]
+    first = record.history[0]
+    assert isinstance(first, RunStarted)
+    assert first.software is not None
+    here = first.software[""]
+    assert line == f"worker-0 | {here['python']} {here['numpy']}"
+    assert first.origin is not None
+    assert first.origin["command"] == f"emulate up '{path}' --engine=process --set=seed=7"

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from emulator.engines.recipes import pinned, recipe_tag, reference, remember
+from emulator.bundled import ROOT
+from emulator.engines.recipes import (
+    in_registry,
+    pinned,
+    recipe_tag,
+    reference,
+    remember,
+    required_versions,
+)
 from emulator.scenario.image import Dockerfile, NamedImage
 
 DIGEST = f"sha256:{'0f' * 32}"
@@ -75,3 +84,22 @@ def test_names_are_known_without_the_docker_sdk() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("kind", "package"),
+    [("cpu", "tensorflow-cpu"), ("gpu", "tensorflow"), ("pytorch", "torch"), ("jax", "jax")],
+)
+def test_the_name_of_an_image_of_ours_tells_the_versions_in_it(kind: str, package: str) -> None:
+    tag = recipe_tag(kind)
+    found = required_versions(tag)
+    required = (ROOT / "images" / "requirements" / f"{kind}.txt").read_text()
+    assert re.search(rf"(?m)^{package}(\[and-cuda\])?=={re.escape(found[package])}$", required)
+    assert "numpy" not in found  # of any version
+    assert required_versions(f"{in_registry(tag, 'localhost:5000/team')}@{DIGEST}") == found
+
+
+def test_of_other_images_no_versions_are_known() -> None:
+    names = ("emulator-cpu:latest", "emulator-cpu:0123456789ab", "python:3.11-slim", "")
+    assert [required_versions(name) for name in names] == [{}] * 4
+    assert required_versions(recipe_tag("network")) == {}  # Debian packages

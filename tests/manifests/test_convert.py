@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,30 @@ def written(folder: Path, **files: str) -> Path:
 def with_faults(tmp_path: Path, faults: str, scenario: str = SCENARIO) -> Given:
     path = written(tmp_path, s_yaml=scenario, f_yaml=faults)
     return read_scenario(path, Additions(faults=tmp_path / "f.yaml"))
+
+
+# --- The command that does it again ---------------------------------------------------------------
+
+
+def test_the_command_that_runs_it_again_works_in_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    added = Additions(
+        images={"a": "b"}, configmaps={"data": Path("d")}, faults=Path("f.yaml"), command=["x", "y"]
+    )
+    again = added.again(Path("my job.yaml"), "process", ["restart={policy: never}"])
+    assert shlex.split(again) == [
+        "emulate",
+        "up",
+        f"{tmp_path}/my job.yaml",
+        "--engine=process",
+        "--image=a=b",
+        f"--configmap=data={tmp_path}/d",
+        f"--faults={tmp_path}/f.yaml",
+        "--command=x y",
+        "--set=restart={policy: never}",
+    ]
 
 
 # --- What is a scenario ---------------------------------------------------------------------------

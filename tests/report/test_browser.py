@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import platform
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -174,6 +175,14 @@ def test_the_numbers_are_those_of_the_summary(page: Page, finished: Record) -> N
     row = page.locator("#recoveries tbody tr").inner_text()
     assert f"{fault['restored_after']:.2f}s" in row
     assert f"{fault['first_step_after']:.2f}s" in row
+
+
+def test_it_says_how_to_repeat_the_run(page: Page, finished: Record) -> None:
+    scenario = finished.path.parent.parent / "seen.yaml"
+    section = page.locator("#reproduce")
+    assert section.locator("pre").inner_text() == f"emulate up {scenario} --engine=process"
+    (versions,) = section.locator("tr", has_text="Versions").locator("td").all_inner_texts()
+    assert f"python {platform.python_version()}" in versions.split(", ")
 
 
 def test_the_timeline_is_drawn_with_a_lane_for_each_task(page: Page) -> None:

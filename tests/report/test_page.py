@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import escape
 
 from emulator.analysis.expectations import Verdict
 from emulator.engines.memory import MemoryEngine, Script
@@ -201,6 +202,21 @@ def test_the_page_says_how_to_repeat_the_run() -> None:
     for row in ("Emulator 9.9", "Image a:1", "Seed 7", "Machine Linux 6.1 x86_64, 2 cores"):
         assert row in words
     assert "Its commit abc" in words
+    assert "Its id" not in words  # an older record
+    assert "ersions" not in words
+
+
+def test_the_page_has_the_command_and_what_the_tasks_ran_in() -> None:
+    origin = {"command": "emulate up '/a b/<i>.yaml' --engine=fake --set=seed=7"}
+    software = {"a:1": {"id": "sha256:12", "base": "b:2", "python": "3.11.9", "torch": "2.13.0"}}
+    events = [happened(0, "run", origin=origin, software=software), job(1)]
+    cluster = "{worker: {replicas: 1, image: 'a:1'}, ps: {replicas: 1, image: 'c:3'}}"
+    html = page.render(facts_of(events, cluster, extra=""))
+    words = " ".join(text_of(html).split())
+    assert str(escape(origin["command"])) in html
+    assert "emulate up scenario.yaml" not in words
+    rows = "Image a:1 Its id sha256:12 Its base b:2 Its versions python 3.11.9, torch 2.13.0"
+    assert f"{rows} Image c:3 Seed" in words
 
 
 def test_links_lead_from_where_the_page_is_to_the_run(tmp_path: Path) -> None:

@@ -203,6 +203,11 @@ class DockerEngine:
                 missing_parts(self.api, helper, parts)
             self._equipped = True
 
+    def software(self, plan: Plan) -> Mapping[str, Mapping[str, str]]:
+        """Return the id of each image, and what the image says that it is built on."""
+        images = dict.fromkeys(task.image for task in plan.everything)
+        return {image: self.images.identity(image) for image in images}
+
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return exactly what will be sent: network, volume, then each container."""
         common = labels(plan, folder)

@@ -141,6 +141,10 @@ class Images:
         """Say whether the engine has the image."""
         return self._inspect(reference) is not None
 
+    def identity(self, reference: str) -> dict[str, str]:
+        """Return an image's `id`, its `base` and its Python, as far as it has them."""
+        return identity_of(self._inspect(reference) or {})
+
     def build(self, kind: str, say: Say) -> str:
         """Build one of KINDS where its tag is missing, or was built on another base.
 
@@ -388,6 +392,21 @@ class Images:
                 return image
             except ImageNotFound:
                 return None
+
+
+def identity_of(image: Mapping[str, Any]) -> dict[str, str]:
+    """Return the `id`, the `base` and the Python of an image that the engine describes (pure).
+
+    Python's official images have its version as a variable, which images built on them inherit.
+    """
+    config = image.get("Config") or {}
+    env = dict(one.partition("=")[::2] for one in config.get("Env") or ())
+    found = {
+        "id": image.get("Id", ""),
+        "base": (config.get("Labels") or {}).get(LABEL_BASE, ""),
+        "python": env.get("PYTHON_VERSION", ""),
+    }
+    return {name: text for name, text in found.items() if text}
 
 
 # --- Recipes (pure, but for reading files) ------------------------------------------------------

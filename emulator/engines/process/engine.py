@@ -112,6 +112,12 @@ class ProcessEngine:
     def ensure_images(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         """Do nothing: tasks run with what this machine has installed."""
 
+    def software(self, plan: Plan) -> Mapping[str, Mapping[str, str]]:
+        """Return the versions of this interpreter and its packages: tasks find it first."""
+        from emulator.engines.process.installed import installed  # only runs ask
+
+        return {"": installed()}
+
     def requests(self, plan: Plan, folder: Path) -> list[dict[str, Any]]:
         """Return command and environment of each process."""
         return [

@@ -27,6 +27,7 @@ from emulator.record.events import AllRunning, Entry
 from emulator.results import RunCallbacks
 from emulator.scenario.loader import load
 from tests.conftest import Emulate, own
+from tests.histories import a_plan
 
 RUN = own("labels")
 
@@ -60,6 +61,19 @@ def test_tasks_are_confined(emulate: Emulate, tmp_path: Path, tiny_image: str) -
     ]
     assert name == "worker-0"
     assert pid != "1"  # an init is
+
+
+def test_an_image_is_known_by_the_id_that_the_engine_has(
+    docker_engine: DockerEngine, tiny_image: str
+) -> None:
+    command = ["docker", "image", "inspect", "--format", "{{.Id}}", tiny_image]
+    inspected = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    missing = own("image:none")
+    two = f"worker: {{replicas: 2, image: '{tiny_image}'}}"
+    plan = a_plan(f"{{{two}, ps: {{replicas: 1, image: '{missing}'}}}}")
+    found = docker_engine.software(plan)
+    assert found[tiny_image]["id"] == inspected
+    assert found[missing] == {}
 
 
 def test_limits_reach_the_kernel(emulate: Emulate, tmp_path: Path, tiny_image: str) -> None:

@@ -615,3 +615,19 @@ def test_a_stage_that_a_build_is_about_to_copy_from_survives_the_end_of_another(
         for image in (outer, inner):
             with contextlib.suppress(ImageNotFound):
                 api.remove_image(images.custom_tag(image))
+
+
+def test_an_image_says_what_it_is_and_what_it_was_built_on() -> None:
+    image = {
+        "Id": "sha256:1",
+        "Config": {
+            "Env": ["PATH=/bin", "PYTHON_VERSION=3.11.9", "ODD"],
+            "Labels": {images.LABEL_BASE: "python:3.11-slim"},
+        },
+    }
+    expected = {"id": "sha256:1", "base": "python:3.11-slim", "python": "3.11.9"}
+    assert images.identity_of(image) == expected
+    assert images.identity_of({"Id": "sha256:1", "Config": {"Env": None, "Labels": None}}) == {
+        "id": "sha256:1"
+    }
+    assert images.identity_of({}) == {}

@@ -28,6 +28,7 @@ from emulator.record.events import Entry, FaultEvent, Step, entry_of
 from emulator.record.lock import wait_until_over
 from emulator.record.reader import Record
 from emulator.record.remains import SOCKET
+from emulator.record.task_log import Printed
 from emulator.results import Result, load_result
 from emulator.runtime.sockets import close_unconnected
 from emulator.runtime.waiting import each
@@ -141,8 +142,19 @@ class Cluster:
 
         From the beginning, or from the `last` so many lines of each task.
         """
-        for line in self._stream("/lines", task=task, last=last):
-            yield line["task"], line["text"]
+        for line in self.printed(task, last=last):
+            yield line.task, line.text
+
+    def printed(
+        self, task: str | None = None, *, last: int | None = None, since: float | None = None
+    ) -> Iterator[Printed]:
+        """Yield lines with their times as they are printed, until the run is over.
+
+        From the beginning, or from the `last` so many lines of each task, and none from before
+        `since`, in seconds since 1970.
+        """
+        for line in self._stream("/lines", task=task, last=last, since=since):
+            yield Printed(**line)
 
     def wait_for(
         self,

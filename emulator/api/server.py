@@ -7,9 +7,9 @@ With `--api-port` also on a TCP port, see `tcp.py`.
                               `?after=N` leaves out the events up to number N
     GET    /v1/samples        usage of tasks and GPUs, a line of JSON each, followed as well;
                               `?last=N` begins with the last N samples
-    GET    /v1/lines          output of the tasks, `{"task", "text"}` a line, followed as well;
-                              `?task=NAME` only of that one, `?last=N` begins with the last N lines
-                              of each
+    GET    /v1/lines          output of the tasks, `{"task", "text", "wall"}` a line, followed as
+                              well; `?task=NAME` only of that one, `?last=N` begins with the last N
+                              lines of each, `?since=TIME` with what was printed since then
     GET    /metrics           the run as it is now, for Prometheus
     POST   /v1/faults         inject a fault; the body is an entry of `faults:` without `at`
     DELETE /v1/faults/{id}    heal a fault; `all` for every one
@@ -29,8 +29,9 @@ import socket
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -44,6 +45,7 @@ from emulator.record.events import AllRunning, Attached, Entry, Suspension
 from emulator.record.reader import Record
 from emulator.record.remains import SOCKET, TEMPORARY
 from emulator.record.tail import last_lines, whole_lines
+from emulator.record.task_log import LogTimes, beginning
 from emulator.runtime.waiting import Event, for_event
 from emulator.supervisor.control import RunControl
 
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from emulator.api.prometheus import Page
+
+Number = TypeVar("Number", int, float)
 
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes (Linux 108, macOS 104)."""
@@ -99,11 +103,13 @@ class RecordWatcher:
             event.set()
 
     async def lines(
-        self, files: Callable[[], Mapping[str, Path]], last: int | None = None
-    ) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield (name, line) for the complete lines of growing files, until the run is over.
+        self,
+        files: Callable[[], Mapping[str, Path]],
+        begin: Callable[[Path], int] | None = None,
+    ) -> AsyncIterator[tuple[str, int, bytes]]:
+        """Yield (name, offset, line) of growing files, complete lines only, until the run is over.
 
-        With `last`, begin with the last so many lines of each file that exists already.
+        `begin` returns the offset to begin at, of each file that exists already.
         """
         import asyncio  # 30 ms of CPU, which most runs are spared
 
@@ -111,15 +117,18 @@ class RecordWatcher:
         grown = asyncio.Event()
         self._streams.add(grown)
         offsets: dict[str, int] = {}
-        if last is not None:
-            offsets = {name: last_lines(path, last) for name, path in files().items()}
+        if begin is not None:
+            offsets = {name: begin(path) for name, path in files().items()}
         try:
             while True:
                 over = self.over
                 grown.clear()
                 for name, path in files().items():
-                    for number, line in enumerate(whole_lines(path, name, offsets)):
-                        yield name, line
+                    lines = whole_lines(path, name, offsets)
+                    offset = offsets.get(name, 0) - sum(map(len, lines))
+                    for number, line in enumerate(lines):
+                        yield name, offset, line
+                        offset += len(line)
                         if number % LINES_AT_A_TIME == 0:
                             await asyncio.sleep(0)
                 if over:
@@ -171,22 +180,23 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
         return JSONResponse({}, 202)
 
     async def history(request: Request) -> Response:
-        after = _number(request, "after")
+        after = _number(request, "after", int)
 
         async def entries() -> AsyncIterator[bytes]:
-            async for _, line in watcher.lines(lambda: {"history": folder / "history.jsonl"}):
+            async for _, _, line in watcher.lines(lambda: {"history": folder / "history.jsonl"}):
                 if after is None or int(json.loads(line)["n"]) > after:
                     yield line
 
         return stream(entries())
 
     async def samples(request: Request) -> Response:
-        last = _number(request, "last")
+        last = _number(request, "last", int)
 
         async def measured() -> AsyncIterator[bytes]:
             latest = -1.0
             files = {"samples": folder / sample_file.NAME}
-            async for _, line in watcher.lines(lambda: files, last):
+            begin = None if last is None else partial(last_lines, count=last)
+            async for _, _, line in watcher.lines(lambda: files, begin):
                 if (t := float(json.loads(line)["t"])) > latest:  # else sent before the thinning
                     latest = t
                     yield line
@@ -194,7 +204,8 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
         return stream(measured())
 
     async def lines(request: Request) -> Response:
-        only, last = request.query_params.get("task"), _number(request, "last")
+        only, last = request.query_params.get("task"), _number(request, "last", int)
+        since = _number(request, "since", float)
         if only is not None and only not in control.printing:
             raise UsageError(
                 f"No task is called {only!r}.", f"There are {', '.join(control.printing)}."
@@ -205,9 +216,14 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
             return {log.stem: log for log in logs if only in (None, log.stem)}
 
         async def printed() -> AsyncIterator[str]:
-            async for task, line in watcher.lines(files, last):
+            times: dict[str, LogTimes] = {}
+            begin = partial(beginning, last=last, since=since)
+            async for task, offset, line in watcher.lines(files, begin):
+                if task not in times:
+                    times[task] = LogTimes(folder / "logs" / f"{task}.log")
                 text = line.decode("utf-8", "replace").removesuffix("\n")
-                yield json.dumps({"task": task, "text": text}) + "\n"
+                wall = times[task].at(offset)
+                yield json.dumps({"task": task, "text": text, "wall": wall}) + "\n"
 
         return stream(printed())
 
@@ -245,11 +261,11 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
     )
 
 
-def _number(request: Request, key: str) -> int | None:
+def _number(request: Request, key: str, kind: Callable[[str], Number]) -> Number | None:
     """Return a number from the query; None if the key is missing. Raises UsageError."""
     text = request.query_params.get(key)
     try:
-        return None if text is None else int(text)
+        return None if text is None else kind(text)
     except ValueError:
         raise UsageError(f"{text!r} is no number.") from None
 

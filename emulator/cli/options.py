@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -250,6 +251,16 @@ def console(*, stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, width=None if stream.isatty() else 120)
+
+
+def moment(text: str, option: str) -> float:
+    """Return the time that an option means, in seconds since 1970. Raises UsageError."""
+    from emulator.validation.units import parse_moment
+
+    try:
+        return parse_moment(text, time.time())
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}.") from None
 
 
 def note(text: str) -> None:

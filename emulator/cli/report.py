@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,10 +15,10 @@ from emulator.cli.options import (
     chosen_run,
     console,
     find_run,
+    moment,
     note,
     print_json,
 )
-from emulator.errors import UsageError
 
 
 class _Verdict(StrEnum):
@@ -68,7 +67,7 @@ def runs(
         _Verdict | None, typer.Option("--verdict", help="Only runs with this verdict.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Begun no longer ago: 2h, 7d.")
+        str | None, typer.Option(metavar="TIME", help="Begun since: 2h, 7d, 2026-11-23.")
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Only so many, the latest.")
@@ -86,7 +85,7 @@ def runs(
         map(listed, runs_in(out)),
         scenario=scenario,
         verdict=None if verdict is None else verdict.value,
-        since=None if since is None else time.time() - _ago(since),
+        since=None if since is None else moment(since, "--since"),
         limit=limit,
     )
     if json:
@@ -98,12 +97,3 @@ def runs(
         print_listing(rows, console())
     else:
         note(f"no such run in {out}")
-
-
-def _ago(text: str) -> float:
-    from emulator.validation.units import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise UsageError(f"--since: {error}.") from None

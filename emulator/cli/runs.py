@@ -7,6 +7,7 @@ import fnmatch
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,6 +23,7 @@ from emulator.cli.options import (
     complete_logs,
     console,
     live_folder,
+    moment,
     note,
     print_json,
 )
@@ -30,6 +32,7 @@ from emulator.runtime import signals
 
 if TYPE_CHECKING:
     from emulator.record.folder import RunFolder
+    from emulator.record.task_log import Printed
 
 REMOVES = "this ends once nothing is half removed"
 """Printed for a signal meanwhile."""
@@ -146,6 +149,15 @@ def logs(
         int | None,
         typer.Option("--tail", "-n", min=0, help="Only so many last lines of each task."),
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Only what was printed since: 30s, 10m, 2026-11-23T06:20:11Z."
+        ),
+    ] = None,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", "-t", help="With the time of each line.")
+    ] = False,
     run: RunOption = None,
     out: Out = Path("runs"),
 ) -> None:
@@ -153,24 +165,41 @@ def logs(
     from emulator.report.text import shown_line
 
     record, wanted = _run_and_tasks(names or [], run, out)
+    begin = None if since is None else moment(since, "--since")
+    if (timestamps or begin is not None) and not record.has_times(wanted):
+        raise UsageError(
+            f"The record of {record.run_id} does not say when its lines were printed.",
+            "An older version wrote it; leave out --since and --timestamps.",
+        )
     if follow and record.live:
         from emulator.api.client import Cluster
         from emulator.record.reader import Record
         from emulator.report.terminal import LivePrinter
 
         running = Record(record.path)
+        only = wanted[0] if len(wanted) == 1 else None
         with Cluster(running) as cluster:
-            lines = cluster.lines(wanted[0] if len(wanted) == 1 else None, last=tail)
             LivePrinter(sys.stdout, verbose=True).follow(
-                running.plan, (one for one in lines if one[0] in wanted)
+                running.plan,
+                (
+                    (line.task, _stamp(line, wanted=timestamps) + shown_line(line.text))
+                    for line in cluster.printed(only, last=tail, since=begin)
+                    if line.task in wanted
+                ),
             )
         return
     width = max(map(len, wanted), default=0)
-    for name in wanted:
-        head = f"{name:<{width}} | " if len(wanted) > 1 else ""
-        printed = record.log(name)
-        for line in printed if tail is None else printed[max(len(printed) - tail, 0) :]:
-            typer.echo(head + shown_line(line))
+    for line in record.printed(wanted, last=tail, since=begin):
+        head = f"{line.task:<{width}} | " if len(wanted) > 1 else ""
+        typer.echo(head + _stamp(line, wanted=timestamps) + shown_line(line.text))
+
+
+def _stamp(line: Printed, *, wanted: bool) -> str:
+    """Return the time before a line, as docker and kubectl write it but to the millisecond."""
+    if not wanted or line.wall is None:
+        return ""
+    time = datetime.fromtimestamp(line.wall, UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z ")
 
 
 def _run_and_tasks(names: Sequence[str], run: str | None, out: Path) -> tuple[RunFolder, list[str]]:

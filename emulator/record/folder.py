@@ -7,7 +7,10 @@ the time of a short command is spent on imports.
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +19,7 @@ from typing import Any, Self
 from emulator.errors import RecordError, UsageError
 from emulator.record.lock import is_live
 from emulator.record.tail import end_of
+from emulator.record.task_log import LogTimes, Printed, beginning, printed
 from emulator.record.version import check_format
 from emulator.validation.run_id import is_run_id
 
@@ -137,6 +141,24 @@ class RunFolder:
         except FileNotFoundError:
             return []
         return text.splitlines()
+
+    def printed(
+        self, tasks: Sequence[str], *, last: int | None = None, since: float | None = None
+    ) -> Iterator[Printed]:
+        """Yield what tasks printed, in the order of time; task by task if that is not known.
+
+        `last`: no more than so many lines of each; `since`: none that was printed before that time,
+        in seconds since 1970.
+        """
+        logs = [self.path / "logs" / f"{task}.log" for task in tasks]
+        lines = [printed(log, beginning(log, last=last, since=since)) for log in logs]
+        if self.has_times(tasks):
+            return heapq.merge(*lines, key=lambda line: line.wall or 0.0)
+        return itertools.chain.from_iterable(lines)
+
+    def has_times(self, tasks: Sequence[str]) -> bool:
+        """Whether it is known when the tasks printed their lines; old records do not have that."""
+        return all(LogTimes(self.path / "logs" / f"{task}.log").are_known for task in tasks)
 
     def tail(self, task: str) -> list[str]:
         """Return the last lines that the task printed: those in the last TAIL bytes of its log."""

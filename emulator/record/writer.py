@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
 
 from emulator.errors import RecordError, UsageError
 from emulator.files import atomic_write, os_errors
@@ -26,6 +25,7 @@ from emulator.record.events import Entry, Step, line_of
 from emulator.record.folder import GIVEN
 from emulator.record.lock import acquire, release
 from emulator.record.reader import Record
+from emulator.record.task_log import LogWriter, cut_times
 from emulator.record.version import header
 from emulator.runtime.clock import Clock
 
@@ -46,7 +46,7 @@ class RunWriter:
         self._began = clock.now()
         self._n = 0
         self._coalescer = Coalescer()
-        self._logs: dict[str, IO[bytes]] = {}
+        self._logs: dict[str, LogWriter] = {}
         self._begin_buffers()
         if path.is_symlink():
             raise UsageError(f"{path} is a link.", "Choose another --run-id.")
@@ -68,7 +68,6 @@ class RunWriter:
         self.buffering = False
         """Whether events and output wait for `flush`."""
         self._events_waiting: list[bytes] = []
-        self._output_waiting: dict[str, list[bytes]] = {}
 
     def _open(self) -> None:
         with _disk_errors(self.path):
@@ -92,6 +91,7 @@ class RunWriter:
             _cut(record.path / "history.jsonl", len(history))
             for path in (record.path / "logs").glob("*.log"):
                 _cut(path)
+                cut_times(path)
             if (samples := record.path / sample_file.NAME).exists():
                 _cut(samples)
         last = history[-1] if history else None
@@ -126,10 +126,11 @@ class RunWriter:
             self.flush()
         return event
 
-    def log(self, task: str, text: str) -> None:
-        """Append a line to the task's log, as it was printed."""
-        line = text.encode("utf-8", "surrogateescape") + b"\n"
-        self._output_waiting.setdefault(task, []).append(line)
+    def log(self, task: str, text: str, *, wall: float | None = None) -> None:
+        """Append a line to the task's log, as it was printed; `wall` is the engine's stamp."""
+        if task not in self._logs:
+            self._logs[task] = LogWriter(self.path / "logs" / f"{task}.log")
+        self._logs[task].add(text, self._clock.wall() if wall is None else wall)
         if not self.buffering:
             self.flush()
 
@@ -142,11 +143,8 @@ class RunWriter:
                 raise
 
     def _write_waiting(self) -> None:
-        for task, lines in self._output_waiting.items():
-            if task not in self._logs:
-                self._logs[task] = (self.path / "logs" / f"{task}.log").open("ab", buffering=0)
-            self._logs[task].write(b"".join(lines))
-        self._output_waiting.clear()
+        for log in self._logs.values():
+            log.write()
         if self._events_waiting:
             self._history.write(b"".join(self._events_waiting))
             self._events_waiting.clear()

@@ -65,12 +65,12 @@ class HistoryWriter:
             self._flush()
         return written
 
-    def line(self, task: str, text: str, *, shown: bool = True) -> None:
+    def line(self, task: str, text: str, *, wall: float | None = None, shown: bool = True) -> None:
         """Write a line to the task's log, and pass it on unless it is not `shown`.
 
-        Raises RecordError.
+        `wall` is the engine's stamp, where it gave one. Raises RecordError.
         """
-        self.record.log(task, text)
+        self.record.log(task, text, wall=wall)
         if shown:
             self._lines.append((task, text))
         if not self.record.buffering:

@@ -286,15 +286,15 @@ class Supervisor:
             return
         if self._operator is not None:
             self._operator.on_line()
-        self._history.line(line.task, line.text)
+        self._history.line(line.task, line.text, wall=line.wall)
         self._on_observed(line, state.reader.read(line.text) or NOTHING)
 
     def _on_line_of_part(self, line: Line) -> None:
         """Write what an init step prints to the log of its task; a side-car has its own."""
         if line.task in self._init_steps:
-            self._history.line(*init_line(line.task, line.text))
+            self._history.line(*init_line(line.task, line.text), wall=line.wall)
         else:
-            self._history.line(line.task, line.text)
+            self._history.line(line.task, line.text, wall=line.wall)
 
     def _on_sidecar_ended(self, event: SidecarEnded) -> None:
         """Write that a side-car has ended by itself, or could not be started."""
@@ -307,7 +307,7 @@ class Supervisor:
         reported = None
         if line.task == EVENTS and self._plan.scenario.metrics.events is not None:
             reported = self._event_steps.read(line.text, self._job.starts)
-        self._history.line(line.task, line.text, shown=reported is None)
+        self._history.line(line.task, line.text, wall=line.wall, shown=reported is None)
         if reported is None:
             self._helpers.on_line(line.task, line.text)
             return

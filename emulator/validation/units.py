@@ -1,12 +1,14 @@
-"""Parsing and formatting of durations, sizes, rates and prices: `5s`, `512m`, `100mbit`, `0.35/h`.
+"""Parsing and formatting of durations, times, sizes, rates, prices: `5s`, `512m`, `100mbit`.
 
 All functions are pure.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+from datetime import datetime
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "y": 365 * 86400.0}
 _BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -37,6 +39,22 @@ def parse_duration(text: object) -> float:
             + (f"'{stripped}s'" if bare else "'5s', '2m' or '500ms'")
         )
     return _bounded(sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(stripped)))
+
+
+def parse_moment(text: str, now: float) -> float:
+    """Return seconds since 1970 for a duration before `now`, or a date and time as in ISO 8601.
+
+    Without a time zone it is local time. Raises ValueError.
+    """
+    if text[:4].isdigit() and "-" in text:
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            return datetime.fromisoformat(text).timestamp()
+    try:
+        return now - parse_duration(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no time; write '10m' for ten minutes ago, or '2026-11-23T06:20:11Z'"
+        ) from None
 
 
 def parse_size(text: object) -> int:

@@ -161,6 +161,20 @@ def test_the_last_lines_and_all_further_ones_can_be_followed(processes: Running)
     assert list(cluster.record.samples)[-len(usage.all()) :] == usage.all()
 
 
+def test_lines_since_a_time_come_with_theirs(processes: Running) -> None:
+    with processes.cluster() as cluster:
+        step = cluster.wait_for(step=5, task="worker-0")
+        since = Reader(cluster.printed("worker-0", since=step.wall))
+        assert since.begun.wait(60)
+        cluster.stop()
+        cluster.wait()
+    stored = list(cluster.record.printed(["worker-0"], since=step.wall))
+    assert since.all() == stored
+    assert stored[0].wall is not None
+    assert stored[0].wall >= round(step.wall, 3)
+    assert len(stored) < len(cluster.record.log("worker-0"))
+
+
 def test_a_fault_by_hand_is_recorded_and_healed(running: Running) -> None:
     with running.cluster() as cluster:
         cluster.wait_for(step=1)
@@ -190,6 +204,7 @@ def test_what_makes_no_sense_is_one_sentence_and_changes_nothing(processes: Runn
         ("POST", "/v1/run", None, 405, "POST /v1/run: Method Not Allowed."),
         ("GET", "/v1/history?after=soon", None, 422, "'soon' is no number."),
         ("GET", "/v1/lines?last=few", None, 422, "'few' is no number."),
+        ("GET", "/v1/lines?since=then", None, 422, "'then' is no number."),
         ("GET", "/v1/samples?last=few", None, 422, "'few' is no number."),
         ("GET", "/v1/lines?task=nobody", None, 422, "No task is called 'nobody'. There are"),
         ("POST", "/v1/faults", b"", 422, "That is no fault: Invalid JSON"),

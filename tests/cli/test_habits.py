@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,9 @@ success: all-workers
 """
 
 
+STAMPED = re.compile(
+    r"(?P<task>worker-\d) \| (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (?P=task) \d"
+)
 SLEEPS = "program.command=[sh, -c, 'while :; do sleep 1; done']"
 
 
@@ -106,6 +111,48 @@ def test_logs_are_of_the_latest_run_and_of_any_tasks(
     done = emulate("logs", *words, "--out", runs)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == lines
+
+
+def test_logs_of_several_tasks_are_in_the_order_of_time_with_stamps(
+    emulate: Emulate, runs: Path
+) -> None:
+    done = emulate("logs", "-t", "--out", runs)
+    assert done.returncode == 0, done.stderr
+    shown = [STAMPED.fullmatch(line) for line in done.stdout.splitlines()]
+    assert sorted(line["task"] for line in shown if line) == [f"worker-{n // 3}" for n in range(9)]
+    times = [line["time"] for line in shown if line]
+    assert times == sorted(times)
+    middle = times[4]
+    after = emulate("logs", "--timestamps", "--since", middle, "--out", runs)
+    begun = times.index(middle)
+    assert after.stdout.splitlines() == done.stdout.splitlines()[begun:]
+
+
+@pytest.mark.parametrize(
+    ("since", "lines"), [("0", 0), ("2999-01-01", 0), ("1y", 9), ("2026-01-01T12:00:00Z", 9)]
+)
+def test_logs_begin_at_a_time(emulate: Emulate, runs: Path, since: str, lines: int) -> None:
+    done = emulate("logs", "--since", since, "--out", runs)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == lines
+
+
+def test_what_is_no_time_is_refused(emulate: Emulate, runs: Path) -> None:
+    for command in ("logs", "runs"):
+        done = emulate(command, "--since", "yesterday", "--out", runs)
+        assert done.returncode == 2
+        assert "--since: 'yesterday' is no time; write '10m'" in done.stderr
+
+
+def test_a_record_without_times_says_so(emulate: Emulate, runs: Path, tmp_path: Path) -> None:
+    old = shutil.copytree(runs, tmp_path / "old")
+    for times in old.glob("*/logs/*.times"):
+        times.unlink()
+    assert len(emulate("logs", "--out", old).stdout.splitlines()) == 9
+    for option in (("-t",), ("--since", "1h")):
+        done = emulate("logs", *option, "--out", old)
+        assert done.returncode == 2
+        assert "does not say when its lines were printed. An older version wrote it" in done.stderr
 
 
 @pytest.mark.parametrize("words", [("nobody",), ("last", "nobody"), ("worker-0", "nobody")])

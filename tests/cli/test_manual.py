@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import time
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -129,6 +130,7 @@ def test_who_follows_sees_all_and_ends_with_the_run(emulate: Emulate, tmp_path: 
     with up(emulate, write(tmp_path)) as cluster:
         out = ("--out", emulate.out)
         logs = emulate.start("logs", "-f", "last", "worker-1", *out)
+        stamped = emulate.start("logs", "-f", "-t", "--since", "1h", "last", "worker-1", *out)
         attach = emulate.start("attach", *out)
         wait = emulate.start("wait", *out)
         assert logs.stdout is not None
@@ -142,6 +144,10 @@ def test_who_follows_sees_all_and_ends_with_the_run(emulate: Emulate, tmp_path: 
         steps = [entry for entry in cluster.record.history if entry.event == "step"]
         of_worker_1 = [fields_of(e)["step"] for e in steps if e.task == "worker-1"]
         assert len(rest.splitlines()) == len(of_worker_1) - 1
+        times = [line.split()[2] for line in stamped.communicate(timeout=60)[0].splitlines()]
+        assert times == sorted(times)
+        assert len(times) == len(of_worker_1)
+        assert all(datetime.fromisoformat(time) for time in times)
         for process in (attach, wait):
             stdout, _ = process.communicate(timeout=60)
             assert "outcome" in stdout or "ok" in stdout

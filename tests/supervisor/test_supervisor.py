@@ -72,6 +72,8 @@ def test_the_record_is_complete_and_numbered(tmp_path: Path) -> None:
     record = Record.open(result.folder)
     assert [entry.n for entry in record.history] == list(range(len(record.history)))
     assert record.log("worker-0") == ["hello"]
+    (running,) = (entry for entry in record.history if entry.event == "running")
+    assert [line.wall for line in record.printed(["worker-0"])] == [running.wall]
     assert record.result("summary.json") == result.summary
     assert (result.folder / "scenario.yaml").read_text() == BASE + "cluster: {worker: 1}"
     assert not record.live

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from emulator.validation.units import (
     format_number,
     format_size,
     parse_duration,
+    parse_moment,
     parse_price,
     parse_rate,
     parse_size,
@@ -234,3 +236,24 @@ def test_a_price_with_too_many_digits_is_refused() -> None:
 def test_an_amount_has_two_decimals_or_three_digits(amount: float, text: str) -> None:
     assert format_money(amount) == text
     assert format_money(amount, "EUR") == f"{text} EUR"
+
+
+@pytest.mark.parametrize(
+    ("written", "wall"),
+    [
+        ("10m", 1_000_000_000 - 600),
+        ("0", 1_000_000_000),
+        ("2001-09-09T01:46:40Z", 1_000_000_000),
+        ("2001-09-09T01:46:40.500Z", 1_000_000_000.5),
+        ("2001-09-09T03:46:40+02:00", 1_000_000_000),
+        ("2001-09-09", datetime(2001, 9, 9).timestamp()),
+    ],
+)
+def test_a_time_is_a_while_ago_or_a_date(written: str, wall: float) -> None:
+    assert parse_moment(written, now=1_000_000_000) == wall
+
+
+@pytest.mark.parametrize("written", ["", "yesterday", "2001-13-01", "10", "-5s", "9999-99"])
+def test_what_is_no_time_is_refused_with_what_to_write(written: str) -> None:
+    with pytest.raises(ValueError, match="is no time; write '10m' for ten minutes ago"):
+        parse_moment(written, now=0.0)

@@ -21,13 +21,14 @@ TRAININGS := tests/test_scenarios.py tests/test_readme.py tests/manifests/test_j
 # As in pyproject.toml, which an -m of the command line replaces.
 USUAL := not campaign and not programs and not long
 
-# Most tests wait, so that twice as many as a small machine has cores are at work. Trainings compute:
-# two at a time train, while a third one writes its reports or waits for its share of the machine.
+# Most tests wait, so that twice as many as a small machine has cores are at work; a control plane
+# needs a part of a core itself. Trainings compute: two at a time train, while a third one writes its
+# reports or waits for its share of the machine.
 test: $(VENV)/.dev $(VENV)/.tensorflow images  ## The whole suite; what needs Docker or Chromium is skipped where there is none
 	@failed=0; \
 	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 4 --dist worksteal \
 		-m '$(USUAL) and not kubernetes' || failed=1; \
-	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 4 --dist worksteal \
+	$(BIN)/pytest tests $(addprefix --ignore ,$(TRAININGS)) -n 3 --dist worksteal \
 		-m '$(USUAL) and kubernetes' || failed=1; \
 	$(BIN)/pytest scenarios $(TRAININGS) -n 3 --dist worksteal $(REQUIRE) || failed=1; \
 	exit $$failed

@@ -274,6 +274,45 @@ def test_a_zoom_of_one_chart_zooms_all_that_show_the_same_time(page: Page) -> No
     assert page.evaluate(RANGES) == before
 
 
+# Of each chart: where its line is, as a share of its plot, and what the line says; null without.
+POINTED = """() => Object.fromEntries([...document.querySelectorAll("[data-chart]")].map((e) => {
+  const line = e.querySelector(".cursor");
+  if (!line || !line.getClientRects().length) return [e.dataset.chart, null];
+  const [at, plot] = [line, e.querySelector(".nsewdrag")].map((one) => one.getBoundingClientRect());
+  return [e.dataset.chart, [(at.left - plot.left) / plot.width, line.textContent]];
+}))"""
+
+
+def test_pointing_at_a_chart_shows_the_same_time_in_all_others(page: Page) -> None:
+    names = set(page.evaluate(RANGES))
+    end = page.evaluate("document.querySelector('[data-chart=timeline]').layout.xaxis.range[1]")
+    plot = page.locator('[data-chart="usage-0"] .nsewdrag').first
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2)
+    pointed = page.evaluate(POINTED)
+    assert {name for name, found in pointed.items() if found is None} == {"value-0"}  # by step
+    for share, text in (found for found in pointed.values() if found):
+        assert share == pytest.approx(0.25, abs=0.02)
+        assert float(text.removesuffix(" s")) == pytest.approx(end / 4, abs=0.02 * end)
+    plot = page.locator('[data-chart="value-0"] .nsewdrag').first
+    plot.hover()
+    found = {name: found for name, found in page.evaluate(POINTED).items() if found}
+    assert list(found) == ["value-0"]
+    assert found["value-0"][1].startswith("step ")
+    page.locator("h1").hover()
+    assert page.evaluate(POINTED) == dict.fromkeys(names)
+
+
+def test_a_tap_on_a_phone_shows_the_time_until_the_next_one(finished: Record, open_: Open) -> None:
+    page = open_(finished.path / "report.html", **PHONE)
+    page.locator('[data-chart="usage-0"] .nsewdrag').first.tap()
+    assert {name for name, found in page.evaluate(POINTED).items() if not found} == {"value-0"}
+    page.locator("h1").tap()
+    assert not any(page.evaluate(POINTED).values())
+
+
 def test_a_chart_is_saved_as_a_picture_and_as_numbers(page: Page, tmp_path: Path) -> None:
     buttons = page.locator("#timeline .tools button")
     with page.expect_download() as picture:

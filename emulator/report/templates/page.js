@@ -1,7 +1,7 @@
 "use strict";
 // Draws the charts. Their colours and fonts are names of CSS variables, which are resolved when a
 // chart is drawn, so that it fits light, dark and print; a change of the scheme redraws all charts.
-// Charts with the same x are zoomed together.
+// Charts with the same x are zoomed together, and show together where one points.
 (() => {
   const root = document.documentElement;
   let charts = {};
@@ -12,6 +12,7 @@
   const CHARACTER = 6.2; // CSS pixels of one in a fault's label
   const shown = new Map(); // what was clicked on, by name
   const zooms = {}; // ranges, by what the axis counts
+  let pointed = {}; // what the pointer is at, and what that counts
 
   function coloured(value, style) {
     if (typeof value === "string") {
@@ -46,7 +47,7 @@
       scrollZoom: false,
       showTips: false,
     };
-    return Plotly.react(place, chart.data, chart.layout, config);
+    return Plotly.react(place, chart.data, chart.layout, config).then(() => mark(place));
   }
 
   // The labels of faults that have room beside the one before.
@@ -100,6 +101,53 @@
       return;
     }
     for (const other of places) if (charts[other.dataset.chart].x === counts) draw(other);
+  }
+
+  // A line at what the pointer is at, in every chart that counts the same.
+  function point(place, event) {
+    const { l: left, w: width } = place._fullLayout._size; // of the area of a plot
+    const share = (event.clientX - place.getBoundingClientRect().left - left) / width;
+    const [begin, end] = place.layout.xaxis.range;
+    const counts = charts[place.dataset.chart].x;
+    pointAt(share >= 0 && share <= 1 ? { counts, at: begin + share * (end - begin) } : {});
+  }
+
+  function pointAt(what) {
+    pointed = what;
+    for (const place of places) mark(place);
+  }
+
+  function mark(place) {
+    const line = place.querySelector(".cursor");
+    if (!line) return; // drawn for the first time
+    const [begin, end] = place.layout.xaxis.range;
+    const { counts, at } = pointed;
+    line.hidden = charts[place.dataset.chart].x !== counts || at < begin || at > end;
+    if (line.hidden) return;
+    const share = (at - begin) / (end - begin);
+    const { l: left, t: top, w: width, h: height } = place._fullLayout._size;
+    line.style.left = `${left + share * width}px`;
+    line.style.top = `${top}px`;
+    line.style.height = `${height}px`;
+    const digits = Math.min(3, Math.max(0, 2 - Math.floor(Math.log10(end - begin))));
+    const label = line.firstChild;
+    label.textContent = counts === "steps" ? `step ${Math.round(at)}` : `${at.toFixed(digits)} s`;
+    label.style.transform = `translateX(${-100 * share}%)`; // it stays within the chart
+  }
+
+  function pointable(place) {
+    const line = document.createElement("div");
+    line.className = "cursor";
+    line.hidden = true;
+    line.setAttribute("aria-hidden", "true");
+    line.append(document.createElement("span"));
+    place.append(line);
+    for (const kind of ["pointermove", "pointerdown"]) {
+      place.addEventListener(kind, (event) => point(place, event));
+    }
+    place.addEventListener("pointerleave", (event) => {
+      if (event.pointerType !== "touch") pointAt({}); // a finger leaves at once
+    });
   }
 
   function save(button) {
@@ -156,7 +204,11 @@
       place.textContent = "";
       await draw(place);
       place.on("plotly_relayout", (change) => zoom(place, change));
+      pointable(place);
     }
+    addEventListener("pointerdown", (event) => {
+      if (!event.target.closest("[data-chart]")) pointAt({});
+    });
     dark.addEventListener("change", drawAll);
     addEventListener("beforeprint", () => print(true));
     addEventListener("afterprint", () => print(false));

@@ -137,6 +137,21 @@ def test_labels_that_are_names_of_files_are_those_of_their_targets(path: Path) -
         assert label.rstrip("/").endswith(Path(target).name), f"[{label}] leads to {target}"
 
 
+PARTS = sorted({part(path) for path in MODULES} - {"__init__", "__main__"})
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_architecture_links_to_every_part(name: str) -> None:
+    links = re.findall(r"\]\(\.\./emulator/([^)#\s]+)\)", ARCHITECTURE.read_text())
+    assert name in {link.partition("/")[0].removesuffix(".py") for link in links}
+
+
+def test_the_modules_that_the_architecture_names_exist() -> None:
+    text = re.sub(r"\[[^]]*\]\([^)]*\)", "", ARCHITECTURE.read_text())  # links have a test
+    named = set(re.findall(r"`([\w/]+\.py)`", text))
+    assert named - {path.name for path in MODULES} == set()
+
+
 def test_the_picture_of_the_architecture_is_up_to_date() -> None:
     assert picture.PICTURE.read_text() == picture.draw(), "run scripts/draw_architecture.py"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -17,6 +18,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn;
     # tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# readline, which pytest's debugger imports, sets COLUMNS for the processes that are started then:
+# tables would be as wide as the terminal of whoever runs the tests.
+os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")
 
 # Properties are tried with the same examples each time, however long each takes: what fails here
 # fails for everybody, and a busy machine fails nothing. `--hypothesis-profile search` tries others.

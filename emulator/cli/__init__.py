@@ -13,6 +13,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from emulator.cli.command import SETTINGS, Command
+
 __all__ = ["COMMANDS", "app"]
 
 
@@ -64,11 +66,6 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
 }
 """Every command, as `--help` lists them."""
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
-SETTINGS: dict[str, Any] = {
-    "pretty_exceptions_enable": False,
-    "context_settings": {"help_option_names": ["-h", "--help"]},
-    "rich_markup_mode": None,  # plain help: Typer's other one takes as long to load as all the rest
-}
 
 
 class _Commands(Mapping[str, Any]):
@@ -82,7 +79,7 @@ class _Commands(Mapping[str, Any]):
             module = import_module(f"emulator.cli.{COMMANDS[name].module}")
             function = getattr(module, name, None) or getattr(module, f"{name}_")  # `exec`
             one = typer.Typer(add_completion=False, **SETTINGS)
-            kind, example = getattr(function, "command_class", None), COMMANDS[name].example
+            kind, example = getattr(function, "command_class", Command), COMMANDS[name].example
             one.command(name, cls=kind, epilog=f"Example: {example}")(function)
             self._built[name] = typer.main.get_command(one)
         return self._built[name]

@@ -61,7 +61,7 @@ def compare(
     from emulator.sweep import judge_all
 
     if len(runs) + (baseline is not None) < 2:
-        raise UsageError("A comparison takes two runs or more.", "`emulate ps --all` lists them.")
+        raise UsageError("A comparison takes two runs or more.", "`emulate runs` lists them.")
     reference = None if baseline is None else find_run(baseline, out)
     judged = judge_all([find_run(name, out) for name in runs])
     rows = compare_runs(judged, reference)

@@ -12,10 +12,16 @@ from emulator.cli.options import HERE, Out, Sets, chosen_scenario, find_run, not
 from emulator.errors import UsageError
 
 
-def _complete(incomplete: str) -> list[str]:
+def _complete(context: typer.Context, incomplete: str) -> list[str]:
     from emulator.cli.options import complete_runs, complete_scenarios
 
-    return [*complete_runs(incomplete), *complete_scenarios(incomplete)]
+    return [*complete_runs(context, incomplete), *complete_scenarios(incomplete)]
+
+
+def _complete_formats(incomplete: str) -> list[str]:
+    from emulator.manifests.out.table import IN_CLUSTER, TARGETS
+
+    return [name for name in (*TARGETS, IN_CLUSTER) if name.startswith(incomplete)]
 
 
 def export(
@@ -62,6 +68,7 @@ def export(
             metavar="FORMAT",
             help="A scenario for a cluster: tfjob, pytorchjob, trainjob, compose, kubernetes, "
             "helm-values; or the emulator itself in a cluster: kubernetes-job.",
+            autocompletion=_complete_formats,
         ),
     ] = None,
     output: Annotated[

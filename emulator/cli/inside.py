@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
+from emulator.cli.command import Command
 from emulator.cli.options import Out, RunOption, complete_exec, live_folder
 from emulator.errors import UsageError
 
@@ -16,7 +16,7 @@ SHELL = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
 """The best shell that there is."""
 
 
-class _ExecCommand(TyperCommand):
+class _ExecCommand(Command):
     """Leaves everything behind the task to the command."""
 
     allow_interspersed_args = False

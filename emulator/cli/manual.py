@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from emulator.cli.command import SETTINGS, Command
 from emulator.cli.options import (
     ApiPort,
     Out,
@@ -36,20 +36,21 @@ from emulator.errors import UsageError
 if TYPE_CHECKING:
     from emulator.faults.spec import FaultSpec
 
-Command = Callable[..., None]
+Function = Callable[..., None]
 
 
-class _FaultCommand(TyperCommand):
+class _FaultCommand(Command):
     """Takes its options from the fault table, which is imported when the command is called."""
 
     def make_context(self, *args: Any, **extra: Any) -> Any:  # noqa: ANN401  as in Typer
         """Parse with the options of all kinds, or with those of the kind of that name."""
         from emulator.faults.table import FAULTS
 
-        command: Command = inspect.unwrap(self.callback)  # type: ignore[arg-type]
-        kind = FAULTS.get(command.__name__)
-        one = typer.Typer(add_completion=False, context_settings=dict(self.context_settings))
-        one.command()(_with_options(command, *([kind] if kind else FAULTS.values())))
+        function: Function = inspect.unwrap(self.callback)  # type: ignore[arg-type]
+        kind = FAULTS.get(function.__name__)
+        one = typer.Typer(add_completion=False, **SETTINGS)
+        with_options = _with_options(function, *([kind] if kind else FAULTS.values()))
+        one.command(cls=Command, epilog=self.epilog)(with_options)
         whole = typer.main.get_command(one)
         for parameter in whole.params:
             if parameter.name == "kind":
@@ -57,7 +58,7 @@ class _FaultCommand(TyperCommand):
         return whole.make_context(*args, **extra)
 
 
-def _takes_options(command: Command) -> Command:
+def _takes_options(command: Function) -> Function:
     """Have the options of the fault table passed to a command as its `**options`."""
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -67,7 +68,7 @@ def _takes_options(command: Command) -> Command:
     return command
 
 
-def _with_options(command: Command, *kinds: type[FaultSpec]) -> Command:
+def _with_options(command: Function, *kinds: type[FaultSpec]) -> Function:
     """Return a command that has the options of some kinds."""
 
     @functools.wraps(command)
@@ -80,21 +81,25 @@ def _with_options(command: Command, *kinds: type[FaultSpec]) -> Command:
             if key not in (kind.kind, "at", "name"):
                 options.setdefault(key, []).append(kind)
     signature = inspect.signature(command)
-    added = [_option(key, having) for key, having in options.items()]
+    several = len(kinds) > 1
+    added = [_option(key, having, several=several) for key, having in options.items()]
     merged = sorted([*signature.parameters.values(), *added], key=lambda p: p.kind)
     vars(with_options)["__signature__"] = signature.replace(parameters=merged)
     return with_options
 
 
-def _option(key: str, kinds: Sequence[type[FaultSpec]]) -> inspect.Parameter:
-    """Return the option for a key that some kinds have."""
+def _option(key: str, kinds: Sequence[type[FaultSpec]], *, several: bool) -> inspect.Parameter:
+    """Return the option for a key that some kinds have; of several, it names them."""
     names: dict[str, list[str]] = {}
     for kind in kinds:
         field = kind.model_fields[kind.key_fields()[key]]
         what = (field.description or key).partition("\n")[0].removesuffix(".")
         names.setdefault(what, []).append(kind.kind)
     type_: Any = bool if field.annotation is bool else str | None
-    each = (f"{what} ({', '.join(having)})." for what, having in names.items())
+    each = (
+        f"{what} ({', '.join(having)})." if several else f"{what}."
+        for what, having in names.items()
+    )
     option = typer.Option(f"--{key}", help=" ".join(each))
     return inspect.Parameter(
         "for_" if key == "for" else key,
@@ -270,7 +275,9 @@ def _inject(
     from emulator.faults.table import FAULTS
 
     if (kind := FAULTS.get(name)) is None:
-        raise UsageError(f"There is no fault {name!r}.", f"Faults: {', '.join(FAULTS)}.")
+        from emulator.validation.similar import suggestion
+
+        raise UsageError(f"There is no fault {name!r}.", suggestion(name, FAULTS, "Faults"))
     if len(targets) > 1 and not kind.lists_groups:
         raise UsageError(f"`{kind.kind}` takes one task or glob.", "Inject one for each.")
     given = {key.removesuffix("_"): value for key, value in options.items() if value}

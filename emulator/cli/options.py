@@ -32,11 +32,16 @@ def complete_scenarios(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def complete_runs(incomplete: str) -> list[str]:
+def complete_names(incomplete: str) -> list[str]:
+    """Return the names of scenarios that may have run: those that come with the emulator."""
+    return [path.stem for path in scenarios() if path.stem.startswith(incomplete)]
+
+
+def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
     """Return the runs that a name may go on to, for the shell."""
     from emulator.record.folder import runs_in
 
-    return [r.run_id for r in runs_in(Path("runs")) if r.run_id.startswith(incomplete)]
+    return [r.run_id for r in runs_in(_out(context)) if r.run_id.startswith(incomplete)]
 
 
 def complete_tasks(context: typer.Context, incomplete: str) -> list[str]:
@@ -51,14 +56,14 @@ def complete_tasks(context: typer.Context, incomplete: str) -> list[str]:
 def complete_logs(context: typer.Context, incomplete: str) -> list[str]:
     """Return the runs and tasks that a word of `emulate logs` may go on to."""
     tasks = complete_tasks(context, incomplete)
-    return tasks if context.params.get("names") else [*complete_runs(incomplete), *tasks]
+    return tasks if context.params.get("names") else [*complete_runs(context, incomplete), *tasks]
 
 
 def complete_exec(context: typer.Context, incomplete: str) -> list[str]:
     """Return the tasks that a word of `emulate exec` may go on to, and runs for the first one."""
     words = context.params.get("words") or []
     tasks = [one for one in complete_tasks(context, incomplete) if one not in words]
-    return tasks if words else [*tasks, *complete_runs(incomplete)]
+    return tasks if words else [*tasks, *complete_runs(context, incomplete)]
 
 
 def complete_faults(context: typer.Context, incomplete: str) -> list[str]:
@@ -208,12 +213,12 @@ def read(path: Path, added: Additions | None = None) -> Given:
 
     found = scenario_path(path)
     if path.parent == Path() and not path.suffix and not os.path.lexists(found):
-        from emulator.scenario.messages import closest
+        from emulator.validation.similar import nearest
 
+        near = nearest(path.name, [one.stem for one in scenarios()])
         raise UsageError(
             f"There is no file {path}, and no bundled scenario of that name.",
-            (closest(path.name, [one.stem for one in scenarios()]) or "See").capitalize()
-            + " `emulate scenarios` lists them.",
+            (f"Did you mean '{near}'? " if near else "") + "`emulate scenarios` lists them.",
         )
     return read_scenario(found, added or NOTHING)
 
@@ -246,11 +251,15 @@ def live_folder(name: str, out: Path) -> RunFolder:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return where tables go; a pipe or a file is wide enough for each of them."""
+    """Return where tables go; a pipe or a file is wide enough for each of them, or as COLUMNS says.
+
+    The width of a terminal is its own.
+    """
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else 120)
+    measured = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(stderr=stderr, width=None if measured else 120)
 
 
 def moment(text: str, option: str) -> float:

@@ -13,6 +13,7 @@ from emulator.cli.options import (
     RunArgument,
     RunOption,
     chosen_run,
+    complete_names,
     console,
     find_run,
     moment,
@@ -61,16 +62,23 @@ def _open(page: Path) -> None:
 def runs(
     out: Out = Path("runs"),
     scenario: Annotated[
-        str, typer.Option("--scenario", metavar="GLOB", help="Only runs of such scenarios.")
+        str,
+        typer.Option(
+            "--scenario",
+            metavar="GLOB",
+            help="Only runs of scenarios that match.",
+            autocompletion=complete_names,
+        ),
     ] = "*",
     verdict: Annotated[
         _Verdict | None, typer.Option("--verdict", help="Only runs with this verdict.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Begun since: 2h, 7d, 2026-11-23.")
+        str | None,
+        typer.Option(metavar="TIME", help="Only runs that began since then: 2h, 7d, 2026-11-23."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Only so many, the latest.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Only this many, the latest.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the names of runs.")] = False,

@@ -21,6 +21,7 @@ from emulator.cli.options import (
     WhichEngine,
     chosen_run,
     complete_logs,
+    complete_runs,
     console,
     live_folder,
     moment,
@@ -40,7 +41,10 @@ REMOVES = "this ends once nothing is half removed"
 
 def ps(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Tasks and faults of this one.")
+        str | None,
+        typer.Argument(
+            metavar="RUN", help="Tasks and faults of this one.", autocompletion=complete_runs
+        ),
     ] = None,
     out: Out = Path("runs"),
     every: Annotated[

@@ -12,9 +12,19 @@ from emulator.cli.options import console, print_json
 from emulator.errors import UsageError
 
 
+def _complete_themes(incomplete: str) -> list[str]:
+    themes = sorted({path.parent.name for path in bundled()})
+    return [theme for theme in themes if theme.startswith(incomplete)]
+
+
 def scenarios(
     theme: Annotated[
-        str | None, typer.Argument(metavar="THEME", help="Only those of a theme, such as faults.")
+        str | None,
+        typer.Argument(
+            metavar="THEME",
+            help="Only those of a theme, such as faults.",
+            autocompletion=_complete_themes,
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
 ) -> None:
@@ -24,7 +34,9 @@ def scenarios(
     paths = sorted(bundled(), key=lambda path: (path.parent.name, path.stem))
     themes = dict.fromkeys(path.parent.name for path in paths)
     if theme is not None and theme not in themes:
-        raise UsageError(f"There is no theme {theme}.", f"Themes: {', '.join(themes)}.")
+        from emulator.validation.similar import suggestion
+
+        raise UsageError(f"There is no theme {theme}.", suggestion(theme, themes, "Themes"))
     found = [_about(path) for path in paths if theme in (None, path.parent.name)]
     if json:
         print_json(found)

@@ -14,7 +14,15 @@ import typer
 
 import emulator
 from emulator.bundled import ROOT
-from emulator.cli.options import Sets, check_verbosity, console, note, print_json, read
+from emulator.cli.options import (
+    Sets,
+    check_verbosity,
+    complete_scenarios,
+    console,
+    note,
+    print_json,
+    read,
+)
 from emulator.engines import names
 from emulator.errors import UsageError
 
@@ -37,6 +45,7 @@ def build(
     kind: Annotated[
         str,
         typer.Argument(
+            metavar="IMAGE",
             help="cpu, gpu, pytorch, jax, network, emulator or all; or a scenario: its images.",
             autocompletion=_complete_images,
         ),
@@ -122,9 +131,10 @@ def _images(kind: str) -> Sequence[AnyImage]:
     if kind == "all":
         return KINDS
     if Path(kind).suffix not in (".yaml", ".yml"):
-        raise UsageError(
-            f"There is no image {kind}.", f"Images: {', '.join(KINDS)}, all; or a scenario's file."
-        )
+        from emulator.validation.similar import suggestion
+
+        hint = suggestion(kind, (*KINDS, "all"), "Images")
+        raise UsageError(f"There is no image {kind}.", f"{hint} Or name a scenario's file.")
     found: list[AnyImage] = []
     for image in read(Path(kind)).parse().images:
         if is_built(image) and image not in found:
@@ -144,7 +154,12 @@ def _registry(text: str | None) -> str | None:
 def doctor(
     scenario: Annotated[
         Path | None,
-        typer.Argument(help="With --engine: check for what this needs.", show_default=False),
+        typer.Argument(
+            metavar="SCENARIO",
+            help="With --engine: check for what this needs.",
+            show_default=False,
+            autocompletion=complete_scenarios,
+        ),
     ] = None,
     engine: Annotated[
         str | None,

@@ -70,9 +70,10 @@ def engine_class(name: str) -> type[Engine]:
     """
     place = BUILT_IN.get(name) or _others().get(name)
     if place is None or name == AUTO:
-        raise UsageError(
-            f"There is no engine {name!r}.", f"Engines: {', '.join((AUTO, *names()))}."
-        )
+        from emulator.validation.similar import suggestion
+
+        hint = suggestion(name, (AUTO, *names()), "Engines")
+        raise UsageError(f"There is no engine {name!r}.", hint)
     try:
         module, _, attribute = place.partition(":")
         found: type[Engine] = getattr(import_module(module), attribute)

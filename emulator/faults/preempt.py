@@ -50,8 +50,11 @@ class Preempt(GracefulFault):
         description="On a cluster by `delete`, its own way, or by `eviction`, which a disruption "
         "budget may forbid.",
     )
-    warm: bool = Field(strict=True, default=False)
-    """Its replacement has imported its framework before, in a run that starts warm."""
+    warm: bool = Field(
+        strict=True,
+        default=False,
+        description="Its replacement has imported its framework before, in a run that starts warm.",
+    )
 
     @model_validator(mode="after")
     def _no_notice(self, info: ValidationInfo) -> Preempt:

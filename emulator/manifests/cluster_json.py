@@ -17,8 +17,8 @@ from emulator.manifests.names import as_name, stem_of
 from emulator.manifests.spec import Conversion, Format, Note, Options, Origin
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW
-from emulator.scenario.messages import closest
 from emulator.validation.limits import TASKS
+from emulator.validation.similar import closest
 
 ROLES = TENSORFLOW.roles.names
 OF_TF_CONFIG = ("cluster", "task", "environment", "rpc_layer")

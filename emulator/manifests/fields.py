@@ -15,7 +15,7 @@ from emulator.manifests.documents import Document, dotted
 from emulator.manifests.quantities import parse_quantity
 from emulator.manifests.spec import Note
 from emulator.scenario.document import KeyPath
-from emulator.scenario.messages import closest
+from emulator.validation.similar import closest
 
 How = Literal["honoured", "approximated", "ignored"]
 LARGEST = 2**31 - 1

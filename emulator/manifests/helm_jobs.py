@@ -13,7 +13,7 @@ from emulator.manifests.images import Images
 from emulator.manifests.spec import Conversion, Options
 from emulator.manifests.values import OF_ANY_CHART, Key, Values
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW
-from emulator.scenario.messages import closest
+from emulator.validation.similar import closest
 
 OWN = ("auto", "cpu", "gpu", "pytorch", "jax", "network")
 """Images of the emulator, which have no program of their own."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from emulator.errors import Problem
-from emulator.scenario.messages import closest
+from emulator.validation.similar import closest
 
 
 @dataclass

@@ -21,8 +21,8 @@ from emulator.manifests.pod_context import Budget, Pod
 from emulator.manifests.pods import role_of
 from emulator.manifests.spec import OVERLAY, Conversion, Options, Origin
 from emulator.scenario.document import KeyPath
-from emulator.scenario.messages import closest
 from emulator.scenario.operator import DEFAULT_POLICIES, FRAMEWORK_OF, JobKind
+from emulator.validation.similar import closest
 
 NAME = 40
 """Characters of a scenario's name."""

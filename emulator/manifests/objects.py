@@ -17,9 +17,9 @@ from emulator.manifests.fields import Findings, Reader
 from emulator.manifests.kubernetes_fields import MOVED, OBJECTS
 from emulator.manifests.spec import Options
 from emulator.scenario.document import KeyPath
-from emulator.scenario.messages import closest
 from emulator.validation.files import kind_of, readable, reason
 from emulator.validation.limits import MANIFEST_BYTES
+from emulator.validation.similar import closest
 from emulator.validation.units import format_size
 
 MapKind = Literal["ConfigMap", "Secret"]

@@ -12,8 +12,8 @@ from emulator.manifests.quantities import as_cores, as_size, parse_quantity
 from emulator.manifests.variables import variables
 from emulator.manifests.volumes import check_names, mounted
 from emulator.scenario.document import KeyPath
-from emulator.scenario.messages import closest
 from emulator.scenario.rendezvous import PREFIX
+from emulator.validation.similar import closest
 
 GPU = "nvidia.com/gpu"
 BESIDE = "it runs beside the task and is stopped with it; in a cluster the pod waits for its end"

@@ -18,7 +18,7 @@ from emulator.manifests.expansion import expand, written
 from emulator.manifests.quantities import as_cores, as_size, parse_quantity
 from emulator.manifests.spec import Note, Origin
 from emulator.scenario.document import KeyPath
-from emulator.scenario.messages import closest
+from emulator.validation.similar import closest
 
 LONGEST = 10
 """Characters of a number that is text."""

@@ -16,8 +16,8 @@ from emulator.manifests.pod_context import Pod
 from emulator.manifests.quantities import as_size, parse_quantity
 from emulator.manifests.variables import find_map
 from emulator.scenario.document import KeyPath
-from emulator.scenario.messages import closest
 from emulator.scenario.program import SHARED
+from emulator.validation.similar import closest
 
 SHM = "/dev/shm"
 DEFAULT_SHM = "1g"

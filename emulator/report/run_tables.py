@@ -20,7 +20,7 @@ from emulator.analysis.comparison import (
     written,
 )
 from emulator.analysis.figures import FIGURES
-from emulator.report.tables import print_table, status_text
+from emulator.report.tables import print_table, put, status_text
 
 _NUMBERS = 88
 """Least characters for the numbers; a name with less room than the rest is printed above."""
@@ -48,7 +48,7 @@ def print_comparison(rows: Sequence[Row], console: Console) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 0 if narrow else 1, 0, 0), pad_edge=False)
     # A fixed width: rich moves ratios below their numbers before it breaks a name.
     table.add_column(
-        "run", overflow="fold", width=None if narrow else min(max(map(len, names)), room)
+        "run", overflow="fold", width=None if narrow else min(max(map(len, [*names, "run"])), room)
     )
     for column in ("outcome", "verdict"):
         table.add_column(column, no_wrap=True)
@@ -60,9 +60,9 @@ def print_comparison(rows: Sequence[Row], console: Console) -> None:
         figures = [cell(row, rows[0], key) for key in COMPARED]
         efficiency = [_efficiency(row)] if scaled else []
         table.add_row(Text(name), row.outcome, status_text(row.verdict), *figures, *efficiency)
-    console.print(table)
+    put(table, console)
     if columns := reported(rows):
-        console.print(_reported(names, columns, narrow=narrow))
+        put(_reported(names, columns, narrow=narrow), console)
     if any(row.efficiency_by == "steps" for row in rows):
         console.out(_BY_STEPS, highlight=False)
     if costs := costs_of(rows):

@@ -31,9 +31,15 @@ def print_table(
     """Print a table; None is an empty cell. Text is shown as it is, without markup."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=number == 0 or column in no_wrap)
+        whole = number == 0 or column in no_wrap
+        table.add_column(column, overflow="fold", no_wrap=whole, min_width=len(column))
     for row in rows:
         table.add_row(*(_cell(cell) for cell in row))
+    put(table, console)
+
+
+def put(table: Table, console: Console) -> None:
+    """Print a table, without blanks at the ends of lines where it is not for a terminal."""
     if console.is_terminal:
         console.print(table)
         return

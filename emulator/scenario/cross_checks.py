@@ -22,11 +22,11 @@ from emulator.scenario.frameworks.spec import (
     role_of,
 )
 from emulator.scenario.frameworks.table import FRAMEWORKS, roles_of
-from emulator.scenario.messages import closest
 from emulator.scenario.pod import PodContainer
 from emulator.scenario.schema import EVENTS, Expectations, Helper, Role, Scenario
 from emulator.scenario.value_checks import added_by_values, value_errors
 from emulator.validation.limits import GIVEN_BYTES, GLOBS, LINKS, STRIKES, TASKS
+from emulator.validation.similar import closest
 from emulator.validation.units import format_size
 
 _SET_BY_US = "is set by the emulator itself"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -16,9 +15,7 @@ from emulator.faults.spec import Entry, FaultSpec
 from emulator.faults.table import FAULTS, entries
 from emulator.scenario.document import KeyPath
 from emulator.scenario.schema import Scenario
-
-LONGEST_WORD = 60
-"""Characters of a word for which a similar one is suggested; comparing takes quadratic time."""
+from emulator.validation.similar import closest
 
 
 def document_path(loc: Iterable[str | int], data: object) -> KeyPath:
@@ -128,16 +125,3 @@ def _example(loc: Sequence[str | int]) -> str:
     if len(loc) == 2 and loc[0] == "cluster":
         return f"write the number of tasks, `{key}: 2`, or `{key}: {{replicas: 2, cpus: 1}}`"
     return f"write `{key}: {_EXAMPLES[key]}`" if key in _EXAMPLES else ""
-
-
-def closest(word: str, options: Iterable[str]) -> str:
-    """Return "did you mean ...?" with the most similar option, or empty text."""
-    near = nearest(word, options)
-    return f"did you mean '{near}'?" if near else ""
-
-
-def nearest(word: str, options: Iterable[str]) -> str:
-    """Return the most similar option, or empty text."""
-    options = [option for option in options if len(option) <= LONGEST_WORD]
-    close = difflib.get_close_matches(word, options, n=1) if len(word) <= LONGEST_WORD else []
-    return close[0] if close else ""

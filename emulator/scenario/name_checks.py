@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from emulator.errors import shown
 from emulator.scenario.addresses import HOST, LABEL, Naming, is_host, is_label, naming
 from emulator.scenario.document import KeyPath
-from emulator.scenario.messages import closest
 from emulator.scenario.schema import Scenario
 from emulator.validation.limits import GIVEN_BYTES
+from emulator.validation.similar import closest
 from emulator.validation.units import format_size
 
 _PORT = 8

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.spec import WORKER
-from emulator.scenario.messages import closest
 from emulator.scenario.operator import NAME, JobKind, Operator
 from emulator.scenario.schema import Scenario
+from emulator.validation.similar import closest
 
 Error = tuple[KeyPath, str, str]
 OF_RESTART = ("policy", "scope", "limit")

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from emulator.errors import UsageError, shown
 from emulator.scenario.addresses import DEFAULT_NAMESPACE
 from emulator.scenario.frameworks.spec import Member, Roles
-from emulator.scenario.messages import nearest
+from emulator.validation.similar import nearest
 
 PLAIN = (
     "task", "role", "index", "rank", "size", "address", "host", "port", "addresses", "hosts",

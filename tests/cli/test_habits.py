@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import emulator
 from emulator.cli import COMMANDS, app
@@ -193,6 +194,43 @@ def test_tables_in_a_pipe_have_no_blanks_at_the_end_and_names_are_whole(
     assert "scenario" not in lines[1]  # it is the beginning of the run's name
 
 
+def test_tables_in_a_pipe_are_as_wide_as_columns_says(emulate: Emulate, runs: Path) -> None:
+    narrow = emulate("runs", "--out", runs, env={"COLUMNS": "60"}).stdout.splitlines()
+    assert max(map(len, narrow)) <= 60
+    assert [line for line in narrow if line.startswith(" hello-1 ")]
+    assert "took" not in narrow[1]
+    assert "took" in emulate("runs", "--out", runs, env={"COLUMNS": ""}).stdout
+
+
+def test_a_comparison_in_a_pipe_has_whole_heads_and_no_blanks_at_the_end(
+    emulate: Emulate, runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs / "hello-1", tmp_path / "r1")  # a name that is shorter than `run`
+    shutil.copytree(runs / "hello-1", tmp_path / "r2")
+    lines = emulate("compare", tmp_path / "r1", tmp_path / "r2").stdout.splitlines()
+    assert [line for line in lines if line.split()[:3] == ["run", "outcome", "verdict"]]
+    assert lines == [line.rstrip() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("fault paus worker-0", "pause"),
+        ("build cpuu", "cpu"),
+        ("plan quickstart --engine dockr", "docker"),
+        ("export quickstart --to tfjobs", "tfjob"),
+        ("scenarios fault", "faults"),
+    ],
+)
+def test_a_misspelt_name_is_corrected_and_the_others_are_listed(
+    emulate: Emulate, words: str, meant: str
+) -> None:
+    done = emulate(*words.split())
+    assert done.returncode == 2
+    assert f"Did you mean '{meant}'?" in done.stderr
+    assert f"{meant}, " in done.stderr
+
+
 def test_a_plan_says_which_task_decides(emulate: Emulate, tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(HELLO)
     for sets, rule in (
@@ -238,6 +276,41 @@ def test_each_command_has_an_example_that_it_understands(name: str) -> None:
     assert COMMANDS[name].example in command.epilog
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_is_plain_text(name: str) -> None:
+    """No boxes, no names of Python types, no braces; each argument as one writes it."""
+    done = CliRunner().invoke(app, [name, "--help"], prog_name="emulate", terminal_width=80)
+    assert done.exit_code == 0
+    assert not set("╭│{}<") & set(done.output.partition("Example:")[0])
+    assert done.output.rstrip().endswith(f"Example: {COMMANDS[name].example}")
+    assert max(map(len, done.output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("up", "[OPTIONS] [SCENARIO]"),
+        ("preempt", "[OPTIONS] TASK"),
+        ("fault", "[OPTIONS] KIND TASK..."),
+        ("ps", "[OPTIONS] [RUN]"),
+        ("logs", "[OPTIONS] [RUN] [TASK]..."),
+        ("exec", "[OPTIONS] [RUN] TASK [-- COMMAND...]"),
+        ("compare", "[OPTIONS] RUN RUN..."),
+        ("init", "[OPTIONS] [FOLDER]"),
+    ],
+)
+def test_a_usage_shows_what_may_be_left_out(name: str, usage: str) -> None:
+    done = CliRunner().invoke(app, [name, "--help"], prog_name="emulate", terminal_width=80)
+    assert done.output.splitlines()[0] == f"Usage: emulate {name} {usage}"
+
+
+def test_the_options_of_a_preemption_say_what_they_mean() -> None:
+    done = CliRunner().invoke(app, ["preempt", "--help"], terminal_width=80)
+    assert "[default: the latest]" in " ".join(done.output.split())
+    assert "--warm          Its replacement has imported its framework before" in done.output
+    assert "(preempt)" not in done.output  # there is no other kind
+
+
 # --- Completion ---------------------------------------------------------------------------------
 
 
@@ -264,6 +337,27 @@ def test_keys_of_a_scenario_are_completed(emulate: Emulate, tmp_path: Path) -> N
     assert completed(emulate, "plan --set cluster.worker.me", tmp_path) == ["cluster.worker.memory"]
     assert "expect.final_step" in completed(emulate, "up --set expect.f", tmp_path)
     assert completed(emulate, "up --set framew", tmp_path) == ["framework"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("scenarios fau", ["faults"]),
+        ("export --to tf", ["tfjob"]),
+        ("runs --scenario quicks", ["quickstart"]),
+        ("up --vary framew", ["framework"]),
+        ("doctor quicks", ["quickstart"]),
+    ],
+)
+def test_names_that_are_known_are_completed(
+    emulate: Emulate, tmp_path: Path, words: str, found: list[str]
+) -> None:
+    assert completed(emulate, words, tmp_path) == found
+
+
+def test_runs_of_another_folder_are_completed(emulate: Emulate, runs: Path) -> None:
+    for command in ("ps", "report", "compare", "logs"):
+        assert completed(emulate, f"{command} --out {runs} hel") == ["hello-1"]
 
 
 def test_images_are_completed(emulate: Emulate, tmp_path: Path) -> None:

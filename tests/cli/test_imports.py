@@ -72,18 +72,18 @@ def finished_run(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "needless", "most"),
     [
-        (("--help",), HEAVY | OF_SCENARIOS, 21),
-        (("--nonsense",), HEAVY | OF_SCENARIOS, 6),
-        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 28),
+        (("--help",), HEAVY | OF_SCENARIOS, 22),
+        (("--nonsense",), HEAVY | OF_SCENARIOS, 7),
+        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 29),
         (
             ("plan", "quickstart", "--engine", "process"),
             HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},
-            100,
+            102,
         ),
-        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 75),
-        (("down", "old"), HEAVY | MODELS | {"rich"}, 46),
-        (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 26),
-        (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 21),
+        (("ps", "--all"), HEAVY - {"docker"} | MODELS, 76),
+        (("down", "old"), HEAVY | MODELS | {"rich"}, 47),
+        (("down", "nothing"), HEAVY | MODELS | {"rich", "psutil"}, 27),
+        (("logs", "old"), HEAVY | MODELS | {"rich", "psutil"}, 22),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -30,8 +30,7 @@ def test_a_theme_is_listed_alone(emulate: Emulate) -> None:
 def test_an_unknown_theme_is_refused_with_those_there_are(emulate: Emulate) -> None:
     done = emulate("scenarios", "fualts")
     assert done.returncode == 2
-    assert "There is no theme fualts. Themes: " in done.stderr
-    assert "faults" in done.stderr
+    assert "There is no theme fualts. Did you mean 'faults'? Themes: " in done.stderr
 
 
 MWMS = ROOT / "scenarios" / "strategies" / "mwms.yaml"

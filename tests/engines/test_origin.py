@@ -103,7 +103,7 @@ name: look
 framework: none
 image: none
 program:
-  command: [python, -c, 'import numpy, platform; print(platform.python_version(), numpy.__version__)']
+  command: [python, -c, 'import numpy, platform as p; print(p.python_version(), numpy.__version__)']
 cluster: {worker: 1}
 """
 

@@ -26,6 +26,7 @@ from emulator.manifests.spec import Format, Options
 from emulator.manifests.table import FORMATS
 from emulator.scenario.dump import WIDTH, dump
 from emulator.scenario.schema import Scenario
+from emulator.validation.similar import suggestion
 
 HEAD = "# Written by `emulate export"
 """The first characters of every file that an export writes."""
@@ -43,8 +44,8 @@ class Written:
 def target(name: str, scenario: Scenario) -> Target:
     """Return the format of that name. Raises UsageError if it can't have such a scenario."""
     if name not in TARGETS:
-        names = ", ".join((*TARGETS, IN_CLUSTER))
-        raise UsageError(f"There is no format {name}.", f"Formats: {names}.")
+        hint = suggestion(name, (*TARGETS, IN_CLUSTER), "Formats")
+        raise UsageError(f"There is no format {name}.", hint)
     found = TARGETS[name]
     if found.frameworks and scenario.framework not in found.frameworks:
         others = [one.name for one in TARGETS.values() if scenario.framework in one.frameworks]

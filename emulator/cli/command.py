@@ -1,0 +1,56 @@
+"""What the help of each command looks like: plain text, with arguments as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from typer.core import TyperCommand
+
+SETTINGS: dict[str, Any] = {
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+    "rich_markup_mode": None,  # plain help: Typer's other one takes as long to load as all the rest
+}
+"""Of every `typer.Typer` here."""
+
+_VALUES = {"int": "N", "int range": "N", "path": "PATH", "str": "TEXT", "list[str]": "TEXT"}
+"""How a value is shown, by Typer's name of its type; a choice is shown as it is."""
+
+
+class Command(TyperCommand):
+    """A command that shows `TASK` and `[RUN]` where Typer has `{TASK}` and `[RUN] <str>`."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  Typer's own types
+        """Return what follows the command's name in the line of its usage."""
+        pieces = (_name(one) if _is_argument(one) else "" for one in self.get_params(ctx))
+        return ["[OPTIONS]", *filter(None, pieces)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Write the arguments and the options, with the kind of value that an option takes."""
+        rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for one in self.get_params(ctx):
+            if (record := one.get_help_record(ctx)) is None:
+                continue
+            if _is_argument(one):
+                rows["Arguments"].append((_name(one), record[1]))
+            else:
+                rows["Options"].append((_with_value(record[0]), record[1]))
+        for title, records in rows.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _is_argument(parameter: Any) -> bool:  # noqa: ANN401
+    return bool(parameter.param_type_name == "argument")
+
+
+def _name(argument: Any) -> str:  # noqa: ANN401
+    """Return an argument as written in a usage: in brackets, if it may be left out."""
+    name = str(argument.metavar or argument.name.upper())
+    return name if argument.required or "[" in name else f"[{name}]"
+
+
+def _with_value(option: str) -> str:
+    return re.sub(r"<([^>]*)>", lambda found: _VALUES.get(found[1], found[1]), option)

@@ -195,7 +195,9 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     print_table(console, columns, _task_rows(summary))
     print_verdicts(summary, console)
     if summary["faults"]:
-        _print_faults(summary["faults"], console)
+        stages = (head for head, _ in FAULT_STAGES.values())
+        columns = ["fault", "status", *stages, "exit", "steps/s"]
+        print_table(console, columns, map(_fault_row, summary["faults"]))
     print_figures(summary, console)
     for name, helper in summary["helpers"].items():
         if helper["state"] == "failed":
@@ -223,15 +225,6 @@ def _task_rows(summary: Mapping[str, Any]) -> Iterator[Row]:
         ends = dict.fromkeys(format_rate(f(known)) for f in (min, max) if known)
         numbers = (task[key] for key in ("exit_code", "restarts", "last_step"))
         yield range_label(names), state, *numbers, " to ".join(ends)
-
-
-def _print_faults(faults: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Print a row for each fault, with the columns in which any of them has something."""
-    stages = (head for head, _ in FAULT_STAGES.values())
-    columns = ["fault", "status", *stages, "exit", "steps/s"]
-    rows = [_fault_row(fault) for fault in faults]
-    shown = [n for n in range(len(columns)) if any(row[n] not in ("", None) for row in rows)]
-    print_table(console, [columns[n] for n in shown], ([row[n] for n in shown] for row in rows))
 
 
 def _fault_row(fault: Mapping[str, Any]) -> Row:

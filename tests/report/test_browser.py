@@ -502,6 +502,8 @@ def test_several_runs_on_one_page(finished: Record, tmp_path: Path, open_: Open,
     assert page.locator("[data-chart=curves] .scatterlayer .trace").count() == 2
     assert page.locator("#runs tbody tr").count() == 2
     assert page.locator(".timebar").count() == 2
+    page.locator("[data-chart=curves] .nsewdrag").first.hover()
+    assert [name for name, found in page.evaluate(POINTED).items() if found] == ["curves"]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert [r for r, _ in page.evaluate(CONTRASTS) if r < 4.5] == []
     link = page.locator("#runs tbody a").nth(1).get_attribute("href")

@@ -16,6 +16,7 @@ import pytest
 import emulator
 from emulator.errors import EngineLost, ScenarioError, Unsupported, UsageError
 from emulator.pytest_plugin.harness import Emulator
+from emulator.record.events import RunStarted
 from emulator.results import RunCallbacks
 from emulator.runtime.waiting import Event, for_event
 from emulator.session.running import Running, RunningCluster
@@ -51,6 +52,10 @@ def test_a_file_a_dict_and_a_scenario_are_the_same_run(tmp_path: Path) -> None:
     assert plans[0].scenario == plans[1].scenario == plans[2].scenario
     assert [result.verdict for result in results] == ["ok"] * 3
     assert {plan.variant for plan in plans} == {"cluster.worker=2 seed=7"}
+    firsts = [emulator.Record(result.folder).history[0] for result in results]
+    commands = [(one.origin or {}).get("command") for one in firsts if isinstance(one, RunStarted)]
+    again = f"emulate up {tmp_path}/shell.yaml --engine=process --set=cluster.worker=2 --set=seed=7"
+    assert commands == [again, None, None]  # the others have no file
 
 
 def test_a_failed_job_is_a_result(tmp_path: Path) -> None:

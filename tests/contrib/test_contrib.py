@@ -34,14 +34,24 @@ def test_compose_accepts_the_file() -> None:
         pytest.skip("docker-compose is not installed here")
     command = [program, "-f", str(GRAFANA / "compose.yaml"), "config"]
     bare = {key: value for key, value in os.environ.items() if key != "EMULATOR_API_TOKEN"}
-    refused = subprocess.run(command, env=bare, capture_output=True, text=True, check=False)
-    assert refused.returncode != 0
-    assert "use contrib/grafana/watch" in refused.stderr
+    subprocess.run(command, env=bare, capture_output=True, check=True)  # as `down` needs it
     chosen = {**bare, "EMULATOR_API_TOKEN": "t", "GRAFANA_PORT": "3333"}
     done = subprocess.run(command, env=chosen, capture_output=True, text=True, check=True)
     services = yaml.safe_load(done.stdout)["services"]
     assert services["prometheus"]["environment"]["EMULATOR_API_PORT"] == "9464"
     assert services["grafana"]["environment"]["GF_SERVER_HTTP_PORT"] == "3333"
+
+
+def test_prometheus_needs_the_token_of_the_run() -> None:
+    (script,) = read(GRAFANA / "compose.yaml")["services"]["prometheus"]["command"]
+    check = script.splitlines()[0].replace("$$", "$")
+    for token, code in (("", 1), ("t", 0)):
+        env = {**os.environ, "EMULATOR_API_TOKEN": token}
+        done = subprocess.run(
+            ["sh", "-c", check], env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code
+        assert ("use contrib/grafana/watch" in done.stderr) == bool(code)
 
 
 def test_what_the_containers_mount_is_there_and_fits_together() -> None:

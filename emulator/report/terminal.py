@@ -42,6 +42,8 @@ IN_A_LINE = (
     "accuracy",
 )
 """Figures in the line below the tables; the tables and verdicts contain the others."""
+NO_STEP = "no step reported"
+"""What the time of a job is called that reported none."""
 
 _TASK_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 
@@ -246,7 +248,14 @@ def print_figures(summary: Mapping[str, Any], console: Console) -> None:
     """Print the known figures, and the causes with at least 1 % of the time."""
     console.out("  ".join(_figures(summary)), highlight=False)
     known = sorted(causes(summary["time"]), key=lambda c: (c.name != "productive", -c.seconds))
-    if shares := [f"{cause.name} {cause.share:.0%}" for cause in known if cause.share >= 0.01]:
+    # Without a step nothing is known of the time: `other` would hide that.
+    called = {"other": NO_STEP} if summary["steps"]["final"] is None else {}
+    shares = [
+        f"{called.get(cause.name, cause.name)} {cause.share:.0%}"
+        for cause in known
+        if cause.share >= 0.01
+    ]
+    if shares:
         console.out(f"time: {', '.join(shares)}", highlight=False)
     if costs := list(_costs(summary)):
         console.out(", ".join(costs), highlight=False)

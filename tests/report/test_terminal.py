@@ -51,7 +51,6 @@ def printed(
         ),
         ({"productive": 9.9, "eval": 0.1}, ["time: productive 99%, eval 1%"]),
         ({"productive": 9.91, "eval": 0.09}, ["time: productive 99%"]),
-        ({"productive": 0.0, "other": 10.0}, ["time: other 100%"]),
         ({"productive": 0.0, "other": 0.0}, []),
     ],
 )
@@ -59,6 +58,12 @@ def test_the_time_is_one_line_of_what_took_a_hundredth_or_more(
     time: Mapping[str, float], line: list[str]
 ) -> None:
     assert [found for found in printed(time) if found.startswith("time")] == line
+
+
+def test_the_time_of_a_job_without_a_step_has_that_as_its_cause() -> None:
+    time = {"productive": 0.0, "other": 10.0}
+    assert "time: no step reported 100%" in printed(time)
+    assert "time: other 100%" in printed(time, final_step=1)
 
 
 def test_what_a_run_cost_is_a_line_of_its_own() -> None:

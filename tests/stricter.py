@@ -44,7 +44,7 @@ def torchrun_takes_the_lost_worker_back(run: Result) -> None:
     assert restored == {"worker-0": 2, "worker-1": 1}  # alone, and together at the first try
     last = {e.task: e.step for e in history if isinstance(e, Step)}
     assert last == {"worker-0": 800, "worker-1": 800}
-    output = "".join(path.read_text() for path in (run.folder / "logs").iterdir())
+    output = "".join(path.read_text() for path in (run.folder / "logs").glob("*.log"))
     assert "only used for static" not in output  # torchrun's warning of a fixed rank
 
 

@@ -102,7 +102,7 @@ def test_a_program_runs_as_it_is(
         changes["program.source"] = str(program)
     run = emulator.run(FOLDER / name / "scenario.yaml", set=changes, engine="docker")
     run.check()
-    output = [path.read_text() for path in (run.folder / "logs").iterdir()]
+    output = [path.read_text() for path in (run.folder / "logs").glob("*.log")]
     assert any(source.prints in text for text in output)
 
 

@@ -111,7 +111,7 @@ def test_the_emulator_runs_as_a_job_and_its_run_is_fetched(
         tar.extractall(emulate.out, filter="data")
     record = Record.find("last", emulate.out)
     assert record.plan.engine == "kubernetes"
-    assert sorted(path.name for path in (record.path / "logs").iterdir()) == [
+    assert sorted(path.name for path in (record.path / "logs").glob("*.log")) == [
         "worker-0.log",
         "worker-1.log",
     ]

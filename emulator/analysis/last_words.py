@@ -80,7 +80,9 @@ def last_words(
     lines = [line for line in lines if not is_boilerplate(line)] or lines
     begin = len(lines) - len(about_the_end(lines))
     telling = [number for number in range(begin, len(lines)) if tells(lines[number])]
-    raised = exceptions(lines)[-EXCEPTIONS:]
+    # A task that was restarted has often raised the same one each time: the last one is enough.
+    latest = {lines[one.line]: one for one in exceptions(lines)[-EXCEPTIONS:]}
+    raised = sorted(latest.values(), key=lambda one: one.line)
     wanted = [one.line for one in reversed(raised)]
     if raised:
         # A message may have more lines, of which the first ones say most.

@@ -62,6 +62,7 @@ def Preempt(
     - `address`: Its address when it is back; with Docker a new one by default.
     - `loss`: `silent`: it loses power; no notice, no packet, and its name stays.
     - `via`: On a cluster by `delete`, its own way, or by `eviction`, which a disruption budget may forbid.
+    - `warm`: Its replacement has imported its framework before, in a run that starts warm.
     - `at`: seconds since all tasks ran, or Step, Log, Phase, After, Recovery.
     """
 

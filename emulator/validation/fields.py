@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -52,6 +52,10 @@ class Model(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, serialize_by_alias=True, allow_inf_nan=False, defer_build=True
     )
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yield what was given, without the defaults: a fault is shown on one line."""
+        return ((key, v) for key, v in super().__repr_args__() if key in self.model_fields_set)
 
     @classmethod
     def __get_pydantic_json_schema__(

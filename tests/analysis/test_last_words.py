@@ -91,3 +91,11 @@ def test_many_tracebacks_leave_half_of_the_lines_to_the_end() -> None:
     words = last_words([*trace * 100, *(f"last {n}" for n in range(40))], tells=lambda line: True)
     assert len([word for word in words if word != LEFT_OUT]) == MOST
     assert words[-(MOST // 2) :] == tuple(f"last {n}" for n in range(40 - MOST // 2, 40))
+
+
+def test_an_exception_that_each_start_raised_is_kept_once() -> None:
+    raised = ["Traceback (most recent call last):", '  File "t.py", line 1', "ValueError: 7"]
+    words = last_words([*(f"step {n}" for n in range(40)), *raised] * 3)
+    assert words.count("ValueError: 7") == 1
+    assert words[-1] == "ValueError: 7"
+    assert LEFT_OUT not in words

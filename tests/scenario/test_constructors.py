@@ -150,3 +150,8 @@ def test_a_scenario_in_python_has_them_among_its_keys() -> None:
         {**HEAD, "faults": [emulator.Kill("worker-1", at=emulator.Step(3))]}
     )
     assert parse(scenario.to_yaml()) == scenario
+
+
+def test_a_fault_is_shown_as_it_was_given() -> None:
+    fault = emulator.Preempt("worker-1", at=emulator.Step(300), grace=5)
+    assert repr(fault) == "Preempt(at=Trigger(step=300), grace=5.0, preempt='worker-1')"

@@ -180,7 +180,11 @@ def _speeds(facts: Facts) -> Table | None:
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{format_rate(1000 * seconds)} ms"
+    return f"{format_rate(1000 * seconds)}\N{NO-BREAK SPACE}ms"
+
+
+def _cores(number: float) -> str:
+    return f"{number:.2f}"
 
 
 def _used(facts: Facts) -> Table | None:
@@ -190,7 +194,7 @@ def _used(facts: Facts) -> Table | None:
         return None
     columns = [
         ("CPU time", "cpu_seconds", format_duration),
-        ("Cores, mean", "cpu", format_rate),
+        ("Cores, mean", "cpu", _cores),
         ("Memory, peak", "memory_peak", format_size),
         ("Throttled", "throttled", format_duration),
         ("Received", "received", format_size),

@@ -98,7 +98,8 @@ def test_an_engine_of_another_package_is_chosen_by_its_name(install: Install) ->
     with contextlib.closing(engines.choose("cloud")) as engine:
         assert engine.name == "cloud"
     with pytest.raises(
-        UsageError, match=r"no engine 'clout'\. Engines: .*process, kubernetes, cloud"
+        UsageError,
+        match=r"no engine 'clout'\. Did you mean 'cloud'\? Engines: .*process, kubernetes, cloud",
     ):
         engines.choose("clout")
 

@@ -199,7 +199,7 @@ def test_the_images_of_a_scenario_are_pushed(
 def test_what_is_no_image_is_refused(emulate: Emulate) -> None:
     done = emulate("build", "tpu")
     assert done.returncode == 2
-    assert "There is no image tpu. Images: cpu, gpu," in done.stderr
+    assert "There is no image tpu. Did you mean 'gpu'? Images: cpu, gpu," in done.stderr
 
 
 @pytest.mark.docker

@@ -19,7 +19,7 @@ from typing import Any, Self
 from emulator.errors import RecordError, UsageError
 from emulator.record.lock import is_live
 from emulator.record.tail import end_of
-from emulator.record.task_log import LogTimes, Printed, beginning, printed
+from emulator.record.task_log import Printed, beginning, has_times, printed
 from emulator.record.version import check_format
 from emulator.validation.run_id import is_run_id
 
@@ -158,7 +158,7 @@ class RunFolder:
 
     def has_times(self, tasks: Sequence[str]) -> bool:
         """Whether it is known when the tasks printed their lines; old records do not have that."""
-        return all(LogTimes(self.path / "logs" / f"{task}.log").are_known for task in tasks)
+        return all(has_times(self.path / "logs" / f"{task}.log") for task in tasks)
 
     def tail(self, task: str) -> list[str]:
         """Return the last lines that the task printed: those in the last TAIL bytes of its log."""

@@ -36,6 +36,11 @@ def times_of(log: Path) -> Path:
     return log.with_suffix(".times")
 
 
+def has_times(log: Path) -> bool:
+    """Return whether a log has the times of its lines; that of an older version does not."""
+    return times_of(log).is_file() or not log.is_file()
+
+
 class LogWriter:
     """Appends lines to a log; unbuffered, so that what is written survives a kill -9."""
 
@@ -60,18 +65,20 @@ class LogWriter:
             times = times_of(self._path).open("ab", buffering=0)
             self._files = self._path.open("ab", buffering=0), times
             self._size = self._files[0].tell()
+        size, latest = self._size, self._latest
         lines, rows = [], []
         for line, wall in self._waiting:
-            if wall >= self._latest + RESOLUTION:
-                self._latest = wall
-                rows.append(b"%d %.3f\n" % (self._size, wall))
-            self._size += len(line)
+            if wall >= latest + RESOLUTION:
+                latest = wall
+                rows.append(b"%d %.3f\n" % (size, wall))
+            size += len(line)
             lines.append(line)
-        self._waiting.clear()
         log, index = self._files
         if rows:
             index.write(b"".join(rows))
         log.write(b"".join(lines))
+        self._size, self._latest = size, latest
+        self._waiting.clear()  # only now: what a full disk did not take is written later
 
     def close(self) -> None:
         """Close the files."""
@@ -123,12 +130,6 @@ class LogTimes:
         self._update()
         row = bisect.bisect_left(self._walls, wall)
         return self._offsets[row] if row < len(self._offsets) else self._covered
-
-    @property
-    def are_known(self) -> bool:
-        """Whether the log has times, or no lines."""
-        self._update()
-        return bool(self._offsets) or not self._covered
 
     def _update(self) -> None:
         try:

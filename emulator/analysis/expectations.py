@@ -23,7 +23,7 @@ from emulator.metrics.samples import Sample
 from emulator.metrics.totals import gpu_totals, totals
 from emulator.record.timeline import Timeline
 from emulator.record.version import header
-from emulator.scenario.schema import Expectations, Share, TrafficBounds
+from emulator.scenario.schema import Expectations, RelativeBounds, TrafficBounds
 from emulator.validation.units import format_duration, format_number, format_size
 
 Status = Literal["ok", "failed", "unknown"]
@@ -346,7 +346,7 @@ def _shares_of_reported(
 
 def _shares(name: str, expect: Expectations, analysis: Analysis) -> Iterator[Verdict]:
     """Judge the worst fault: the job's rate `during` or `after` it, as a share of that before."""
-    share: Share | None = getattr(expect.throughput, name) if expect.throughput else None
+    share: RelativeBounds | None = getattr(expect.throughput, name) if expect.throughput else None
     if share is None:
         return
     shares = [

@@ -49,7 +49,10 @@ from emulator.validation.fields import (
     Duration,
     Env,
     Model,
+    PositiveRatio,
     Rate,
+    Ratio,
+    Share,
     Size,
     is_stored,
 )
@@ -225,12 +228,12 @@ class Metrics(Model):
         return self.rule not in ("json", PHASES_ONLY)
 
 
-class Share(Model):
+class RelativeBounds(Model):
     """Bounds on a rate as a share of the rate before the fault."""
 
-    min: float | None = Field(strict=True, default=None, ge=0, examples=[0.4])
+    min: Ratio | None = Field(None, examples=[0.4])
     """The least share."""
-    max: float | None = Field(strict=True, default=None, ge=0, examples=[1.1])
+    max: Ratio | None = Field(None, examples=["110%"])
     """The greatest share."""
 
 
@@ -241,11 +244,11 @@ class Throughput(Model):
     """The least rate of the job, in steps per second."""
     max: float | None = Field(strict=True, default=None, gt=0, examples=[500])
     """The greatest rate of the job, in steps per second."""
-    during: Share = Share()
+    during: RelativeBounds = RelativeBounds()
     """From a fault until its target is restored, as a share of the ten seconds before it."""
-    after: Share = Share()
+    after: RelativeBounds = RelativeBounds()
     """In the ten seconds from the job's first step with the target restored, as that share."""
-    at_least: float | None = Field(strict=True, default=None, gt=0, examples=[0.9])
+    at_least: PositiveRatio | None = Field(None, examples=[0.9])
     """The minimum rate, as a share of the stored baseline or the reference variant."""
     of: Literal["baseline", "reference"] | None = None
     """What `at_least` is a share of: the stored baseline, or the reference variant."""
@@ -286,9 +289,9 @@ class TrafficBounds(Model):
     """The least size."""
     max: Size | None = None
     """The greatest size."""
-    at_least: float | None = Field(strict=True, default=None, ge=0, examples=[0.9])
+    at_least: Ratio | None = Field(None, examples=[0.9])
     """The minimum, as a share of the value `of`."""
-    at_most: float | None = Field(strict=True, default=None, ge=0, examples=[1.1])
+    at_most: Ratio | None = Field(None, examples=[1.1])
     """The maximum, as a share of the value `of`."""
     of: ValueName | None = Field(None, examples=["gradient_bytes"])
     """The name of a value in step events, in bytes: what the program predicts."""
@@ -335,7 +338,7 @@ class Expectations(Model):
     """`none`: the program has no steps, and none may be read."""
     final_step: int | None = Field(strict=True, default=None, ge=0, examples=[400])
     """The least step that the job must reach."""
-    accuracy: float | None = Field(strict=True, default=None, ge=0, le=1, examples=[0.9])
+    accuracy: Share | None = Field(None, examples=[0.9])
     """The least `accuracy` in the job's last step event that has one."""
     values: dict[ValueName, Bounds] = Field({}, examples=[{"loss": {"max": 0.5}}])
     """Limits of the last value that each task reported under a name in its step events."""
@@ -351,8 +354,8 @@ class Expectations(Model):
     """Steps that a task repeats after restarts and restores, at most."""
     recovers_within: Duration | None = Field(None, examples=["90s"])
     """The most time from a failure to the next step, for each recovery."""
-    min_goodput: float | None = Field(strict=True, default=None, ge=0, le=1, examples=[0.4])
-    """The least share of the time that was productive, 0 to 1."""
+    min_goodput: Share | None = Field(None, examples=["80%"])
+    """The least share of the time that was productive."""
     saved_within_grace: bool = Field(strict=True, default=False)
     """Every preempted task saved a checkpoint between the notice and its end."""
     monotone_checkpoints: bool = Field(strict=True, default=False)

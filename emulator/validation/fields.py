@@ -27,6 +27,7 @@ from emulator.validation.units import (
     parse_duration,
     parse_price,
     parse_rate,
+    parse_share,
     parse_size,
 )
 
@@ -186,29 +187,30 @@ Glob = Annotated[str, Field(max_length=GLOB, examples=["worker-1", "worker-*"])]
 
 
 def _share(value: object) -> object:
-    """Parse `5%` as 0.05."""
-    text = value.strip() if isinstance(value, str) else ""
-    if not text.endswith("%"):
-        return value
-    try:
-        return float(text[:-1]) / 100
-    except ValueError:
-        raise ValueError(f"{text!r} is not a share; write 0.05 or '5%'") from None
+    """Parse `5%` as 0.05; leave numbers and anything else to pydantic."""
+    return parse_share(value) if isinstance(value, str) and value.strip().endswith("%") else value
 
 
-Share = Annotated[
-    float,
-    Field(strict=True, ge=0, le=1),
-    BeforeValidator(_share),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": 0, "maximum": 1},
-                {"type": "string", "pattern": r"^[\d.]+%$", "examples": ["5%"]},
-            ]
-        }
-    ),
-]
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
+"""What pydantic's bounds are called in a JSON schema."""
+
+
+def _percentage(**bounds: Any) -> list[Any]:  # noqa: ANN401  passed on to pydantic
+    """Return annotations of a number that may also be written as `5%`."""
+    number = {"type": "number", **{_BOUNDS[name]: value for name, value in bounds.items()}}
+    text = {"type": "string", "pattern": r"^\d+(\.\d+)?%$", "examples": ["80%"]}
+    return [
+        Field(strict=True, **bounds),
+        BeforeValidator(_share),
+        WithJsonSchema({"anyOf": [number, text]}),
+    ]
+
+
+Share = Annotated[float, *_percentage(ge=0, le=1)]
+"""A part of a whole: `0.8` or `80%`."""
+Ratio = Annotated[float, *_percentage(ge=0)]
+"""A number relative to another, which may be greater: `1.1` or `110%`."""
+PositiveRatio = Annotated[float, *_percentage(gt=0)]
 
 
 def _text(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Parsing and formatting of durations, times, sizes, rates, prices: `5s`, `512m`, `100mbit`.
+"""Parsing and formatting of durations, times, sizes, rates, prices, shares: `5s`, `512m`, `80%`.
 
 All functions are pure.
 """
@@ -21,6 +21,7 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|y))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|y)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(?:b|([kmgt])(?:i?b)?)", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmg]?bit)", re.IGNORECASE)
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 _PRICE = re.compile(r"(\d+(?:\.\d+)?)/([hd])")
 
 
@@ -84,6 +85,14 @@ def parse_price(text: object) -> float:
             + (f"'{stripped}/h'" if bare else "'0.35/h', or '8.4/d' for a day")
         )
     return _bounded(float(match[1])) / (1 if match[2] == "h" else 24)
+
+
+def parse_share(text: str) -> float:
+    """Return 0.05 for `5%`. Raises ValueError."""
+    match = _SHARE.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"{text.strip()!r} is not a share; write 0.8 or '80%'")
+    return _bounded(float(match[1])) / 100
 
 
 def _bounded(number: float) -> float:

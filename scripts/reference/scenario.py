@@ -12,7 +12,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from emulator.scenario.schema import json_schema
-from emulator.validation.fields import Duration, DurationOrForever, Price, Rate, Share, Size
+from emulator.validation.fields import Duration, DurationOrForever, Price, Rate, Size
 from scripts.reference.markdown import anchor, code, page, table
 
 Schema = Mapping[str, Any]
@@ -28,6 +28,7 @@ language server shows them at each key.
 - **rate**: bits per second as `100mbit` or `1gbit`, in powers of 1000.
 - **price**: money per hour or day, `0.35/h` or `8.40/d`.
 - **share**: a number from 0 to 1, or `5%`.
+- **ratio**: a share that may be more than the whole: `1.1` or `110%`.
 - **path**: relative to the scenario file.
 - A dash is no default: the key is left out. Unknown keys are errors.
 """
@@ -42,7 +43,6 @@ def units() -> dict[str, str]:
         "size": Size,
         "rate": Rate,
         "price": Price,
-        "share": Share,
     }
     named = {}
     for name, kind in kinds.items():
@@ -139,6 +139,9 @@ def kind(schema: Schema) -> str:
     """Return the type of a value in words."""
     named = units()
     words: dict[str, None] = {}
+    if any(str(one.get("pattern")).endswith("%$") for one in _alternatives(schema)):
+        number = next(one for one in _alternatives(schema) if one.get("type") == "number")
+        return "share" if "maximum" in number else f"ratio{_bounds(number)}"
     for one in _alternatives(schema):
         if (unit := named.get(str(one.get("pattern", one)))) is not None:
             words[unit] = None
@@ -146,8 +149,6 @@ def kind(schema: Schema) -> str:
             words[_single(one)] = None
     if "duration" in words:
         words.pop("`0`", None)
-    if "share" in words:
-        words.pop("number 0 to 1", None)
     return " or ".join(words) or "any"
 
 

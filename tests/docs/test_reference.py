@@ -56,6 +56,18 @@ def test_every_key_has_an_example_unless_it_has_a_section() -> None:
     assert [(t, key) for t, key, one in plain if scenario.example(one) is None] == []
 
 
+def test_a_key_that_is_a_share_may_be_a_percentage() -> None:
+    """A number between 0 and 1, or one that is called a share, has the type Share or Ratio."""
+    shares = {key for _, key, one in keys() if scenario.kind(one).startswith(("share", "ratio"))}
+    assert {"accuracy", "min_goodput", "at_least", "at_most", "loss", "used"} <= shares
+    numbers = [(t, key, one) for t, key, one in keys() if scenario.kind(one).startswith("number")]
+    assert [
+        (title, key)
+        for title, key, one in numbers
+        if "share" in one["description"] or scenario.kind(one).endswith("0 to 1")
+    ] == []
+
+
 def models(found: dict[type[BaseModel], None], *annotations: Any) -> dict[type[BaseModel], None]:
     for one in annotations:
         if isinstance(one, type) and issubclass(one, BaseModel) and one not in found:

@@ -32,5 +32,5 @@ def test_what_the_reference_has_is_linked_to() -> None:
     sections = re.findall(r"(?m)^## (?!Fault: )(.*)\n\n.* At `(?!faults)([\w.*]+)`", REFERENCE)
     assert len(sections) > 20
     linked = set(re.findall(r"\(reference/scenario\.md#([\w-]+)\)", PAGE))
-    below = {"trafficbounds", "share"}  # which `bytes_per_step` and `throughput` lead to
+    below = {"trafficbounds", "relativebounds"}  # which `bytes_per_step` and `throughput` lead to
     assert {name.lower() for name, _ in sections} - below - linked == set()

@@ -74,6 +74,9 @@ ACCEPTED: list[dict[str, Any]] = [
     {"network": {"internet": False, "delay": "5ms", "bandwidth": "100MBIT"}},
     {"metrics": {"steps": "(?P<step>[0-9]+)", "examples_per_step": 1, "interval": "500ms"}},
     {"expect": {"outcome": "timeout", "final_step": 0, "accuracy": 1, "min_goodput": 0}},
+    {"expect": {"accuracy": "0%", "min_goodput": "80%"}},
+    {"expect": {"throughput": {"during": {"min": "50%"}, "after": {"max": "110.5%"}}}},
+    {"expect": {"throughput": {"at_least": "90%", "of": "baseline"}}},
     {"expect": {"throughput": {"min": 0.5}, "recovers_within": "60s"}},
     {"expect": {"max_restarts": 0, "max_lost_steps": 0, "throughput": {"max": 9}}},
     {"expect": {"saved_within_grace": True, "monotone_checkpoints": True}},
@@ -173,6 +176,9 @@ def test_models_and_schema_refuse_a_scenario_without(key: str) -> None:
         {"expect": {"max_lost_steps": -1}},
         {"expect": {"accuracy": 1.1}},
         {"expect": {"min_goodput": -0.1}},
+        {"expect": {"min_goodput": "0.8"}},
+        {"expect": {"min_goodput": "most%"}},
+        {"expect": {"throughput": {"during": {"min": "-5%"}}}},
         {"expect": {"saved_within_grace": 1}},
         {"expect": {"single_chief": "worker-0"}},
         {"expect": {"throughput": {"at_least": 0, "of": "baseline"}}},
@@ -198,6 +204,21 @@ def test_models_and_schema_refuse(keys: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         make(**keys)
     assert not SCHEMA.is_valid({**LEAST, **keys})
+
+
+@pytest.mark.parametrize("written", ["101%", "-1%", "nan%", "inf%", "1e3%", "%", f"{'9' * 400}%"])
+def test_a_share_is_at_most_the_whole(written: str) -> None:
+    with pytest.raises(ValidationError):
+        make(expect={"min_goodput": written})
+
+
+def test_a_percentage_is_the_share_that_it_says() -> None:
+    expect = make(
+        expect={"min_goodput": "80%", "throughput": {"during": {"min": "50%", "max": "110%"}}}
+    ).expect
+    assert expect.min_goodput == 0.8
+    assert expect.throughput is not None
+    assert (expect.throughput.during.min, expect.throughput.during.max) == (0.5, 1.1)
 
 
 @pytest.mark.parametrize(

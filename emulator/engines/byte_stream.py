@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from emulator.engines.http_socket import reader_of, socket_of
 from emulator.engines.streams import AT_ONCE, PIECE
 
 
@@ -62,7 +63,7 @@ class ByteStream:
             self._socket = own
             own.setblocking(False)
             with contextlib.suppress(ssl.SSLWantReadError):  # as an OSError it tells nothing
-                self._early = response._fp.fp.peek()  # came with the headers
+                self._early = reader_of(response).peek()  # came with the headers
             if response.headers.get("Transfer-Encoding") == "chunked":
                 self._body = ChunkedBody()
         else:
@@ -122,15 +123,6 @@ class ByteStream:
         with writing, contextlib.suppress(Exception):  # what ends the answer closes the pair
             for data in self._response.stream(None, decode_content=True):
                 writing.sendall(data)
-
-
-def socket_of(response: Any) -> socket.socket | None:  # noqa: ANN401  of urllib3
-    """Return the socket of an answer, or None if it has none of its own, as with SSH.
-
-    Over TLS it is the SSLSocket.
-    """
-    own = getattr(response._fp.fp.raw, "_sock", None)
-    return own if isinstance(own, socket.socket) else None
 
 
 def shut(connection: socket.socket) -> None:

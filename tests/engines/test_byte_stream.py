@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.engines.byte_stream import ByteStream, ChunkedBody
+from emulator.engines.http_socket import reader_of, socket_of
 
 
 def chunk(data: bytes) -> bytes:
@@ -125,14 +126,28 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def streaming(server: Server) -> Iterator[ByteStream]:
+def answer(server: Server) -> Iterator[urllib3.BaseHTTPResponse]:
     address, certificate, _ = server
     with urllib3.PoolManager() as pool:
         if address.startswith("https"):
             pool.connection_pool_kw["ca_certs"] = str(certificate)
-        stream = ByteStream(pool.request("GET", address, preload_content=False))
-        with contextlib.closing(stream):
-            yield stream
+        with contextlib.closing(pool.request("GET", address, preload_content=False)) as response:
+            yield response
+
+
+@contextlib.contextmanager
+def streaming(server: Server) -> Iterator[ByteStream]:
+    with answer(server) as response, contextlib.closing(ByteStream(response)) as stream:
+        yield stream
+
+
+def test_the_installed_urllib3_has_its_socket_where_it_is_looked_for(server: Server) -> None:
+    with answer(server) as response:
+        own = socket_of(response)
+        assert type(own) is (ssl.SSLSocket if server[0].startswith("https") else socket.socket)
+        assert reader_of(response).peek().startswith(b"2\r\n0\n\r\n")
+        response.close()
+        assert socket_of(response) is None
 
 
 def test_short_pieces_do_not_come_one_by_one(server: Server) -> None:

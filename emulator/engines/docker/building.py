@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import inspect
 import io
 import socket
 import ssl
@@ -16,6 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 from docker.utils.build import PatternMatcher
 
 from emulator.engines.docker.dockerfiles import FOLDER, NO_INPUTS, BuildInputs, with_instructions
+from emulator.engines.docker.sdk import answer_behind
+from emulator.engines.http_socket import socket_of
 from emulator.errors import UsageError
 from emulator.files import cache_dir
 from emulator.runtime import signals
@@ -162,12 +163,13 @@ def progress(
     The engine cancels it when our half of the connection is closed: it removes the container of the
     step, and then ends its answer, which is read to its end. With TLS a half can't be closed.
     """
-    response = inspect.getgeneratorlocals(output).get("response")
+    response = answer_behind(output)
 
     def shut_down() -> None:
-        with contextlib.suppress(AttributeError, OSError):  # it has already ended
-            raw: Any = response.raw._fp.fp.raw  # type: ignore[union-attr]  # see CancellableStream
-            connection = raw.sock if hasattr(raw, "sock") else raw._sock
+        connection = socket_of(response.raw) if response is not None else None
+        if connection is None:  # as with SSH
+            return
+        with contextlib.suppress(OSError):  # it has already ended
             whole = isinstance(connection, ssl.SSLSocket)
             connection.shutdown(socket.SHUT_RDWR if whole else socket.SHUT_WR)
 

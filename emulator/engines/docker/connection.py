@@ -17,6 +17,7 @@ from docker.constants import DEFAULT_UNIX_SOCKET
 from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, NotFound
 from docker.utils import kwargs_from_env
+from docker.utils.config import load_general_config
 from urllib3.exceptions import HTTPError
 
 from emulator.engines.base import EngineDown, Inbox
@@ -65,6 +66,7 @@ def connect() -> docker.APIClient:
             configured=True,
         )
     client.timeout = CALL_WITHIN
+    client.headers.update(load_general_config().get("HttpHeaders") or {})
     if client.base_url.startswith("http+docker://"):
         client.trust_env = False  # a tenth of a call: a socket has no proxy and no password
     return client

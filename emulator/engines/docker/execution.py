@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError
 
-from emulator.engines.byte_stream import shut, socket_of
+from emulator.engines.byte_stream import shut
 from emulator.engines.docker.connection import translate_errors
 from emulator.engines.docker.log_stream import Frames
 from emulator.engines.docker.requests import PART, RUN, TASK
+from emulator.engines.docker.sdk import streamed
+from emulator.engines.http_socket import reader_of, socket_of
 from emulator.engines.inside import PIECE, Stdio, not_running, relay
 from emulator.errors import EngineError
 
@@ -44,14 +46,14 @@ def execute(
             tty=terminal,
             environment=variables(plan, task),
         )["Id"]
-        response = api._post_json(
-            api._url("/exec/{0}/start", made),
+        response = streamed(
+            client,
+            "POST",
+            f"/exec/{made}/start",
             headers={"Connection": "Upgrade", "Upgrade": "tcp"},
-            data={"Tty": terminal, "Detach": False},
-            stream=True,
+            json={"Tty": terminal, "Detach": False},
             timeout=None,
         )
-        api._raise_for_status(response)
         channel = _Connection(api, made, response, terminal=terminal)
         with contextlib.closing(response):
             relay(channel, io, terminal=terminal)
@@ -91,8 +93,7 @@ class _Connection:
             self._api.exec_resize(self._id, height=rows, width=columns)
 
     def receive(self) -> Iterator[tuple[int, bytes]]:
-        reader = self._response.raw._fp.fp  # has what came with the headers
-        while data := reader.read1(PIECE):
+        while data := reader_of(self._response.raw).read1(PIECE):
             if self._frames is None:
                 yield 1, data
             else:

@@ -15,12 +15,14 @@ from typing import Any
 
 import docker
 from docker.errors import APIError
+from requests import Response
 
 from emulator.engines.base import EngineDown, Exited, Inbox, KnownOutput, Line
 from emulator.engines.byte_stream import ByteStream
 from emulator.engines.docker.connection import lost
 from emulator.engines.docker.drawing import Drawing, DrawnStream, is_drawn
 from emulator.engines.docker.log_stream import LogLines, Printed, seconds
+from emulator.engines.docker.sdk import streamed
 from emulator.engines.docker.usage import ContainerUsage
 from emulator.engines.docker.warm.answers import Answers
 from emulator.engines.lines import overlap
@@ -263,21 +265,17 @@ class Output:
         yield from log.finish()
 
     def _attach(self, container: str) -> ByteStream:
-        api: Any = self._api  # its own `attach` has no socket to select on
-        url = api._url("/containers/{0}/attach", container)
-        response = api._post(f"{url}?stream=1&stdout=1&stderr=1", stream=True)
-        api._raise_for_status(response)
+        # The SDK's own `attach` has no socket to select on, nor has its `logs`.
+        query = {"stream": 1, "stdout": 1, "stderr": 1}
+        response = streamed(self._api, "POST", f"/containers/{container}/attach", query=query)
         return ByteStream(response.raw, response.close)
 
-    def _log(self, container: str, after: str, *, follow: bool) -> Any:  # noqa: ANN401  requests'
+    def _log(self, container: str, after: str, *, follow: bool) -> Response:
         """Request a log from a stamp on."""
-        since = f"&since={int(seconds(after))}" if after else ""
-        api: Any = self._api  # its own `logs` has no socket to select on
-        url = api._url("/containers/{0}/logs", container)
-        query = f"stdout=1&stderr=1&timestamps=1&follow={int(follow)}{since}"
-        response = api._get(f"{url}?{query}", stream=True)
-        api._raise_for_status(response)
-        return response
+        query = {"stdout": 1, "stderr": 1, "timestamps": 1, "follow": int(follow)}
+        if after:
+            query["since"] = int(seconds(after))
+        return streamed(self._api, "GET", f"/containers/{container}/logs", query=query)
 
 
 class _Drawn:
@@ -345,7 +343,7 @@ class _LogStream:
 
     def __init__(
         self,
-        response: Any,  # noqa: ANN401  of requests
+        response: Response,
         log: LogLines,
         *,
         lines: Callable[[Iterable[Printed]], list[Line]],

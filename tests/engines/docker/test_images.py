@@ -470,10 +470,12 @@ def test_debootstrap_takes_python_from_where_the_distribution_keeps_it(
 STAGES = {"dangling": True, "label": "emulator.stage=builder"}
 
 
-class Connection:
+class Connection(socket.socket):
     """What a build waits for: its only step was reported, or its client has left."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self.close()  # nothing goes over it
         self.signals = SimpleQueue[str]()
 
     def shutdown(self, how: int) -> None:
@@ -494,7 +496,7 @@ class Engine:
 
     def build(self, tag: str, **request: Any) -> Iterator[dict[str, str]]:
         connection = self.connections[tag] = Connection()
-        inside = SimpleNamespace(fp=SimpleNamespace(raw=SimpleNamespace(sock=connection)))
+        inside = SimpleNamespace(fp=SimpleNamespace(raw=SimpleNamespace(_sock=connection)))
         return self._build(tag, SimpleNamespace(raw=SimpleNamespace(_fp=inside)))
 
     def _build(self, tag: str, response: Any) -> Iterator[dict[str, str]]:

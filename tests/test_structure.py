@@ -112,6 +112,18 @@ def test_every_module_has_a_docstring() -> None:
     assert missing == []
 
 
+BEGINNINGS = {".gz": b"\x1f\x8b", ".png": b"\x89PNG\r\n", ".npz": b"PK\x03\x04", ".zip": b"PK\x03\x04"}
+"""The first bytes of files of data, by the end of their names."""
+
+
+@pytest.mark.parametrize("suffix", BEGINNINGS)
+def test_a_file_of_data_is_what_its_name_says(suffix: str) -> None:
+    """Not the text of a link, which is what is left of one where links are not copied as links."""
+    for folder in ("docs", "emulator", "images", "tests"):
+        for path in (ROOT / folder).rglob(f"*{suffix}"):
+            assert path.read_bytes().startswith(BEGINNINGS[suffix]), path
+
+
 def test_the_version_heads_the_changelog() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     heads = re.findall(r"(?m)^## (\S+)", (ROOT / "CHANGELOG.md").read_text())

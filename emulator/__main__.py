@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import sys
+import threading
 
-from emulator.runtime import signals
+from emulator.runtime import signals, streams
 
 ALLOCATIONS = 100_000
 """Objects between two searches for reference cycles. With Python's 700 these take a tenth of a
@@ -16,11 +16,16 @@ short command's time: imports make many objects and no garbage."""
 
 def main() -> None:
     """Run the command line; an error is one sentence, never a traceback."""
+    streams.own()
     signals.own()
+    threading.excepthook = _report_thread
     gc.set_threshold(ALLOCATIONS)
     code = _run()
     signals.ignore()  # the code stands
-    _flush()
+    if unwritten := streams.close():
+        code = code or 4
+        _report(f"Can't write to stdout: {unwritten.strerror}.", 4)
+        streams.close()
     gc.freeze()  # else Python searches all objects for cycles at its exit: 60 ms after a run
     sys.exit(code)
 
@@ -40,22 +45,27 @@ def _run() -> str | int | None:
     except SystemExit as leaving:
         unread = isinstance(leaving.__context__, BrokenPipeError)  # `| head` has seen enough
         return 0 if unread else leaving.code
+    except Exception as error:
+        return _report_unexpected(error)
     return 0
 
 
-def _report(error: BaseException, code: int) -> int:
+def _report_unexpected(error: Exception) -> int:
+    from emulator.unexpected import explained
+
+    explanation = explained(error)
+    return _report(explanation, explanation.exit_code)
+
+
+def _report_thread(failed: threading.ExceptHookArgs) -> None:
+    if isinstance(failed.exc_value, Exception):
+        _report_unexpected(failed.exc_value)
+
+
+def _report(error: object, code: int) -> int:
     with contextlib.suppress(BrokenPipeError):
         print(f"emulate: {error}", file=sys.stderr)  # noqa: T201
     return code
-
-
-def _flush() -> None:
-    """Write what is buffered; at its exit Python would report a closed pipe."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
 LAYERS = [
     {"errors", "bundled", "runtime"},
-    {"validation", "files"},
+    {"validation", "files", "unexpected"},
     {"metrics"},
     {"faults"},
     {"scenario"},

@@ -72,9 +72,9 @@ def finished_run(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "needless", "most"),
     [
-        (("--help",), HEAVY | OF_SCENARIOS, 22),
+        (("--help",), HEAVY | OF_SCENARIOS, 23),
         (("--nonsense",), HEAVY | OF_SCENARIOS, 7),
-        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 29),
+        (("fault", "--help"), HEAVY | {"emulator.record", "emulator.analysis"}, 30),
         (
             ("plan", "quickstart", "--engine", "process"),
             HEAVY | {"emulator.record.events", "emulator.manifests.assembly"},

@@ -49,6 +49,11 @@ def test_every_block_is_run_compared_or_a_drawing() -> None:
     assert all("emulate" not in b.text for b in blocks() if b.language == "")
 
 
+def test_the_first_commands_are_those_of_the_main_job_and_of_the_tests() -> None:
+    first = next(b for b in blocks() if b.language == "sh")
+    assert re.findall(r"(?m)^make \w+", first.text) == ["make demo", "make test"]
+
+
 def test_the_scenario_that_is_shown_is_the_one_that_init_writes(tmp_path: Path) -> None:
     setup.init(tmp_path / "mine")
     (shown,) = (b.text for b in blocks() if b.file == "mine/scenario.yaml")
@@ -103,7 +108,9 @@ def script(folder: Path) -> Iterator[str]:
     """Yield the commands of all blocks, for one shell, each after a line with its number."""
     for number, block in enumerate(blocks()):
         if block.language == "sh":
-            yield f"echo '== block {number}'\n{block.text}"
+            # The suite would run itself.
+            text = re.sub(r"(?m)^make test\b", "make --dry-run test >suite.txt", block.text)
+            yield f"echo '== block {number}'\n{text}"
         elif block.file and block.file != "mine/scenario.yaml":
             yield f"cat > {block.file} <<'END'\n{block.text}END\n"
 
@@ -133,6 +140,7 @@ def test_a_newcomer_meets_no_error(docker_engine: DockerEngine, tmp_path: Path) 
         if block.language == "text":
             assert missing(block.text.splitlines(), printed[last]) == []
     assert "5 passed" in done.stdout  # of the suite
+    assert "pytest scenarios" in (tmp_path / "suite.txt").read_text()
     runs = [folder.name for folder in (tmp_path / "runs").iterdir()]
     assert len(runs) >= 3
     assert [run for run in runs if docker_engine.find(run)] == []

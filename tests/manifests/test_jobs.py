@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,6 +111,26 @@ def test_a_manifest_is_the_scenario_that_it_should_be(job: Job, tmp_path: Path) 
     assert (made.name, made.operator) == (meant.name, meant.operator)
     files = {path for container in containers(made) for path in container.files}
     assert files == {f"{job.place}/{name}" for name in job.files}
+
+
+@pytest.mark.parametrize("job", ALL, ids=lambda job: job.name)
+def test_the_page_has_the_command_that_runs_it(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (JOBS.parents[2] / "docs" / "kubeflow.md").read_text()
+    (line,) = re.findall(rf"(?m)^emulate up {re.escape(job.manifest)} (.*)$", page)
+    words = line.split()
+    given = list(zip(words[::2], words[1::2], strict=True))
+    images = [value for option, value in given if option == "--image"]
+    maps = dict(value.split("=") for option, value in given if option == "--configmap")
+    assert images == list(job.image)
+    assert list(maps) == list(job.configmaps(tmp_path))
+    monkeypatch.chdir(JOBS)
+    folders = {name: Path(folder).resolve() for name, folder in maps.items()}
+    assert set(folders.values()) <= {PROGRAMS}
+    added = Additions(dict(pair.split("=") for pair in images), folders, job.faults())
+    assert load(Path(job.manifest), added=added).name == load(job.expected()).name
+    assert dict(given)["--faults"] == job.faults().name
 
 
 @pytest.mark.parametrize("job", ALL[:4], ids=lambda job: job.name)

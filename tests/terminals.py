@@ -69,6 +69,11 @@ class Terminal:
         """Type; `\\x03` is Ctrl-C, which the terminal turns into a signal."""
         os.write(self._master, keys.encode())
 
+    def hang_up(self) -> None:
+        """Close it, as a dropped ssh or the end of a terminal's window does."""
+        os.close(self._master)
+        self._master = -1
+
     @property
     def shown(self) -> str:
         """The screen, without blanks at the ends."""
@@ -125,5 +130,6 @@ class Terminal:
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGKILL)
             self.process.wait()
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)
         os.close(self._slave)

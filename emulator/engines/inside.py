@@ -7,6 +7,7 @@ ways until the command has ended.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -95,7 +96,8 @@ def _raw(descriptor: int) -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(descriptor, termios.TCSANOW, before)
+        with contextlib.suppress(termios.error):  # it was closed
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
 
 @contextlib.contextmanager
@@ -142,5 +144,12 @@ def _sending(channel: Channel, descriptor: int) -> Iterator[None]:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError as error:
+        if (
+            error.errno == errno.EIO
+        ):  # the terminal was closed, which its signal says a moment later
+            raise Interruption(signal.SIGHUP) from None
+        raise

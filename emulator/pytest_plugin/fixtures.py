@@ -77,6 +77,7 @@ def emulator(
     """Runs scenarios for one test: `emulator.run("x.yaml")`, `with emulator.up("x.yaml")`."""
     from emulator.errors import EmulatorError
     from emulator.pytest_plugin.harness import Emulator
+    from emulator.pytest_plugin.interrupts import interrupt_on_signals
     from emulator.pytest_plugin.reporting import progress, properties
 
     item = request.node
@@ -91,6 +92,7 @@ def emulator(
     )
     _forget_last_try(item)
     item.stash[EMULATOR] = emulator
+    interrupt_on_signals(request.config)
     try:
         yield emulator
     finally:

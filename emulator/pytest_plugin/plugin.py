@@ -98,6 +98,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[WARM_SESSION] = f"{os.getpid()}-{time.time_ns()}"
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Have xdist's controller wait for what its workers remove when it is told to end."""
+    from emulator.pytest_plugin.interrupts import interrupt_on_signals
+
+    interrupt_on_signals(config)
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFile | None:
     """Collect a YAML file that was named, or that is in a folder of scenarios."""
     if file_path.suffix not in SUFFIXES:

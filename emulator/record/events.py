@@ -132,7 +132,7 @@ class SecondInterrupt(Entry):
 
     event: ClassVar = "interrupted-again"
     signal: str
-    """Its name: `SIGINT` or `SIGTERM`."""
+    """Its name: `SIGINT`, `SIGTERM` or `SIGHUP`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -184,4 +184,5 @@ def _keys(queue: SimpleQueue[Item]) -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, settings)
+        with contextlib.suppress(termios.error):  # it was closed
+            termios.tcsetattr(fd, termios.TCSADRAIN, settings)

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: a command handles them from its start to its end.
+"""Ctrl-C, SIGTERM and SIGHUP: a command handles them from its start to its end.
+
+SIGHUP says that the terminal is gone. One that was ignored at the start stays ignored: this is what
+`nohup` does.
 
 A command calls `own` first. A signal raises no exception at the point where it arrives: Python's C
 handler writes its number into a pipe (`signal.set_wakeup_fd`), and a thread reads it from there,
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
     Receiver = Callable[[signal.Signals], object]
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WRITABLE_WITHIN = 1.0
 """Seconds to wait until stderr accepts the last line of a process that exits."""
 
@@ -53,11 +56,17 @@ class Interruption(BaseException):
 
 
 def own() -> None:
-    """Handle SIGINT and SIGTERM until this process ends. Call it on the main thread."""
+    """Handle these signals until this process ends. Call it on the main thread."""
     global _owner
-    for number in NUMBERS:
+    for number in handled():
         signal.signal(number, _handle)
     _owner = _Owner()
+
+
+def handled() -> list[signal.Signals]:
+    """Return the signals to handle: all, except a SIGHUP that is ignored."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [one for one in NUMBERS if not (ignored and one is signal.SIGHUP)]
 
 
 def ignore() -> None:
@@ -112,7 +121,7 @@ class Deferral:
             receive(signal.Signals(number))
 
         self._restoring.callback(self._raise_late)
-        for one in NUMBERS:
+        for one in handled():
             self._restoring.callback(signal.signal, one, signal.signal(one, handler))
 
     def settle(self, write: Callable[[str], None], text: str) -> None:
@@ -125,7 +134,7 @@ class Deferral:
             with contextlib.suppress(OSError, RuntimeError, ValueError):  # in the middle of a print
                 write(text)
 
-        for one in NUMBERS:
+        for one in handled():
             signal.signal(one, handler)
 
     def pass_on(self, number: signal.Signals) -> None:
@@ -203,11 +212,14 @@ class _Owner:
         return before
 
     def _follow(self, reading: int) -> None:
+        expected = set(NUMBERS)
         while numbers := os.read(reading, 64):
             for number in numbers:
-                if number in NUMBERS:
+                if number in expected:
                     with self._lock, contextlib.suppress(Exception):  # printing may fail
                         self._receive(signal.Signals(number))
+                if number == signal.SIGHUP:
+                    expected.discard(signal.SIGHUP)  # the shell and the kernel each send one
 
 
 _owner: _Owner | None = None

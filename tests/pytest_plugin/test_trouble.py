@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.pytest_plugin.conftest import FOREVER, STEPS, Write, left, run_without_docker
+from tests.terminals import Terminal
 
 
 def test_a_property_of_ones_own_is_no_run_of_ours(pytester: pytest.Pytester) -> None:
@@ -178,17 +179,27 @@ def test_an_interrupt_at_the_end_leaves_nothing_of_any_cluster(
     assert left(pytester.path / "runs") == 0
 
 
-def test_a_real_ctrl_c_ends_workers_and_clusters(
-    pytester: pytest.Pytester, scenario: Write
+@pytest.mark.parametrize(
+    ("number", "workers"),
+    [
+        (signal.SIGINT, 2),
+        (signal.SIGTERM, 2),
+        (signal.SIGTERM, 0),
+    ],
+)
+def test_a_signal_ends_workers_and_clusters(
+    pytester: pytest.Pytester, scenario: Write, number: signal.Signals, workers: int
 ) -> None:
+    """Ctrl-C goes to all processes of a terminal; who cancels a job tells its first one."""
     fifo = pytester.path / "up"
     os.mkfifo(fifo)
     shell = f"echo up > {fifo}; {FOREVER}"
-    scenario("long", shell=shell, parametrize={"seed": [1, 2]}, timeout="5m")
+    seeds = list(range(workers or 1))
+    scenario("long", shell=shell, parametrize={"seed": seeds}, timeout="5m")
     runs = pytester.path / "runs"
     silent = subprocess.DEVNULL
     session = pytester.popen(
-        [*pytester._getpytestargs(), "-n", "2", "scenarios", f"--emulator-out={runs}"],
+        [*pytester._getpytestargs(), f"-n{workers}", "scenarios", f"--emulator-out={runs}"],
         stdin=silent,
         stdout=silent,
         stderr=silent,
@@ -199,11 +210,27 @@ def test_a_real_ctrl_c_ends_workers_and_clusters(
         ended = waiting.submit(session.wait)
         ended.add_done_callback(lambda _: fifo.write_text("ended\n"))
         try:
-            assert [pipe.readline(), pipe.readline()] == ["up\n", "up\n"]
+            assert [pipe.readline() for _ in seeds] == ["up\n" for _ in seeds]
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(session.pid, signal.SIGINT)
+                (os.killpg if number == signal.SIGINT else os.kill)(session.pid, number)
     assert session.returncode == pytest.ExitCode.INTERRUPTED
+    assert left(runs) == 0
+
+
+def test_a_closed_terminal_ends_a_session_and_its_clusters(
+    pytester: pytest.Pytester, scenario: Write
+) -> None:
+    scenario("long", shell=FOREVER, timeout="5m")
+    runs = pytester.path / "runs"
+    options = ["-o", "log_cli=true", "--log-level=DEBUG", f"--emulator-out={runs}"]
+    terminal = Terminal([*pytester._getpytestargs(), "scenarios", *options], cwd=pytester.path)
+    try:
+        terminal.see('"step": 5')
+        terminal.hang_up()
+        terminal.process.wait(60)
+    finally:
+        terminal.close()
     assert left(runs) == 0
 
 

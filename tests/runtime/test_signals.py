@@ -1,4 +1,4 @@
-"""Where Ctrl-C and SIGTERM go during a command, and in another program."""
+"""Where Ctrl-C, SIGTERM and SIGHUP go during a command, and in another program."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from emulator.runtime.signals import check, deferred
 OWN = (
     "import os, signal, sys, threading, time\nfrom emulator.runtime import signals\nsignals.own()\n"
 )
-BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+EACH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 
 
-def reported(program: str, *numbers: signal.Signals) -> tuple[int, str, str]:
+def reported(program: str, *numbers: signal.Signals, before: str = "") -> tuple[int, str, str]:
     """Run a program, send it each signal once it has printed a line; return how it ended."""
     process = subprocess.Popen(
-        [sys.executable, "-u", "-c", OWN + program],
+        [sys.executable, "-u", "-c", before + OWN + program],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -36,13 +36,31 @@ def reported(program: str, *numbers: signal.Signals) -> tuple[int, str, str]:
     return process.returncode, stdout, stderr
 
 
-@BOTH
+@EACH
 def test_a_command_that_has_made_nothing_ends_with_a_line(number: signal.Signals) -> None:
     """Whatever it waits for: nothing would ever wake this one."""
     ended = reported(
         "print('now')\nwaits = threading.Lock()\nwaits.acquire()\nwaits.acquire()", number
     )
     assert ended == (130, "", f"emulate: interrupted by {number.name}\n")
+
+
+def test_a_hangup_counts_once_and_not_if_it_was_ignored() -> None:
+    """The shell and the kernel each send one: the second must not kill what the first one ends."""
+    program = """
+received = []
+with signals.deferred() as deferral:
+    deferral.hand_to(received.append)
+    os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGTERM)
+    while signal.SIGTERM not in received:
+        time.sleep(0.001)
+    print(*(number.name for number in received))
+"""
+    assert reported(program) == (0, "SIGHUP SIGTERM\n", "")
+    nohup = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    assert reported(program, before=nohup) == (0, "SIGTERM\n", "")
 
 
 def test_a_signal_during_imports_is_no_traceback() -> None:

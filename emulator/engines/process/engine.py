@@ -240,7 +240,7 @@ class ProcessEngine:
                 )
 
             def pass_on(number: signal.Signals) -> None:
-                if number == signal.SIGTERM:  # Ctrl-C goes to all processes of the terminal
+                if number != signal.SIGINT:  # Ctrl-C goes to all processes of the terminal
                     process.send_signal(number)
 
             deferral.hand_to(pass_on)

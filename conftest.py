@@ -1,4 +1,8 @@
-"""What holds for every run of a scenario in this repository's tests, whatever it expects."""
+"""What holds for every run of a scenario in this repository's tests, whatever it expects.
+
+`pytest scenarios` reads it in the environment of `make demo`, which has what the extra `test`
+brings and nothing else: what only `tests/` needs is imported there.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import os
 import signal
 
 import pytest
-from hypothesis import settings
 
 from emulator.engines import choose
 from emulator.results import Result
@@ -23,12 +26,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # tables would be as wide as the terminal of whoever runs the tests.
 os.environ.pop("COLUMNS", None)
 os.unsetenv("COLUMNS")
-
-# Properties are tried with the same examples each time, however long each takes: what fails here
-# fails for everybody, and a busy machine fails nothing. `--hypothesis-profile search` tries others.
-settings.register_profile("search", deadline=None, print_blob=True)
-settings.register_profile("suite", settings.get_profile("search"), derandomize=True)
-settings.load_profile("suite")
 
 COMPARED = ("recovery", "synchrony")
 """Themes whose runs `tests/gallery` compares."""

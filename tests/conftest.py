@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 from platformdirs import user_cache_path
 from playwright.sync_api import Browser, sync_playwright
 
@@ -37,6 +38,12 @@ from tests.clusters import (
 )
 from tests.clusters import REQUIRE as REQUIRE_KUBERNETES
 from tests.registries import closed_registry, registry
+
+# Properties are tried with the same examples each time, however long each takes: what fails here
+# fails for everybody, and a busy machine fails nothing. `--hypothesis-profile search` tries others.
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.register_profile("suite", settings.get_profile("search"), derandomize=True)
+settings.load_profile("suite")
 
 CLUSTERS = (fake_node, kubeconfig_or_why, kubernetes_alone, kubernetes_cluster, kubernetes_user)
 """The fixtures of tests on Kubernetes."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from emulator.cli.setup import requirement_here
 from emulator.engines.process import doctor
@@ -148,3 +153,61 @@ def test_what_the_ini_file_of_the_suite_asks_for_comes_with_the_extra() -> None:
     assert re.search(r"(?m)^timeout = ", (ROOT / "images" / "suite" / "pytest.ini").read_text())
     names = {re.split(r"[<>=~! ]", line)[0] for line in extras["test"]}
     assert names == {"pytest", "pytest-xdist", "pytest-timeout"}
+
+
+# --- In the environment of `make demo` ------------------------------------------------------------
+
+
+def brought(requirements: list[str]) -> set[str]:
+    """Return the distributions that requirements bring, by their normalized names."""
+    found: set[tuple[str, str]] = set()
+    waiting = list(map(Requirement, requirements))
+    while waiting:
+        one = waiting.pop()
+        for extra in ("", *one.extras):
+            if (key := (canonicalize_name(one.name), extra)) in found:
+                continue
+            found.add(key)
+            with contextlib.suppress(PackageNotFoundError):  # not for this platform
+                waiting += [
+                    needed
+                    for needed in map(Requirement, distribution(one.name).requires or ())
+                    if needed.marker is None or needed.marker.evaluate({"extra": extra})
+                ]
+    return {name for name, _ in found}
+
+
+WITHOUT = """\
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+import pytest
+plugins = [w for name in ("emulator.pytest_plugin.plugin", "xdist", "pytest_timeout")
+           for w in ("-p", name)]
+sys.exit(pytest.main([*plugins, "--collect-only", "-q", "scenarios/strategies/quickstart.yaml"]))
+"""
+
+
+def test_scenarios_are_tests_where_only_the_extra_test_is_installed() -> None:
+    """As after `make demo`, without what `make test` installs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    here = brought([*project["dependencies"], *project["optional-dependencies"]["test"]])
+    missing = {
+        module
+        for module, owners in packages_distributions().items()
+        if not {*map(canonicalize_name, owners)} & {*here, "training-emulator", "pip"}
+    }
+    assert {"hypothesis", "playwright", "kubernetes"} <= missing
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(missing=missing)],
+        cwd=ROOT,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "1 test collected" in done.stdout

@@ -9,14 +9,16 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from emulator.analysis.throughput import curve
 from emulator.record.reader import Record
-from tests.conftest import Emulate
 from tests.recount import Recount, fault_times, paid, percentile, recount
+
+if TYPE_CHECKING:  # the conftest.py at the top imports this where Playwright is missing
+    from tests.conftest import Emulate
 
 TEXT = """\
 name: recounted

@@ -112,7 +112,12 @@ def test_every_module_has_a_docstring() -> None:
     assert missing == []
 
 
-BEGINNINGS = {".gz": b"\x1f\x8b", ".png": b"\x89PNG\r\n", ".npz": b"PK\x03\x04", ".zip": b"PK\x03\x04"}
+BEGINNINGS = {
+    ".gz": b"\x1f\x8b",
+    ".png": b"\x89PNG\r\n",
+    ".npz": b"PK\x03\x04",
+    ".zip": b"PK\x03\x04",
+}
 """The first bytes of files of data, by the end of their names."""
 
 

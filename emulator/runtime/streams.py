@@ -2,11 +2,12 @@
 
 A closed descriptor or a full disk would raise at any `print`, in the middle of a run. After `own`
 it does not: the first error is kept for the end of the command. A closed pipe still raises
-BrokenPipeError, so that `| head` ends a command that has been read.
+BrokenPipeError, so that `| head` ends a command that has been read; a closed terminal is no error.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 class _File(io.FileIO):
     """A descriptor that takes whatever it is given."""
 
-    failure: OSError | None = None
+    def __init__(self, number: int) -> None:
+        super().__init__(number, "w", closefd=False)
+        self.failure: OSError | None = None
+        self._is_terminal = self.isatty()
 
     def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # typeshed: int
         try:
@@ -29,7 +33,8 @@ class _File(io.FileIO):
         except BrokenPipeError:
             raise
         except OSError as error:
-            self.failure = self.failure or error
+            if not (self._is_terminal and error.errno == errno.EIO):  # it was closed: nobody reads
+                self.failure = self.failure or error
             return memoryview(data).nbytes
 
 
@@ -46,7 +51,7 @@ def own() -> None:
 
 def _stream(number: int, before: TextIO | None) -> io.TextIOWrapper:
     """Return a stream that never fails, otherwise like the one before; None: it was closed."""
-    raw = io.BufferedWriter(_File(number, "w", closefd=False))
+    raw = io.BufferedWriter(_File(number))
     if not isinstance(before, io.TextIOWrapper):
         return io.TextIOWrapper(raw, encoding="utf-8", line_buffering=number == 2)
     return io.TextIOWrapper(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,8 @@ from emulator.errors import EmulatorError
 from emulator.validation.units import format_size
 
 MAKE_ROOM = "Make room, or choose another place."
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk, or of a share of it, that is full."""
 
 FOR_RUNS = 2 * 2**30
 """Bytes that should be free for a run: logs, samples, checkpoints, disks of containers."""

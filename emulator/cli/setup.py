@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
 import platform
-import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,14 +26,15 @@ from emulator.cli.options import (
     read,
 )
 from emulator.engines import names
-from emulator.errors import UsageError
+from emulator.errors import EmulatorError, UsageError
+from emulator.files import FULL, MAKE_ROOM, atomic_write
 
 if TYPE_CHECKING:
     from emulator.engines.docker.images import Images
     from emulator.report.terminal import LivePrinter
     from emulator.scenario.schema import AnyImage, Scenario
 
-REQUIREMENTS = "requirements-emulator.txt"
+REQUIREMENTS = Path("requirements-emulator.txt")
 
 
 def _complete_images(incomplete: str) -> list[str]:
@@ -232,48 +235,76 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Write a scenario and a small program to start from. It runs as it is."""
-    files = _suite() if tests else _files(ROOT / "images" / "starter")
-    there = [folder / name for name in files if (folder / name).exists()]
+    from emulator.scenario.starter import SCHEMA_FILE
+
+    files = _suite() if tests else _starter(folder)
+    there = [folder / name for name in files if os.path.lexists(folder / name)]
     if there and not force:
         raise UsageError(f"{there[0]} is there already.", "--force overwrites it.")
-    for name, file in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, folder / name)
-        note(f"wrote {folder / name}")
-    if not tests:
-        _finish(folder)
-    if tests:
-        _say_where_from(folder / REQUIREMENTS)
+    _write_all(folder, files)
+    for name in files:
+        about = (
+            ", by which editors complete and explain its keys" if name.name == SCHEMA_FILE else ""
+        )
+        note(f"wrote {folder / name}{about}")
+    if tests and requirement_here() is None:
+        where = folder / REQUIREMENTS
+        note(f"write into {where} where CI gets the emulator from; only this machine has it")
     command = f"pytest {folder}" if tests else f"emulate up {folder / 'scenario.yaml'}"
     note(f"now try: {command}")
 
 
-def _finish(folder: Path) -> None:
-    """Name the scenario after its folder, and put the schema beside it, for editors."""
+def _starter(folder: Path) -> dict[Path, bytes]:
+    """Return the starter's files: the scenario has the folder's name, the schema is for editors."""
     from emulator.scenario.schema import json_schema
     from emulator.scenario.starter import SCHEMA_FILE, named
 
-    scenario = folder / "scenario.yaml"
-    text = named(scenario.read_text("utf-8"), folder.resolve().name)
-    scenario.write_text(text, encoding="utf-8")
-    schema = json.dumps(json_schema(), indent=2)
-    (folder / SCHEMA_FILE).write_text(f"{schema}\n", encoding="utf-8")
-    note(f"wrote {folder / SCHEMA_FILE}, by which editors complete and explain its keys")
+    files, scenario = _files(ROOT / "images" / "starter"), Path("scenario.yaml")
+    # Not Path.resolve: the folder may be a link that leads nowhere.
+    files[scenario] = named(files[scenario].decode(), Path(os.path.abspath(folder)).name).encode()
+    return {**files, Path(SCHEMA_FILE): f"{json.dumps(json_schema(), indent=2)}\n".encode()}
 
 
-def _suite() -> dict[Path, Path]:
+def _suite() -> dict[Path, bytes]:
     """Return the suite's files; it tests the program of the starter."""
     program = ROOT / "images" / "starter" / "train.py"
-    return {**_files(ROOT / "images" / "suite"), Path(program.name): program}
+    files = {**_files(ROOT / "images" / "suite"), Path(program.name): program.read_bytes()}
+    files[REQUIREMENTS] += f"{line}\n".encode() if (line := requirement_here()) else b""
+    return files
 
 
-def _say_where_from(requirements: Path) -> None:
-    """Add where CI gets this emulator from, or ask the user to do so."""
-    if line := requirement_here():
-        with requirements.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
-    else:
-        note(f"write into {requirements} where CI gets the emulator from; only this machine has it")
+def _write_all(folder: Path, files: Mapping[Path, bytes]) -> None:
+    """Write all files or none: what was not there before is removed if one can't be written."""
+    made: list[Callable[[], None]] = []
+    try:
+        for name, content in files.items():
+            path = folder / name
+            with _refused(path):
+                for parent in reversed((path.parent, *path.parent.parents)):
+                    if not parent.is_dir():
+                        parent.mkdir()
+                        made.append(parent.rmdir)
+                if not os.path.lexists(path):
+                    made.append(path.unlink)
+                atomic_write(path, content, many_writers=True)
+    except BaseException:
+        for undo in reversed(made):
+            with contextlib.suppress(OSError):
+                undo()
+        raise
+
+
+@contextlib.contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    """Turn an OSError into a sentence: a full disk is nobody's mistake, another place is."""
+    try:
+        yield
+    except OSError as error:
+        # There is something where a folder has to be.
+        number = errno.ENOTDIR if isinstance(error, FileExistsError) else error.errno or 0
+        kind = EmulatorError if number in FULL else UsageError
+        hint = MAKE_ROOM if number in FULL else "Choose another folder."
+        raise kind(f"Can't write {path}: {os.strerror(number)}.", hint) from None
 
 
 def requirement_here() -> str | None:
@@ -300,10 +331,10 @@ def requirement(direct: Mapping[str, Any]) -> str | None:
     return f"training-emulator[test] @ {source}"
 
 
-def _files(folder: Path) -> dict[Path, Path]:
+def _files(folder: Path) -> dict[Path, bytes]:
     """Return what is to be written where, hidden folders too."""
     found = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    return {path.relative_to(folder): path for path in sorted(found)}
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(found)}
 
 
 def version(

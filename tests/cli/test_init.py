@@ -1,0 +1,86 @@
+"""`emulate init` where it can't write: a sentence, and nothing half-written is left."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.cli.setup import init
+from emulator.errors import EmulatorError, UsageError
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all kinds of things; the working directory."""
+    monkeypatch.chdir(tmp_path)
+    Path("afile").write_text("mine")
+    Path("dangling").symlink_to("nowhere")
+    Path("loop").symlink_to("loop")
+    return tmp_path
+
+
+def contents(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("tests", [False, True])
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("afile", "Not a directory"),
+        ("afile/x", "Not a directory"),
+        ("new/../afile", "Not a directory"),
+        ("dangling", "Not a directory"),
+        ("loop", "Not a directory"),
+        ("n" * 300, "File name too long"),
+        ("new/" + "n" * 300, "File name too long"),
+        ("/proc/x", "No such file or directory"),
+        ("/proc/self/fdinfo", "No such file or directory"),
+    ],
+)
+def test_a_folder_that_can_not_be(here: Path, target: str, says: str, tests: bool) -> None:
+    before = contents(here)
+    with pytest.raises(UsageError) as refused:
+        init(Path(target), tests=tests)
+    first = ".github/workflows/training.yml" if tests else "scenario.yaml"
+    assert str(refused.value) == f"Can't write {target}/{first}: {says}. Choose another folder."
+    assert contents(here) == before
+    assert (here / "afile").read_text() == "mine"
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may have more than 2 KiB, as on a disk that is nearly full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_gets_full_meanwhile(here: Path, small_files: None) -> None:
+    before = contents(here)
+    with pytest.raises(EmulatorError) as failed:
+        init(Path("new/er"))
+    assert str(failed.value).startswith("Can't write new/er/train.py: File too large. Make room")
+    assert failed.value.exit_code == 4
+    assert contents(here) == before
+
+
+def test_a_link_is_not_followed(here: Path) -> None:
+    os.symlink("nowhere", "scenario.yaml")
+    with pytest.raises(UsageError, match=r"scenario\.yaml is there already"):
+        init(Path())
+    init(Path(), force=True)
+    assert not Path("nowhere").exists()
+    assert Path("scenario.yaml").is_file()
+    assert not Path("scenario.yaml").is_symlink()
+
+
+def test_a_folder_that_others_own(here: Path) -> None:
+    """A sentence, whoever the tests run as: no folder can be made in this one."""
+    with pytest.raises(UsageError, match=r"^Can't write /sys/x/scenario\.yaml: .*\. Choose"):
+        init(Path("/sys/x"))

@@ -8,6 +8,7 @@
     │   └── Unsupported          exit 2   this engine can't do what the scenario asks for
     ├── EngineError              exit 4   the engine refused or failed
     │   ├── EngineMissing        exit 4   no engine answers
+    │   ├── NameTaken            exit 4   something that is not the run's has its name
     │   └── EngineLost           exit 4   the connection to the engine was lost during a run
     ├── ImageError               exit 4   an image is missing or does not build
     └── RecordError              exit 4   the run folder can't be written or read
@@ -29,6 +30,7 @@ __all__ = [
     "ImageError",
     "InUse",
     "Misfit",
+    "NameTaken",
     "Problem",
     "RecordError",
     "ScenarioError",
@@ -140,6 +142,14 @@ class EngineMissing(EngineError):
     def __init__(self, message: str, hint: str = "", *, configured: bool = False) -> None:
         super().__init__(message, hint)
         self.configured = configured
+
+
+class NameTaken(EngineError):
+    """Something on the engine has a name of the run, which did not make it.
+
+    Raised by `Engine.prepare` before it has made anything, or once that is removed: what the engine
+    has under the run's id is another's.
+    """
 
 
 class EngineLost(EngineError):

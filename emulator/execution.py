@@ -17,7 +17,7 @@ from emulator.engines.base import Configuring, Engine, Warming
 from emulator.engines.capabilities import capable
 from emulator.engines.origin import Origin, origin_of
 from emulator.engines.requirements import make_ready, require_of
-from emulator.errors import EmulatorError, Unsupported, UsageError
+from emulator.errors import EmulatorError, NameTaken, Unsupported, UsageError
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.plan import Plan
 from emulator.record.events import EmulatorFailed, Removed
@@ -148,6 +148,8 @@ class _Session:
         An earlier error is not replaced by one of the removal.
         """
         earlier = sys.exc_info()[1]
+        if isinstance(earlier, NameTaken):  # what has the run's id is another's
+            return False
         try:
             if self.plan.warm is not None and earlier is None:
                 removed = capable(self.engine, Warming).give_back(self.plan)

@@ -231,7 +231,8 @@ class Engine(Protocol):
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the network and the volume that the tasks share; events go to `inbox`.
 
-        Raises EngineError.
+        Raises EngineError: NameTaken if something that is not this run's has such a name. Nothing
+        was made then, and `tear_down` must not be called, as it may be another run's.
         """
 
     def start(self, task: Task, *, same_address: bool = False) -> str:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from http import HTTPStatus
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 
 import docker
 from docker.errors import APIError
 
+from emulator.engines.docker.ownership import taken
 from emulator.engines.docker.requests import network_request
-from emulator.errors import EngineError
+from emulator.errors import EngineError, NameTaken
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan
@@ -74,22 +76,40 @@ def assigns_addresses(plan: Plan) -> bool:
     return any(fault.spec.replaces_target for fault in plan.faults)
 
 
-def make_network(api: docker.APIClient, plan: Plan, common: Mapping[str, str]) -> None:
-    """Make a run's network; to assign addresses, in the subnet that Docker finds free."""
-    api.create_network(**network_request(plan, common))
+def make_network(api: docker.APIClient, plan: Plan, common: Mapping[str, str]) -> str:
+    """Make a run's network; to assign addresses, in the subnet that Docker finds free.
+
+    Return its id. Raises NameTaken if there is one of that name.
+    """
+    made = _create(api, network_request(plan, common))
     if not assigns_addresses(plan):
-        return
+        return made
     for _ in range(ATTEMPTS):
-        subnet = str(api.inspect_network(plan.resources)["IPAM"]["Config"][0]["Subnet"])
+        subnet = str(api.inspect_network(made)["IPAM"]["Config"][0]["Subnet"])
         # Only in a subnet that was requested may a container request an address.
-        api.remove_network(plan.resources)
+        api.remove_network(made)
         try:
-            api.create_network(**network_request(plan, common, subnet))
-            return
+            return _create(api, network_request(plan, common, subnet))
         except APIError as error:
             if "overlap" not in str(error.explanation):
                 raise  # an overlap: another run has taken it in between
-            api.create_network(**network_request(plan, common))
+            made = _create(api, network_request(plan, common))
     raise EngineError(
         f"Other runs took every subnet that was found for {plan.run_id}.", "Try again."
     )
+
+
+def _create(api: docker.APIClient, request: Mapping[str, Any]) -> str:
+    """Make a network; return its id. Raises NameTaken if there is one of that name."""
+    name = request["name"]
+    try:
+        made = str(api.create_network(**request)["Id"])
+    except APIError as error:
+        if error.status_code == HTTPStatus.CONFLICT:
+            raise NameTaken(*taken("network", name)) from None
+        raise
+    # The engine checks names only as well as it can: of two at once, both may be made.
+    if sum(one["Name"] == name for one in api.networks(names=[name])) > 1:
+        api.remove_network(made)
+        raise NameTaken(*taken("network", name))
+    return made

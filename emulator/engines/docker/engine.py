@@ -30,6 +30,12 @@ from emulator.engines.docker.freezing import freeze
 from emulator.engines.docker.images import Images
 from emulator.engines.docker.network import Shaper, missing_parts
 from emulator.engines.docker.oom import oom_kill
+from emulator.engines.docker.ownership import (
+    labels_of_volume,
+    make_volume,
+    require_no_volume,
+    taken,
+)
 from emulator.engines.docker.requests import (
     FOLDER,
     HOST,
@@ -52,7 +58,7 @@ from emulator.engines.docker.requests import (
     volume_request,
 )
 from emulator.engines.ports import require_free
-from emulator.errors import EngineError, ImageError
+from emulator.errors import EngineError, ImageError, NameTaken
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
 from emulator.planning.context import TASK_PORT, PlanContext
@@ -239,7 +245,8 @@ class DockerEngine:
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the run's network and its shared volume, unless its warm cluster has them.
 
-        Refuses ports that are in use, and volumes of other runs. Raises EngineError.
+        Refuses ports that are in use, and volumes of other runs. Raises EngineError: NameTaken if
+        there is a network or a volume of that name.
         """
         self._check_ports(plan)
         self._check_volumes(plan)
@@ -248,10 +255,7 @@ class DockerEngine:
         if warm is not None:
             warm.used = True
         if warm is None or not warm.cluster.waiting:
-            with translate_errors(f"make the network {plan.resources}"):
-                make_network(self.api, plan, self._labels)
-            with translate_errors(f"make the volume {plan.resources}"):
-                self.api.create_volume(**volume_request(plan, self._labels))
+            self._make_shared(plan)
         with translate_errors(f"look at the network {plan.resources}"):
             self._inspect_network(plan)
         if warm is None:
@@ -263,6 +267,21 @@ class DockerEngine:
                 self._addresses.note(name, waiting.address)
         if not warm.cluster.waiting:
             self._make_spares(warm)
+
+    def _make_shared(self, plan: Plan) -> None:
+        """Make the network and the volume of all tasks; the network is the lock on their name.
+
+        Raises NameTaken, EngineError.
+        """
+        name = plan.resources
+        with translate_errors(f"look for the volume {name}"):
+            require_no_volume(self.api, name)
+        with translate_errors(f"make the network {name}"):
+            network = make_network(self.api, plan, self._labels)
+        with translate_errors(f"make the volume {name}"):
+            if not make_volume(self.api, volume_request(plan, self._labels)):
+                self.api.remove_network(network)  # it was made since it was looked for
+                raise NameTaken(*taken("volume", name))
 
     def _check_ports(self, plan: Plan) -> None:
         """Refuse ports of this machine that another program has. Raises EngineError."""
@@ -279,11 +298,9 @@ class DockerEngine:
         mounts = (mount for task in plan.everything for mount in task.mounts.values())
         for name in sorted({mount.volume for mount in mounts if mount.volume}):
             with translate_errors(f"look at the volume {name}"):
-                try:
-                    found = self.api.inspect_volume(name)
-                except NotFound:
-                    continue  # it is made with the first container that mounts it
-            if run := (found["Labels"] or {}).get(RUN):
+                labels = labels_of_volume(self.api, name)
+            # Without any it is made with the first container that mounts it.
+            if run := (labels or {}).get(RUN):
                 raise EngineError(
                     f"The volume {name} is of the run {run}, and is removed with it.",
                     "Mount a volume with another name.",
@@ -320,6 +337,7 @@ class DockerEngine:
         with pods.starting(task) as start:
             if task.name not in self._created:
                 with translate_errors(f"run the init steps of {task.name}"):
+                    pods.make_scratches(task)
                     ended = pods.initialise(task, start, self._address_of_step)
                 if ended is not None:
                     assert self._inbox is not None, "prepare comes first"

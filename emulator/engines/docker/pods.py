@@ -24,6 +24,7 @@ from emulator.engines.base import Exited, Inbox, SidecarEnded
 from emulator.engines.containers import scratches
 from emulator.engines.docker.connection import ignore_missing
 from emulator.engines.docker.logs import Output
+from emulator.engines.docker.ownership import make_volume, remove_volume, taken
 from emulator.engines.docker.requests import (
     DISK,
     PART,
@@ -33,8 +34,10 @@ from emulator.engines.docker.requests import (
     init_request,
     program_archive,
     scratch_volume,
+    scratch_volume_request,
     sidecar_request,
 )
+from emulator.errors import EngineError
 
 if TYPE_CHECKING:
     from emulator.planning.plan import Plan, Task
@@ -132,6 +135,15 @@ class Pods:
             if start.told:
                 return Exited(task.name, time.time(), 128 + start.told)
         return None
+
+    def make_scratches(self, task: Task) -> None:
+        """Make the scratch volumes of a task's disk. Raises EngineError if a name is taken."""
+        plan, disk = self._plan, self.disk(task.name)
+        with self.making() as may_make:
+            for one in scratches(task) if may_make else ():
+                request = scratch_volume_request(plan, task, one, self._labels, disk)
+                if not make_volume(self._api, request):
+                    raise EngineError(*taken("volume", request["name"]))
 
     @contextlib.contextmanager
     def making(self) -> Iterator[bool]:
@@ -291,12 +303,7 @@ class Pods:
         removed = 0
         for scratch in scratches(task):
             volume = scratch_volume(self._plan.resources, task.name, scratch, self.disk(task.name))
-            try:
-                self._api.remove_volume(volume)
-                removed += 1
-            except APIError as error:
-                if error.status_code not in _GONE:
-                    raise
+            removed += remove_volume(self._api, volume, self._plan.resources)
         return removed
 
     def close(self) -> None:

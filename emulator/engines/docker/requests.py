@@ -248,21 +248,26 @@ def scratch_volume(resources: str, task: str, scratch: str, disk: int) -> str:
     return f"{resources}-{task}.{scratch}.{disk}"
 
 
+def scratch_volume_request(
+    plan: Plan, task: Task, scratch: str, common: Mapping[str, str], disk: int
+) -> dict[str, Any]:
+    """Return the arguments of a scratch volume, which is made before a container has it."""
+    name = scratch_volume(plan.resources, task.owner, scratch, disk)
+    return {"name": name, "labels": {**common, DISK: str(disk)}}
+
+
 def scratch_request(
     plan: Plan, task: Task, target: str, mount: Mount, common: Mapping[str, str], disk: int
 ) -> dict[str, Any]:
-    """Return the mount of a scratch volume, which is made with the first container that has it.
-
-    It begins empty, whatever the image has at its path.
-    """
+    """Return the mount of a scratch volume: it begins empty, whatever the image has at its path."""
     assert mount.scratch is not None, "other mounts are of the user's"
-    labels = {**common, DISK: str(disk)}
+    volume = scratch_volume_request(plan, task, mount.scratch, common, disk)
     return {
         "Type": "volume",
-        "Source": scratch_volume(plan.resources, task.owner, mount.scratch, disk),
+        "Source": volume["name"],
         "Target": target,
         "ReadOnly": not mount.is_writable,
-        "VolumeOptions": {"NoCopy": True, "Labels": labels},
+        "VolumeOptions": {"NoCopy": True, "Labels": volume["labels"]},
     }
 
 

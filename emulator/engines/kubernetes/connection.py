@@ -337,9 +337,7 @@ class Cluster:
         assert isinstance(body, Mapping)
         metadata = body["metadata"]
         found = self.get(f"{path}/{metadata['name']}")
-        carried = found["metadata"].get("labels") or {}
-        wanted = metadata.get("labels") or {}
-        if not wanted or not wanted.items() <= carried.items():
+        if not has_made(body, found):
             raise refused
         return json.dumps(found).encode()
 
@@ -397,6 +395,18 @@ class Cluster:
             return answer.read(2**16)
         except (HTTPError, OSError):
             return b""
+
+
+def has_made(request: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Say whether a request has made the object that has its name now (pure).
+
+    Its labels say of which run it is, its annotations whose run that is.
+    """
+    wanted, carried = (one["metadata"] for one in (request, found))
+    return bool(wanted.get("labels")) and all(
+        (wanted.get(kind) or {}).items() <= (carried.get(kind) or {}).items()
+        for kind in ("labels", "annotations")
+    )
 
 
 def _pauses() -> Iterator[float]:

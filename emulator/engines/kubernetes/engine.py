@@ -30,7 +30,7 @@ from emulator.engines.kubernetes.shared import Shared, decide, is_usable
 from emulator.engines.kubernetes.status import Ended, Running, Waiting, state_of
 from emulator.engines.kubernetes.table import NEVER, Pod, Table
 from emulator.engines.recipes import reference
-from emulator.errors import EngineError, EngineLost, EngineMissing
+from emulator.errors import EngineError, EngineLost, EngineMissing, NameTaken
 from emulator.faults.nodes import Cordoned
 from emulator.planning.context import TASK_PORT, PlanContext
 from emulator.scenario.kubernetes import Kubernetes
@@ -124,8 +124,6 @@ class KubernetesEngine:
         self._watchers: list[Watcher] = []
         self._notes: Notes | None = None
         self._lock = threading.Condition()
-        self._not_ours = ""
-        """The id of a run that could not be prepared, because another one has it."""
         self._checked_at = -NEVER
         """When it was last asked whether the namespace stays."""
         self._reported: set[str] = set()
@@ -266,7 +264,7 @@ class KubernetesEngine:
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the Service, the shared volume and the ConfigMaps, and begin to watch.
 
-        Raises EngineError, Unsupported.
+        Raises EngineError, Unsupported: NameTaken where another run has the Service.
         """
         common = names.common(plan, folder, self.cluster.namespace)
         run = _Run(plan, common, self.shared, inbox)
@@ -280,8 +278,8 @@ class KubernetesEngine:
                 self.cluster.post(self.cluster.namespaced(_PLURALS[request["kind"]]), request)
             except ApiError as error:
                 if error.reason == "AlreadyExists" and request["kind"] == "Service":
-                    # Of another run of this id, perhaps another user's: it must not be removed.
-                    self._not_ours = plan.resources
+                    # Of another run of this id, perhaps another user's.
+                    raise NameTaken(error.message, error.hint) from None
                 raise
         self._begin(run)
 
@@ -661,8 +659,6 @@ class KubernetesEngine:
             with self._lock:
                 run.is_over = True
                 self._lock.wait_for(lambda: not run.making)
-        if run_id == self._not_ours:
-            return 0
         freed = nodes.uncordon(self.cluster, run_id)
         return freed + removal.tear_down(self.cluster, run_id, everywhere=not self._is_configured)
 

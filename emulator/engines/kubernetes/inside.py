@@ -18,13 +18,16 @@ import sys
 import tarfile
 import time
 from collections.abc import Collection, Mapping, Sequence
-from http import HTTPStatus
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emulator.errors import EmulatorError, EngineError, EngineLost, EngineMissing
 from emulator.validation.units import format_size
+
+if TYPE_CHECKING:
+    from emulator.engines.kubernetes.connection import Cluster
 
 MOUNTED, WORK = "/scenario", "/work"
 """Where the Pod has the ConfigMaps, and where the emulator runs."""
@@ -108,23 +111,38 @@ def keep(runs: Path, environ: Mapping[str, str] = os.environ) -> str:
 
 def _store(body: Mapping[str, Any]) -> None:
     """Create a ConfigMap, or replace it; an API server that is away is waited for."""
-    from emulator.engines.kubernetes.connection import ApiError, Cluster
+    from emulator.engines.kubernetes.connection import Cluster, ignoring_missing
     from emulator.scenario.kubernetes import Kubernetes
 
     for pause in (*PAUSES, None):
         try:
             with contextlib.closing(Cluster.open(Kubernetes())) as cluster:
-                try:
-                    cluster.delete(cluster.namespaced("configmaps", body["metadata"]["name"]))
-                except ApiError as error:
-                    if error.status != HTTPStatus.NOT_FOUND:
-                        raise
+                path = cluster.namespaced("configmaps", body["metadata"]["name"])
+                ignoring_missing(partial(_remove, cluster, path, body))
                 cluster.post(cluster.namespaced("configmaps"), body)
                 return
         except (EngineMissing, EngineLost):
             if pause is None:
                 raise
             time.sleep(pause)
+
+
+def _remove(cluster: Cluster, path: str, body: Mapping[str, Any]) -> None:
+    cluster.delete(path, replacing(cluster.get(path), body))
+
+
+def replacing(found: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return DeleteOptions for a ConfigMap that another one replaces (pure).
+
+    Raises EngineError if it is of no Job of that name: it is somebody else's.
+    """
+    (owner,) = body["metadata"]["ownerReferences"]
+    owners = found["metadata"].get("ownerReferences") or ()
+    if not any((one["kind"], one["name"]) == ("Job", owner["name"]) for one in owners):
+        raise EngineError(
+            f"There is a ConfigMap {body['metadata']['name']}, which no Job {owner['name']} made."
+        )
+    return {"preconditions": {"uid": found["metadata"]["uid"]}}
 
 
 def results_name(job: str) -> str:

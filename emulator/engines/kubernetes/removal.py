@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.engines.base import Resource
 from emulator.engines.kubernetes import names
-from emulator.engines.kubernetes.connection import ApiError, ignoring_missing
+from emulator.engines.kubernetes.connection import ApiError, has_made, ignoring_missing
 from emulator.engines.kubernetes.shared import cleaner, folder_of, node_of
 from emulator.engines.kubernetes.watching import Watcher
 from emulator.errors import EngineError
@@ -194,7 +194,9 @@ def clean_node(cluster: Cluster, service: Data) -> None:
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise
-        made = cluster.get(f"{path}/{name}")  # of an emulator that was killed
+        made = cluster.get(f"{path}/{name}")
+        if not has_made(request, made):  # else it is of an emulator that was killed
+            raise
     pod = Found("pods", made)
     with _Gone(cluster, namespace, "pods", "", fields=f"metadata.name={name}") as gone:
         # Not `is_over`: a Pod that has no node yet has not done its work.

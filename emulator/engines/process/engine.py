@@ -260,11 +260,14 @@ class ProcessEngine:
     def tear_down(self, run_id: str) -> int:
         """Kill every process of the run; delete its folders if this engine has made them.
 
-        No folder that a process names is deleted. Raises EngineError where a process does not die,
+        Another run may have that id, in another folder: the engine of a run kills only its own. No
+        folder that a process names is deleted. Raises EngineError where a process does not die,
         RecordError where something is mounted in a folder.
         """
-        removed = _kill_all(run_id)
-        if self._scratch is not None and self._scratch.run_id == run_id:
+        if self._scratch is None or self._scratch.run_id != run_id:
+            removed = _kill_all(run_id)
+        else:
+            removed = _kill_all(run_id, self._scratch.folder)
             for started in self._started.values():
                 started.keeper.wait()  # it has ended, and must not stay a zombie
             removed += self._scratch.remove()
@@ -444,12 +447,19 @@ def _open_pipe(path: Path) -> int:
     return descriptor
 
 
-def _kill_all(run_id: str) -> int:
-    """Kill every process of a run; return how many. Raises EngineError where one does not die."""
+def _kill_all(run_id: str, folder: Path | None = None) -> int:
+    """Kill every process of a run; return how many. Raises EngineError where one does not die.
+
+    `folder` is that of the run; None: of all runs with this id.
+    """
     killed = set[int]()
     deadline: float | None = None
     # Repeatedly: a process that is being killed may have started another since the last look.
-    while members := [one for one in owned() if one.labels.run_id == run_id]:
+    while members := [
+        one
+        for one in owned()
+        if one.labels.run_id == run_id and folder in (None, Path(one.labels.folder))
+    ]:
         if deadline is None:
             deadline = time.monotonic() + GONE_WITHIN  # the time of the first look does not count
         elif time.monotonic() > deadline:

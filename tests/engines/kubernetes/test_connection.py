@@ -220,6 +220,22 @@ def test_what_a_lost_request_has_made_is_returned(relay: tuple[Cluster, Relay]) 
     assert len(cluster.get(path, labelSelector="emulator.run=one")["items"]) == 1
 
 
+def test_what_has_the_name_of_a_request_is_only_its_own_with_all_its_labels_and_notes() -> None:
+    labels, notes = {"emulator.run": "one"}, {"emulator.folder": "/runs/one"}
+    request = {"metadata": {"name": "one", "labels": labels, "annotations": notes}}
+    added = {"labels": {**labels, "x": "y"}, "annotations": {**notes, "x": "y"}}
+    assert connection.has_made(request, {"metadata": added})
+    other = {"emulator.folder": "/runs/of/somebody/one"}
+    changes: list[dict[str, Any]] = [
+        {"labels": None},
+        {"annotations": other},
+        {"annotations": None},
+    ]
+    for change in changes:
+        assert not connection.has_made(request, {"metadata": {**added, **change}})
+    assert not connection.has_made({"metadata": {"name": "one"}}, {"metadata": added})
+
+
 @pytest.mark.kubernetes
 def test_an_object_of_another_run_is_not_taken_for_ours(relay: tuple[Cluster, Relay]) -> None:
     cluster, between = relay

@@ -19,7 +19,7 @@ import pytest
 from emulator.engines.base import Exited, Inbox, Note
 from emulator.engines.docker import DockerEngine
 from emulator.engines.kubernetes import KubernetesEngine, names
-from emulator.errors import EngineError
+from emulator.errors import EngineError, NameTaken
 from emulator.execution import up
 from emulator.planning.plan import Plan, make_plan
 from emulator.record.events import Entry, Sidecar, Step, StopSignal, TaskExit
@@ -285,8 +285,15 @@ def prepared(site: Site) -> Iterator[Callable[[str], tuple[KubernetesEngine, Pla
         folder = site.folder / f"{run_id}-{len(made)}"
         folder.mkdir()
         plan = make_plan(scenario, run_id, engine.plan_context(run_id, folder))
+        try:
+            engine.prepare(plan, folder, inbox)
+        except NameTaken:  # what has its name is another run's
+            engine.close()
+            raise
+        except BaseException:
+            made.append((engine, plan))
+            raise
         made.append((engine, plan))
-        engine.prepare(plan, folder, inbox)
         return engine, plan, inbox
 
     yield prepare
@@ -370,7 +377,7 @@ def test_a_run_of_the_same_id_is_refused_and_left_alone(
     first, plan, _ = prepared(text, own("same"))
     first.start(plan.task("worker-0"))
     before = site.objects()
-    with pytest.raises(EngineError, match="already exists") as refused:
+    with pytest.raises(NameTaken, match="already exists") as refused:
         prepared(text, own("same"))
     assert "--run-id" in refused.value.hint
     with contextlib.closing(KubernetesEngine()) as looks:

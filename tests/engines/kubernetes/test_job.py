@@ -291,6 +291,19 @@ def test_what_is_stored_belongs_to_the_job() -> None:
     assert base64.b64decode(one["binaryData"]["run.tar.gz"]) == b"content"
 
 
+def test_only_what_a_job_of_that_name_has_stored_is_replaced() -> None:
+    body = inside.config_map("emulate-train", "1-2", b"content")
+    metadata = {**body["metadata"], "uid": "3-4"}
+    earlier = [{**metadata["ownerReferences"][0], "uid": "0-1"}]
+    found = {"metadata": {**metadata, "ownerReferences": earlier}}
+    assert inside.replacing(found, body) == {"preconditions": {"uid": "3-4"}}
+    other = [{**earlier[0], "name": "another"}]
+    for owners in (None, other, [{**earlier[0], "kind": "Deployment"}]):
+        found = {"metadata": {**metadata, "ownerReferences": owners}}
+        with pytest.raises(EngineError, match="emulate-train-run, which no Job emulate-train made"):
+            inside.replacing(found, body)
+
+
 def test_without_a_run_there_is_nothing_to_store(tmp_path: Path) -> None:
     assert inside.keep(tmp_path / "runs", {}) == "emulate: there is no run to store"
 

@@ -14,6 +14,8 @@ import pytest
 from emulator.engines.process import ProcessEngine, engine
 from emulator.engines.process.table import Owned, owned
 from emulator.errors import EngineError
+from emulator.execution import up
+from emulator.scenario.loader import parse
 from tests.conftest import going_on, own
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -126,3 +128,17 @@ def test_an_exit_code_is_left_to_the_parent(start: Start, run_id: str) -> None:
     shell.stdout.readline()
     ProcessEngine().tear_down(run_id)
     assert shell.wait() == -9
+
+
+def test_the_end_of_a_run_leaves_alone_another_run_with_its_id(
+    start: Start, run_id: str, tmp_path: Path
+) -> None:
+    shell = start("sleep 1000 > /dev/null & echo $!; wait")
+    assert shell.stdout is not None
+    shell.stdout.readline()
+    before = ProcessEngine().find(run_id)
+    text = "name: other\nframework: none\nprogram: {command: ['true']}\ncluster: {worker: 1}\n"
+    with contextlib.closing(ProcessEngine()) as other:
+        result = up(parse(text), other, text=text, out=tmp_path / "elsewhere", run_id=run_id)
+    assert result.outcome == "succeeded"
+    assert ProcessEngine().find(run_id) == before

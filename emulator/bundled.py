@@ -8,6 +8,8 @@ from pathlib import Path
 _CHECKOUT = Path(__file__).resolve().parent.parent
 ROOT = _CHECKOUT if (_CHECKOUT / "Dockerfile.cpu").is_file() else _CHECKOUT / "emulator" / "bundled"
 """The folder with the Dockerfiles, `images/` and `scenarios/`."""
+SCENARIO = "scenario.yaml"
+"""The file that a folder means where a scenario is asked for, as `emulate init` writes it."""
 
 
 def project_files() -> dict[str, Path]:
@@ -39,11 +41,13 @@ def scenarios() -> list[Path]:
 
 
 def scenario_path(given: Path) -> Path:
-    """Return `given`, or if no such file exists the bundled scenario of that name.
+    """Return `given`, the scenario.yaml of that folder, or else the bundled scenario of that name.
 
     `mwms`, `mwms.yaml`, `scenarios/mwms.yaml` and `scenarios/strategies/mwms.yaml` all find it.
     """
     try:
+        if (given / SCENARIO).is_file():
+            return given / SCENARIO
         if given.exists() or not given.name:
             return given
     except OSError:  # a name too long, a folder that can't be entered

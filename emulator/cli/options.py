@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emulator.bundled import scenario_path, scenarios
+from emulator.bundled import SCENARIO, scenario_path, scenarios
 from emulator.engines import AUTO, HELP, names
 from emulator.errors import EmulatorError, UsageError, printable
 
@@ -103,13 +103,14 @@ def _out(context: typer.Context) -> Path:
     return Path(context.params.get("out") or "runs")
 
 
-HERE = Path("scenario.yaml")
+HERE = Path(SCENARIO)
 """The scenario of a command that names none."""
 ScenarioArgument = Annotated[
     Path | None,
     typer.Argument(
         metavar="SCENARIO",
-        help="A scenario file, a manifest such as a TFJob, or the name of a bundled scenario. "
+        help="A scenario file, its folder, a manifest such as a TFJob, or the name of a bundled "
+        "scenario. "
         f"[default: {HERE}, if there is one]",
         autocompletion=complete_scenarios,
     ),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import emulator
-from emulator.bundled import ROOT
+from emulator.bundled import ROOT, scenario_path
 from emulator.cli.options import (
     Sets,
     check_verbosity,
@@ -133,11 +133,11 @@ def _images(kind: str) -> Sequence[AnyImage]:
         return [kind]
     if kind == "all":
         return KINDS
-    if Path(kind).suffix not in (".yaml", ".yml"):
+    if Path(kind).suffix not in (".yaml", ".yml") and not scenario_path(Path(kind)).is_file():
         from emulator.validation.similar import suggestion
 
         hint = suggestion(kind, (*KINDS, "all"), "Images")
-        raise UsageError(f"There is no image {kind}.", f"{hint} Or name a scenario's file.")
+        raise UsageError(f"There is no image {kind}.", f"{hint} Or name a scenario.")
     found: list[AnyImage] = []
     for image in read(Path(kind)).parse().images:
         if is_built(image) and image not in found:

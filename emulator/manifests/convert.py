@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,7 +86,9 @@ class Given:
         """The folder to which its paths are relative."""
         return self.path.resolve().parent
 
-    def parse(self, sets: Sequence[str] = ()) -> Scenario:
+    def parse(
+        self, sets: Sequence[str] = (), called: Callable[[str], str] = loader.OPTION
+    ) -> Scenario:
         """Return the scenario with `key.path=value` overrides. Raises as `loader.parse`."""
         return loader.parse(
             self.text,
@@ -94,6 +96,7 @@ class Given:
             folder=self.folder,
             sets=sets,
             origins=self.origins,
+            called=called,
         )
 
     def placed(self, sets: Sequence[str] = ()) -> contextlib.AbstractContextManager[None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -34,6 +34,8 @@ Known = dict[object, object]
 Origins = Mapping[KeyPath, tuple[str, str]]
 """Where the values of a text come from that was made from other files: the place, and the path
 there. A value without an origin comes from its closest parent's."""
+OPTION: Callable[[str], str] = "--set {}".format
+"""What messages call an override of the command line."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _NAME = re.compile(r"[a-zA-Z][-_a-zA-Z0-9]*")
 """A name of a fault, as in `faults.spec.Entry`."""
@@ -123,13 +125,15 @@ def parse(
     folder: Path = Path(),
     sets: Sequence[str] = (),
     origins: Origins | None = None,
+    called: Callable[[str], str] = OPTION,
 ) -> Scenario:
     """Validate the text of a scenario; paths in it are relative to `folder`.
 
-    `origins`: where its values come from, if the text was made from other files. Raises
-    ScenarioError with the first hundred problems; UsageError if an override can't be applied.
+    `origins`: where its values come from, if the text was made from other files. `called`: what
+    messages call an override. Raises ScenarioError with the first hundred problems; UsageError if
+    an override can't be applied.
     """
-    source, problems = _overridden(text, file, sets, origins)
+    source, problems = _overridden(text, file, sets, origins, called)
     if isinstance(varied := source.data.get("parametrize"), dict):
         left = not_overridden(map(str, varied), [text.partition("=")[0] for text in sets])
         source.data["parametrize"] = {k: v for k, v in varied.items() if str(k) in left}
@@ -170,7 +174,11 @@ def _reading_order(problem: Problem) -> tuple[str, int, str]:
 
 
 def _overridden(
-    text: str, file: str, sets: Sequence[str], origins: Origins | None = None
+    text: str,
+    file: str,
+    sets: Sequence[str],
+    origins: Origins | None = None,
+    called: Callable[[str], str] = OPTION,
 ) -> tuple[_Source, list[Problem]]:
     """Parse the text of a scenario and apply overrides to its data; return its mistakes as well."""
     try:
@@ -195,11 +203,11 @@ def _overridden(
             for mistake in document.mistakes[: PROBLEMS + 1]
         ]
     for assignment in sets:
-        _override(source, assignment)
+        _override(source, assignment, called(assignment))
     return source, problems
 
 
-def _override(source: _Source, assignment: str) -> None:
+def _override(source: _Source, assignment: str, place: str) -> None:
     """Apply `cluster.worker=4` to the parsed data; the value is parsed as YAML.
 
     A number for a role that is a mapping sets its `replicas`. Adding a key to a short form
@@ -211,9 +219,9 @@ def _override(source: _Source, assignment: str) -> None:
             f"--set {shown(assignment)} is not KEY=VALUE.", "For example: --set cluster.worker=4"
         )
     try:
-        _assign(source, dotted, value_of(text), f"--set {assignment}")
+        _assign(source, dotted, value_of(text), place)
     except (ParseError, _NotThere) as error:
-        raise UsageError(f"--set {shown(assignment)}: {shown(str(error))}.") from None
+        raise UsageError(f"{shown(place)}: {shown(str(error))}.") from None
 
 
 class _NotThere(Exception):

@@ -10,16 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from emulator.bundled import scenario_path
+from emulator.bundled import SCENARIO, scenario_path, scenarios
 from emulator.errors import UsageError
 from emulator.manifests.convert import NOTHING, Additions, Given, read_scenario
 from emulator.planning.baseline import Baseline, BaselineFile, baseline_key
+from emulator.scenario import loader
 from emulator.scenario.matrix import to_overrides
 from emulator.scenario.schema import Scenario
 from emulator.validation.fields import Model
+from emulator.validation.similar import nearest
 
 ScenarioLike = str | Path | Mapping[str, Any] | Scenario
-"""A scenario: a file, the name of a bundled one, or the content of such a file."""
+"""A scenario: a file, its folder, the name of a bundled one, or the content of such a file."""
 
 Sets = Mapping[str, Any] | Sequence[str]
 """Keys and values, or assignments as `--set` takes them."""
@@ -38,6 +40,8 @@ class RequestedScenario:
     """Overrides of all tests of the session."""
     chosen: tuple[str, ...] = ()
     """Overrides of this variant."""
+    by_call: bool = False
+    """Whether `chosen` is the `set` of a call, not a variant."""
     last: tuple[str, ...] = ()
     added: Additions = NOTHING
     """What the test adds to a manifest."""
@@ -45,7 +49,15 @@ class RequestedScenario:
     @functools.cached_property
     def scenario(self) -> Scenario:
         """The parsed scenario. Raises UsageError."""
-        return self.given.parse(self._overrides)
+        return self.given.parse(self._overrides, self._called)
+
+    def _called(self, override: str) -> str:
+        """Return what messages call an override: by where a test or a program gave it."""
+        if override in self.image:
+            return "--emulator-image"
+        if override in self.sets:
+            return f"--emulator-set {override}"
+        return f'set["{override.partition("=")[0]}"]' if self.by_call else loader.OPTION(override)
 
     @property
     def _overrides(self) -> tuple[str, ...]:
@@ -120,12 +132,12 @@ def read(
             text = given.to_yaml()
         else:
             text = json.dumps(_plain(given), indent=2)
-        found = Given(folders[0] / "scenario.yaml", text, title="the test")
+        found = Given(folders[0] / "scenario.yaml", text, title="the scenario")
     else:
         path = _find(given, folders)
         found = read_scenario(path, added)
     requested = RequestedScenario(
-        found, path, tuple(image), tuple(sets), tuple(chosen), added=added
+        found, path, tuple(image), tuple(sets), tuple(chosen), by_call=True, added=added
     )
     _ = requested.scenario  # raises here, not later
     return requested
@@ -154,7 +166,7 @@ def _find(given: str | Path, folders: Sequence[Path]) -> Path:
     """Return the file: in one of the folders, or a bundled scenario. Raises UsageError."""
     try:
         for folder in folders:
-            for name in (Path(given), Path(f"{given}.yaml")):
+            for name in (Path(given), Path(f"{given}.yaml"), Path(given, SCENARIO)):
                 if (folder / name).is_file():
                     return folder / name
         if (bundled := scenario_path(Path(given))).is_file():
@@ -162,4 +174,16 @@ def _find(given: str | Path, folders: Sequence[Path]) -> Path:
     except OSError as error:  # a name too long
         raise UsageError(f"Can't look for the scenario {given}: {error.strerror}.") from None
     places = ", ".join(dict.fromkeys(map(str, folders)))
-    raise UsageError(f"There is no scenario {given} in {places}, nor a bundled one of that name.")
+    raise UsageError(
+        f"There is no scenario {given} in {places}, nor a bundled one of that name.",
+        _meant(Path(given), folders),
+    )
+
+
+def _meant(given: Path, folders: Sequence[Path]) -> str:
+    """Return a hint: the file beside which it would be, or the bundled scenario, that was meant."""
+    beside = [p.name for folder in folders for p in (folder / given).parent.glob("*.y*ml")]
+    bundled = [path.stem for path in scenarios()]
+    near = nearest(given.name, beside) or nearest(given.stem, bundled)
+    meant = str(given.with_name(near)) if near in beside else near
+    return f"Did you mean '{meant}'?" if near else "`emulate scenarios` lists the bundled ones."

@@ -54,6 +54,18 @@ def test_other_names_stay_what_they_are(
     assert scenario_path(Path(given)) == Path(given)
 
 
+@pytest.mark.parametrize("given", ["mine", "mine/", "./mine", "."])
+def test_a_folder_means_its_scenario(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `emulate init mine` writes it."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "scenario.yaml").touch()
+    monkeypatch.chdir(folder if given == "." else tmp_path)
+    assert scenario_path(Path(given)) == Path(given, "scenario.yaml")
+
+
 def test_a_file_here_goes_before_a_bundled_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

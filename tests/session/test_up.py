@@ -19,7 +19,9 @@ from emulator.pytest_plugin.harness import Emulator
 from emulator.record.events import RunStarted
 from emulator.results import RunCallbacks
 from emulator.runtime.waiting import Event, for_event
+from emulator.scenario.schema import Scenario
 from emulator.session.running import Running, RunningCluster
+from emulator.session.source import read
 from tests.conftest import left
 from tests.session.conftest import FOREVER, shell
 
@@ -77,8 +79,11 @@ def test_an_exception_in_the_block_removes_the_cluster(tmp_path: Path) -> None:
 PAUSED = {"pause": "worker-9", "at": "1s", "for": "1s"}
 WRONG: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ("nowhere", {}, UsageError, "There is no scenario nowhere"),
+    ("quickstrat", {}, UsageError, "Did you mean 'quickstart'?"),
     (shell(cluster={"worker": "two"}, tiemout="5s"), {}, ScenarioError, "cluster.worker"),
-    (shell(), {"set": {"cluster.worker": "x"}}, ScenarioError, "cluster.worker"),
+    ({"name": "x"}, {}, ScenarioError, r"^the scenario: cluster: is missing"),
+    (shell(), {"set": {"cluster.worker": "x"}}, ScenarioError, r'^set\["cluster.worker"\]: '),
+    (shell(), {"set": {"name.x": 1}}, UsageError, r'^set\["name.x"\]: there is nothing to set'),
     (shell(), {"engine": "dokcer"}, UsageError, "no engine 'dokcer'"),
     (shell(), {"run_id": "A/b"}, UsageError, "can't be a run id"),
     (shell(faults=[PAUSED]), {}, ScenarioError, "worker-9"),
@@ -97,6 +102,24 @@ def test_what_is_wrong_is_said_before_anything_is_made(
         with pytest.raises(error, match=says):
             start(scenario, **{"engine": "process", "out": tmp_path / "runs", **options})
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_file_with_another_suffix_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "crash.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"Did you mean 'mine/crash.yaml'\?"):
+        emulator.run("mine/crash.yml", engine="process")
+
+
+def test_a_folder_means_its_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    text = Scenario.model_validate(shell()).to_yaml()
+    (tmp_path / "mine" / "scenario.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert read("mine", [tmp_path]).path == tmp_path / "mine" / "scenario.yaml"
 
 
 def test_the_fixture_takes_the_same_arguments() -> None:

@@ -107,7 +107,7 @@ class _Session:
 
         def interrupt(number: signal.Signals) -> None:
             received.append(number)
-            supervisor.inbox.put(Interrupted(number))
+            supervisor.inbox.put(Interrupted(number), urgent=True)
 
         self.deferral.hand_to(interrupt)
         try:

@@ -76,7 +76,7 @@ def explain(
         outputs = dict(_first_output(timeline, tail))
     words = {name: last_words(lines, tells=hints.tells) for name, lines in outputs.items()}
     return Explanation(
-        [NO_STEP] if trained_nothing else [],
+        [*([NO_STEP] if trained_nothing else []), *(one.words for one in timeline.left_out)],
         found,
         {name: lines for name, lines in words.items() if lines},
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,19 @@ class Lines:
     """Lines of any tasks, in the order in which each task printed them."""
 
     lines: Sequence[Line]
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Lines of a task were left out, because they were more than `Inbox.rest` allows.
+
+    They stood before its last lines, which are reported.
+    """
+
+    task: str
+    wall: float
+    size: int | None = None
+    """How many bytes; None: the engine does not tell."""
 
 
 @dataclass(frozen=True)
@@ -112,15 +126,27 @@ LINES_WAITING = 10_000
 """Lines in an inbox at most; a reader thread that has one more blocks until there is room."""
 CHARACTERS_WAITING = 32 * 2**20
 """Characters of all these lines at most; one line may have a million."""
+REST = 8 * 2**20
+"""Bytes that are still read of each output once the outcome of a run is settled."""
+LAST_LINES = 1000
+"""Lines at the end of an output that are reported although more than that was left to read."""
+
+
+_URGENT = object()
+"""The place in the queue of an urgent event."""
 
 
 class Inbox:
     """The queue of an engine's events; the supervisor's own events use it too.
 
     Only lines wait for room. Other events may be put from anywhere, even from a signal handler.
+    Urgent ones overtake the lines: what the user wants does not wait for what tasks print.
     """
 
     def __init__(self) -> None:
+        self.rest: int | None = None
+        """Bytes that are still wanted of each output, from when this is set; None: all."""
+        self._urgent: deque[object] = deque()
         self._hurry = threading.Event()
         self._hurry.set()
         self._events: queue.SimpleQueue[tuple[object, int, int]] = queue.SimpleQueue()
@@ -128,6 +154,8 @@ class Inbox:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._lines = self._characters = self._waiting = 0
+        self._overtaken = 0
+        """Urgent events that were taken before their place in the queue was reached."""
 
     @property
     def hurried(self) -> bool:
@@ -143,8 +171,11 @@ class Inbox:
         """Wait until lines should arrive at once, for so many seconds at most."""
         self._hurry.wait(seconds)
 
-    def put(self, event: object) -> None:
+    def put(self, event: object, *, urgent: bool = False) -> None:
         """Add an event; lines wait until there is room for some."""
+        if urgent:
+            self._urgent.append(event)
+            event = _URGENT
         if isinstance(event, Line):
             event = Lines((event,))
         lines = characters = 0
@@ -161,7 +192,14 @@ class Inbox:
 
     def get(self, *, timeout: float | None = None) -> Any:  # noqa: ANN401  any event
         """Return the next event; raises queue.Empty after `timeout` seconds."""
-        event, lines, characters = self._events.get(timeout=timeout)
+        while True:
+            if self._urgent:
+                self._overtaken += 1
+                return self._urgent.popleft()
+            event, lines, characters = self._events.get(timeout=timeout)
+            if event is not _URGENT:
+                break
+            self._overtaken -= 1
         if lines:
             with self._lock:
                 self._lines -= lines
@@ -172,7 +210,7 @@ class Inbox:
 
     def empty(self) -> bool:
         """Say whether there is no event."""
-        return self._events.empty()
+        return self._events.qsize() <= self._overtaken
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 
 LONGEST_LINE = 1024 * 1024
 """Bytes of a line that are kept."""
+END = 64 * 1024
+"""Bytes at the end of an output that are kept although more than that was left out."""
 DRAWN = 4096
 """Bytes of an unfinished line that are passed on: several times the width of a progress bar."""
 
@@ -121,6 +123,37 @@ class LineSplitter:
         """Yield the last line, if it lacks its newline."""
         if self._line:
             yield self._line.finish()
+
+
+class EndOfOutput:
+    """Keeps the last lines of an output of which the rest is left out."""
+
+    def __init__(self, size: int = END) -> None:
+        """`size`: so many bytes are kept."""
+        self._size = size
+        self._kept = b""
+        self._came = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self._came += len(data)
+        self._kept = (self._kept + data)[-self._size :]
+
+    @property
+    def left_out(self) -> int:
+        """How many bytes are not among `lines`."""
+        return self._came - len(self._whole)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the last lines; the first begins where a line began."""
+        splitter = LineSplitter()
+        yield from splitter.feed(self._whole)
+        yield from splitter.finish()
+
+    @property
+    def _whole(self) -> bytes:
+        # What came before the first newline belongs to a line that began earlier.
+        return self._kept.partition(b"\n")[2]
 
 
 def overlap(read: Sequence[str], printed: Sequence[str]) -> int:

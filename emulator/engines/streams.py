@@ -1,15 +1,18 @@
 """One thread that reads the output of all tasks of a run, and reports it in batches.
 
 A thread for each task would be woken for each line, and wake the supervisor for each. This one
-reads what has arrived from any of them, passes it on at once as one event, and then waits: so there
-are at most 1/EVERY wake-ups a second, however many tasks print. Waking up costs far more than
-reading a line. So it waits longer, for UNHURRIED seconds, while the supervisor is not in a hurry
-and the engine stamps the lines, so that the time of a step does not depend on when it is read.
+reads what has arrived from any of them, passes it on at once as one event, and then waits, as
+`Pace` decides: as a rule there are at most 1/EVERY wake-ups a second, however many tasks print.
+Waking up costs far more than reading a line. So it waits longer, for UNHURRIED seconds, while the
+supervisor is not in a hurry and the engine stamps the lines, so that the time of a step does not
+depend on when it is read. It waits less where much arrives: who writes to a full socket stands
+still.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 import os
 import selectors
 import threading
@@ -32,8 +35,12 @@ AT_ONCE = 4 * PIECE
 IN_AN_EVENT = 5000
 """Lines in an event at most: no request to the supervisor waits for many more. AT_ONCE bytes may be
 a hundred thousand lines."""
-MUCH = 16 * 1024
-"""Bytes of one source in a batch from which on there is no time to lose: a socket holds 200 KiB."""
+MUCH = 4 * 1024
+"""Bytes of one source in a batch after which its socket may be full before the next batch. The
+kernel counts 768 bytes and more for each line of 2, so a socket of 208 KiB holds 12 KB of them."""
+LEAST = 0.0002
+"""Seconds between two batches after one with MUCH of a source; in that time an engine sends some
+hundred lines."""
 
 
 class Arrived(NamedTuple):
@@ -57,8 +64,32 @@ class Source(Protocol):
         May raise any error; that ends the source as well.
         """
 
+    def give_up(self) -> None:
+        """Report no more lines but the last ones: it is more than anybody wants to wait for.
+
+        Called once, on the thread that reads. The end follows as without it.
+        """
+
     def ended(self, error: Exception | None) -> None:
         """Take the end: called once, on a thread of its own, which may block."""
+
+
+class Pace:
+    """How long to wait between two batches (pure).
+
+    A batch with MUCH is followed by the next at once, and each other by a wait that is twice as
+    long as the one before. So the waits settle where no socket is full for long: at the speed of
+    the engine. Little after a short wait is no sign that a task prints little.
+    """
+
+    def __init__(self) -> None:
+        self._wait = math.inf
+
+    def after(self, largest: int, *, calm: bool) -> float:
+        """Return the seconds to wait after a batch with so many bytes of one source."""
+        longest = UNHURRIED if calm else EVERY
+        self._wait = LEAST if largest >= MUCH else min(2 * self._wait, longest)
+        return self._wait
 
 
 class Streams:
@@ -81,6 +112,9 @@ class Streams:
         """Those whose end was not seen yet, by identity."""
         self._due: list[Source] = []
         """To be read, whether or not anything has arrived."""
+        self._came: dict[int, float] = {}
+        """Bytes that came of each source since only a rest is wanted, by identity; infinite: it was
+        given up."""
 
     def add(self, source: Source) -> None:
         """Read a source from now on."""
@@ -115,6 +149,7 @@ class Streams:
             self._inbox.put(EngineDown(lost))
 
     def _read(self, selector: selectors.BaseSelector, woken: int) -> None:
+        pace = Pace()
         while True:
             ready: dict[int, Source] = {}
             for key, _ in selector.select():
@@ -135,6 +170,8 @@ class Streams:
                 except Exception as raised:  # any: without its output the run must end
                     arrived, error = Arrived([], 0, has_ended=True), raised
                 largest = max(largest, arrived.size)
+                if not arrived.has_ended and self._is_too_much(source, arrived.size):
+                    source.give_up()
                 if arrived.lines:
                     batch.append(arrived.lines)
                 if arrived.has_ended:
@@ -147,17 +184,25 @@ class Streams:
                 with self._lock:
                     selector.unregister(source)
                     del self._sources[id(source)]
+                    self._came.pop(id(source), None)
                     self._due = [one for one in self._due if one is not source]
                 threading.Thread(
                     target=source.ended, args=(error,), name="ended", daemon=True
                 ).start()
             if ends and self._closed_unless_needed(selector, woken):
                 return
-            calm = self._stamped and largest < MUCH and not self._inbox.hurried
-            if calm:
-                self._sleep_calmly(UNHURRIED)
-            else:
-                self._sleep(EVERY)
+            calm = self._stamped and not self._inbox.hurried
+            wait = pace.after(largest, calm=calm)
+            (self._sleep_calmly if calm else self._sleep)(wait)
+
+    def _is_too_much(self, source: Source, size: int) -> bool:
+        """Return whether more has come of a source than is still wanted; only once is that so."""
+        if (rest := self._inbox.rest) is None:
+            return False
+        before = self._came.get(id(source), 0)
+        came = before + size
+        self._came[id(source)] = math.inf if came > rest else came
+        return before < came > rest
 
     def _closed_unless_needed(self, selector: selectors.BaseSelector, woken: int) -> bool:
         """Close everything if no source is left; return whether that was so."""

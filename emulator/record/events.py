@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from emulator.record.version import FORMAT, version
+from emulator.validation.units import format_size
 
 FaultStage = Literal["planned", "preparing", "triggered", "applied", "healed", "skipped", "failed"]
 HelperStage = Literal["starting", "running", "stopping", "ended", "failed"]
@@ -342,6 +343,27 @@ class EngineNote(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OutputLeftOut(Entry):
+    """The outcome was settled, and more of a task's output was left than is read after that.
+
+    Its last lines are in the log; what stood before them is not.
+    """
+
+    event: ClassVar = "output-left-out"
+    size: int | None = None
+    """How many bytes; None: the engine does not tell."""
+
+    @property
+    def words(self) -> str:
+        """What was left out, as a sentence."""
+        size = "An unknown amount" if self.size is None else format_size(self.size)
+        return (
+            f"{size} of {self.task}'s output was not read: the run was over, and it had more than "
+            "is read after that. Its last lines are in the log."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class HelperEvent(Entry):
     """A helper reached a stage; `task` is its name, and no task of the job has that name."""
 
@@ -459,6 +481,7 @@ KINDS: Mapping[str, type[Entry]] = {
         PortPublished,
         Sidecar,
         EngineNote,
+        OutputLeftOut,
         HelperEvent,
         FaultEvent,
         SamplingStarted,

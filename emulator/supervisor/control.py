@@ -90,7 +90,7 @@ class RunControl:
     def ask(self, call: Callable[[], Any]) -> Future[Any]:
         """Have the supervisor make a call; return its reply."""
         reply: Future[Any] = Future()
-        self._inbox.put(Asked(call, reply))
+        self._inbox.put(Asked(call, reply), urgent=True)
         return reply
 
     def refuse_all(self) -> None:
@@ -159,4 +159,4 @@ class RunControl:
 
     def stop(self) -> None:
         """End the job as Ctrl-C does; a second time: at once."""
-        self._inbox.put(Interrupted(signal.SIGTERM))
+        self._inbox.put(Interrupted(signal.SIGTERM), urgent=True)

@@ -12,6 +12,7 @@ import signal
 from typing import cast
 
 from emulator.engines.base import (
+    REST,
     Engine,
     EngineDown,
     Exited,
@@ -21,6 +22,7 @@ from emulator.engines.base import (
     Note,
     Reattaching,
     SidecarEnded,
+    Unread,
 )
 from emulator.engines.capabilities import capable
 from emulator.engines.origin import Origin
@@ -34,6 +36,7 @@ from emulator.record.events import (
     BeforeTraining,
     EngineNote,
     JobEnded,
+    OutputLeftOut,
     PortPublished,
     Prepared,
     Refused,
@@ -226,6 +229,8 @@ class Supervisor:
                     self._history.end_batch()
             case Exited():
                 self._on_exit(event)
+            case Unread(task=task, size=size):
+                self._history.write(OutputLeftOut(task=task, size=size))
             case Note():
                 self._history.write(
                     EngineNote(
@@ -473,6 +478,7 @@ class Supervisor:
             self._finish(JobEnd("interrupted", f"stopped by {name}"))
         else:
             self._history.write(SecondInterrupt(signal=name))
+            self.inbox.rest = 0
             self._kill_all()
             self._helpers.kill()
 
@@ -504,6 +510,7 @@ class Supervisor:
     def _finish(self, end: JobEnd, *, drain: bool = False) -> None:
         """Settle the outcome; later events can't change it."""
         self._job.end, self._restarting = end, None
+        self.inbox.rest = REST
         self._history.write(
             JobEnded(task=end.task, outcome=end.outcome, reason=end.reason, cause=end.cause or None)
         )
@@ -596,6 +603,7 @@ class Supervisor:
         if self._operator is not None:
             self._operator.take_over(timeline, began)
         if job.end is not None:
+            self.inbox.rest = REST
             self._injector.end()
             if self._operator is not None:
                 self._operator.clean_pods(job.end)

@@ -28,6 +28,7 @@ from emulator.engines.base import (
     Measuring,
     Note,
     Publishing,
+    Unread,
 )
 from emulator.engines.capabilities import capable
 from emulator.engines.docker import DockerEngine
@@ -68,6 +69,8 @@ class Deed:
     """Leaves a process behind that would run for long."""
     ignores_sigterm: bool = False
     """Ignores SIGTERM."""
+    floods: bool = False
+    """Prints without end, as fast as it can, and at SIGTERM its last words."""
     port: int | None = None
     """A port that the scenario publishes; nothing listens there."""
 
@@ -78,6 +81,9 @@ class Deed:
         steps += [f"echo {shlex.quote(line)}" for line in self.says]
         if self.ticks:
             steps.append("n=0; while :; do n=$((n + 1)); echo tick $n; sleep 0.02; done")
+        if self.floods:
+            end = f"kill $!; wait; echo; echo {shlex.quote(self.last_words)}; exit {self.exit_code}"
+            return "\n".join([*steps, "yes 'flood flood flood' &", f"trap '{end}' TERM", "wait"])
         if self.draws:
             steps += [f"printf '\\r%s' {shlex.quote(one)}; sleep 0.3" for one in self.draws]
             steps.append("echo")
@@ -114,6 +120,7 @@ class Stage:
         self.drawn: list[tuple[str, int]] = []
         """What was drawn, and how many lines its task had printed by then."""
         self.exits: dict[str, list[Exited]] = {}
+        self.unread: list[Unread] = []
         engine.prepare(plan, folder, self.inbox)
 
     def start(self, task: str) -> str:
@@ -145,6 +152,8 @@ class Stage:
                     self.lines.setdefault(task, []).append(text)
                 case Note():
                     pass  # nothing follows from it
+                case Unread() as unread:
+                    self.unread.append(unread)
                 case Exited() as exited:
                     self.exits.setdefault(exited.task, []).append(exited)
                 case other:
@@ -311,6 +320,27 @@ def test_a_line_without_end_is_cut_and_marked_and_the_next_is_read(tmp_path: Pat
     engine.close()
     cut = f" [cut: {60_000_000 - LONGEST_LINE} bytes more]"
     assert s.lines["worker-0"] == ["x" * LONGEST_LINE + cut, "next"]
+
+
+def test_an_endless_output_is_read_no_further_than_is_wanted_but_for_its_end(
+    stage: StageMaker,
+) -> None:
+    """It was read to its end: a run with a timeout of 8 s lasted 81 s."""
+    s = stage(worker=Deed(says=["first"], floods=True, last_words="last", exit_code=3))
+    if s.engine.name == "memory":
+        return  # its tasks print what a script has
+    s.start("worker-0")
+    s.until_line("worker-0", "flood flood flood")
+    s.inbox.rest = 0
+    s.engine.signal("worker-0", signal.SIGTERM)
+    assert s.until_exit("worker-0").exit_code == 3
+    (unread,) = s.unread
+    assert unread.task == "worker-0"
+    assert unread.size is None or unread.size > 0
+    assert (s.lines["worker-0"][0], s.lines["worker-0"][-1]) == ("first", "last")
+    s.inbox.rest = None
+    s.start("worker-0")  # the next start is read from its beginning
+    s._until(lambda: s.lines["worker-0"].count("first") == 2, "its second start")
 
 
 def test_a_line_of_40_kilobytes_stays_one_line(stage: StageMaker) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 
 import pytest
 
 from emulator.engines import base
-from emulator.engines.base import Exited, Inbox, Line
+from emulator.engines.base import Exited, Inbox, Line, Lines
 from tests.engines.inbox import EachLine
 
 
@@ -54,3 +55,26 @@ def test_a_full_inbox_takes_all_that_is_no_line_at_once(monkeypatch: pytest.Monk
     assert prints.is_alive()
     assert [inbox.get(timeout=60) for _ in range(2)][1] == end
     assert inbox.get(timeout=60).text == "b"
+
+
+def test_what_is_urgent_overtakes_the_lines_and_nothing_else_changes_its_place() -> None:
+    """Ctrl-C must not wait for what tasks print."""
+    inbox = Inbox()
+    lines, end = Lines([Line("worker-0", 0.0, "a")]), Exited("worker-0", 0.0, 0)
+    for event in (lines, end):
+        inbox.put(event)
+    inbox.put("first", urgent=True)
+    inbox.put(lines)
+    inbox.put("second", urgent=True)
+    inbox.put(end)
+    taken = [inbox.get(timeout=60) for _ in range(3)]
+    assert taken == ["first", "second", lines]
+    assert not inbox.empty()
+    inbox.put("third", urgent=True)
+    assert [inbox.get(timeout=60) for _ in range(4)] == ["third", end, lines, end]
+    assert inbox.empty()
+    with pytest.raises(queue.Empty):
+        inbox.get(timeout=0.001)
+    inbox.put("fourth", urgent=True)
+    assert not inbox.empty()
+    assert inbox.get(timeout=60) == "fourth"

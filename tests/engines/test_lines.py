@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.engines.lines import DRAWN, LONGEST_LINE, DrawnLine, LineSplitter, UnfinishedLine
+from emulator.engines.lines import (
+    DRAWN,
+    LONGEST_LINE,
+    DrawnLine,
+    EndOfOutput,
+    LineSplitter,
+    UnfinishedLine,
+)
 
 
 def split_lines(chunks: Iterable[bytes], longest: int = LONGEST_LINE) -> Iterator[str]:
@@ -126,3 +133,22 @@ def test_of_a_long_drawn_line_the_end_is_kept() -> None:
         line.feed(b"\r%d/10000 [==>..]" % number)
     text = line.take()
     assert (len(text), text[-18:]) == (DRAWN, "\r9999/10000 [==>..]"[-18:])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines", "left_out"),
+    [
+        ([], [], 0),
+        ([b"rest of a line\nnext\nlast"], ["next", "last"], 15),
+        ([b"no newline"], [], 10),
+        ([b"a\n" * 100, b"the last\n"], ["a"] * 5 + ["the last"], 190),
+        ([b"x" * 100, b"\n", b"the last\n"], ["the last"], 101),
+    ],
+)
+def test_of_an_output_that_is_left_out_whole_lines_at_the_end_are_kept(
+    pieces: list[bytes], lines: list[str], left_out: int
+) -> None:
+    end = EndOfOutput(size=20)
+    for piece in pieces:
+        end.feed(piece)
+    assert (list(end.lines()), end.left_out) == (lines, left_out)

@@ -8,7 +8,16 @@ import threading
 import pytest
 
 from emulator.engines.base import Inbox, Line, Lines
-from emulator.engines.streams import EVERY, MUCH, UNHURRIED, Arrived, Streams, _in_order
+from emulator.engines.streams import (
+    EVERY,
+    LEAST,
+    MUCH,
+    UNHURRIED,
+    Arrived,
+    Pace,
+    Streams,
+    _in_order,
+)
 
 
 class Source:
@@ -21,6 +30,7 @@ class Source:
         self.over = threading.Event()
         self.error: Exception | None = None
         self.thread = ""
+        self.given_up = threading.Semaphore(0)
 
     def fileno(self) -> int:
         return self.reading.fileno()
@@ -34,6 +44,9 @@ class Source:
             return Arrived([], 0, has_ended=False)
         lines = [Line(self.task, 0.0, text) for text in data.decode().split()]
         return Arrived(lines, len(data), has_ended=not data)
+
+    def give_up(self) -> None:
+        self.given_up.release()
 
     def ended(self, error: Exception | None) -> None:
         self.error, self.thread = error, threading.current_thread().name
@@ -189,7 +202,8 @@ def test_many_lines_are_several_events(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (True, False, 1, UNHURRIED),
         (True, False, MUCH - 1, UNHURRIED),
-        (True, False, MUCH, EVERY),  # its socket would be full before the next batch
+        (True, False, MUCH, LEAST),  # its socket would be full before the next batch
+        (False, False, MUCH, LEAST),
         (True, True, 1, EVERY),
         (False, False, 1, EVERY),  # the time of a step would be that of the batch
     ],
@@ -210,6 +224,47 @@ def test_batches_are_rarer_while_nothing_depends_on_a_line(
     for one in (quiet, source):
         one.close()
         assert one.over.wait(60)
+
+
+def test_little_after_a_short_wait_is_no_sign_that_a_task_prints_little() -> None:
+    """A task that printed without end was read at 1 MB/s: a long wait came after each large batch.
+
+    In a millisecond, little arrives from any task.
+    """
+    pace = Pace()
+    waits = [pace.after(size, calm=True) for size in (MUCH, 1, 1, MUCH, 1)]
+    assert waits == [LEAST, 2 * LEAST, 4 * LEAST, LEAST, 2 * LEAST]
+
+
+def test_the_waits_are_long_again_once_little_arrives() -> None:
+    pace = Pace()
+    pace.after(MUCH, calm=True)
+    waits = [pace.after(1, calm=True) for _ in range(20)]
+    assert waits == sorted(waits)
+    assert (waits[-1], sum(waits) < 4 * 20 * UNHURRIED) == (UNHURRIED, True)
+    assert pace.after(1, calm=False) == EVERY  # something depends on a line
+
+
+def test_a_source_is_given_up_when_more_has_come_than_is_still_wanted() -> None:
+    inbox = Inbox()
+    streams = Streams(inbox)
+    much, little = Source("worker-0"), Source("worker-1")
+    for source in (much, little):
+        streams.add(source)
+        source.write("wanted " * 100)
+        taken = 0
+        while taken < 100:
+            taken += len(inbox.get(timeout=60).lines)
+    inbox.rest = 20
+    little.write("last words ")
+    much.write("x " * 11)
+    assert much.given_up.acquire(timeout=60)
+    much.write("more " * 100)
+    for source in (much, little):
+        source.close()
+        assert source.over.wait(60)
+    assert not much.given_up.acquire(blocking=False)  # once is enough
+    assert not little.given_up.acquire(blocking=False)
 
 
 def test_a_long_wait_ends_once_something_depends_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

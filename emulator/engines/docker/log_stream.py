@@ -74,6 +74,11 @@ class LogLines:
         """The stamp after which a log must be read to go on with `begin_again`."""
         return min((line.finished for line in self._lines.values()), default=self._start)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that has come are whole lines."""
+        return not any(line.first_stamp for line in self._lines.values())
+
     def begin_again(self) -> None:
         """Expect the log again, from `after` on: the unfinished lines, and what follows them."""
         self._frames = Frames()

@@ -17,7 +17,15 @@ import docker
 from docker.errors import APIError
 from requests import Response
 
-from emulator.engines.base import EngineDown, Exited, Inbox, KnownOutput, Line
+from emulator.engines.base import (
+    LAST_LINES,
+    EngineDown,
+    Exited,
+    Inbox,
+    KnownOutput,
+    Line,
+    Unread,
+)
 from emulator.engines.byte_stream import ByteStream
 from emulator.engines.docker.connection import lost
 from emulator.engines.docker.drawing import Drawing, DrawnStream, is_drawn
@@ -112,7 +120,7 @@ class Output:
         def ended(error: Exception | None) -> None:
             if drawn is not None:
                 drawn.finish()
-            self._report_end(task, container, log, error, answers, then)
+            self._report_end(task, container, log, error, answers, then, stream.is_given_up)
 
         self._followed[container] = stream = _LogStream(
             response, log, lines=lines, ended=ended, answers=answers
@@ -181,8 +189,12 @@ class Output:
         error: Exception | None,
         answers: Answers | None = None,
         then: Callable[[Exited], None] | None = None,
+        is_given_up: bool = False,
     ) -> None:
-        """Report the lines that the stream lacked, and the exit."""
+        """Report the lines that the stream lacked, and the exit.
+
+        If it was given up, only the last of those lines.
+        """
         assert self._inbox is not None
         report = then or self._inbox.put
         self._followed.pop(container, None)
@@ -194,6 +206,8 @@ class Output:
                 self._usage.ended(container)
                 ended = seconds(answers.stamp) - self._clock_ahead
                 code, oom = answers.answer["exit"], answers.answer["oom"]
+                if is_given_up:
+                    self._inbox.put(Unread(task, time.time()))
                 report(Exited(task, ended, code, oom))
                 return
             state = self._api.inspect_container(container)["State"]
@@ -202,10 +216,13 @@ class Output:
                 self._api.wait(container, timeout=None)
                 state = self._api.inspect_container(container)["State"]
             self._usage.ended(container)
+            if is_given_up:
+                self._inbox.put(Unread(task, time.time()))
             # Docker 20.10 loses a last line without newline on a followed stream about every
             # third time, but not on a second request.
+            last = LAST_LINES if is_given_up or log.is_whole else None
             log.begin_again()
-            for line in self._lines(task, self._printed(container, log), answers):
+            for line in self._lines(task, self._printed(container, log, last), answers):
                 self._inbox.put(line)
             if lost_power is not None:
                 report(Exited(task, lost_power - self._clock_ahead, _KILLED))
@@ -257,9 +274,14 @@ class Output:
             if line is not None:
                 yield Line(task, seconds(line.first_stamp) - self._clock_ahead, line.text)
 
-    def _printed(self, container: str, log: LogLines) -> Iterator[Printed]:
-        """Yield the lines after what `log` has had, without waiting for more."""
-        with contextlib.closing(self._log(container, log.after, follow=False)) as response:
+    def _printed(self, container: str, log: LogLines, last: int | None = None) -> Iterator[Printed]:
+        """Yield the lines after what `log` has had, without waiting for more.
+
+        `last`: only so many records at the end of the log.
+        """
+        with contextlib.closing(
+            self._log(container, log.after, follow=False, last=last)
+        ) as response:
             for data in response.iter_content(PIECE):
                 yield from log.feed(data)
         yield from log.finish()
@@ -270,11 +292,15 @@ class Output:
         response = streamed(self._api, "POST", f"/containers/{container}/attach", query=query)
         return ByteStream(response.raw, response.close)
 
-    def _log(self, container: str, after: str, *, follow: bool) -> Response:
-        """Request a log from a stamp on."""
+    def _log(
+        self, container: str, after: str, *, follow: bool, last: int | None = None
+    ) -> Response:
+        """Request a log from a stamp on, or no more of that than its last records."""
         query = {"stdout": 1, "stderr": 1, "timestamps": 1, "follow": int(follow)}
         if after:
             query["since"] = int(seconds(after))
+        if last is not None:
+            query["tail"] = last
         return streamed(self._api, "GET", f"/containers/{container}/logs", query=query)
 
 
@@ -339,6 +365,7 @@ class _LogStream:
     """The followed log of one container, as a source of `Streams`.
 
     A line that is unfinished at its end may still be lacking its last piece: it stays in `log`.
+    Given up, it ends; that of a warm task goes on, but only for the parent's answers.
     """
 
     def __init__(
@@ -352,6 +379,7 @@ class _LogStream:
     ) -> None:
         self._stream, self._log = ByteStream(response.raw, response.close), log
         self._lines, self._ended, self._answers = lines, ended, answers
+        self.is_given_up = False
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""
@@ -362,7 +390,13 @@ class _LogStream:
         data, size, closed = self._stream.receive()
         lines = self._lines(self._log.feed(data))
         answered = self._answers is not None and self._answers.complete
-        return Arrived(lines, size, has_ended=closed or answered)
+        return Arrived([] if self.is_given_up else lines, size, has_ended=closed or answered)
+
+    def give_up(self) -> None:
+        """Report no more lines: those at the end of the log are read when it has ended."""
+        self.is_given_up = True
+        if self._answers is None:
+            self.cut()
 
     def cut(self) -> None:
         """Have the stream end now; may be called on any thread."""

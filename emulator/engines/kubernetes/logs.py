@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from urllib3.exceptions import HTTPError
 
-from emulator.engines.base import EngineDown, Exited, Inbox, KnownOutput, Line, Lines, Note
+from emulator.engines.base import (
+    LAST_LINES,
+    EngineDown,
+    Exited,
+    Inbox,
+    KnownOutput,
+    Line,
+    Lines,
+    Note,
+    Unread,
+)
 from emulator.engines.byte_stream import ByteStream
 from emulator.engines.kubernetes.log_lines import LogLines, Position, Printed, seconds
 from emulator.engines.kubernetes.names import MAIN
@@ -156,6 +166,8 @@ class _Follower:
         """Whether the server ended the last stream: most likely nothing came after it."""
         self._fruitless = 0
         """How often the log was followed since it had a new line."""
+        self._is_given_up = False
+        """Whether only the last lines of what is left are still wanted."""
         self._away_since: float | None = None
         """Since when the API server does not answer (monotonic)."""
         self._wall = 0.0
@@ -234,6 +246,7 @@ class _Follower:
         assert stream is not None
         if stream.has_news:
             self._fruitless = 0
+        self._is_given_up = self._is_given_up or stream.is_given_up
         was_cut = error is not None or not stream.is_complete
         self._was_complete = not was_cut
         if not was_cut and (unfinished := stream.unfinished()):
@@ -246,6 +259,9 @@ class _Follower:
         `pause`: seconds to wait for the container's end before that.
         """
         while not self._has_ended_within(max(pause, _delay(self._fruitless))):
+            if self._is_given_up:
+                self._has_ended_within(None)
+                break
             pause = 0.0
             self._fruitless += 1
             try:
@@ -265,8 +281,11 @@ class _Follower:
         if not self._is_closed:
             self._report_end()
 
-    def _has_ended_within(self, pause: float) -> bool:
-        """Wait for the end of the container, or of our interest in it; return whether it came."""
+    def _has_ended_within(self, pause: float | None) -> bool:
+        """Wait for the end of the container, or of our interest in it; return whether it came.
+
+        `pause`: for so many seconds at most; None: until it comes.
+        """
         with self._changed:
             return self._changed.wait_for(
                 lambda: isinstance(self._state, Ended) or self._is_closed, timeout=pause
@@ -289,6 +308,8 @@ class _Follower:
 
     def _report_end(self) -> None:
         """Report the lines that the stream lacked, and the exit."""
+        if self._is_given_up:
+            self._output.inbox.put(Unread(self._name, time.time()))
         self._read_rest()
         end = self._state
         assert isinstance(end, Ended)
@@ -362,6 +383,8 @@ class _Follower:
             query["follow"] = True
         if since := self._position.since:
             query["sinceTime"] = since
+        if self._is_given_up:
+            query["tailLines"] = LAST_LINES
         path = self._cluster.namespaced("pods", f"{self._pod_name}/log")
         return self._cluster.stream(path, **query)
 
@@ -413,6 +436,7 @@ class _LogStream:
         self._lines, self._ended = lines, ended
         self.has_news = False
         """Whether any line came that was not reported before."""
+        self.is_given_up = False
 
     @property
     def is_complete(self) -> bool:
@@ -429,6 +453,11 @@ class _LogStream:
         lines = self._lines(self._log.feed(data))
         self.has_news = self.has_news or bool(lines)
         return Arrived(lines, size, has_ended=closed)
+
+    def give_up(self) -> None:
+        """End: the last lines of the log are read when the container has ended."""
+        self.is_given_up = True
+        self.cut()
 
     def unfinished(self) -> list[Printed]:
         """Return what has come of a last line without a newline."""

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from emulator.broker import Capacity
-from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource
-from emulator.engines.lines import DrawnLine, LineSplitter
+from emulator.engines.base import EngineDown, Exited, Finding, Inbox, Line, Resource, Unread
+from emulator.engines.lines import DrawnLine, EndOfOutput, LineSplitter
 from emulator.engines.ports import is_free, require_free
 from emulator.engines.process import doctor, keeper
 from emulator.engines.process.table import KEEPER, labelled, owned
-from emulator.engines.streams import AT_ONCE, PIECE, Arrived, Streams
+from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost
 from emulator.files import cache_dir, os_errors
 from emulator.planning.context import PlanContext
@@ -326,6 +326,8 @@ class _Output:
         self._poll = select.poll()
         self._poll.register(pipe, select.POLLIN)
         self._has_ended = False
+        self._rest: EndOfOutput | None = None
+        """Takes what is read after the output was given up."""
 
     def fileno(self) -> int:
         """Return the pipe's descriptor."""
@@ -342,25 +344,38 @@ class _Output:
     def read(self) -> Arrived:
         """Return the lines that have arrived, and whether this was the end."""
         has_ended = self._has_ended  # before the pipe is found empty
-        lines: list[Line] = []
-        size = 0
-        while size < AT_ONCE and self._poll.poll(0):
-            data = os.read(self._pipe, PIECE)  # does not block: something is there
-            size += len(data)
-            now = time.time()
-            lines += [Line(self._task, now, text) for text in self._lines.feed(data)]
-            self._drawn.feed(data)
-        if self._drawn.is_drawn:
-            lines.append(Line(self._task, time.time(), self._drawn.take(), is_finished=False))
+        # Does not block if something is there. The pipe holds no more, and the task goes on filling
+        # it: meanwhile the other tasks have their turn.
+        data = os.read(self._pipe, PIECE) if self._poll.poll(0) else b""
+        lines = self._taken(data)
         if not has_ended or self._poll.poll(0):
-            return Arrived(lines, size, has_ended=False)
-        lines += [Line(self._task, time.time(), text) for text in self._lines.finish()]
-        return Arrived(lines, size, has_ended=True)
+            return Arrived(lines, len(data), has_ended=False)
+        texts = self._lines.finish() if self._rest is None else self._rest.lines()
+        lines += [Line(self._task, time.time(), text) for text in texts]
+        return Arrived(lines, len(data), has_ended=True)
+
+    def give_up(self) -> None:
+        """Go on reading, since the task may have to print to end, but keep the last lines only."""
+        self._rest = EndOfOutput()
+
+    def _taken(self, data: bytes) -> list[Line]:
+        """Return the lines that some bytes finish, and what they have drawn."""
+        if self._rest is not None:
+            self._rest.feed(data)
+            return []
+        now = time.time()
+        lines = [Line(self._task, now, text) for text in self._lines.feed(data)]
+        self._drawn.feed(data)
+        if self._drawn.is_drawn:
+            lines.append(Line(self._task, now, self._drawn.take(), is_finished=False))
+        return lines
 
     def ended(self, error: Exception | None) -> None:
         """Report the exit."""
         os.close(self._pipe)
         if error is None:
+            if self._rest is not None:
+                self._inbox.put(Unread(self._task, time.time(), self._rest.left_out))
             code = exit_code(self._started.keeper.returncode)
             self._inbox.put(Exited(self._task, time.time(), code))
         else:  # without its output the run must end

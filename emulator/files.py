@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -31,16 +32,34 @@ def cache_dir(*parts: str) -> Path:
     return user_cache_path("emulator").joinpath(*parts)
 
 
-def atomic_write(path: Path, content: str | bytes, *, many_writers: bool = False) -> None:
+FOR_OWNER = 0o700
+"""The mode of a folder that only its owner can enter."""
+
+
+def for_owner(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a file as `opener` of `open`: a new one can be opened by its owner only."""
+    return os.open(path, flags, 0o600)
+
+
+def appending(path: Path) -> io.FileIO:
+    """Open a file for its owner only, to append to it without a buffer. Raises OSError."""
+    return io.FileIO(path, "a", opener=for_owner)
+
+
+def atomic_write(
+    path: Path, content: str | bytes, *, many_writers: bool = False, private: bool = False
+) -> None:
     """Write a file completely or not at all; text in UTF-8. Raises OSError.
 
     It is `<stem>.partial` until it is complete. With `many_writers` that has a unique name: several
-    processes may write at the same time, and the last one replaces the file.
+    processes may write at the same time, and the last one replaces the file. A `private` file can
+    be opened by its owner only.
     """
     unique = path.with_name(f"{path.name}.{uuid4().hex[:8]}.partial")
     partial = unique if many_writers else path.with_suffix(".partial")
     try:
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        with open(partial, "wb", opener=for_owner if private else None) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         os.replace(partial, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from emulator.broker.claims import Capacity, Claim, Need, Run, grant
 from emulator.errors import RecordError
-from emulator.files import atomic_write, os_errors
+from emulator.files import FOR_OWNER, atomic_write, os_errors
 from emulator.runtime.waiting import SLICE, for_lock
 
 Result = TypeVar("Result")
@@ -31,7 +31,7 @@ def transaction(folder: Path, do: Callable[[ClaimStore], Result]) -> Result:
     problem = f"Can't read or write the broker's leases in {folder}"
     hint = "Make room, or set XDG_CACHE_HOME to a folder that can be written."
     with os_errors(RecordError, problem, hint):
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(FOR_OWNER, parents=True, exist_ok=True)
         # FileIO releases the mutex in C code: Python code could be interrupted before it does so.
         # Not a FileLock, because that polls while it waits.
         with io.FileIO(folder / "mutex", "a") as mutex:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from emulator.errors import RecordError
-from emulator.files import os_errors
+from emulator.files import FOR_OWNER, appending, os_errors
 from emulator.record.lock import in_use
 from emulator.record.remains import LOG, header
 from emulator.results import RunCallbacks
@@ -101,12 +101,12 @@ def _log_in(folder: Path) -> BinaryIO:
     until = time.monotonic() + CLEANS_WITHIN
     while True:
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir(FOR_OWNER, parents=True)
             made = True
         except FileExistsError:
             made = False
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile by `emulate clean`
-            log = (folder / LOG).open("ab", buffering=0)
+            log = appending(folder / LOG)
             try:
                 fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(log.fileno()), os.stat(folder / LOG)):

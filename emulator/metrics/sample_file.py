@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from emulator.files import atomic_write
+from emulator.files import appending, atomic_write
 from emulator.metrics.samples import Sample, from_json, halved, to_json
 
 NAME = "samples.jsonl"
@@ -53,7 +53,7 @@ class SampleFile:
         while len(self._buffered) > 1:
             self._buffered = halved(self._buffered)
         if self._file is None:
-            self._file = self._path.open("ab", buffering=0)  # nothing is lost by a kill -9
+            self._file = appending(self._path)  # nothing is lost by a kill -9
             self._lines = sum(1 for _ in read(self._path))
         self._file.write(_line(self._buffered.pop()))
         self._lines += 1
@@ -61,7 +61,7 @@ class SampleFile:
     def _thin(self) -> None:
         """Replace the file by one of half as many lines, atomically."""
         kept = halved(list(read(self._path)))
-        atomic_write(self._path, b"".join(map(_line, kept)))
+        atomic_write(self._path, b"".join(map(_line, kept)), private=True)
         if self._file is not None:
             self._file.close()
         self._file = None  # the next line opens the new file

@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from emulator.errors import UsageError
-from emulator.files import atomic_write, cache_dir, os_errors
+from emulator.files import FOR_OWNER, atomic_write, cache_dir, os_errors
 from emulator.metrics import gpu
 from emulator.scenario.schema import Scenario
 from emulator.validation.files import text_of
@@ -109,7 +109,7 @@ class BaselineFile:
 
         with os_errors(UsageError, f"Can't write the baselines to {self.path}"):
             folder = cache_dir("locks")
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(FOR_OWNER, parents=True, exist_ok=True)
             name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
             with FileLock(folder / f"baselines-{name}.lock"):
                 yield

@@ -105,8 +105,11 @@ def wait_until_over(folder: Path) -> None:
 
 
 def _open(folder: Path, flags: int) -> int:
-    """Open a lock file. The path may be anything: do not wait for a pipe, do not follow a link."""
-    return os.open(folder / LOCK, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 0o644)
+    """Open a lock file. The path may be anything: do not wait for a pipe, do not follow a link.
+
+    Who can read a file can lock it, so it is for its owner alone.
+    """
+    return os.open(folder / LOCK, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
 
 
 @contextlib.contextmanager

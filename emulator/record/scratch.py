@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import RecordError, UsageError
-from emulator.files import atomic_write
+from emulator.files import FOR_OWNER, atomic_write
 
 PARTS = ("work", "shared")
 MARKER = "scratch.json"
@@ -48,14 +48,15 @@ class Scratch:
                     "Choose another --run-id, or another --out.",
                 )
         # A run that is killed here leaves empty folders and a file with its run id.
-        new = os.open(folder / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        new = os.open(folder / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(new, "w") as file:
             json.dump({"run_id": run_id}, file)
         inodes = {}
         for part in PARTS:
-            (folder / part).mkdir()
+            (folder / part).mkdir(FOR_OWNER)
             inodes[part] = os.lstat(folder / part).st_ino
-        atomic_write(folder / MARKER, json.dumps({"run_id": run_id, "inodes": inodes}) + "\n")
+        made = json.dumps({"run_id": run_id, "inodes": inodes})
+        atomic_write(folder / MARKER, f"{made}\n", private=True)
         return cls(folder, run_id)
 
     def home(self, task: str) -> Path:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from emulator.files import appending
 from emulator.record.tail import last_lines, whole_lines
 
 RESOLUTION = 0.01
@@ -62,8 +63,8 @@ class LogWriter:
         if not self._waiting:
             return
         if self._files is None:
-            times = times_of(self._path).open("ab", buffering=0)
-            self._files = self._path.open("ab", buffering=0), times
+            times = appending(times_of(self._path))
+            self._files = appending(self._path), times
             self._size = self._files[0].tell()
         size, latest = self._size, self._latest
         lines, rows = [], []

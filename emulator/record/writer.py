@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from emulator.errors import RecordError, UsageError
-from emulator.files import atomic_write, os_errors
+from emulator.files import FOR_OWNER, appending, atomic_write, for_owner, os_errors
 from emulator.metrics import sample_file
 from emulator.metrics.catalog import GpuUsage, Usage
 from emulator.metrics.samples import Sample
@@ -51,18 +51,20 @@ class RunWriter:
         if path.is_symlink():
             raise UsageError(f"{path} is a link.", "Choose another --run-id.")
         with _disk_errors(path):
-            path.mkdir(parents=True, exist_ok=True)
-            (path / "logs").mkdir(exist_ok=True)
+            path.mkdir(FOR_OWNER, parents=True, exist_ok=True)
+            (path / "logs").mkdir(FOR_OWNER, exist_ok=True)
         if (path / "plan.json").exists():
             raise UsageError(
                 f"There is a run in {path} already.", "Leave --run-id out, or choose another."
             )
         self._open()
         with _disk_errors(path):
-            (path / "scenario.yaml").write_text(scenario_text, encoding="utf-8")
-            for name in kept.keys() & GIVEN:
-                (path / name).write_text(kept[name], encoding="utf-8")
-            atomic_write(path / "plan.json", _json({**header(), **plan.model_dump(mode="json")}))
+            texts = {"scenario.yaml": scenario_text, **{n: kept[n] for n in kept.keys() & GIVEN}}
+            for name, text in texts.items():
+                with open(path / name, "w", encoding="utf-8", opener=for_owner) as file:
+                    file.write(text)
+            data = {**header(), **plan.model_dump(mode="json")}
+            atomic_write(path / "plan.json", _json(data), private=True)
 
     def _begin_buffers(self) -> None:
         self.buffering = False
@@ -73,7 +75,7 @@ class RunWriter:
         with _disk_errors(self.path):
             self._release = weakref.finalize(self, release, acquire(self.path))
             # Unbuffered: what is written survives a kill -9.
-            self._history = (self.path / "history.jsonl").open("ab", buffering=0)
+            self._history = appending(self.path / "history.jsonl")
         self._samples = sample_file.SampleFile(self.path / sample_file.NAME)
 
     @classmethod
@@ -173,7 +175,7 @@ class RunWriter:
     def write_result(self, name: str, value: object) -> None:
         """Write a result file: `summary.json`, `verdicts.json`."""
         with _disk_errors(self.path):
-            atomic_write(self.path / name, _json(value))
+            atomic_write(self.path / name, _json(value), private=True)
 
     def close(self) -> None:
         """Close the files and release the lock."""

@@ -19,9 +19,9 @@ MARKDOWN, JUNIT = "report.md", "junit.xml"
 def write(record: Record, judged: Judged | None = None) -> Path:
     """Write all reports of a run, finished or not; return the page. Raises RecordError."""
     facts = read(record, judged)
-    put(record.path / MARKDOWN, markdown.render(facts))
-    put(record.path / JUNIT, junit.render(facts))
-    return put(record.path / HTML, page.render(facts))
+    put(record.path / MARKDOWN, markdown.render(facts), private=True)
+    put(record.path / JUNIT, junit.render(facts), private=True)
+    return put(record.path / HTML, page.render(facts), private=True)
 
 
 def write_page(record: Record, path: Path) -> Path:
@@ -37,15 +37,16 @@ def write_comparison(
     return put(path, comparison_page.render_comparison(rows, facts, place=path.resolve().parent))
 
 
-def put(path: Path, text: str) -> Path:
+def put(path: Path, text: str, *, private: bool = False) -> Path:
     """Write a file whole or not at all, also beside other writers. Raises RecordError.
 
-    A link or a device (`/dev/stdout`) is written to, not replaced.
+    A link or a device (`/dev/stdout`) is written to, not replaced. A `private` file can be opened
+    by its owner only.
     """
     with os_errors(RecordError, f"Can't write {path}", MAKE_ROOM):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink() or (path.exists() and not path.is_file()):
             path.write_text(text, encoding="utf-8")
         else:
-            atomic_write(path, text, many_writers=True)
+            atomic_write(path, text, many_writers=True, private=private)
     return path

@@ -18,7 +18,7 @@ from emulator.engines.docker.dockerfiles import FOLDER, NO_INPUTS, BuildInputs, 
 from emulator.engines.docker.sdk import answer_behind
 from emulator.engines.http_socket import socket_of
 from emulator.errors import UsageError
-from emulator.files import cache_dir
+from emulator.files import FOR_OWNER, cache_dir
 from emulator.runtime import signals
 from emulator.runtime.waiting import each, for_lock
 from emulator.validation.files import text_of
@@ -148,7 +148,7 @@ def _if_last(lock: IO[str], clean_up: Callable[[], None]) -> None:
 @contextlib.contextmanager
 def _locked(name: str, how: int) -> Iterator[IO[str]]:
     folder = cache_dir("locks")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(FOR_OWNER, parents=True, exist_ok=True)
     with (folder / f"{name}.lock").open("w") as lock:
         for_lock(lock.fileno(), how, signals.check)
         yield lock

@@ -45,7 +45,7 @@ from emulator.engines.recipes import (
     without_preload,
 )
 from emulator.errors import ImageError, UsageError
-from emulator.files import cache_dir
+from emulator.files import FOR_OWNER, appending, cache_dir
 from emulator.runtime import signals
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class Images:
 
         with self._patient(), ExitStack() as files:
             folder_of_files = cache_dir("images")
-            folder_of_files.mkdir(parents=True, exist_ok=True)
+            folder_of_files.mkdir(FOR_OWNER, parents=True, exist_ok=True)
             saved = files.enter_context(TemporaryFile(dir=folder_of_files))
             for chunk in self._api.get_image(built):
                 signals.check()
@@ -510,8 +510,10 @@ class _BuildLog:
         self.path = cache_dir("builds") / f"{name}.log"
         self._file: IO[str] | None = None
         with suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("w", encoding="utf-8", errors="replace", buffering=1)
+            self.path.parent.mkdir(FOR_OWNER, parents=True, exist_ok=True)
+            self.path.unlink(missing_ok=True)  # an earlier version let all users read it
+            raw = io.BufferedWriter(appending(self.path))
+            self._file = io.TextIOWrapper(raw, "utf-8", "replace", line_buffering=True)
 
     def write(self, line: str) -> None:
         """Add a line."""

@@ -37,7 +37,7 @@ from emulator.engines.process import doctor, keeper
 from emulator.engines.process.table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Arrived, Streams
 from emulator.errors import EngineError, EngineLost
-from emulator.files import cache_dir, os_errors
+from emulator.files import FOR_OWNER, cache_dir, os_errors
 from emulator.planning.context import PlanContext
 from emulator.record.scratch import Scratch
 from emulator.scenario import program
@@ -147,7 +147,7 @@ class ProcessEngine:
         self._published = dict(ports)
         self._inbox, self._streams = inbox, Streams(inbox)
         with os_errors(EngineError, "Can't make the shared folder"):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(FOR_OWNER, parents=True, exist_ok=True)
             self._scratch = Scratch.make(folder, plan.run_id)
 
     def start(self, task: Task, *, same_address: bool = False) -> str:
@@ -298,7 +298,7 @@ class ProcessEngine:
         from filelock import FileLock, Timeout  # not needed to find or remove a run
 
         folder = cache_dir("ports")
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(FOR_OWNER, parents=True, exist_ok=True)
         for port in PORTS:
             lock = FileLock(folder / f"{port}.lock", thread_local=False)
             try:

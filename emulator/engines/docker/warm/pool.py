@@ -23,7 +23,7 @@ from typing import Any
 from emulator.engines import WARM_SESSION
 from emulator.engines.waiting import STATE, state_of
 from emulator.errors import InUse
-from emulator.files import atomic_write, cache_dir
+from emulator.files import FOR_OWNER, atomic_write, cache_dir
 from emulator.record import lock
 
 IDLE = 600.0
@@ -87,7 +87,7 @@ class Pool:
     def make(self, key: str) -> Cluster:
         """Return a new cluster, which has no containers yet. Raises OSError."""
         folder = self.folder / f"{self._prefix}{secrets.token_hex(6)}"
-        folder.mkdir(parents=True)
+        folder.mkdir(FOR_OWNER, parents=True)
         session = os.environ.get(WARM_SESSION, "")
         return Cluster(folder.name, folder, key, lock.acquire(folder), session)
 

@@ -119,7 +119,7 @@ RunArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="RUN",
-        help="A run id, its beginning, or its folder [default: the latest].",
+        help="A run id, its beginning, its folder, or a scenario's name [default: the latest].",
         autocompletion=complete_runs,
     ),
 ]
@@ -129,7 +129,7 @@ RunOption = Annotated[
         "-r",
         "--run",
         metavar="RUN",
-        help="A run id, its beginning, or its folder [default: the latest].",
+        help="A run id, its beginning, its folder, or a scenario's name [default: the latest].",
         autocompletion=complete_runs,
     ),
 ]
@@ -230,14 +230,14 @@ def overrides(sets: list[str] | None, seed: int | None) -> list[str]:
 
 
 def find_run(name: str, out: Path) -> Record:
-    """Return the run that `name` means: an id, the beginning of one, a folder, or `last`."""
+    """Return the run that `name` means: an id, its beginning, a folder, a scenario, or `last`."""
     from emulator.record.reader import Record
 
     return Record.find(name, out)
 
 
 def find_live_run(name: str, out: Path) -> Record:
-    """Return the run that `name` means; `last` is the latest that is under way, if any is."""
+    """Return the run that `name` means, the latest that is under way if there are several."""
     from emulator.record.reader import Record
 
     return Record(live_folder(name, out).path)
@@ -245,10 +245,9 @@ def find_live_run(name: str, out: Path) -> Record:
 
 def live_folder(name: str, out: Path) -> RunFolder:
     """Do the same without what reads a record."""
-    from emulator.record.folder import RunFolder, runs_in
+    from emulator.record.folder import RunFolder
 
-    live = [run for run in runs_in(out) if run.live] if name == "last" else []
-    return live[-1] if live else RunFolder.find(name, out)
+    return RunFolder.find(name, out, live=True)
 
 
 def console(*, stderr: bool = False) -> Console:

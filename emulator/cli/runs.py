@@ -211,17 +211,25 @@ def _run_and_tasks(names: Sequence[str], run: str | None, out: Path) -> tuple[Ru
 
     Raises UsageError for a name that matches none.
     """
-    record, patterns = None, list(names)
+    from emulator.record.folder import AmbiguousRun
+
+    record, patterns, several = None, list(names), None
     if run is not None:
         record = live_folder(run, out)
     elif patterns:
-        with contextlib.suppress(UsageError):
+        try:
             record = live_folder(patterns[0], out)
             del patterns[0]
+        except AmbiguousRun as error:
+            several = error
+        except UsageError:
+            pass
     if record is None:
         record = live_folder("last", out)
     found = {pattern: _matching(record, pattern) for pattern in patterns}
     if strange := [pattern for pattern, tasks in found.items() if not tasks]:
+        if several and strange[0] == names[0]:
+            raise several
         no_run = "" if len(patterns) < len(names) else f"{strange[0]} is no run in {out}, and "
         raise UsageError(
             f"{no_run}{record.run_id} has no task {strange[0]}.",

@@ -28,8 +28,14 @@ GIVEN = ("manifest.yaml", "manifest.json", "given.yaml", "faults.yaml")
 TAIL = 256 * 1024
 """Bytes of a log in which the reason of a failure is looked for."""
 
+SHOWN = 8
+"""Run ids in a message about several, at most."""
 HISTORY_TAIL = 16 * 1024
 """Bytes of a history in which its last events are."""
+
+
+class AmbiguousRun(UsageError):
+    """A name fits several runs."""
 
 
 @dataclass(frozen=True)
@@ -67,34 +73,36 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def find(cls, name: str, out: Path) -> Self:
-        """Return the run that `name` means: an id, the beginning of one, a folder, or `last`.
+    def find(cls, name: str, out: Path, *, live: bool = False) -> Self:
+        """Return the run that `name` means in the folder `out`.
 
-        Raises UsageError if there is none in the folder `out`.
+        It is an id, the beginning of one, a folder, `last`, or the name of a scenario, whose latest
+        run is meant; with `live` the latest that is under way, if any is. Raises UsageError if
+        there is none, and AmbiguousRun if several ids begin so.
         """
         with contextlib.suppress(ValueError):  # no path has a NUL byte
             if Path(name, "plan.json").is_file():
                 return cls(Path(name).resolve())
         runs = runs_in(out)
-        if name == "last":
-            if not runs:
-                raise UsageError(
-                    f"There is no run in {out}.", "`emulate up` makes one; --out names a folder."
-                )
-            return cls(runs[-1].path)
-        exact = [run for run in runs if run.run_id == name]
-        matching = exact or [run for run in runs if run.run_id.startswith(name)]
-        if len(matching) == 1:
-            return cls(matching[0].path)
-        why = "fits several runs" if matching else f"is no run in {out}"
-        raise UsageError(
-            f"{name} {why}.", "`emulate ps --all` lists them; --out names another folder."
-        )
+        if name == "last" and not runs:
+            raise UsageError(
+                f"There is no run in {out}.", "`emulate up` makes one; --out names a folder."
+            )
+        exact = [run for run in runs if run.run_id == name and name != "last"]
+        under_way = [run for run in runs if run.live] if live and not exact else []
+        found = _latest(name, under_way) or _latest(name, exact or runs)
+        return cls((found or _beginning_with(name, runs, out)).path)
 
     @property
     def run_id(self) -> str:
         """The folder's name is the run's."""
         return self.path.name
+
+    def is_of(self, scenario: str) -> bool:
+        """Whether it is a run of the scenario of that name; False if its plan can't be read."""
+        with contextlib.suppress(RecordError):
+            return self.outline.scenario == scenario
+        return False
 
     def check_name(self) -> None:
         """Raise UsageError if the folder was renamed or copied since its run.
@@ -201,6 +209,29 @@ def runs_in(folder: Path) -> list[RunFolder]:
     """Return the runs in a folder, oldest first; other folders are left out."""
     plans = [plan for plan in folder.glob("*/plan.json") if is_run_id(plan.parent.name)]
     return [RunFolder(plan.parent) for plan in sorted(plans, key=lambda p: p.stat().st_mtime)]
+
+
+def _latest(name: str, runs: Sequence[RunFolder]) -> RunFolder | None:
+    """Return the latest run that has that id or is of that scenario, or of all for `last`."""
+    newest = reversed(runs)
+    return next((r for r in newest if name in ("last", r.run_id) or r.is_of(name)), None)
+
+
+def _beginning_with(name: str, runs: Sequence[RunFolder], out: Path) -> RunFolder:
+    """Return the one run whose id begins so. Raises UsageError, AmbiguousRun."""
+    matching = [run.run_id for run in reversed(runs) if run.run_id.startswith(name)]
+    if not matching:
+        raise UsageError(
+            f"{name} is no run in {out}.",
+            "`emulate ps --all` lists them; --out names another folder.",
+        )
+    if len(matching) > 1:
+        rest = f" and {len(matching) - SHOWN} more" if len(matching) > SHOWN else ""
+        raise AmbiguousRun(
+            f"{name} fits several runs: {', '.join(matching[:SHOWN])}{rest}.",
+            "Write more of its id; `last` is the latest run.",
+        )
+    return next(run for run in runs if run.run_id == matching[0])
 
 
 def unreadable(path: Path, error: OSError) -> RecordError:

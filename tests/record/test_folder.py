@@ -1,0 +1,98 @@
+"""Which run a name means."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from emulator.cli.runs import logs
+from emulator.errors import UsageError
+from emulator.record.folder import AmbiguousRun, RunFolder
+from emulator.record.lock import acquire, release
+from emulator.record.version import FORMAT
+
+
+def make(out: Path, runs: Sequence[tuple[str, str]]) -> None:
+    """Make run folders, oldest first: the id and the name of the scenario of each."""
+    for number, (run_id, scenario) in enumerate(runs):
+        plan = out / run_id / "plan.json"
+        plan.parent.mkdir(parents=True)
+        outline = {"run_id": run_id, "engine": "process", "scenario": {"name": scenario}}
+        plan.write_text(json.dumps({"format": FORMAT, **outline, "variant": "", "tasks": []}))
+        os.utime(plan, (number, number))
+
+
+RUNS = (
+    ("crash-1123070000-00000a", "crash"),
+    ("crash-1123080000-00000b", "crash"),
+    ("crash-loop-1123090000-00000c", "crash-loop"),
+    ("mine", "crash"),
+    ("slow-1123100000-00000d", "slow"),
+    ("crash-loop", "slow"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("crash", "mine"),  # the latest of the scenario, whatever its id
+        ("crash-loop", "crash-loop"),  # an id goes before a scenario
+        ("slow", "crash-loop"),
+        ("last", "crash-loop"),
+        ("crash-1123070000-00000a", "crash-1123070000-00000a"),
+        ("crash-11230700", "crash-1123070000-00000a"),
+        ("slow-", "slow-1123100000-00000d"),
+    ],
+)
+def test_a_name_means_a_run(tmp_path: Path, name: str, meant: str) -> None:
+    make(tmp_path, RUNS)
+    assert RunFolder.find(name, tmp_path).run_id == meant
+
+
+def test_a_beginning_that_fits_several_lists_them_the_latest_first(tmp_path: Path) -> None:
+    make(tmp_path, RUNS)
+    with pytest.raises(AmbiguousRun, match="crash-11 fits several runs") as refused:
+        RunFolder.find("crash-11", tmp_path)
+    assert "runs: crash-1123080000-00000b, crash-1123070000-00000a." in str(refused.value)
+
+
+def test_many_that_fit_are_counted(tmp_path: Path) -> None:
+    make(tmp_path, [(f"a-{number}", "x") for number in range(30)])
+    with pytest.raises(AmbiguousRun, match=r"a-29, .*a-22 and 22 more\."):
+        RunFolder.find("a-", tmp_path)
+
+
+def test_a_run_whose_plan_is_broken_is_found_by_its_id_alone(tmp_path: Path) -> None:
+    make(tmp_path, RUNS)
+    (tmp_path / "mine" / "plan.json").write_text("{")
+    assert RunFolder.find("crash", tmp_path).run_id == "crash-1123080000-00000b"
+    assert RunFolder.find("mine", tmp_path).run_id == "mine"
+    with pytest.raises(UsageError, match="nothing is no run in"):
+        RunFolder.find("nothing", tmp_path)
+
+
+def test_logs_of_a_beginning_that_fits_several_says_so(tmp_path: Path) -> None:
+    """It said that the name is no run, and that the latest run has no such task."""
+    make(tmp_path, RUNS)
+    with pytest.raises(AmbiguousRun, match="crash-11 fits several runs"):
+        logs(["crash-11", "worker-7"], out=tmp_path)
+    with pytest.raises(UsageError, match=r"^nothing is no run in .*, and crash-loop has no task"):
+        logs(["nothing", "worker-7"], out=tmp_path)
+
+
+def test_what_is_under_way_goes_before_what_is_over(tmp_path: Path) -> None:
+    make(tmp_path, RUNS)
+    lock = acquire(tmp_path / "crash-1123070000-00000a")
+    try:
+        for name in ("crash", "last"):
+            found = RunFolder.find(name, tmp_path, live=True)
+            assert found.run_id == "crash-1123070000-00000a"
+        assert RunFolder.find("slow", tmp_path, live=True).run_id == "crash-loop"
+        assert RunFolder.find("mine", tmp_path, live=True).run_id == "mine"
+        assert RunFolder.find("crash", tmp_path).run_id == "mine"
+    finally:
+        release(lock)

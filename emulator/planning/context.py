@@ -29,8 +29,8 @@ class PlanContext:
     """Ids of its devices; called only if a task asks for GPUs."""
     shared: str
     """The path of the shared volume inside a task."""
-    limits: Callable[[], Limits] = Limits
-    """Default limits of each task."""
+    limits: Callable[[int], Limits] = lambda containers: Limits()
+    """Default limits of each container, if so many run at the same time."""
     named: bool = False
     """Whether its tasks have the names on the network that a scenario sets."""
     disks: Callable[[Scenario], Sequence[Disk]] = lambda scenario: ()

@@ -281,7 +281,8 @@ def make_plan(
         **_assign_gpus({n: spec for n, spec in specs_by_name.items() if spec.before}, context),
         **_assign_gpus({n: spec for n, spec in specs_by_name.items() if not spec.before}, context),
     }
-    limits = context.limits()
+    beside = sum(len(spec.sidecars) for *_, spec in replicas)
+    limits = context.limits(len(replicas) + beside + len(specs))
     expand, tasks, replaced = Expander(), [], dict[str, None]()
     for (name, role, index, spec), member in zip(replicas, members, strict=True):
         job = Job(scenario, spec, run_id)
@@ -322,7 +323,16 @@ def make_plan(
         scenario=scenario,
         tasks=tuple(tasks),
         helpers=tuple(
-            _helper(specs[name], name, member, run_id, scenario, context, values.of_helper(name))
+            _helper(
+                specs[name],
+                name,
+                member,
+                run_id,
+                scenario,
+                context,
+                values.of_helper(name),
+                limits,
+            )
             for name, member in helpers.items()
         ),
         faults=build_schedule(scenario.faults, scenario.seed, names),
@@ -357,6 +367,7 @@ def _helper(
     scenario: Scenario,
     context: PlanContext,
     values: Mapping[str, str],
+    limits: Limits,
 ) -> Task:
     """Return the plan of a helper: it has no rendezvous, and nothing of the job but the image."""
     expand = Expander()
@@ -373,7 +384,7 @@ def _helper(
             **{variable: expand(text, values) for variable, text in spec.env.items()},
         },
         source=spec.source,
-        defaults=context.limits(),
+        defaults=limits,
         **_of_container(spec),
     )
 

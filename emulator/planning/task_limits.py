@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROCESSES = 32_768
-"""Processes and threads of one task; a TensorFlow chief was measured with 21,000."""
+"""Processes and threads of one task at most; a TensorFlow chief was measured with 21,000."""
+LEAST_PROCESSES = 512
+"""The same at least: with more than that, a program of many threads starts."""
+PIDS_PER_CORE = 1024
+"""What Linux gives a machine with many cores, unless it is told otherwise (`pid_max`)."""
 MIB = 2**20
 LEAST_RESERVE = 2**30
 RESERVED_SHARE = 0.1
@@ -25,10 +29,20 @@ class Limits:
     """Processes and threads."""
 
 
-def of_machine(memory: int) -> Limits:
-    """Return the limits of each task on a machine with so many bytes of memory."""
+def of_machine(memory: int, pid_max: int, containers: int) -> Limits:
+    """Return the limits of each of so many containers that run at the same time.
+
+    The machine has so many bytes of memory, and `pid_max` processes and threads at most: half of
+    these are divided among the containers.
+    """
     whole = (memory - reserved(memory)) // MIB * MIB  # the kernel rounds down to pages
-    return Limits(memory=whole, processes=PROCESSES)
+    share = pid_max // 2 // max(containers, 1)
+    return Limits(memory=whole, processes=max(LEAST_PROCESSES, min(PROCESSES, share)))
+
+
+def usual_pid_max(cores: int) -> int:
+    """Return the `pid_max` of a machine that was not told another one."""
+    return max(32_768, PIDS_PER_CORE * cores)
 
 
 def reserved(memory: int) -> int:

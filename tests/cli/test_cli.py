@@ -225,16 +225,17 @@ def test_plan_says_that_processes_have_no_limits(emulate: Emulate, hello: Path) 
 def test_plan_shows_the_limits_that_a_task_has_by_default(
     emulate: Emulate, hello: Path, docker_engine: DockerEngine
 ) -> None:
-    limits = of_machine(docker_engine.capacity().memory)
+    limits = of_machine(docker_engine.capacity().memory, docker_engine.pid_max, 2)
     shown = emulate("plan", hello, "--engine", "docker", "--set", "cluster.worker.memory=1g").stdout
-    assert "1.0 GiB, 32768 processes*" in shown
+    assert f"1.0 GiB, {limits.processes} processes*" in shown
     assert "* marks a default" in shown
     planned = emulate("plan", hello, "--engine", "docker", "--json").json
     assert planned["tasks"][0]["defaults"] == asdict(limits)
     created = [one for one in planned["requests"] if one["request"] == "create container"]
     for request in created:
         assert request["HostConfig"]["Memory"] == limits.memory
-        assert request["HostConfig"]["PidsLimit"] == 32_768
+        assert request["HostConfig"]["PidsLimit"] == limits.processes
+    assert 2 * (limits.processes or 0) <= docker_engine.pid_max / 2
 
 
 def test_a_disk_that_is_nearly_full_is_said_before_the_start(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -31,6 +32,10 @@ CALL_WITHIN = 120
 """Seconds that an engine which has answered gets for one call."""
 PING_EVERY = 30.0
 """Seconds between two pings of a heartbeat."""
+
+KILLED_WITHIN = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Seconds before each further attempt to remove a container that the engine could not kill. Each
+attempt may take it ten seconds as well."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +209,32 @@ def ignore_missing(call: Callable[[], object]) -> None:
     except APIError as error:
         if error.status_code != 409 or "already in progress" not in str(error):
             raise
+
+
+def remove_container(api: docker.APIClient, container: str) -> None:
+    """Remove a container, which may run, and its anonymous volumes."""
+    ignore_missing(
+        lambda: until_killed(lambda: api.remove_container(container, force=True, v=True))
+    )
+
+
+def until_killed(
+    remove: Callable[[], object], *, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Remove something, again and again while the engine says that it could not kill it.
+
+    Thousands of processes end within seconds, for which the engine does not always wait.
+    """
+    for pause in KILLED_WITHIN:
+        try:
+            remove()
+        except APIError as error:
+            if "could not kill" not in str(error).lower():
+                raise
+            sleep(pause)
+        else:
+            return
+    remove()
 
 
 class Heartbeat:

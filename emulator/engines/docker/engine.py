@@ -25,7 +25,13 @@ from emulator.engines.base import Resource
 from emulator.engines.containers import home_of
 from emulator.engines.docker import doctor
 from emulator.engines.docker.addresses import Addresses, assigns_addresses, make_network
-from emulator.engines.docker.connection import Heartbeat, connect, ignore_missing, translate_errors
+from emulator.engines.docker.connection import (
+    Heartbeat,
+    connect,
+    ignore_missing,
+    remove_container,
+    translate_errors,
+)
 from emulator.engines.docker.freezing import freeze
 from emulator.engines.docker.images import Images
 from emulator.engines.docker.network import Shaper, missing_parts
@@ -62,7 +68,7 @@ from emulator.errors import EngineError, ImageError, NameTaken
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
 from emulator.planning.context import TASK_PORT, PlanContext
-from emulator.planning.task_limits import of_machine
+from emulator.planning.task_limits import of_machine, usual_pid_max
 
 if TYPE_CHECKING:
     from emulator.engines.base import Exited, Finding, Inbox, KnownOutput
@@ -157,7 +163,7 @@ class DockerEngine:
             image=self.images.reference,
             gpus=lambda: self.gpus,
             shared=SHARED,
-            limits=lambda: of_machine(self.capacity().memory),
+            limits=lambda containers: of_machine(self.capacity().memory, self.pid_max, containers),
             named=True,
             disks=self._disks,
         )
@@ -172,10 +178,26 @@ class DockerEngine:
 
     def _disk(self, needed: int) -> Sequence[Disk]:
         """Return the engine's disk, if the engine runs on this machine."""
-        info, root = self._info, Path(self._info["DockerRootDir"])
-        if self._is_local and info["Name"] == socket.gethostname() and root.exists():
+        root = Path(self._info["DockerRootDir"])
+        if self._is_on_this_machine and root.exists():
             return list(disk("Docker", root, needed))
         return []
+
+    @property
+    def _is_on_this_machine(self) -> bool:
+        """Whether the engine runs on this machine, and not in a virtual machine of it."""
+        return self._is_local and self._info["Name"] == socket.gethostname()
+
+    @property
+    def pid_max(self) -> int:
+        """How many processes and threads the engine's machine can have.
+
+        The engine does not tell. Of another machine, it is what its cores make likely.
+        """
+        if self._is_on_this_machine:
+            with contextlib.suppress(OSError, ValueError):
+                return int(Path("/proc/sys/kernel/pid_max").read_text())
+        return usual_pid_max(int(self._info["NCPU"]))
 
     @property
     def _is_local(self) -> bool:
@@ -785,7 +807,7 @@ class DockerEngine:
             self._remove_container(container)
 
     def _remove_container(self, container: str) -> None:
-        ignore_missing(lambda: self.api.remove_container(container, force=True, v=True))
+        remove_container(self.api, container)
 
 
 def _labelled(run_id: str | None) -> dict[str, str]:

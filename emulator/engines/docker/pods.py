@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import docker
@@ -22,7 +21,7 @@ from docker.errors import APIError
 
 from emulator.engines.base import Exited, Inbox, SidecarEnded
 from emulator.engines.containers import scratches
-from emulator.engines.docker.connection import ignore_missing
+from emulator.engines.docker.connection import remove_container
 from emulator.engines.docker.logs import Output
 from emulator.engines.docker.ownership import make_volume, remove_volume, taken
 from emulator.engines.docker.requests import (
@@ -126,7 +125,7 @@ class Pods:
             self._output.follow(step.name, container, then=ends.put, drawings=False)
             end = ends.get()
             with start.lock:
-                ignore_missing(partial(self._remove_container, container))
+                remove_container(self._api, container)
                 self._output.forget(step.name)
             if end.exit_code:
                 return Exited(task.name, end.wall, end.exit_code, end.oom_killed)
@@ -270,7 +269,7 @@ class Pods:
             return
         steps = {one.name for task in self._plan.tasks for one in task.init}
         if name in steps:
-            ignore_missing(partial(self._remove_container, container["Id"]))
+            remove_container(self._api, container["Id"])
         else:
             self._sidecars[name] = _Sidecar(container["Id"])
             self._sidecars[name].over.set()
@@ -291,7 +290,7 @@ class Pods:
         for name, one in self._of(task.name).items():
             one.told = True
             del self._sidecars[name]
-            ignore_missing(partial(self._remove_container, one.container))
+            remove_container(self._api, one.container)
             self._output.forget(name)
             removed += 1
         removed += self._remove_scratches(task)
@@ -331,6 +330,3 @@ class Pods:
         except APIError as error:
             if error.status_code not in _GONE:
                 raise
-
-    def _remove_container(self, container: str) -> None:
-        self._api.remove_container(container, force=True, v=True)

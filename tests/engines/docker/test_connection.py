@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from docker.errors import APIError
 
 from emulator.engines import choose
-from emulator.engines.docker.connection import CALL_WITHIN
+from emulator.engines.docker.connection import CALL_WITHIN, KILLED_WITHIN, until_killed
 from emulator.errors import EngineMissing
 from tests.conftest import Emulate
 from tests.engines.docker.listeners import ANSWERS, instead_of_docker, listening, run_python
@@ -158,3 +159,40 @@ def test_an_engine_that_answered_has_longer_for_its_calls(docker_engine: object)
     client = connect()
     assert client.timeout == CALL_WITHIN
     client.close()
+
+
+UNKILLED = (
+    "cannot remove container c: Could not kill running container c, cannot remove - "
+    "tried to kill container, but did not receive an exit event"
+)
+"""What the engine said of a container with 29,000 processes."""
+
+
+@pytest.mark.parametrize(("fails", "pauses"), [(0, ()), (2, KILLED_WITHIN[:2]), (6, KILLED_WITHIN)])
+def test_a_container_that_could_not_be_killed_is_removed_again(
+    fails: int, pauses: tuple[float, ...]
+) -> None:
+    slept: list[float] = []
+    answers = [APIError(UNKILLED)] * fails
+
+    def remove() -> None:
+        if answers:
+            raise answers.pop()
+
+    until_killed(remove, sleep=slept.append)
+    assert slept == list(pauses)
+
+
+@pytest.mark.parametrize(("text", "tries"), [(UNKILLED, len(KILLED_WITHIN) + 1), ("busy", 1)])
+def test_a_removal_is_given_up_after_a_while_and_at_once_for_another_reason(
+    text: str, tries: int
+) -> None:
+    tried: list[str] = []
+
+    def remove() -> None:
+        tried.append(text)
+        raise APIError(text)
+
+    with pytest.raises(APIError, match=text[:4]):
+        until_killed(remove, sleep=lambda seconds: None)
+    assert len(tried) == tries

@@ -316,7 +316,7 @@ def test_a_squeezed_task_is_killed_by_the_kernel_and_runs_again_with_its_limit(
         assert isinstance(ended, Exited)
         assert (ended.exit_code, ended.oom_killed) == (137, True)
         limit = cluster.inspect("worker-0")["HostConfig"]["Memory"]
-        of_all = of_machine(cluster.engine.capacity().memory).memory
+        of_all = of_machine(cluster.engine.capacity().memory, 32_768, 1).memory
         assert limit == (256 * 2**20 if memory else of_all)
         cluster.start("worker-0")
         assert cluster.arrive("worker-0", "worker-0") == 5

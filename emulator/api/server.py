@@ -63,7 +63,10 @@ Number = TypeVar("Number", int, float)
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes (Linux 108, macOS 104)."""
 LINES_AT_A_TIME = 100
-"""Sent to one reader before another is served: sending waits only where the reader is slow."""
+"""Sent to one reader before another is served: sending waits only where the reader is slow. They
+are sent in one piece, so that no more than one is sent to a reader that has just gone."""
+LARGEST_BODY = 2**20
+"""Bytes of a request; a fault takes some hundred."""
 ANSWER_WITHIN = 60.0
 """Seconds; the supervisor answers between two events."""
 
@@ -106,10 +109,11 @@ class RecordWatcher:
         self,
         files: Callable[[], Mapping[str, Path]],
         begin: Callable[[Path], int] | None = None,
-    ) -> AsyncIterator[tuple[str, int, bytes]]:
-        """Yield (name, offset, line) of growing files, complete lines only, until the run is over.
+    ) -> AsyncIterator[tuple[str, int, list[bytes]]]:
+        """Yield (name, offset, lines) of growing files, complete lines only, until the run is over.
 
-        `begin` returns the offset to begin at, of each file that exists already.
+        They are at most LINES_AT_A_TIME lines, with the offset of the first one. `begin` returns
+        the offset to begin at, of each file that exists already.
         """
         import asyncio  # 30 ms of CPU, which most runs are spared
 
@@ -126,11 +130,11 @@ class RecordWatcher:
                 for name, path in files().items():
                     lines = whole_lines(path, name, offsets)
                     offset = offsets.get(name, 0) - sum(map(len, lines))
-                    for number, line in enumerate(lines):
-                        yield name, offset, line
-                        offset += len(line)
-                        if number % LINES_AT_A_TIME == 0:
-                            await asyncio.sleep(0)
+                    for first in range(0, len(lines), LINES_AT_A_TIME):
+                        piece = lines[first : first + LINES_AT_A_TIME]
+                        yield name, offset, piece
+                        offset += sum(map(len, piece))
+                        await asyncio.sleep(0)
                 if over:
                     return
                 await grown.wait()
@@ -143,6 +147,7 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
     from starlette.responses import JSONResponse, StreamingResponse
     from starlette.responses import Response as PlainResponse
     from starlette.routing import Route
@@ -161,7 +166,7 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
         return JSONResponse(await ask(control.status))
 
     async def faults(request: Request) -> Response:
-        spec = _fault(await request.body())
+        spec = _fault(await _body(request))
         return JSONResponse({"faults": await ask(lambda: control.inject(spec))}, 201)
 
     async def heal(request: Request) -> Response:
@@ -183,9 +188,10 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
         after = _number(request, "after", int)
 
         async def entries() -> AsyncIterator[bytes]:
-            async for _, _, line in watcher.lines(lambda: {"history": folder / "history.jsonl"}):
-                if after is None or int(json.loads(line)["n"]) > after:
-                    yield line
+            async for _, _, some in watcher.lines(lambda: {"history": folder / "history.jsonl"}):
+                yield b"".join(
+                    line for line in some if after is None or int(json.loads(line)["n"]) > after
+                )
 
         return stream(entries())
 
@@ -196,10 +202,13 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
             latest = -1.0
             files = {"samples": folder / sample_file.NAME}
             begin = None if last is None else partial(last_lines, count=last)
-            async for _, _, line in watcher.lines(lambda: files, begin):
-                if (t := float(json.loads(line)["t"])) > latest:  # else sent before the thinning
-                    latest = t
-                    yield line
+            async for _, _, some in watcher.lines(lambda: files, begin):
+                for line in some:
+                    if (
+                        t := float(json.loads(line)["t"])
+                    ) > latest:  # else sent before the thinning
+                        latest = t
+                        yield line
 
         return stream(measured())
 
@@ -218,12 +227,16 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
         async def printed() -> AsyncIterator[str]:
             times: dict[str, LogTimes] = {}
             begin = partial(beginning, last=last, since=since)
-            async for task, offset, line in watcher.lines(files, begin):
+            async for task, offset, some in watcher.lines(files, begin):
                 if task not in times:
                     times[task] = LogTimes(folder / "logs" / f"{task}.log")
-                text = line.decode("utf-8", "replace").removesuffix("\n")
-                wall = times[task].at(offset)
-                yield json.dumps({"task": task, "text": text, "wall": wall}) + "\n"
+                objects = []
+                for line in some:
+                    text = line.decode("utf-8", "replace").removesuffix("\n")
+                    wall = times[task].at(offset)
+                    objects.append(json.dumps({"task": task, "text": text, "wall": wall}) + "\n")
+                    offset += len(line)
+                yield "".join(objects)
 
         return stream(printed())
 
@@ -239,6 +252,9 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
     async def refuse(request: Request, error: Exception) -> Response:
         code = 422 if isinstance(error, UsageError) else 500
         return JSONResponse({"error": str(error)}, code)
+
+    async def gone(request: Request, error: Exception) -> Response:
+        return PlainResponse(status_code=400)  # nobody reads it
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -257,7 +273,7 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
             Route("/v1/lines", lines),
             Route("/metrics", metrics),
         ],
-        exception_handlers={EmulatorError: refuse, HTTPException: unknown},
+        exception_handlers={EmulatorError: refuse, HTTPException: unknown, ClientDisconnect: gone},
     )
 
 
@@ -268,6 +284,18 @@ def _number(request: Request, key: str, kind: Callable[[str], Number]) -> Number
         return None if text is None else kind(text)
     except ValueError:
         raise UsageError(f"{text!r} is no number.") from None
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body of a request. Raises HTTPException, ClientDisconnect."""
+    from starlette.exceptions import HTTPException
+
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LARGEST_BODY:
+            raise HTTPException(413, f"A body has at most {LARGEST_BODY // 2**20} MiB")
+    return bytes(body)
 
 
 def _fault(body: bytes) -> FaultSpec:

@@ -7,9 +7,11 @@ import contextlib
 import json
 import os
 import resource
+import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,13 @@ import pytest
 
 import emulator
 from emulator.api.client import Cluster
-from emulator.api.server import LINES_AT_A_TIME, ApiServer, RecordWatcher
+from emulator.api.server import (
+    LARGEST_BODY,
+    LINES_AT_A_TIME,
+    ApiServer,
+    RecordWatcher,
+    application,
+)
 from emulator.engines.base import Inbox
 from emulator.errors import EmulatorError, EngineLost, UsageError
 from emulator.record.events import fields_of
@@ -373,13 +381,77 @@ def test_who_reads_a_long_log_lets_others_have_their_answers(tmp_path: Path) -> 
         other = asyncio.create_task(answer())
         watcher = RecordWatcher()
         watcher.close()
-        async for _ in watcher.lines(lambda: {"worker-0": log}):
-            sent += 1
+        async for _, _, lines in watcher.lines(lambda: {"worker-0": log}):
+            sent += len(lines)
         await other
         assert sent == 10 * LINES_AT_A_TIME
 
     asyncio.run(serve())
     assert sent_before[0] <= LINES_AT_A_TIME
+
+
+def test_a_client_that_leaves_during_its_request_is_no_news(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The terminal is that of `up`."""
+    opened = threading.Event()
+    with contextlib.closing(ApiServer(CONTROL, tmp_path, opened.set)) as server:
+        server.open()
+        assert opened.wait(60)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(tmp_path / SOCKET))
+            client.sendall(b"POST /v1/faults HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        transport = httpx.HTTPTransport(uds=str(tmp_path / SOCKET))
+        with httpx.Client(transport=transport, base_url="http://run") as next_one:
+            assert next_one.get("/").status_code == 404
+    assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_leaves_while_it_follows_is_noticed_at_once(tmp_path: Path) -> None:
+    """Before it is sent five pieces more, which asyncio would complain about on stderr."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "worker-0.log").write_text("y\n" * 10 * LINES_AT_A_TIME)
+    watcher, turn, sent = RecordWatcher(), 0, Counter[int]()
+    watcher.close()
+    app = application(CONTROL, tmp_path, watcher)
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/lines",
+        "query_string": b"",
+        "headers": [],
+    }
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError("it has nothing more to say")
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent[turn] += 1
+
+    async def serve() -> None:
+        nonlocal turn
+        serving = asyncio.create_task(app(scope, receive, send))
+        while not serving.done():
+            turn += 1
+            await asyncio.sleep(0)
+
+    asyncio.run(serve())
+    assert sent.total() > 10
+    assert max(sent.values()) < 5
+
+
+def test_a_large_body_is_refused(tmp_path: Path) -> None:
+    app = application(CONTROL, tmp_path, RecordWatcher())
+
+    async def answer() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://run") as client:
+            return await client.post("/v1/faults", content=b" " * (LARGEST_BODY + 1))
+
+    refused = asyncio.run(answer())
+    assert refused.status_code == 413
+    assert refused.json() == {"error": "POST /v1/faults: A body has at most 1 MiB."}
 
 
 def test_a_client_follows_to_the_socket_of_the_next_supervisor(tmp_path: Path) -> None:

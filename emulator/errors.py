@@ -131,6 +131,10 @@ class EngineError(EmulatorError):
     """The engine refused or failed."""
 
 
+class NotRunning(EngineError):
+    """What was asked for needs a task that runs, and this one does not (any more)."""
+
+
 class EngineMissing(EngineError):
     """An engine does not answer; `engine` is its name, set by `engines.choose`.
 

@@ -16,7 +16,7 @@ from emulator.analysis.analyse import Analysis, TaskResult
 from emulator.analysis.conditions import Condition, as_data
 from emulator.analysis.explanation import NOTHING, Explanation
 from emulator.analysis.figures import FIGURES, put_in_summary, rounded
-from emulator.analysis.invariants import INVARIANTS, Observed
+from emulator.analysis.invariants import ALWAYS, INVARIANTS, Observed
 from emulator.analysis.throughput import Rate
 from emulator.faults.table import FAULTS
 from emulator.metrics.samples import Sample
@@ -75,7 +75,8 @@ def judge(
     `comparison` is what the rate is compared with if a share of another rate is expected.
     """
     invariants = {name: partial(_invariant, name, timeline) for name in INVARIANTS}
-    verdicts = _run_checks({**_CHECKS, **invariants}, expect, analysis)
+    always = {name: partial(_always, name, timeline) for name in ALWAYS}
+    verdicts = _run_checks({**_CHECKS, **invariants, **always}, expect, analysis)
     check = partial(_regression, comparison, overall(verdicts) == "ok")
     return verdicts + _run_checks({regression.EXPECTATION: check}, expect, analysis)
 
@@ -402,6 +403,14 @@ def _invariant(
 ) -> Iterator[Verdict]:
     if getattr(expect, name):
         yield _observed(name, INVARIANTS[name](timeline))
+
+
+def _always(
+    name: str, timeline: Timeline, expect: Expectations, analysis: Analysis
+) -> Iterator[Verdict]:
+    observed = ALWAYS[name](timeline)
+    if observed.count:
+        yield _observed(name, observed)
 
 
 _CHECKS: Mapping[str, Check] = {

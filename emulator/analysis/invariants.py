@@ -14,7 +14,11 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from emulator.record.events import Phase, Step
-from emulator.record.timeline import TaskTimeline, Timeline
+from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
+
+LATE = 2.0
+"""Seconds that a line may wait in a pipe before the engine stamps it, on a busy machine. A task
+that starts again also runs for a moment before it can be paused again."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +94,47 @@ def steps_exactly_once(timeline: Timeline) -> Observed:
     return Observed("each step once", count, "steps", list(_gaps(leader, steps)))
 
 
+def no_step_while_paused(timeline: Timeline) -> Observed:
+    """Check that no task made a step while a fault had paused it.
+
+    The pause is what the record says: from its effect until it was healed, also of processes that
+    have replaced the target's. Steps within LATE of its ends, or of a start, prove nothing.
+    """
+    pauses = [one for one in timeline.faults.values() if one.kind == "pause" and one.has_held]
+    violations = []
+    for fault in pauses:
+        task = timeline.tasks[fault.planned.target]
+        made = list(_steps_while(fault, task, timeline.end))
+        if made:
+            count = sum(step.count for step in made)
+            violations.append(
+                f"{task.name} made {count} step{'s' * (count > 1)} between {made[0].t:.1f} and "
+                f"{made[-1].t:.1f} s, while fault {fault.id} had paused it"
+            )
+    return Observed("no step while paused", len(pauses), "pauses", violations)
+
+
 INVARIANTS: Mapping[str, Callable[[Timeline], Observed]] = {
     "monotone_checkpoints": monotone_checkpoints,
     "single_chief": single_chief,
     "steps_exactly_once": steps_exactly_once,
 }
 """By key in `expect:`."""
+
+ALWAYS: Mapping[str, Callable[[Timeline], Observed]] = {
+    "no_step_while_paused": no_step_while_paused,
+}
+"""What every record is held against in which it could be violated: our own word."""
+
+
+def _steps_while(fault: FaultTimeline, task: TaskTimeline, end: float) -> Iterator[Step]:
+    """Yield the steps that a task surely made while a fault was in force."""
+    applied, over = fault.stages["applied"], fault.over
+    until = (end if over is None else over.t) - LATE
+    for one in task.incarnations:
+        runs_since = one.begin if one.running is None else one.running.t
+        since = max(applied.t, runs_since) + LATE
+        yield from (step for step in one.steps if since < step.t < until)
 
 
 def _overlaps(task: TaskTimeline) -> Iterator[str]:

@@ -75,6 +75,12 @@ class Exited:
     oom_killed: bool = False
     reason: str = ""
     """Why, in the engine's word, where it has one: `Evicted`, `DeadlineExceeded`."""
+    precision: float = 0.0
+    """Seconds by which it may have ended later than `wall`: a cluster cuts off fractions."""
+
+    def was_before(self, wall: float) -> bool:
+        """Return whether the task had surely ended by then (seconds since 1970)."""
+        return self.wall + self.precision < wall
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from emulator.faults.nodes import Cordoning
 from emulator.faults.oom import OomKilling
 from emulator.faults.pause import Pausing
 from emulator.faults.preempt import PowerCutting
-from emulator.faults.spec import Evicting
+from emulator.faults.spec import EndingGrace
 from emulator.faults.throttle import Throttling
 
 CAPABILITIES: Mapping[str, type | None] = {
@@ -46,7 +46,8 @@ CAPABILITIES: Mapping[str, type | None] = {
     "pods": None,
     "ports": Publishing,
     "port-mapping": None,
-    "eviction": Evicting,
+    "own-grace": EndingGrace,
+    "eviction": None,
     "nodes": Cordoning,
     "exec": Executing,
 }

@@ -17,7 +17,7 @@ from emulator.broker import Capacity
 from emulator.engines.base import Exited, Inbox, KnownOutput, Line, Resource
 from emulator.engines.capabilities import CAPABILITIES
 from emulator.engines.lines import overlap
-from emulator.errors import EngineError
+from emulator.errors import EngineError, NotRunning
 from emulator.faults.netem import Link
 from emulator.faults.nodes import Cordoned
 from emulator.faults.spec import Via
@@ -42,7 +42,11 @@ class Script:
     exit_code: int = 0
     oom_killed: bool = False
     on_sigterm: float | None = 0.0
-    """Seconds from SIGTERM to its exit with 143; None: it ignores the signal."""
+    """Seconds from SIGTERM to its exit; None: it ignores the signal."""
+    sigterm_code: int = 128 + signal.SIGTERM
+    """The code of that exit: 0 of a program that saves and ends in order."""
+    reported_after: float = 0.0
+    """Seconds by which the engine, on a busy machine, reports its exit late."""
     cpus: float = 0.0
     """Cores that it uses all the time."""
     memory: int = 0
@@ -68,6 +72,8 @@ class _Task:
     """By all starts on this disk."""
     read: int = 0
     """How many of these lines are in the inbox."""
+    cpus: float | None = None
+    """The limit that a throttle has left to it, on this disk."""
     frozen: bool = False
     delayed: list[Callable[[], None]] = field(default_factory=list)
     """What it would have done while it was frozen."""
@@ -117,7 +123,7 @@ class MemoryEngine:
         if not measured:
             lacking.add("usage")
         if not nodes:
-            lacking |= {"eviction", "nodes"}
+            lacking |= {"own-grace", "eviction", "nodes"}
         self.capabilities = frozenset(CAPABILITIES) - lacking
         self._runs: dict[str, _Run] = {}
         self._starts = 0
@@ -204,14 +210,15 @@ class MemoryEngine:
             script = self._script(task, one.starts)
             delay = 0.0 if number == signal.SIGKILL else script.on_sigterm
             if delay is not None:
-                end = Exited(task, 0, 128 + number)
+                killed = number == signal.SIGKILL
+                end = Exited(task, 0, 128 + number if killed else script.sigterm_code)
                 self._clock.call_at(self._clock.now() + delay, partial(self._end, one.start, end))
 
     def pause(self, task: str) -> None:
         """Delay what the task would do."""
         one = self._running(task)
         if one is None:
-            raise EngineError(f"Can't pause {task}: it does not run.")
+            raise NotRunning(f"Can't pause {task}: it does not run.")
         one.frozen = True
 
     def resume(self, task: str) -> None:
@@ -225,6 +232,10 @@ class MemoryEngine:
 
     def throttle(self, task: str, cpus: float | None) -> None:
         """Record the limit; scripts take as long as before."""
+        one = self._tasks().get(task)
+        if one is None:
+            raise NotRunning(f"Can't limit the CPU of {task}: there is no such task.")
+        one.cpus = cpus
         self.cpus.append((task, cpus))
 
     def oom_kill(self, task: str) -> None:
@@ -382,4 +393,7 @@ class MemoryEngine:
             return
         one.frozen = False
         one.end = replace(end, wall=self._clock.wall())
-        self._inbox.put(one.end)
+        if late := self._script(end.task, one.starts).reported_after:
+            self._clock.call_at(self._clock.now() + late, partial(self._inbox.put, one.end))
+        else:
+            self._inbox.put(one.end)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from emulator.faults.spec import LastingFault, Target
+from emulator.faults.spec import HeldFault, Target
 from emulator.validation.fields import Glob
 
 
@@ -13,16 +14,20 @@ class Pausing(Protocol):
     """Capability `pause`."""
 
     def pause(self, task: str) -> None:
-        """Freeze a task: it keeps everything and does nothing.
+        """Freeze a task: it keeps everything and does nothing; one that is frozen stays so.
 
-        Raises EngineError where it does not run.
+        It handles no signal before `resume`, except SIGKILL. A start ends the freeze. Raises
+        NotRunning, EngineError.
         """
 
     def resume(self, task: str) -> None:
-        """Let a frozen task run again; nothing happens where it is not frozen."""
+        """Let a frozen task run again, and take the signals that it got meanwhile.
+
+        Nothing happens where it is not frozen, or no longer there. Raises EngineError.
+        """
 
 
-class Pause(LastingFault):
+class Pause(HeldFault):
     """Frozen `for` a time: it answers nothing, and does not notice."""
 
     kind = "pause"
@@ -34,10 +39,11 @@ class Pause(LastingFault):
     pause: Glob
     """The task, or a glob such as `worker-*`."""
 
-    def apply(self, target: Target) -> None:
-        """Freeze the task."""
-        target.engine_as(Pausing).pause(target.task)
-
-    def heal(self, target: Target) -> None:
-        """Let the task continue."""
-        target.engine_as(Pausing).resume(target.task)
+    @classmethod
+    def settle(cls, target: Target, active: Sequence[Pause]) -> None:
+        """Freeze the task as long as any of the faults lasts."""
+        engine = target.engine_as(Pausing)
+        if active:
+            engine.pause(target.task)
+        else:
+            engine.resume(target.task)

@@ -108,8 +108,9 @@ class Preempt(GracefulFault):
         if self.is_silent:
             yield f"a silent loss of {self.target}", "silent-loss"
         if self.via:
-            way = "deletion" if self.via == "delete" else "eviction"
-            yield f"preempting {self.target} by {way}", "eviction"
+            by_deletion = self.via == "delete"
+            way = "deletion" if by_deletion else "eviction"
+            yield f"preempting {self.target} by {way}", "own-grace" if by_deletion else "eviction"
 
     @property
     def means(self) -> Via | None:

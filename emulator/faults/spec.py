@@ -7,13 +7,14 @@ the client and the reports need. `table.py` lists the kinds.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import (
     BeforeValidator,
@@ -23,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.errors import NotRunning
 from emulator.faults.netem import Link
 from emulator.validation.fields import (
     Duration,
@@ -157,8 +159,8 @@ Via = Literal["delete", "eviction"]
 
 
 @runtime_checkable
-class Evicting(Protocol):
-    """Capability `eviction`: the engine itself ends a task, and its grace period."""
+class EndingGrace(Protocol):
+    """Capability `own-grace`: the engine itself ends a task, and its grace period."""
 
     kill_slack: float
     """Seconds after a grace period in which the engine has killed the task, if it ever does."""
@@ -166,9 +168,10 @@ class Evicting(Protocol):
     def preempt(self, task: str, grace: float, via: Via | None) -> str:
         """Ask the engine to send SIGTERM, and SIGKILL after `grace` seconds; return at once.
 
-        `via` says how: by deletion, or by eviction, which a disruption budget may forbid; None: as
-        the engine does it itself. Returns what it was asked for in words, empty if nothing: the
-        task has ended, or was asked already. Raises EngineError, also where a budget forbids it.
+        `via` says how: by deletion, or by eviction, which needs the capability `eviction` and which
+        a disruption budget may forbid; None: as the engine does it itself. Returns what it was
+        asked for in words, empty if nothing: the task has ended, or was asked already. Raises
+        EngineError, also where a budget forbids it.
         """
 
 
@@ -209,11 +212,13 @@ class Target:
     """The limit that the scenario sets for the task, in cores."""
     update_links: Callable[[], None]
     """Gives the engine all network links that should exist now, those of this fault included."""
+    active: Sequence[FaultSpec] = ()
+    """The held faults that are in force on the task now: this one as well, until it is healed."""
 
     @property
     def ends_grace_itself(self) -> bool:
         """Whether the engine itself ends a task after a grace period."""
-        return "eviction" in self.engine.capabilities
+        return "own-grace" in self.engine.capabilities
 
     def engine_as(self, protocol: type[Capability]) -> Capability:
         """Return the engine with the methods of a capability."""
@@ -230,6 +235,8 @@ class FaultSpec(Entry):
     """The request to an engine, for its refusal; {} is the target."""
     lasting: ClassVar[bool] = False
     """It lasts for a time and is then healed; the target's processes stay."""
+    is_held: ClassVar[bool] = False
+    """It is a state of its target's processes: those that replace them have it as well."""
     ends_target: ClassVar[bool] = False
     restarts_target: ClassVar[bool] = False
     """It restarts its target itself; otherwise the restart policy decides."""
@@ -327,6 +334,39 @@ class LastingFault(FaultSpec):
         return self.for_
 
 
+class HeldFault(LastingFault):
+    """A lasting fault that is a state of its target's processes.
+
+    A state is the sum of all active faults of its kind, so that two of them never undo each other.
+    Processes that replace the target's are brought into it as well.
+    """
+
+    is_held = True
+
+    @classmethod
+    def settle(cls, target: Target, active: Sequence[Any]) -> None:
+        """Bring the target into the state that these faults of the kind cause together; blocks.
+
+        Without any it is as the scenario says. Raises NotRunning, EngineError.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, active: Sequence[FaultSpec]) -> list[FaultSpec]:
+        """Return the faults of this kind."""
+        return [one for one in active if isinstance(one, cls)]
+
+    def apply(self, target: Target) -> Effect | None:
+        """Bring the target into the state of all faults, of which this is one."""
+        self.settle(target, self.of(target.active))
+        return None
+
+    def heal(self, target: Target) -> None:
+        """Bring the target into the state of the faults that are left."""
+        with contextlib.suppress(NotRunning):  # what runs next has no more than those
+            self.settle(target, self.of(target.active))
+
+
 class EndingFault(FaultSpec):
     """A fault that ends its target's process; it took effect when the process has exited."""
 
@@ -358,7 +398,12 @@ class EndingFault(FaultSpec):
         return None
 
     def other_cause(self, exit_code: int, *, oom_killed: bool) -> str:
-        """Describe what else ended the target; empty if it was this fault."""
+        """Describe what else ended the target; empty if it was this fault.
+
+        A target that was asked to end may do so with any code. One that was killed has no choice.
+        """
+        if self.kills and exit_code == 0:
+            return f"ended otherwise, with {exit_code}"
         return ""
 
 
@@ -382,7 +427,7 @@ class GracefulFault(EndingFault):
         """Have the engine end the task in `grace`, or send SIGTERM as the first signal."""
         if not target.ends_grace_itself:
             return super().apply(target)
-        return Effect(target.engine_as(Evicting).preempt(target.task, self.grace, self.means))
+        return Effect(target.engine_as(EndingGrace).preempt(target.task, self.grace, self.means))
 
 
 # --- Names of tasks -------------------------------------------------------------------------------

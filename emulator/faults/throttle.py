@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from pydantic import Field
 
-from emulator.faults.spec import LastingFault, Target
+from emulator.faults.spec import HeldFault, Target
 from emulator.validation.fields import Cores, Glob
 
 
@@ -15,10 +16,13 @@ class Throttling(Protocol):
     """Capability `throttle`."""
 
     def throttle(self, task: str, cpus: float | None) -> None:
-        """Limit a running task to so many cores; None: no limit."""
+        """Limit a task to so many cores until it is replaced; None: no limit.
+
+        Raises NotRunning where there is no such task, EngineError.
+        """
 
 
-class Throttle(LastingFault):
+class Throttle(HeldFault):
     """Limited to `cpus` cores `for` a time."""
 
     kind = "throttle"
@@ -30,10 +34,10 @@ class Throttle(LastingFault):
     """The task, or a glob such as `worker-*`."""
     cpus: Cores = Field(description="The cores that are left to it.")
 
-    def apply(self, target: Target) -> None:
-        """Lower its limit."""
-        target.engine_as(Throttling).throttle(target.task, self.cpus)
-
-    def heal(self, target: Target) -> None:
-        """Restore its own limit, or none."""
-        target.engine_as(Throttling).throttle(target.task, target.cpus)
+    @classmethod
+    def settle(cls, target: Target, active: Sequence[Throttle]) -> None:
+        """Leave it the least that a fault or the scenario leaves to it."""
+        limits = [one.cpus for one in active]
+        if target.cpus is not None:
+            limits.append(target.cpus)
+        target.engine_as(Throttling).throttle(target.task, min(limits, default=None))

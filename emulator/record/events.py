@@ -15,7 +15,9 @@ from typing import Any, ClassVar, Literal, Self
 from emulator.record.version import FORMAT, version
 from emulator.validation.units import format_size
 
-FaultStage = Literal["planned", "preparing", "triggered", "applied", "healed", "skipped", "failed"]
+FaultStage = Literal[
+    "planned", "preparing", "triggered", "applied", "reapplied", "healed", "skipped", "failed"
+]
 HelperStage = Literal["starting", "running", "stopping", "ended", "failed"]
 ROUTINE = frozenset({"Scheduled", "Pulling", "Pulled", "Created", "Started"})
 """Reasons of an engine's notes in an ordinary start."""
@@ -410,7 +412,8 @@ class FaultEvent(Entry):
     kind: str
     """The kind of the fault, such as `preempt`."""
     stage: FaultStage
-    """How far it is; a fault counts only once it is `applied`."""
+    """How far it is; a fault counts only once it is `applied`. `reapplied`: its target has started
+    again, and was brought into the same state."""
     target: str | None = None
     """The groups or tasks of a network fault."""
     reason: str | None = None

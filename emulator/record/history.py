@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.record.events import Entry, Phase, Step, TaskExit, TaskRunning, TaskStart
+from emulator.record.events import Entry, FaultEvent, Phase, Step, TaskExit, TaskRunning, TaskStart
 
 STAMPED = (Step, Phase, TaskExit)
 """Events that carry the engine's stamp: what a task did itself."""
 
+HELD = ("reapplied", "healed")
+"""Stages of a fault with a stamp of ours: when the engine held a task again, and when it was asked
+to let it go."""
 
 CLOCK_MOVED = 0.5
 """Seconds by which the two times of an event may differ: they are taken one after the other. A
@@ -21,7 +24,9 @@ class HappenedAt:
     The one rule for time, for every number and picture. An event that the engine stamped (see
     STAMPED) happened at its stamp, but not after it was read, and not before its task was started
     or reported its last step or phase. It may have been read after the exit: event files are read
-    with a delay. Any other event happened when it was written. Its `wall` and `t`
+    with a delay. A fault that ended its target took effect at the stamp of that exit; one that was
+    healed, or that holds a task which has started again, has a stamp as well. Any other event
+    happened when it was written. Its `wall` and `t`
     relate the engine's clock to ours, at the beginning and again when either was moved by more than
     CLOCK_MOVED.
     """
@@ -38,6 +43,10 @@ class HappenedAt:
         began = entry.wall - entry.t
         if self.began is None:
             self.began = began
+        if isinstance(entry, FaultEvent) and (entry.stage in HELD or entry.exit_code is not None):
+            ended = entry.exit_code is not None
+            floor = self._earliest_exit.get(entry.task, 0.0) if ended else 0.0
+            return max(floor, min(round(entry.wall - self.began, 6), entry.t))
         if not isinstance(entry, STAMPED):
             if abs(began - self.began) > CLOCK_MOVED:
                 self.began = began

@@ -226,6 +226,8 @@ class FaultTimeline:
     planned: PlannedFault
     stages: dict[FaultStage, FaultEvent] = field(default_factory=dict)
     """The event with which it reached each stage, with the evidence."""
+    reapplied: list[FaultEvent] = field(default_factory=list)
+    """Each time that its target had started again, and was held again."""
 
     @property
     def id(self) -> str:
@@ -271,22 +273,46 @@ class FaultTimeline:
         )
 
     @property
+    def has_held(self) -> bool:
+        """Whether it was a state of its target's processes for some time."""
+        return "applied" in self.stages and self.planned.spec.is_held
+
+    @property
     def outcome(self) -> FaultEvent | None:
         """The event with its result: it failed, was skipped, or was applied."""
         stages = self.stages
         return stages.get("failed") or stages.get("skipped") or stages.get("applied")
 
-    def impairments(self, end: float) -> Iterator[Interval]:
-        """Yield, for each task, when it ran impaired; none if the fault ended its target."""
-        applied, healed = self.stages.get("applied"), self.stages.get("healed")
+    @property
+    def over(self) -> FaultEvent | None:
+        """The event with which a lasting fault ended: it was healed, or could not be held."""
+        return self.stages.get("healed") or self.stages.get("failed")
+
+    def impairment(self, running: Interval) -> Interval | None:
+        """Return when it impaired a task in a time in which that ran; None: it did not.
+
+        A held fault has to be applied again to what replaces its target's processes.
+        """
+        applied, over = self.stages.get("applied"), self.over
         if applied is None or applied.exit_code is not None:
-            return
-        until = end if healed is None else healed.t
-        for task in self.planned.tasks:
-            yield Interval(self.planned.spec.state, applied.t, until, task=task)
+            return None
+        if running.task not in self.planned.tasks:
+            return None
+        since = applied.t
+        if self.planned.spec.is_held and since < running.begin:
+            again = (one.t for one in self.reapplied if one.t >= running.begin)
+            since = next(again, running.end)
+        begin = max(since, running.begin)
+        end = running.end if over is None else min(over.t, running.end)
+        if begin >= end:
+            return None
+        return Interval(self.planned.spec.state, begin, end, task=running.task)
 
     def add(self, entry: FaultEvent) -> None:
         """Take an event of this fault."""
+        if entry.stage == "reapplied":
+            self.reapplied.append(entry)
+            return
         self.stages.pop(entry.stage, None)
         self.stages[entry.stage] = entry
 
@@ -412,14 +438,19 @@ class Timeline:
 
         Before its first start and after its final exit a task is in none.
         """
-        end = self.end
-        impaired = [one for fault in self.faults.values() for one in fault.impairments(end)]
         intervals: list[Interval] = []
         for task in self.tasks.values():
-            own = [one for one in impaired if one.task == task.name]
-            for state in task.states(end):
-                intervals += _split(state, own) if state.name == "running" else [state]
+            for state in task.states(self.end):
+                if state.name == "running":
+                    intervals += _split(state, self._impairments(state))
+                else:
+                    intervals.append(state)
         return [interval for interval in intervals if interval.begin < interval.end]
+
+    def _impairments(self, running: Interval) -> list[Interval]:
+        """Return what impaired a task in a time in which it ran."""
+        found = (fault.impairment(running) for fault in self.faults.values())
+        return [one for one in found if one is not None]
 
     def phases(self) -> list[Interval]:
         """Return the phases of every task; one that never ended lasts as long as its process."""

@@ -97,6 +97,8 @@ def _fault_in_words(fault: events.FaultEvent) -> str:
             return f"{head}: {fault.task} has exited ({how}){_effect(fault)}"
         case "applied":
             return f"{head}: {FAULTS[fault.kind].applied.format(target)}{_effect(fault)}"
+        case "reapplied":
+            return f"{head}: {FAULTS[fault.kind].applied.format(target)} again"
         case "healed":
             return f"{head}: {FAULTS[fault.kind].healed.format(target)}"
         case "skipped" | "failed":

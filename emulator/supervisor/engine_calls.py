@@ -1,12 +1,17 @@
 """Calls of the engine, each on a worker thread: the supervisor never waits for one task.
 
-The result of a call arrives in the inbox as `Called`. The engine always gets all network links, as
-they were last set on the supervisor's thread: so the order of the calls does not matter.
+The result of a call arrives in the inbox as `Called`.
+
+Lasting faults are desired state. The supervisor's thread says which are in force; each call that
+follows gives the engine all that holds then: every network link, and for a task the sum of its held
+faults. So the order of the calls does not matter, two faults never undo each other, and a task that
+starts again is brought into its state before it is reported as running.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +22,12 @@ from typing import Literal
 
 from emulator.engines.base import Engine, Inbox, Publishing, Queueing, Shaping
 from emulator.engines.capabilities import capable
-from emulator.errors import EmulatorError, EngineLost
+from emulator.errors import EmulatorError, EngineLost, NotRunning
 from emulator.faults.netem import Link
 from emulator.faults.schedule import PlannedFault
-from emulator.faults.spec import NOTHING_MORE, Effect, Evicting, Target
+from emulator.faults.spec import NOTHING_MORE, Effect, EndingGrace, Target
 from emulator.planning.plan import Plan, Task
-from emulator.runtime.clock import Workers
+from emulator.runtime.clock import Clock, Workers
 
 BASE = ""
 """In place of a fault's id: the links that a scenario has all the time."""
@@ -44,6 +49,10 @@ class Called:
     """Where the ports of a task are that was started."""
     effect: Effect = NOTHING_MORE
     """Of `inject`: what the engine did for the fault."""
+    wall: float = 0.0
+    """Of `heal` when the engine was asked, else when it had answered (seconds since 1970)."""
+    held: Mapping[str, EmulatorError | None] = field(default_factory=dict)
+    """Of `start`: the faults that the task has again, with the engine's refusal if there is one."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +65,31 @@ class Preparing:
 class EngineCalls:
     """The engine's calls for supervisor, injector and watchdog; they return at once."""
 
-    def __init__(self, plan: Plan, engine: Engine, inbox: Inbox, workers: Workers) -> None:
+    def __init__(
+        self, plan: Plan, engine: Engine, inbox: Inbox, workers: Workers, clock: Clock
+    ) -> None:
         self._plan, self._engine, self._inbox, self._workers = plan, engine, inbox, workers
+        self._wall = clock.wall
         self._links: dict[str, Sequence[Link]] = {BASE: plan.links} if plan.links else {}
         self._links_lock = threading.Lock()
+        self._held: dict[str, PlannedFault] = {}
+        """The held faults that are in force, by id."""
+        self._held_locks = {one.name: threading.Lock() for one in plan.everything}
+        self._asked: dict[str, float] = {}
+        """When the engine was first asked for a fault (seconds since 1970), by id."""
 
     @property
     def can_shape(self) -> bool:
         """Whether the engine has what network faults need; else `equip` makes it."""
         return capable(self._engine, Shaping).can_shape
 
+    def asked_at(self, fault: PlannedFault) -> float:
+        """Return when the engine was asked for a fault (seconds since 1970); infinite: not yet."""
+        return self._asked.get(fault.id, math.inf)
+
     def ends_grace_itself(self, fault: PlannedFault) -> bool:
         """Whether the engine kills the fault's target when its grace period is over."""
-        return fault.spec.kills_after is not None and "eviction" in self._engine.capabilities
+        return fault.spec.kills_after is not None and "own-grace" in self._engine.capabilities
 
     def kills_after(self, fault: PlannedFault) -> float | None:
         """Return the seconds from a fault to the SIGKILL that `kill` sends; None: there is none.
@@ -79,7 +100,7 @@ class EngineCalls:
         after = fault.spec.kills_after
         if after is None or not self.ends_grace_itself(fault):
             return after
-        return after + capable(self._engine, Evicting).kill_slack
+        return after + capable(self._engine, EndingGrace).kill_slack
 
     def start(self, task: Task, *, fresh: bool = False, same_address: bool = False) -> None:
         """Start a task, on a fresh disk if asked to."""
@@ -100,18 +121,34 @@ class EngineCalls:
 
     def inject(self, fault: PlannedFault) -> None:
         """Make a fault happen."""
-        if fault.links:
-            self._links = {**self._links, fault.id: fault.links}
+        self._put_in_force(fault)
         self._workers.submit(self._act, Called("inject", fault.id), fault)
 
-    def kill(self, fault: PlannedFault) -> None:
-        """Kill the target of a fault whose grace period is over."""
+    def restore(self, fault: PlannedFault) -> None:
+        """Have a fault in force that a killed supervisor had made happen.
+
+        Network links are given to the engine with `update_links`.
+        """
+        self._put_in_force(fault)
+        if fault.spec.is_held:
+            self._workers.submit(self._act, Called("inject", fault.id), fault, NotRunning)
+
+    def _put_in_force(self, fault: PlannedFault) -> None:
+        if fault.links:
+            self._links = {**self._links, fault.id: fault.links}
+        if fault.spec.is_held:
+            self._held = {**self._held, fault.id: fault}
+
+    def kill(self, fault: PlannedFault) -> float:
+        """Kill the target of a fault whose grace period is over; return when (since 1970)."""
         self._workers.submit(self._signal, Called("inject", fault.id), fault.target, signal.SIGKILL)
+        return self._wall()
 
     def heal(self, fault: PlannedFault) -> None:
         """Undo a lasting fault."""
         if fault.links:
             self._links = {**self._links, fault.id: ()}
+        self._held = {id_: one for id_, one in self._held.items() if id_ != fault.id}
         self._workers.submit(self._act, Called("heal", fault.id), fault)
 
     def equip(self) -> None:
@@ -127,10 +164,12 @@ class EngineCalls:
     # --- On a worker ----------------------------------------------------------------------------
 
     def _start(self, task: Task, fresh: bool, same_address: bool) -> None:
-        with self._reported(Called("start", task.name)) as answer:
+        held: dict[str, EmulatorError | None] = {}
+        with self._reported(Called("start", task.name, held=held)) as answer:
             if fresh:
                 self._engine.remove(task.name)
             answer.append(self._engine.start(task, same_address=same_address))
+            held.update(self._hold(task.name))
         if task.ports:
             self._look_up_ports(task)
 
@@ -143,15 +182,44 @@ class EngineCalls:
         with self._reported(call):
             self._engine.signal(task, number)
 
-    def _act(self, call: Called, fault: PlannedFault) -> None:
+    def _act(self, call: Called, fault: PlannedFault, *ignored: type[EmulatorError]) -> None:
         effects: list[Effect] = []
-        with self._reported(call, effects):
-            cpus = next((t.cpus for t in self._plan.tasks if t.name == fault.target), None)
-            target = Target(self._engine, fault.target, cpus, self.update_links)
+        with (
+            self._reported(call, effects),
+            contextlib.suppress(*ignored),
+            self._target(fault.target, held=fault.spec.is_held) as target,
+        ):
             if call.operation == "heal":
                 fault.spec.heal(target)
             else:
+                self._asked.setdefault(fault.id, self._wall())
                 effects.append(fault.spec.apply(target) or NOTHING_MORE)
+
+    def _hold(self, task: str) -> dict[str, EmulatorError | None]:
+        """Bring a task into the state of all held faults that are in force on it.
+
+        Returns these, each with the engine's refusal if there was one; none of a task that has
+        ended.
+        """
+        held: dict[str, EmulatorError | None] = {}
+        with self._target(task, held=True) as target:
+            for one in [one for one in self._held.values() if one.target == task]:
+                try:
+                    one.spec.apply(target)
+                    held[one.id] = None
+                except NotRunning:
+                    pass
+                except EmulatorError as refusal:
+                    held[one.id] = refusal
+        return held
+
+    @contextlib.contextmanager
+    def _target(self, name: str, *, held: bool) -> Iterator[Target]:
+        """Return a task for a fault to act on; alone, if the fault is `held`."""
+        cpus = next((task.cpus for task in self._plan.tasks if task.name == name), None)
+        with self._held_locks[name] if held else contextlib.nullcontext():
+            active = [one.spec for one in self._held.values() if one.target == name]
+            yield Target(self._engine, name, cpus, self.update_links, active)
 
     def _equip(self) -> None:
         with self._reported(Called("equip")):
@@ -160,7 +228,7 @@ class EngineCalls:
     @contextlib.contextmanager
     def _reported(self, call: Called, effects: Sequence[Effect] = ()) -> Iterator[list[str]]:
         """Put the result of a call into the inbox; the block appends the answer."""
-        answer = [call.answer]
+        answer, asked = [call.answer], self._wall()
         error: EmulatorError | None = None
         try:
             yield answer
@@ -170,4 +238,5 @@ class EngineCalls:
             what = f"{call.operation} {call.subject}".strip()
             error = EngineLost(f"Calling the engine to {what} failed: {defect!r}")
         effect = effects[-1] if effects else call.effect
-        self._inbox.put(replace(call, answer=answer[-1], error=error, effect=effect))
+        wall = asked if call.operation == "heal" else self._wall()
+        self._inbox.put(replace(call, answer=answer[-1], error=error, effect=effect, wall=wall))

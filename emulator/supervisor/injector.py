@@ -2,9 +2,9 @@
 
 Every fault is a series of `fault` events in the history, with their `stage`: `triggered`, then
 `applied` with the evidence (exit code, use of the grace period), then `healed`; or `skipped` or
-`failed` with the reason. A manual fault may have to wait first until the engine has made what it
-needs: `preparing`. A fault whose effect is not confirmed never counts as applied. Heals are
-performed even if the job ends meanwhile.
+`failed` with the reason. A lasting fault of a task that starts again is `reapplied`. A manual fault
+may have to wait first until the engine has made what it needs: `preparing`. A fault whose effect is
+not confirmed never counts as applied. Heals are performed even if the job ends meanwhile.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from emulator.engines.base import Exited
+from emulator.errors import EmulatorError
 from emulator.faults.schedule import PlannedFault, is_part_of, to_json, trigger_matches, why_unfired
 from emulator.faults.spec import NOTHING_MORE, Effect, EndingFault, Trigger
 from emulator.record.events import FaultEvent, FaultStage
@@ -37,8 +39,10 @@ class ActiveFault:
     is_due: bool = False
     """Its trigger fired while its target was starting: it is injected as soon as that runs."""
     triggered_at: float = 0.0
-    killed: bool = False
-    """Its target got SIGKILL."""
+    asked_at: float = math.nan
+    """When a supervisor that was killed had asked the engine for it (seconds since 1970)."""
+    killed_at: float = math.inf
+    """When its target was sent SIGKILL after its grace period (seconds since 1970)."""
     applied_at: float = math.inf
     exited: bool = False
     """The exit that it caused is in the history (of a supervisor that was killed)."""
@@ -107,9 +111,11 @@ class Injector:
                 self._end_fault(one, "skipped", f"{fault.target} was not running")
             elif one.stage == "terminating":
                 self._terminate_again(one)
-            elif one.stage == "active" and (one.applied_at == math.inf or fault.links):
-                self._inject(one)  # links were known to the killed process alone
+            elif one.stage == "active" and one.applied_at == math.inf:
+                self._inject(one)
             else:
+                if one.stage == "active":
+                    self._calls.restore(fault)
                 self._heal_in_time(one)
         self._trigger_followers("after")
         self._trigger_followers("recovery")
@@ -203,32 +209,60 @@ class Injector:
                     self._end_fault(one, "healed")
                 one.restored = True
 
-    def claim_exit(self, task: str, exit_code: int, *, oom_killed: bool = False) -> str:
-        """Return the id of the fault that caused an exit, if that fault starts the task again."""
+    def on_held(self, task: str, held: Mapping[str, EmulatorError | None], *, wall: float) -> None:
+        """A task has started again, and has the faults that hold on it again; or was refused."""
+        for one in self._faults:
+            if one.fault.id not in held or one.stage != "active":
+                continue
+            if error := held[one.fault.id]:
+                self._end_fault(one, "failed", f"{task} started again, and {error.message}")
+                self._calls.heal(one.fault)
+            elif one.applied_at < math.inf:
+                self._write(one, "reapplied", wall=wall)
+
+    def claim_exit(self, event: Exited) -> str:
+        """Return the id of the fault that caused an exit, if that fault starts the task again.
+
+        An exit after a fault's signal is the fault's, whatever its code: a program may well save
+        and exit with 0. By the engine's stamp, the task may also have ended before the signal.
+        """
+        task, exit_code = event.task, event.exit_code
         for one in self._faults:
             kind = one.ending
             if kind is None or one.fault.target != task or one.stage != "terminating":
                 continue
-            if exit_code == 0:
-                self._end_fault(one, "skipped", f"{task} finished by itself meanwhile")
+            asked = self._calls.asked_at(one.fault) if math.isnan(one.asked_at) else one.asked_at
+            if event.was_before(asked):
+                why = f"{task} had ended by itself before, with exit code {exit_code}"
+                self._end_fault(one, "skipped", why)
                 return ""
-            if other := kind.other_cause(exit_code, oom_killed=oom_killed):
+            if other := kind.other_cause(exit_code, oom_killed=event.oom_killed):
                 self._end_fault(one, "failed", f"{task} {other}")
                 return ""
             one.stage = "down" if kind.restarts_target else "over"
-            if exit_code == 128 + signal.SIGKILL and not oom_killed:
-                one.killed |= self._calls.ends_grace_itself(one.fault)
+            at = max(one.triggered_at, self._timers.when(event.wall))
             self._applied(
                 one,
+                at=at,
+                wall=max(event.wall, asked),
                 exit_code=exit_code,
-                seconds=round(self._timers.now() - one.triggered_at, 6),
-                killed=one.killed,
+                seconds=round(at - one.triggered_at, 6),
+                killed=self._was_killed(one, kind, event),
                 effect=one.effect or None,
                 silent=kind.is_silent or None,
             )
             self._heal_in_time(one)
             return one.fault.id if kind.restarts_target else ""
         return ""
+
+    def _was_killed(self, one: ActiveFault, kind: EndingFault, event: Exited) -> bool:
+        """Return whether the target of a fault ended by SIGKILL."""
+        if kind.kills:
+            return True
+        if event.exit_code != 128 + signal.SIGKILL or event.oom_killed:
+            return False
+        by_engine = self._calls.ends_grace_itself(one.fault)
+        return by_engine or not event.was_before(one.killed_at)
 
     def is_terminating(self, task: str) -> bool:
         """Return whether a fault has asked the task to end, and nothing else needs to.
@@ -245,15 +279,27 @@ class Injector:
     def give_up(self, task: str) -> None:
         """The job has ended and the task is killed, which is not what a grace period does."""
         for one in self._faults:
-            if one.stage == "terminating" and one.fault.target == task and not one.killed:
+            kind = one.ending
+            if kind is None or one.fault.target != task or one.stage != "terminating":
+                continue
+            if not kind.kills and one.killed_at == math.inf:
                 self._end_fault(one, "failed", "the job ended before the task did")
 
     # --- From the engine ------------------------------------------------------------------------
 
     def on_answer(
-        self, fault: str, *, healed: bool, error: str, effect: Effect = NOTHING_MORE
+        self,
+        fault: str,
+        *,
+        healed: bool,
+        error: str,
+        effect: Effect = NOTHING_MORE,
+        wall: float | None = None,
     ) -> None:
-        """The engine has injected or healed a fault; or it refused, and `error` says why."""
+        """The engine has injected or healed a fault; or it refused, and `error` says why.
+
+        `wall`: when it was asked to heal it (seconds since 1970). From there the target may run.
+        """
         one = next((one for one in self._faults if one.fault.id == fault), None)
         if one is None or one.stage not in ("active", "terminating"):
             return
@@ -261,11 +307,11 @@ class Injector:
             one.injecting = False
         if error:
             self._end_fault(one, "failed", error)
-            if one.fault.links and not healed:
-                self._calls.heal(one.fault)  # some of them may have been made
+            if not healed and (one.fault.links or one.fault.spec.is_held):
+                self._calls.heal(one.fault)  # a part of it may have been made
         elif healed:
             one.restored = True
-            self._end_fault(one, "healed")
+            self._end_fault(one, "healed", wall=wall)
         elif one.stage == "terminating":
             one.effect = effect.words or one.effect
         else:
@@ -365,8 +411,8 @@ class Injector:
             return
         one.triggered_at = self._timers.now()
         one.stage = "active"
-        if (kind := one.ending) is not None:
-            one.stage, one.killed = "terminating", kind.kills
+        if one.ending is not None:
+            one.stage = "terminating"
         self._inject(one)
         if (kills_after := self._calls.kills_after(fault)) is not None:
             self._timers.after(kills_after, self._kill, one)
@@ -392,18 +438,17 @@ class Injector:
         if kills_after is not None:
             self._timers.at(one.triggered_at + kills_after, self._kill, one)
         if kills_after is None or self._calls.ends_grace_itself(one.fault):
-            one.killed = kind.kills
             self._inject(one)  # an engine that was asked already does nothing
 
     def _kill(self, one: ActiveFault) -> None:
         """End the grace period."""
         if one.stage == "terminating":
-            one.killed = True
-            self._calls.kill(one.fault)
+            one.killed_at = self._calls.kill(one.fault)
 
-    def _applied(self, one: ActiveFault, **evidence: object) -> None:
+    def _applied(self, one: ActiveFault, *, at: float | None = None, **evidence: Any) -> None:  # noqa: ANN401
+        """Record that a fault took effect, at a monotonic time that is now by default."""
         if one.applied_at == math.inf:  # else the killed supervisor has written it
-            one.applied_at = self._timers.now()
+            one.applied_at = self._timers.now() if at is None else at
             self._write(one, "applied", **evidence)
             self._trigger_followers("after")
 
@@ -446,12 +491,26 @@ class Injector:
             same = kind.same_address
             self._job.start_task(target, fresh=kind.replaces_target, same_address=same)
 
-    def _end_fault(self, one: ActiveFault, stage: FaultStage, reason: str | None = None) -> None:
+    def _end_fault(
+        self,
+        one: ActiveFault,
+        stage: FaultStage,
+        reason: str | None = None,
+        *,
+        wall: float | None = None,
+    ) -> None:
         """Write the last stage of a fault."""
         one.stage = "over"
-        self._write(one, stage, reason=reason)
+        self._write(one, stage, wall=wall, reason=reason)
 
-    def _write(self, one: ActiveFault, stage: FaultStage, **data: Any) -> None:  # noqa: ANN401
+    def _write(
+        self,
+        one: ActiveFault,
+        stage: FaultStage,
+        *,
+        wall: float | None = None,
+        **data: Any,  # noqa: ANN401
+    ) -> None:
         fault = one.fault
         self._job.history.write(
             FaultEvent(
@@ -461,5 +520,6 @@ class Injector:
                 stage=stage,
                 target=fault.target if fault.links else None,
                 **data,
-            )
+            ),
+            wall=wall,
         )

@@ -46,9 +46,14 @@ class TaskState:
     """When the engine was asked to start it, in seconds since 1970."""
     crashes: Crashes = field(default_factory=Crashes)
     """How often it was restarted on its present disk."""
-    stop_sent: bool = False
+    stop_sent: float | None = None
+    """When it was told to end (seconds since 1970); None: it was not."""
     early_exit: Exited | None = None
     """It ended before the engine's start call had returned; handled once that has."""
+
+    def was_told_before(self, end: Exited) -> bool:
+        """Return whether it was told to end before it did, by the engine's stamp."""
+        return self.stop_sent is not None and not end.was_before(self.stop_sent)
 
 
 def pending(plan: Plan) -> dict[str, TaskState]:
@@ -122,7 +127,7 @@ class Job:
     def start_task(self, name: str, *, fresh: bool = False, same_address: bool = False) -> None:
         """Start a task, on a fresh disk and at its old address if asked to."""
         state = self.tasks[name]
-        state.state, state.stop_sent = "starting", False
+        state.state, state.stop_sent = "starting", None
         if fresh:
             state.crashes = Crashes()
         state.reader = StepReader(self._plan.step_rule(state.task))
@@ -132,6 +137,7 @@ class Job:
 
     def stop_task(self, name: str, number: signal.Signals) -> None:
         """Send a task a signal that asks it to end; its exit is no failure."""
-        self.tasks[name].stop_sent = True
-        self.history.write(StopSignal(task=name, signal=number.name))
+        told = self.history.write(StopSignal(task=name, signal=number.name))
+        if self.tasks[name].stop_sent is None:
+            self.tasks[name].stop_sent = told.wall
         self.calls.stop(name, number)

@@ -95,7 +95,7 @@ class Supervisor:
         self._plan, self._engine, self._history = plan, engine, history
         self._clock, self._recovered, self._origin = clock, recovered, origin
         self._timers = Timers(clock)
-        self._calls = EngineCalls(plan, engine, self.inbox, workers)
+        self._calls = EngineCalls(plan, engine, self.inbox, workers, clock)
         tasks = recovered.tasks if recovered else pending(plan)
         self._job = Job(plan, tasks, timers=self._timers, calls=self._calls, history=history)
         helpers = recovered.helpers if recovered else pending_helpers(plan)
@@ -256,7 +256,7 @@ class Supervisor:
             case Called(operation="port lookup"):
                 self._on_ports(event)
             case Called(operation="start", error=None):
-                self._on_started(event.subject, event.answer)
+                self._on_started(event)
             case Called(operation="start", error=error) if error:
                 raise error
             case Called(operation="stop"):
@@ -266,7 +266,7 @@ class Supervisor:
                 why = event.error.message if event.error else ""
                 heals = event.operation == "heal"
                 self._injector.on_answer(
-                    event.subject, healed=heals, error=why, effect=event.effect
+                    event.subject, healed=heals, error=why, effect=event.effect, wall=event.wall
                 )
             case Called(operation="equip"):
                 self._injector.on_prepared(event.error.message if event.error else "")
@@ -334,10 +334,12 @@ class Supervisor:
         text = line.text if line.is_finished else None
         self._injector.on_output(line.task, text, seen.event, seen.data)
 
-    def _on_started(self, task: str, identity: str) -> None:
+    def _on_started(self, call: Called) -> None:
+        task = call.subject
         state = self._job.tasks[task]
         state.state = "running"
-        self._history.write(TaskRunning(task=task, id=identity))
+        self._history.write(TaskRunning(task=task, id=call.answer))
+        self._injector.on_held(task, call.held, wall=call.wall)
         self._note_all_running()
         self._injector.on_running(task)
         self._watchdog.on_running()
@@ -346,7 +348,7 @@ class Supervisor:
             self._on_exit(early)
         elif self._stopping or self._restarting or self._is_suspended:
             # Once more, if it was told before the engine had begun to start it.
-            state.stop_sent = False
+            state.stop_sent = None
             self._stop(state)
         if self._operator is not None:
             self._operator.notice_deadline()
@@ -385,7 +387,7 @@ class Supervisor:
             state.early_exit = event
             return
         oom = event.oom_killed
-        fault = self._injector.claim_exit(event.task, event.exit_code, oom_killed=oom)
+        fault = self._injector.claim_exit(event)
         evicted = bool(fault)
         if fault and self._operator is not None and not self._operator.comes_back(state, event):
             fault = ""
@@ -396,7 +398,7 @@ class Supervisor:
                 task=event.task,
                 exit_code=event.exit_code,
                 oom_killed=oom,
-                told_to_stop=state.stop_sent,
+                told_to_stop=state.was_told_before(event),
                 fault=fault or None,
                 reason=event.reason or None,
             ),
@@ -535,7 +537,7 @@ class Supervisor:
         self._timers.after(STOP_GRACE, self._kill_all, self._starts_of_all)
 
     def _stop(self, state: TaskState) -> None:
-        if is_stoppable(state) and not state.stop_sent and not self._is_leaving(state):
+        if is_stoppable(state) and state.stop_sent is None and not self._is_leaving(state):
             self._job.stop_task(state.task.name, signal.SIGTERM)
 
     def _kill_all(self, generation: int | None = None) -> None:

@@ -166,7 +166,7 @@ def _restore(state: TaskState, timeline: Timeline) -> None:
     """Set the state of a task that has begun."""
     task = timeline.tasks[state.task.name]
     state.state = _state_of(task.name, timeline)
-    state.stop_sent = task.last is not None and task.last.stop is not None
+    state.stop_sent = task.last.stop.wall if task.last and task.last.stop else None
     state.starts = [one.start.wall for one in task.incarnations if one.start is not None]
     state.step = steps[-1].step if (steps := task.steps) else None
     state.exit_code = task.exits[-1].exit_code if task.exits else None
@@ -204,6 +204,8 @@ def _fault(fault: FaultTimeline, timeline: Timeline, began: float) -> ActiveFaul
     one = ActiveFault(fault.planned)
     spec, target = fault.planned.spec, timeline.tasks.get(fault.planned.target)
     one.triggered_at = began + (fault.triggered or 0.0)
+    if (triggered := fault.stages.get("triggered")) is not None:
+        one.asked_at = triggered.wall
     match fault.stage:
         case "waiting" | "preparing":  # what the engine was making has to be made again
             is_planned = any(planned.id == fault.id for planned in timeline.plan.faults)

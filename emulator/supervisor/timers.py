@@ -22,6 +22,10 @@ class Timers:
         """Return monotonic seconds."""
         return self._clock.now()
 
+    def when(self, wall: float) -> float:
+        """Return the monotonic time of a stamp (seconds since 1970), which is now at the latest."""
+        return self._clock.now() - max(0.0, self._clock.wall() - wall)
+
     def at(self, when: float, action: Callable[..., object], *args: object) -> None:
         """Call `action` with `args` at the time `when`; at once if that has passed."""
         when = max(when, self._clock.now())

@@ -7,6 +7,7 @@ Docker and processes, a script for the memory engine.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import shlex
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.analysis.invariants import LATE
 from emulator.engines.base import (
     Configuring,
     Engine,
@@ -37,14 +39,19 @@ from emulator.engines.kubernetes import KubernetesEngine
 from emulator.engines.lines import LONGEST_LINE
 from emulator.engines.memory import MemoryEngine, Script
 from emulator.engines.process import ProcessEngine
-from emulator.errors import EngineError, Unsupported, UsageError
+from emulator.errors import NotRunning, Unsupported, UsageError
+from emulator.execution import up
 from emulator.faults.pause import Pausing
 from emulator.faults.preempt import PowerCutting
+from emulator.faults.throttle import Throttling
 from emulator.metrics.catalog import Usage
 from emulator.planning.plan import Plan, make_plan, new_run_id
+from emulator.record.reader import Record
+from emulator.record.timeline import Timeline
 from emulator.runtime.clock import Clock, ManualClock, RealClock
 from emulator.scenario.container import Port
 from emulator.scenario.kubernetes import Kubernetes
+from emulator.scenario.loader import parse
 from emulator.scenario.schema import Program, Role, Scenario
 from tests.conftest import going_on
 from tests.engines.inbox import EachLine
@@ -435,8 +442,126 @@ def test_a_task_that_does_not_run_can_not_be_frozen(stage: StageMaker) -> None:
         return
     s.start("worker-0")
     s.until_exit("worker-0")
-    with pytest.raises(EngineError, match="worker-0"):
+    with pytest.raises(NotRunning, match="worker-0"):
         capable(s.engine, Pausing).pause("worker-0")
+
+
+def test_a_frozen_task_takes_no_signal_but_sigkill_before_it_is_resumed(stage: StageMaker) -> None:
+    s = stage(worker=Deed(ticks=True))
+    if lacks(s, "pause", Pausing):
+        return
+    s.start("worker-0")
+    s.until_line("worker-0", "tick 3")
+    capable(s.engine, Pausing).pause("worker-0")
+    s.engine.signal("worker-0", signal.SIGTERM)
+    # Lines that were on their way when it froze; awake it would end now.
+    while event := s.clock.next_event(s.inbox, s.clock.now() + 0.3):
+        assert isinstance(event, Line)
+    capable(s.engine, Pausing).resume("worker-0")
+    assert s.until_exit("worker-0").exit_code == 143
+
+
+def test_a_start_ends_a_freeze(stage: StageMaker) -> None:
+    s = stage(worker=Deed(ticks=True))
+    if lacks(s, "pause", Pausing):
+        return
+    s.start("worker-0")
+    s.until_line("worker-0", "tick 3")
+    capable(s.engine, Pausing).pause("worker-0")
+    s.engine.signal("worker-0", signal.SIGKILL)
+    assert s.until_exit("worker-0").exit_code == 137
+    s.lines.clear()
+    s.start("worker-0")
+    s.until_line("worker-0", "tick 3")
+    s.engine.signal("worker-0", signal.SIGTERM)
+    assert s.until_exit("worker-0", number=2).exit_code == 143
+
+
+def test_what_changes_a_task_finds_none_while_that_is_being_replaced(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True))
+    s.start("worker-0")
+    s.until_line("worker-0", "up")
+    s.engine.remove("worker-0")
+    if not lacks(s, "pause", Pausing):
+        with pytest.raises(NotRunning, match="worker-0"):
+            capable(s.engine, Pausing).pause("worker-0")
+        capable(s.engine, Pausing).resume("worker-0")  # there is nothing to let go
+    if not lacks(s, "throttle", Throttling):
+        with pytest.raises(NotRunning, match="worker-0"):
+            capable(s.engine, Throttling).throttle("worker-0", 0.5)
+    s.until_exit("worker-0")
+
+
+def test_what_changes_a_task_finds_none_that_somebody_else_has_removed(stage: StageMaker) -> None:
+    s = stage(worker=Deed(says=["up"], forever=True))
+    if s.engine.name != "docker":
+        return  # elsewhere nobody else can
+    container = s.start("worker-0")
+    s.until_line("worker-0", "up")
+    engine = capable(s.engine, Pausing)
+    engine.pause("worker-0")
+    assert isinstance(s.engine, DockerEngine)
+    s.engine.api.remove_container(container, force=True)
+    engine.resume("worker-0")
+    with pytest.raises(NotRunning, match="worker-0"):
+        engine.pause("worker-0")
+    with pytest.raises(NotRunning, match="worker-0"):
+        capable(s.engine, Throttling).throttle("worker-0", 0.5)
+    s.until_exit("worker-0")
+
+
+TICKS = """
+n=0; while :; do n=$((n + 1)); echo "{\\"emulate\\": \\"step\\", \\"step\\": $n}"; sleep 0.05; done
+"""
+
+
+@pytest.mark.parametrize(
+    "engine_name", ["process", pytest.param("docker", marks=pytest.mark.docker)]
+)
+def test_a_paused_task_stays_so_when_it_is_replaced_and_when_a_shorter_pause_ends(
+    request: pytest.FixtureRequest, tmp_path: Path, engine_name: str
+) -> None:
+    image = "none"
+    if engine_name == "docker":
+        request.getfixturevalue("docker_engine")  # or skip
+        image = request.getfixturevalue("tiny_image")
+    text = json.dumps(
+        {
+            "name": "contract",
+            "framework": "none",
+            "image": image,
+            "program": {"command": ["sh", "-c", TICKS]},
+            "cluster": {"worker": 2},
+            "timeout": "9s",
+            "expect": {"outcome": "timeout"},
+            "faults": [
+                {"name": "long", "pause": "worker-1", "at": "1s", "for": "6s"},
+                {"pause": "worker-1", "at": {"after": "long", "delay": "0.2s"}, "for": "0.2s"},
+                {
+                    "preempt": "worker-1",
+                    "at": {"after": "long", "delay": "0.6s"},
+                    "grace": "0.3s",
+                    "down": "0.2s",
+                },
+            ],
+        }
+    )
+    engine = DockerEngine() if engine_name == "docker" else ProcessEngine()
+    result = up(parse(text), engine, text=text, out=tmp_path)
+    engine.close()
+    verdicts = {one.expectation: (one.status, one.actual) for one in result.verdicts}
+    assert verdicts["no_step_while_paused"] == ("ok", "2 of 2 pauses")
+    record = Record(result.folder)
+    timeline = Timeline(record.plan, record.in_time_order)
+    long, _, preempted = timeline.faults.values()
+    (again,) = long.reapplied
+    applied, healed = long.stages["applied"], long.stages["healed"]
+    assert preempted.stages["applied"].killed
+    assert preempted.stages["applied"].t < again.t < healed.t
+    steps = [one.t for life in timeline.tasks["worker-1"].incarnations for one in life.steps]
+    assert [t for t in steps if t < applied.t]
+    assert [t for t in steps if t > healed.t]
+    assert not [t for t in steps if again.t + LATE < t < healed.t]
 
 
 def test_a_frozen_task_can_be_killed_and_removed(stage: StageMaker) -> None:

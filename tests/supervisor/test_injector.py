@@ -15,7 +15,7 @@ from emulator.errors import EngineError
 from emulator.execution import up
 from emulator.faults.netem import Link
 from emulator.planning.plan import Task
-from emulator.record.events import Entry, Refused, StopSignal, TaskExit, fields_of
+from emulator.record.events import Entry, FaultEvent, Refused, StopSignal, TaskExit, fields_of
 from emulator.record.reader import Record
 from emulator.report.event_text import describe
 from emulator.results import Result
@@ -450,6 +450,83 @@ def test_a_fault_waits_for_a_target_that_the_engine_does_not_call_running_yet(
     result = up(parse(text), engine, text=text, out=tmp_path, clock=clock)
     history = list(Record(result.folder).history)
     assert [stage for stage, _ in stages(history, "1")] == ["triggered", "applied", "healed"]
+
+
+SAVES = Script([(1.0, step(1))], exits_at=None, on_sigterm=0.5, sigterm_code=0)
+"""The best-behaved program: it saves when it is asked to end, and exits with 0."""
+
+
+@pytest.mark.parametrize("kind", ["preempt", "restart"])
+def test_a_target_that_saves_and_exits_with_0_was_ended_by_the_fault(
+    tmp_path: Path, kind: str
+) -> None:
+    down = ", down: 4s" if kind == "preempt" else ""
+    history, _, result = run(
+        tmp_path,
+        f"faults: [{{{kind}: worker-1, at: 5s, grace: 3s{down}}}]\nexpect: {{max_restarts: 0}}",
+        {"worker-0": trains(20), "worker-1": SAVES, "*": SERVES},
+    )
+    back = 5.5 + (4 if kind == "preempt" else 0)
+    assert stages(history) == [("triggered", 5), ("applied", 5.5), ("healed", back)]
+    (fault,) = result.analysis.faults
+    assert (fault.status, fault.exit_code, fault.killed) == ("applied", 0, False)
+    assert [(e.task, e.t) for e in history if e.event == "start" and e.t > 0] == [
+        ("worker-1", back)
+    ]
+    assert result.exit_code == 0
+
+
+def test_a_task_that_was_terminated_and_exits_with_0_has_finished(tmp_path: Path) -> None:
+    history, _, result = run(
+        tmp_path,
+        "restart: on-failure\nfaults: [{terminate: worker-1, at: 5s}]",
+        {"worker-0": trains(20), "worker-1": SAVES, "*": SERVES},
+    )
+    assert stages(history) == [("triggered", 5), ("applied", 5.5)]
+    assert not [e for e in history if e.event == "restart"]
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.parametrize("kind", ["preempt: worker-1, grace: 3s", "kill: worker-1"])
+def test_a_task_that_had_ended_before_the_signal_was_not_ended_by_it(
+    tmp_path: Path, code: int, kind: str
+) -> None:
+    """The engine, on a busy machine, reports the exit two seconds late."""
+    ends = Script([(1.0, step(1))], exits_at=4.0, exit_code=code, reported_after=2.0)
+    history, _, result = run(
+        tmp_path,
+        f"restart: {{policy: on-failure, backoff: 1s}}\nfaults: [{{{kind}, at: 5s}}]",
+        {"worker-0": trains(20), "worker-1": lambda n: ends if n == 1 else SERVES, "*": SERVES},
+    )
+    assert stages(history) == [("triggered", 5), ("skipped", 6)]
+    assert reason(history) == f"worker-1 had ended by itself before, with exit code {code}"
+    assert any(e.event == "restart" for e in history) == (code != 0)  # as without a fault
+    assert result.exit_code == 3
+
+
+def test_an_exit_that_is_reported_late_took_effect_at_its_stamp(tmp_path: Path) -> None:
+    """Meanwhile the grace period was over, and SIGKILL was sent: it was not needed."""
+    slow = Script([(1.0, step(1))], exits_at=None, on_sigterm=0.5, reported_after=4.0)
+    history, engine, result = run(
+        tmp_path,
+        "faults: [{preempt: worker-1, at: 5s, grace: 2s, down: 3s}]",
+        {"worker-0": trains(20), "worker-1": lambda n: slow if n == 1 else SERVES, "*": SERVES},
+    )
+    assert ("worker-1", 9) in engine.signals
+    (fault,) = result.analysis.faults
+    assert (fault.applied_after, fault.exit_code, fault.killed) == (0.5, 143, False)
+    (applied,) = [e for e in history if isinstance(e, FaultEvent) and e.stage == "applied"]
+    assert describe(applied) == "fault 0: worker-1 has exited (by itself, exit code 143)"
+    # It was down for three seconds, of which the engine had told none: it is back at once.
+    assert stages(history)[-1] == ("healed", 9.5)
+
+
+def test_a_task_that_ended_just_before_it_was_told_to_was_not_told(tmp_path: Path) -> None:
+    late = Script([(1.0, step(1))], exits_at=4.0, exit_code=1, reported_after=2.0)
+    history, _, _ = run(tmp_path, "", {"worker-0": trains(4), "worker-1": late, "*": SERVES})
+    told = {e.task: e.told_to_stop for e in history if isinstance(e, TaskExit)}
+    assert told == {"worker-0": False, "worker-1": False, "worker-2": True}
 
 
 DEAF = Script([(1.0, step(1))], exits_at=None, on_sigterm=None)

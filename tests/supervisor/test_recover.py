@@ -73,7 +73,7 @@ def test_all_ran_and_the_job_is_over() -> None:
     found = stood(*BEGIN, ("all-running", None), ("job", 1, job), ("stop", 0))
     assert found.timeline.all_running == 6
     assert found.end == JobEnd("failed", "because", "worker-1")
-    assert [state.stop_sent for state in found.tasks.values()] == [True, False, False]
+    assert [state.stop_sent for state in found.tasks.values()] == [108.0, None, None]
 
 
 def test_an_exit_without_a_decision_is_kept_as_it_was() -> None:

@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from docker.errors import APIError, NotFound
+from docker.errors import NotFound
 
 from emulator.broker import Capacity
 from emulator.engines.base import Resource
@@ -32,7 +32,7 @@ from emulator.engines.docker.connection import (
     remove_container,
     translate_errors,
 )
-from emulator.engines.docker.freezing import freeze
+from emulator.engines.docker.freezing import Freezer
 from emulator.engines.docker.images import Images
 from emulator.engines.docker.network import Shaper, missing_parts
 from emulator.engines.docker.oom import oom_kill
@@ -64,7 +64,7 @@ from emulator.engines.docker.requests import (
     volume_request,
 )
 from emulator.engines.ports import require_free
-from emulator.errors import EngineError, ImageError, NameTaken
+from emulator.errors import EngineError, ImageError, NameTaken, NotRunning
 from emulator.files import FOR_IMAGES, FOR_RUNS, Disk, disk, shortages
 from emulator.metrics import gpu
 from emulator.planning.context import TASK_PORT, PlanContext
@@ -149,6 +149,10 @@ class DockerEngine:
         from emulator.engines.docker.logs import Output
 
         return Output(self.api, self._usage)
+
+    @cached_property
+    def _freezer(self) -> Freezer:
+        return Freezer(self.api)
 
     @property
     def keeps_addresses(self) -> bool:
@@ -399,6 +403,7 @@ class DockerEngine:
                     self._usage.started(container, task.cpus, task.memory, warm=True)
                     answers = warm.start(task, container, self._archive(task.source))
                 else:
+                    self._freezer.forget(container)
                     self.api.start(container)
                     self._usage.started(container, task.cpus, task.memory)
                 if self._shaper:
@@ -468,33 +473,40 @@ class DockerEngine:
         if number == signal.SIGKILL:
             self._output.expect_kill(container)
         with translate_errors(f"signal {task}"):
-            try:
-                self.api.kill(container, signal=signal.Signals(number).name)
-            except APIError as error:
-                if error.status_code not in (404, 409):  # removed, or not running
-                    raise
+            self._freezer.signal(container, number)
 
     def pause(self, task: str) -> None:
         """Freeze the container's processes by its cgroup."""
         self._spoil()
+        container = self._container(task)
         with translate_errors(f"pause {task}"):
-            freeze(partial(self.api.pause, self._created[task]))
+            if not self._freezer.freeze(container):
+                raise NotRunning(f"Can't pause {task}: it does not run.")
 
     def resume(self, task: str) -> None:
         """Thaw the container; nothing happens if it is not frozen or no longer exists."""
-        with translate_errors(f"resume {task}"):
-            try:
-                self.api.unpause(self._created[task])
-            except APIError as error:
-                if error.status_code not in (404, 409, 500) or "is not paused" not in str(error):
-                    raise
+        container = self._created.get(task)
+        if container is not None:
+            with translate_errors(f"resume {task}"):
+                self._freezer.thaw(container)
 
     def throttle(self, task: str, cpus: float | None) -> None:
-        """Change the container's CPU quota while it runs."""
+        """Change the container's CPU quota, while it runs or for when it is started again."""
         self._spoil()
+        container = self._container(task)
         with translate_errors(f"limit the CPU of {task}"):
-            self.api.update_container(self._created[task], cpu_quota=cpu_quota(cpus))
-        self._usage.set_cpu_limit(self._created[task], cpus)
+            try:
+                self.api.update_container(container, cpu_quota=cpu_quota(cpus))
+            except NotFound:
+                raise _no_container(task) from None
+        self._usage.set_cpu_limit(container, cpus)
+
+    def _container(self, task: str) -> str:
+        """Return the id of a task's container. Raises NotRunning while there is none."""
+        container = self._created.get(task)
+        if container is None:
+            raise _no_container(task)
+        return container
 
     def oom_kill(self, task: str) -> None:
         """Lower the task's memory limit until the kernel kills it."""
@@ -505,8 +517,9 @@ class DockerEngine:
                 "Run the scenario without --warm.",
             )
         limit = self._plan.task(task).memory_limit
+        container = self._container(task)
         with translate_errors(f"run {task} out of memory"):
-            oom_kill(self.api, task, self._created[task], limit)
+            oom_kill(self.api, task, container, limit)
 
     @property
     def can_shape(self) -> bool:
@@ -808,6 +821,10 @@ class DockerEngine:
 
     def _remove_container(self, container: str) -> None:
         remove_container(self.api, container)
+
+
+def _no_container(task: str) -> NotRunning:
+    return NotRunning(f"{task} has no container: it is being replaced, or was removed.")
 
 
 def _labelled(run_id: str | None) -> dict[str, str]:

@@ -1,18 +1,81 @@
-"""Freeze a container, although runc now and then gives up.
+"""Freezing containers, and the signals that they get meanwhile.
 
 With cgroup v1, runc asks the kernel again and again until all processes of a container are frozen.
 On a busy machine it may give up ("unable to freeze"); it then thaws what it had frozen, so that the
 request can be made again.
+
+Docker thaws a frozen container when it is sent a signal. A frozen machine does not handle any, so
+signals other than SIGKILL are kept until the container is thawed.
 """
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable
+from functools import partial
 
+import docker
 from docker.errors import APIError
 
 ATTEMPTS = 5
 """Requests before the refusal counts. One refusal in some thousand pauses was seen, at load 10."""
+
+
+class Freezer:
+    """Freezes, thaws and signals the containers of one run; it may be called on any thread."""
+
+    def __init__(self, api: docker.APIClient) -> None:
+        self._api = api
+        self._kept: dict[str, list[int]] = {}
+        """The signals that each frozen container has not got yet, by its id."""
+        self._lock = threading.Lock()
+
+    def freeze(self, container: str) -> bool:
+        """Freeze a container; return whether it runs. Raises APIError."""
+        with self._lock:
+            self._kept.setdefault(container, [])
+        try:
+            freeze(partial(self._api.pause, container))
+        except APIError as error:
+            self.thaw(container)
+            if error.status_code == 404 or "is not running" in str(error.explanation):
+                return False
+            raise
+        return True
+
+    def thaw(self, container: str) -> None:
+        """Let a container run again, with the signals that it should have got. Raises APIError."""
+        with self._lock:
+            kept = self._kept.pop(container, [])
+        for number in kept:
+            self._kill(container, number)  # which thaws it
+        try:
+            self._api.unpause(container)
+        except APIError as error:
+            # Docker 20.10 answers 500 for a container that is not paused.
+            if error.status_code not in (404, 409) and "is not paused" not in str(error):
+                raise
+
+    def forget(self, container: str) -> None:
+        """A container is started, which was not frozen then."""
+        with self._lock:
+            self._kept.pop(container, None)
+
+    def signal(self, container: str, number: int) -> None:
+        """Signal a container's init, which passes it on; a frozen one later. Raises APIError."""
+        with self._lock:
+            if number != signal.SIGKILL and container in self._kept:
+                self._kept[container].append(number)
+                return
+        self._kill(container, number)
+
+    def _kill(self, container: str, number: int) -> None:
+        try:
+            self._api.kill(container, signal=signal.Signals(number).name)
+        except APIError as error:
+            if error.status_code not in (404, 409):  # removed, or not running
+                raise
 
 
 def freeze(pause: Callable[[], None]) -> None:

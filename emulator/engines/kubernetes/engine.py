@@ -100,7 +100,7 @@ class KubernetesEngine:
     name = "kubernetes"
     capabilities = frozenset(
         {"limits", "gpus", "replace", "new-address", "usage", "reattach", "pods", "scratch"}
-        | {"eviction", "nodes", "exec"}
+        | {"own-grace", "eviction", "nodes", "exec"}
     )
     machine_needs: Mapping[str, str] = {"gpus": "gpu"}
     keeps_addresses = False

@@ -46,6 +46,8 @@ DELAYS = (0.0, 0.5, 1.0, 2.0, 5.0)
 """Seconds before each attempt to read a log again that brought nothing; the last one repeats."""
 ATTEMPTS = 5
 """To read the end of a log, while the API server answers."""
+WHOLE_SECONDS = 1.0
+"""The precision of the stamps of a cluster."""
 AFTER_LAST_LINE = 1.0
 """Seconds in which a Pod's status should say so once its container has ended."""
 AFTER_END = 10.0
@@ -314,7 +316,14 @@ class _Follower:
         end = self._state
         assert isinstance(end, Ended)
         wall = max(end.wall if end.is_reported else time.time(), self._wall)
-        exited = Exited(self._name, wall, end.exit_code, end.oom_killed, end.reason)
+        exited = Exited(
+            self._name,
+            wall,
+            end.exit_code,
+            end.oom_killed,
+            end.reason,
+            precision=WHOLE_SECONDS if end.is_reported else 0.0,
+        )
         self._output.done(self)
         if not self._is_closed:
             (self._then or self._output.inbox.put)(exited)

@@ -36,7 +36,7 @@ from emulator.engines.ports import is_free, require_free
 from emulator.engines.process import doctor, keeper
 from emulator.engines.process.table import KEEPER, labelled, owned
 from emulator.engines.streams import PIECE, Arrived, Streams
-from emulator.errors import EngineError, EngineLost
+from emulator.errors import EngineError, EngineLost, NotRunning
 from emulator.files import FOR_OWNER, cache_dir, os_errors
 from emulator.planning.context import PlanContext
 from emulator.record.scratch import Scratch
@@ -184,7 +184,7 @@ class ProcessEngine:
         """Stop the process group with SIGSTOP; return once no process of it runs."""
         started = self._started.get(task)
         if started is None or started.keeper.poll() is not None:
-            raise EngineError(f"Can't pause {task}: it does not run.")
+            raise NotRunning(f"Can't pause {task}: it does not run.")
         self.signal(task, signal.SIGSTOP)
         if not _wait_until_stopped(started.pid):
             reason = f"it still runs {GONE_WITHIN:.0f} s after SIGSTOP"

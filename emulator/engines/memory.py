@@ -210,8 +210,8 @@ class MemoryEngine:
             script = self._script(task, one.starts)
             delay = 0.0 if number == signal.SIGKILL else script.on_sigterm
             if delay is not None:
-                killed = number == signal.SIGKILL
-                end = Exited(task, 0, 128 + number if killed else script.sigterm_code)
+                code = script.sigterm_code if number == signal.SIGTERM else 128 + number
+                end = Exited(task, 0, code)
                 self._clock.call_at(self._clock.now() + delay, partial(self._end, one.start, end))
 
     def pause(self, task: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from emulator.engines import REMOTE, engine_class, engine_classes
+from emulator.engines import AUTO, REMOTE, engine_class, engine_classes
 from emulator.engines.base import Explaining, Finding
 from emulator.errors import UsageError
 from emulator.metrics.catalog import GpuUsage, in_words
@@ -34,18 +34,20 @@ def examine() -> list[Finding]:
     A cluster is not of this machine: who wants it examined names it.
     """
     here = [one for one in engine_classes() if one.name not in REMOTE]
-    engines: list[list[Finding]] = []
-    for found in (list(one.examine()) for one in here if issubclass(one, Explaining)):
-        another = any(before[0].status == "ok" for before in engines)
-        if another and found[0].status == "missing":
-            found[0] = replace(found[0], status="optional")
-        engines.append(found)
-    findings = [finding for found in engines for finding in found] + list(_gpus())
-    usable = [found[0] for found in engines]
-    if all(finding.status != "ok" for finding in usable):
-        advice = " Or: ".join(finding.advice for finding in usable)
-        findings.append(Finding("any engine", "fatal", "no engine can run tasks here", advice))
-    return findings
+    engines = {one.name: list(one.examine()) for one in here if issubclass(one, Explaining)}
+    findings = [finding for found in engines.values() for finding in found]
+    return [auto(engines["docker"][0]), *findings, *_gpus()]
+
+
+def auto(docker: Finding) -> Finding:
+    """Say which engine `up` takes by itself, as `engines.choose` does it (pure)."""
+    what = f"--engine {AUTO}"
+    if docker.status == "ok":
+        return Finding(what, "ok", "docker")
+    if docker.status == "missing":
+        return Finding(what, "ok", "process: no Docker engine is configured")
+    advice = "Start it, or choose `--engine process`: tasks are then processes on this machine."
+    return Finding(what, "fatal", "docker, which is configured and does not answer", advice)
 
 
 def _gpus() -> Iterator[Finding]:

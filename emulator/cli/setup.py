@@ -181,7 +181,7 @@ def doctor(
 ) -> None:
     """Check this machine, or a cluster; say what to do.
 
-    Exit codes: 0, or 4 where no engine can run tasks.
+    Exit codes: 0, or 4 where `emulate up` would find no engine, or no framework of the scenario.
     """
     from dataclasses import asdict
 

@@ -33,5 +33,7 @@ class PlanContext:
     """Default limits of each container, if so many run at the same time."""
     named: bool = False
     """Whether its tasks have the names on the network that a scenario sets."""
+    has_module: Callable[[str], bool] = lambda module: True
+    """Whether tasks can import a Python module; True where that depends on their image."""
     disks: Callable[[Scenario], Sequence[Disk]] = lambda scenario: ()
     """Disks of this machine that a run writes to, other than the disk of its folder."""

@@ -39,7 +39,7 @@ from emulator.scenario.container import (
     Ulimit,
 )
 from emulator.scenario.frameworks.spec import Job, Member, Roles, role_of
-from emulator.scenario.frameworks.table import FRAMEWORKS, roles_of
+from emulator.scenario.frameworks.table import FRAMEWORKS, module_of, roles_of
 from emulator.scenario.image import AnyImage
 from emulator.scenario.pod import PodContainer
 from emulator.scenario.schema import Helper, Role, Scenario
@@ -340,6 +340,7 @@ def make_plan(
         warnings=(
             *notes,
             *_warnings(scenario, names),
+            *_of_modules(scenario, context),
             *_of_names(members[0], named, context),
             *(f"{name} of the scenario is replaced: the operator sets it" for name in replaced),
             *shortages(disks),
@@ -512,6 +513,14 @@ def _of_names(first: Member, named: Naming | None, context: PlanContext) -> Iter
         yield (
             f"addresses are approximated: the {context.engine} engine names tasks itself, so "
             f"{first.role}-{first.index} is {first.address} instead of {place.host}:{place.port}"
+        )
+
+
+def _of_modules(scenario: Scenario, context: PlanContext) -> Iterator[str]:
+    if (module := module_of(scenario)) and not context.has_module(module):
+        yield (
+            f"{module} is not installed beside emulate, with whose Python tasks of the "
+            f"{context.engine} engine run: install it there, or use --engine docker"
         )
 
 

@@ -458,6 +458,7 @@ def test_ci_installs_this_emulator_or_says_what_it_lacks(
 def test_doctor_looks_at_everything(emulate: Emulate) -> None:
     findings = {f["what"]: f for f in emulate("doctor", "--json").json}
     for what in (
+        "--engine auto",
         "Docker engine",
         "Python",
         "TensorFlow",
@@ -471,8 +472,10 @@ def test_doctor_looks_at_everything(emulate: Emulate) -> None:
 
 
 def test_doctor_without_an_engine_says_what_to_do(emulate: Emulate) -> None:
-    findings = {f["what"]: f for f in emulate("doctor", "--json", env=NO_DOCKER).json}
-    assert findings["Docker engine"]["status"] == "missing"
+    done = emulate("doctor", "--json", env=NO_DOCKER)
+    findings = {f["what"]: f for f in done.json}
+    assert done.returncode == 4  # DOCKER_HOST configures one: `up` takes no other
+    assert findings["--engine auto"]["status"] == findings["Docker engine"]["status"] == "fatal"
     assert "Start Docker" in findings["Docker engine"]["advice"]
 
 

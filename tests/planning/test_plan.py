@@ -373,3 +373,12 @@ cluster:
     worker, server = made.tasks
     assert (worker.source, server.source) == (tmp_path / "train.py", tmp_path / "serve.py")
     assert (server.command, server.image) == (("python", "serve.py"), "ref-other:1")
+
+
+def test_a_framework_that_tasks_can_not_import_is_a_warning() -> None:
+    text = "name: a\nframework: pytorch\nprogram: {command: [python, a.py]}\ncluster: {worker: 1}\n"
+    bare = replace(SITE, has_module=lambda module: False)
+    (warning,) = make_plan(parse(text), "test-1", bare).warnings
+    assert warning.startswith("torch is not installed beside emulate")
+    assert make_plan(parse(text), "test-1", SITE).warnings == ()
+    assert make_plan(parse(text.replace("python,", "sh,")), "test-1", bare).warnings == ()

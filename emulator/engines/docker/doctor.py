@@ -14,7 +14,7 @@ from emulator.engines.base import Finding, Status
 from emulator.engines.docker.connection import ANSWERS_WITHIN, connect, translate_errors
 from emulator.engines.docker.images import BuildOptions, Images
 from emulator.engines.recipes import KINDS, recipe_tag
-from emulator.errors import EmulatorError
+from emulator.errors import EmulatorError, EngineMissing
 from emulator.files import FOR_IMAGES
 from emulator.validation.units import format_size
 
@@ -41,7 +41,8 @@ def _engine() -> Iterator[Finding]:
         with translate_errors("describe itself"):
             version, info = api.version(), api.info()
     except EmulatorError as error:
-        yield Finding("Docker engine", "missing", error.message, error.hint)
+        absent = isinstance(error, EngineMissing) and not error.configured
+        yield Finding("Docker engine", "missing" if absent else "fatal", error.message, error.hint)
         return
     yield Finding("Docker engine", "ok", f"{version['Version']}, API {api.api_version}")
     yield _memory(int(info["MemTotal"]))

@@ -4,32 +4,53 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import importlib.util
 import platform
 import sys
 from collections.abc import Iterator
 
-from emulator.engines.base import Finding
+from emulator.engines.base import Finding, Status
 from emulator.engines.process.keeper import adopts
+from emulator.scenario.frameworks.table import module_of
+from emulator.scenario.schema import Scenario
 
 TENSORFLOW = {True: "tensorflow-cpu>=2.21,<2.22", False: "tensorflow>=2.21,<2.22"}
 """What is installed on x86_64, and elsewhere."""
 KERAS = "tf_keras>=2.21,<2.22"
 
 
-def examine() -> Iterator[Finding]:
-    """Yield findings on TensorFlow, Python, and daemons of tasks."""
-    yield _tensorflow()
+FRAMEWORKS = {
+    "tensorflow": ("TensorFlow", f"'{TENSORFLOW[platform.machine() == 'x86_64']}' '{KERAS}'"),
+    "torch": ("PyTorch", "torch"),
+    "jax": ("JAX", "jax"),
+}
+"""The modules of frameworks: what they are called, and what pip installs."""
+
+
+def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
+    """Yield findings on Python, on the framework of the scenario or on all, and on daemons."""
     yield Finding("Python", "ok", f"{sys.version.split()[0]} in {sys.executable}")
+    if scenario is None:
+        yield from (_framework(module, "optional") for module in FRAMEWORKS)
+    elif module := module_of(scenario):
+        yield _framework(module, "fatal")
     yield _daemons()
 
 
-def _tensorflow() -> Finding:
-    for name in ("tensorflow-cpu", "tensorflow"):
+def is_installed(module: str) -> bool:
+    """Return whether tasks, which run in this interpreter, can import a module."""
+    return importlib.util.find_spec(module) is not None
+
+
+def _framework(module: str, without: Status) -> Finding:
+    title, packages = FRAMEWORKS[module]
+    if not is_installed(module):
+        advice = f"Only for the process engine: pip install {packages}."
+        return Finding(title, without, "not installed beside emulate", advice)
+    for name in (module, f"{module}-cpu"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return Finding("TensorFlow", "ok", f"{name} {importlib.metadata.version(name)}")
-    library = TENSORFLOW[platform.machine() == "x86_64"]
-    advice = f"Only for the process engine: pip install '{library}' '{KERAS}'."
-    return Finding("TensorFlow", "missing", "not installed beside emulate", advice)
+            return Finding(title, "ok", f"{name} {importlib.metadata.version(name)}")
+    return Finding(title, "ok", "installed beside emulate")
 
 
 def _daemons() -> Finding:

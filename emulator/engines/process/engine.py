@@ -103,6 +103,7 @@ class ProcessEngine:
             image=lambda image: "",
             gpus=lambda: (),
             shared=str(folder / "shared"),
+            has_module=doctor.is_installed,
         )
 
     def capacity(self) -> Capacity:
@@ -131,8 +132,8 @@ class ProcessEngine:
 
     @staticmethod
     def examine(scenario: Scenario | None = None) -> Iterator[Finding]:
-        """Look at this machine's Python and TensorFlow."""
-        return doctor.examine()
+        """Look at this machine's Python, and at the frameworks that it has."""
+        return doctor.examine(scenario)
 
     def prepare(self, plan: Plan, folder: Path, inbox: Inbox) -> None:
         """Make the folders of the tasks.

@@ -10,7 +10,7 @@ from emulator.scenario.frameworks.mpi import MPI
 from emulator.scenario.frameworks.none import NONE
 from emulator.scenario.frameworks.pytorch import PYTORCH
 from emulator.scenario.frameworks.ray import RAY
-from emulator.scenario.frameworks.spec import Framework, FrameworkName, Roles
+from emulator.scenario.frameworks.spec import Framework, FrameworkName, Job, Roles
 from emulator.scenario.frameworks.tensorflow import TENSORFLOW, TFJOB_ROLES
 
 if TYPE_CHECKING:
@@ -27,3 +27,15 @@ def roles_of(scenario: Scenario) -> Roles:
     if scenario.operator is not None and scenario.operator.kind == "TFJob":
         return TFJOB_ROLES
     return FRAMEWORKS[scenario.framework].roles
+
+
+def module_of(scenario: Scenario) -> str:
+    """Return the module that the training imports; empty without a framework or a Python program.
+
+    A shell script may start anything, so nothing is known of that.
+    """
+    commands = [Job(scenario, role, run_id="").command for role in scenario.in_training.values()]
+    names = [command[0].rpartition("/")[2] for command in commands if command]
+    runs_python = any(name.startswith(("python", "torchrun")) for name in names)
+    modules = FRAMEWORKS[scenario.framework].preload
+    return modules[0] if runs_python and modules else ""

@@ -102,8 +102,9 @@ def test_commands_that_look_at_every_engine_say_that_one_did_not_answer(
     assert took < BOUND + SLACK
     if "doctor" in command:
         (docker,) = (one for one in json.loads(done.stdout) if one["what"] == "Docker engine")
-        assert docker["status"] == "missing"
+        assert docker["status"] == "fatal"
         assert host in docker["found"]
+        assert done.returncode == 4  # as `up`, which takes no other engine then
 
 
 # --- Which engine `auto` is ---------------------------------------------------------------------

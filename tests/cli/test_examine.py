@@ -1,0 +1,69 @@
+"""What `emulate doctor` says of engines, against what `emulate up` does with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.cli.examine import auto, examine_engine
+from emulator.engines.base import Finding, Status
+from emulator.engines.process import doctor
+from emulator.scenario.loader import parse
+
+TEXT = "name: a\nframework: {}\nprogram: {{command: [{}]}}\ncluster: {{worker: 2}}\n"
+
+
+@pytest.mark.parametrize(
+    ("docker", "status", "found"),
+    [
+        ("ok", "ok", "docker"),
+        ("missing", "ok", "process: no Docker engine is configured"),
+        ("fatal", "fatal", "docker, which is configured and does not answer"),
+    ],
+)
+def test_the_engine_that_auto_takes_is_named(docker: Status, status: Status, found: str) -> None:
+    """Decided as `engines.choose` does; tests/engines/docker/test_connection.py runs both."""
+    finding = auto(Finding("Docker engine", docker, "", ""))
+    assert (finding.status, finding.found) == (status, found)
+
+
+@pytest.mark.parametrize(
+    ("framework", "command", "looks_at"),
+    [
+        ("pytorch", "python, train.py", "PyTorch"),
+        ("pytorch", "/usr/bin/torchrun, train.py", "PyTorch"),
+        ("jax", "python3, train.py", "JAX"),
+        ("tensorflow", "python, train.py", "TensorFlow"),
+        ("pytorch", "sh, train.sh", None),  # which may start anything
+        ("none", "python, train.py", None),
+        ("mpi", "python, train.py", None),
+    ],
+)
+@pytest.mark.parametrize("installed", [True, False])
+def test_processes_need_the_framework_of_the_scenario(
+    framework: str,
+    command: str,
+    looks_at: str | None,
+    installed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "is_installed", lambda module: installed)
+    findings = examine_engine("process", parse(TEXT.format(framework, command)))
+    frameworks = {one.what: one.status for one in findings if one.what in TITLES}
+    assert frameworks == ({looks_at: "ok" if installed else "fatal"} if looks_at else {})
+
+
+TITLES = {title for title, _ in doctor.FRAMEWORKS.values()}
+
+
+def test_processes_without_a_scenario_may_need_any_framework(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "is_installed", lambda module: False)
+    findings = {one.what: one for one in examine_engine("process", None)}
+    assert {findings[title].status for title in TITLES} == {"optional"}
+    assert "pip install torch." in findings["PyTorch"].advice
+
+
+def test_a_module_is_installed_or_not() -> None:
+    assert doctor.is_installed("json")
+    assert not doctor.is_installed("no_such_module")

@@ -60,6 +60,7 @@ from emulator.engines.docker.requests import (
     has_pod,
     labels,
     network_request,
+    probe_labels,
     program_archive,
     volume_request,
 )
@@ -232,7 +233,7 @@ class DockerEngine:
         if parts := scenario.network_parts:
             helper = self.images.ensure("network", say)
             with translate_errors("try the network"):
-                missing_parts(self.api, helper, parts)
+                missing_parts(self.api, helper, parts, probe_labels(scenario.name))
             self._equipped = True
 
     def software(self, plan: Plan) -> Mapping[str, Mapping[str, str]]:

@@ -21,6 +21,8 @@ from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link, probe_script, script
 
 PARALLEL = 16
+PROBES = 3
+"""Attempts to try the kernel."""
 ADVICE = {
     "delay": "its kernel lacks sch_netem; `bandwidth`, `loss` and `partition` work without",
     "bandwidth": "its kernel lacks sch_htb",
@@ -29,13 +31,15 @@ ADVICE = {
 }
 
 
-def missing_parts(api: docker.APIClient, image: str, parts: Iterable[str]) -> None:
+def missing_parts(
+    api: docker.APIClient, image: str, parts: Iterable[str], labels: Mapping[str, str]
+) -> None:
     """Try on the engine's kernel what a scenario's network faults need.
 
     Raises Unsupported with every part that is missing.
     """
     needed = sorted(parts)
-    working = run_helper(api, helper_request(image, "none", probe_script(needed), {})).split()
+    working = _probe(api, helper_request(image, "none", probe_script(needed), labels)).split()
     if missing := [part for part in needed if part not in working]:
         reasons = "; ".join(ADVICE[part] for part in missing)
         raise Unsupported(
@@ -43,6 +47,14 @@ def missing_parts(api: docker.APIClient, image: str, parts: Iterable[str]) -> No
             "Leave that out, or use an engine with another kernel.",
             lacks={"network"},
         )
+
+
+def _probe(api: docker.APIClient, config: dict[str, Any]) -> str:
+    """Run a helper that belongs to no run; again if `emulate clean` removes it meanwhile."""
+    for _ in range(PROBES - 1):
+        with contextlib.suppress(APIError, EngineError):
+            return run_helper(api, config)
+    return run_helper(api, config)
 
 
 class Shaper:

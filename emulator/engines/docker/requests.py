@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import secrets
 import socket
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -57,6 +58,15 @@ def labels(plan: Plan, folder: Path) -> dict[str, str]:
         FOLDER: str(folder),
         HOST: socket.gethostname(),
     }
+
+
+def probe_labels(scenario: str) -> dict[str, str]:
+    """Return the labels of a container that no run has yet: it is found as what a run has left.
+
+    `scenario` is the name of the one that it is made for.
+    """
+    run_id = f"probe-{secrets.token_hex(6)}"
+    return {RUN: run_id, SCENARIO: scenario, HOST: socket.gethostname()}
 
 
 def network_request(

@@ -12,6 +12,7 @@ import pytest
 from emulator.engines.base import Exited, Line
 from emulator.engines.docker import DockerEngine
 from emulator.engines.docker.network import missing_parts
+from emulator.engines.docker.requests import probe_labels
 from emulator.errors import EngineError, Unsupported
 from emulator.faults.netem import Link
 from emulator.planning.plan import make_plan, new_run_id
@@ -256,7 +257,7 @@ def test_tasks_have_no_capability_in_a_partition(cluster: Cluster) -> None:
 def has_netem(cluster: Cluster) -> bool:
     helper = cluster.engine.images.reference("network")
     try:
-        missing_parts(cluster.engine.api, helper, ["delay"])
+        missing_parts(cluster.engine.api, helper, ["delay"], probe_labels("faults"))
     except Unsupported:
         return False
     return True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +12,14 @@ import pytest
 
 from emulator.engines.base import Inbox
 from emulator.engines.docker import DockerEngine, engine
+from emulator.engines.docker.connection import connect
+from emulator.engines.docker.network import missing_parts
+from emulator.engines.docker.requests import probe_labels
 from emulator.errors import EngineError, NameTaken
 from emulator.execution import up
 from emulator.planning.plan import Plan, make_plan
 from emulator.scenario.loader import parse
-from tests.conftest import left, own
+from tests.conftest import Emulate, left, own
 
 pytestmark = pytest.mark.docker
 
@@ -116,6 +121,76 @@ def test_a_scratch_volume_of_the_user_ends_the_run_and_stays_as_it_was(site: Sit
     assert not isinstance(refused.value, NameTaken)  # the run has made its network
     assert site.about(volume) == AS_IT_WAS
     assert left("docker", run_id) == []
+
+
+# --- What is made before there is a run -----------------------------------------------------------
+
+PROBED = """
+name: {name}
+framework: none
+image: {image}
+program: {{command: ['true']}}
+cluster: {{worker: 2}}
+faults: [{{partition: [[worker-0], [worker-1]], at: 1s, for: 1s}}]
+"""
+
+
+@contextlib.contextmanager
+def containers_made_for(scenario: str) -> Iterator[Iterator[str]]:
+    """Yield the ids of the containers that are made for a scenario in the next minute."""
+    filters = {"type": "container", "event": "create", "label": f"emulator.scenario={scenario}"}
+    with contextlib.closing(connect()) as api:
+        now = int(time.time())
+        events = api.events(since=now, until=now + 60, filters=filters, decode=True)
+        with contextlib.closing(events):
+            yield (event["id"] for event in events)
+
+
+@pytest.fixture
+def network_image(docker_engine: DockerEngine) -> str:
+    return docker_engine.images.ensure("network", lambda line: None)
+
+
+@pytest.mark.usefixtures("cleans_up")
+def test_what_a_kill_leaves_while_the_kernel_is_tried_is_removed_by_clean(
+    site: Site, emulate: Emulate, network_image: str
+) -> None:
+    name = own("probed")
+    path = site.folder / "probed.yaml"
+    path.write_text(PROBED.format(name=name, image=site.image))
+    with containers_made_for(name) as made:
+        run = emulate.start("up", path, "--out", emulate.out, unread=True)
+        container = next(made)
+        run.kill()
+        run.wait()
+    (found,) = site.engine.api.containers(all=True, filters={"id": container})
+    assert not list(emulate.out.glob("*/plan.json"))
+    done = emulate("clean", "--engine", "docker", "--out", emulate.out)
+    assert f"removing container {found['Names'][0].lstrip('/')}" in done.stderr
+    assert site.engine.api.containers(all=True, filters={"id": container}) == []
+
+
+def test_a_clean_beside_it_does_not_end_a_run_whose_kernel_is_tried(
+    site: Site, network_image: str
+) -> None:
+    name, api = own("beside"), site.engine.api
+    labels, removed = probe_labels(name), list[str]()
+    with containers_made_for(name) as made, contextlib.closing(DockerEngine()) as other:
+
+        def clean() -> None:
+            container = next(made)
+            other.tear_down(labels["emulator.run"])
+            removed.append(container)
+
+        cleaner = threading.Thread(target=clean)
+        cleaner.start()
+        missing_parts(api, network_image, ["iptables"], labels)
+        cleaner.join()
+    assert removed
+    assert left("docker", labels["emulator.run"]) == []
+
+
+# --- Another run ----------------------------------------------------------------------------------
 
 
 def test_a_run_with_the_id_of_another_one_removes_nothing_of_it(site: Site) -> None:

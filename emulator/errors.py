@@ -119,12 +119,20 @@ class ScenarioError(UsageError):
 class Unsupported(UsageError):
     """The engine can't do something that the scenario asks for.
 
-    `lacks` names what another machine may have: an engine, `gpu`, or `network` (its kernel).
+    `lacks` names what another machine may have: an engine, `gpu`, or `network` (its kernel). `keys`
+    are those of the scenario that ask for it, each with what it asks; the loader adds their lines.
     """
 
-    def __init__(self, message: str, hint: str = "", *, lacks: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        lacks: Collection[str] = (),
+        keys: Sequence[tuple[tuple[str | int, ...], str]] = (),
+    ) -> None:
         super().__init__(message, hint)
-        self.lacks = frozenset(lacks)
+        self.lacks, self.keys = frozenset(lacks), tuple(keys)
 
 
 class EngineError(EmulatorError):

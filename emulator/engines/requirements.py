@@ -15,8 +15,9 @@ from emulator.files import disk
 from emulator.planning.baseline import ThroughputReference
 from emulator.planning.plan import Plan, make_plan, new_run_id
 from emulator.scenario.container import Container, ContainerBase
+from emulator.scenario.document import KeyPath
 from emulator.scenario.frameworks.table import FRAMEWORKS
-from emulator.scenario.schema import Role, Scenario
+from emulator.scenario.schema import Helper, Role, Scenario
 from emulator.validation.run_id import check_run_id
 from emulator.validation.units import format_size
 
@@ -78,7 +79,16 @@ def require(scenario: Scenario, engine: Engine) -> None:
     Raises Unsupported with everything that is missing, and an engine that has it; Misfit for a
     memory limit above the machine's memory, which is only requested where there is such a limit.
     """
-    require_of(engine, needs(scenario))
+    asked = list(needs_of_keys(scenario))
+    try:
+        require_of(engine, [(what, name) for _, what, name in asked])
+    except Unsupported as error:
+        keys = [
+            (path, f"the {engine.name} engine can't do this: {what}")
+            for path, what, name in asked
+            if name not in engine.capabilities
+        ]
+        raise Unsupported(error.message, error.hint, lacks=error.lacks, keys=keys) from None
     if any(spec.memory is not None for _, spec in _containers(scenario)):
         fits(scenario, engine.capacity())
 
@@ -130,17 +140,47 @@ def machine_needs(engine: type[Engine], capabilities: Iterable[str]) -> frozense
 
 def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Yield what a scenario needs besides the mandatory methods, with its capability (pure)."""
-    yield from _mount_needs("every task", scenario)
-    yield from FRAMEWORKS[scenario.framework].needs
+    return ((what, capability) for _, what, capability in needs_of_keys(scenario))
+
+
+def needs_of_keys(scenario: Scenario) -> Iterator[tuple[KeyPath, str, str]]:
+    """Yield the same, each after the path of the key that asks for it (pure)."""
+    yield from _at((), _mount_needs("every task", scenario))
+    for what, capability in FRAMEWORKS[scenario.framework].needs:
+        yield ("framework",), what, capability
     for role, spec in scenario.cluster.items():
-        yield from _container_needs(role, spec)
-        if spec.gpus.count:
-            yield f"GPUs for {role}", "gpus"
-        yield from _pod_needs(role, spec, scenario)
+        yield from _at(("cluster", role), _role_needs(role, spec, scenario))
     for name, helper in scenario.helpers.items():
-        yield from _container_needs(name, helper)
-        if not helper.command:
-            yield f"the image's own command for {name}", "pods"
+        yield from _at(("helpers", name), _helper_needs(name, helper))
+    yield from _at((), _port_needs(scenario))
+    yield from _at(("network",), _network_needs(scenario))
+    for number, fault in enumerate(scenario.faults):
+        for what, capability in fault.needs():
+            yield ("faults", number), what, capability
+
+
+Asked = tuple[str, str, str]
+"""A key, what it asks for, and the capability."""
+
+
+def _at(path: KeyPath, asked: Iterable[Asked]) -> Iterator[tuple[KeyPath, str, str]]:
+    return (((*path, key), what, capability) for key, what, capability in asked)
+
+
+def _role_needs(role: str, spec: Role, scenario: Scenario) -> Iterator[Asked]:
+    yield from _container_needs(role, spec)
+    if spec.gpus.count:
+        yield "gpus", f"GPUs for {role}", "gpus"
+    yield from _pod_needs(role, spec, scenario)
+
+
+def _helper_needs(name: str, helper: Helper) -> Iterator[Asked]:
+    yield from _container_needs(name, helper)
+    if not helper.command:
+        yield "command", f"the image's own command for {name}", "pods"
+
+
+def _port_needs(scenario: Scenario) -> Iterator[Asked]:
     listeners = Counter[int]()
     for spec in scenario.cluster.values():
         listeners.update({port.port: spec.replicas for port in spec.ports})
@@ -148,67 +188,72 @@ def needs(scenario: Scenario) -> Iterator[tuple[str, str]]:
         listeners.update({port.port: 1 for port in helper.ports})
     for port, count in listeners.items():
         if count > 1:
-            yield f"port {port} for {count} tasks", "port-mapping"
+            yield "cluster", f"port {port} for {count} tasks", "port-mapping"
+
+
+def _network_needs(scenario: Scenario) -> Iterator[Asked]:
     if not scenario.network.internet:
-        yield "a network without internet", "isolation"
+        yield "internet", "a network without internet", "isolation"
     if scenario.network.metadata == "closed":
-        yield "a closed metadata address", "isolation"
+        yield "metadata", "a closed metadata address", "isolation"
     if scenario.network.delay:
-        yield "network delay", "network"
+        yield "delay", "network delay", "network"
     if scenario.network.bandwidth is not None:
-        yield "limited bandwidth", "network"
-    for fault in scenario.faults:
-        yield from fault.needs()
+        yield "bandwidth", "limited bandwidth", "network"
 
 
-def _container_needs(who: str, spec: Container) -> Iterator[tuple[str, str]]:
+def _container_needs(who: str, spec: Container) -> Iterator[Asked]:
     """Yield what a role or a helper needs of its containers (pure)."""
     yield from _mount_needs(who, spec)
     if spec.working_dir is not None:
-        yield f"the working directory {spec.working_dir} for {who}", "pods"
+        yield "working_dir", f"the working directory {spec.working_dir} for {who}", "pods"
     if spec.files:
-        yield f"files for {who}", "pods"
+        yield "files", f"files for {who}", "pods"
     if spec.cpus is not None:
-        yield f"a CPU limit for {who}", "limits"
+        yield "cpus", f"a CPU limit for {who}", "limits"
     if spec.memory is not None:
-        yield f"a memory limit for {who}", "limits"
+        yield "memory", f"a memory limit for {who}", "limits"
     if spec.processes is not None:
-        yield f"a limit of processes for {who}", "process-limits"
+        yield "processes", f"a limit of processes for {who}", "process-limits"
     if spec.ports:
-        yield f"published ports of {who}", "ports"
+        yield "ports", f"published ports of {who}", "ports"
     for port in spec.ports:
         if port.host_port not in (None, port.port):
-            yield f"port {port.port} of {who} at another port, {port.host_port}", "port-mapping"
+            yield (
+                "ports",
+                f"port {port.port} of {who} at another port, {port.host_port}",
+                "port-mapping",
+            )
 
 
-def _pod_needs(role: str, spec: Role, scenario: Scenario) -> Iterator[tuple[str, str]]:
+def _pod_needs(role: str, spec: Role, scenario: Scenario) -> Iterator[Asked]:
     """Yield what a role needs of the pods that its tasks are (pure)."""
     program = scenario.program
     if not (program.command if spec.command is None else spec.command):
-        yield f"the image's own command for {role}", "pods"
+        yield "command", f"the image's own command for {role}", "pods"
     if program.working_dir and not spec.working_dir:
-        yield f"the working directory {program.working_dir} for {role}", "pods"
+        yield "working_dir", f"the working directory {program.working_dir} for {role}", "pods"
     if program.files and not spec.files:
-        yield f"files for {role}", "pods"
+        yield "files", f"files for {role}", "pods"
     if spec.init:
-        yield f"init steps for {role}", "pods"
+        yield "init", f"init steps for {role}", "pods"
     if spec.sidecars:
-        yield f"side-cars for {role}", "pods"
+        yield "sidecars", f"side-cars for {role}", "pods"
     for part in (*spec.init, *spec.sidecars):
         who = f"{part.name} of {role}"
         yield from _mount_needs(who, part)
         if part.processes is not None:
-            yield f"a limit of processes for {who}", "process-limits"
+            yield "processes", f"a limit of processes for {who}", "process-limits"
 
 
-def _mount_needs(who: str, spec: ContainerBase | Scenario) -> Iterator[tuple[str, str]]:
+def _mount_needs(who: str, spec: ContainerBase | Scenario) -> Iterator[Asked]:
     """Yield what the keys need that a scenario also has for every task (pure)."""
     for target, mount in spec.mounts.items():
         # Without containers a folder is where it is, and a task can write what its user can.
         if str(mount.path) != target or not mount.is_writable:
             own = mount.scratch is not None or mount.tmpfs is not None
-            yield f"a mount at {target} for {who}", "scratch" if own else "mounts"
+            yield "mounts", f"a mount at {target} for {who}", "scratch" if own else "mounts"
     if spec.shm_size is not None:
-        yield f"a size of /dev/shm for {who}", "limits"
+        yield "shm_size", f"a size of /dev/shm for {who}", "limits"
     if spec.ulimits:
-        yield f"ulimits for {who}", "process-limits"
+        yield "ulimits", f"ulimits for {who}", "process-limits"

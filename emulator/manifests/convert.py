@@ -99,9 +99,12 @@ class Given:
             called=called,
         )
 
-    def placed(self, sets: Sequence[str] = ()) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which a Misfit gets its file and line."""
-        return loader.placed(self.text, str(self.path), sets, self.origins)
+    def placed(
+        self, sets: Sequence[str] = (), called: Callable[[str], str] = loader.OPTION
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which a Misfit, and what is not supported, get file and line."""
+        file = self.title or str(self.path)
+        return loader.placed(self.text, file, sets, self.origins, called)
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from emulator.errors import Misfit, Problem, ScenarioError, UsageError, shown
+from emulator.errors import Misfit, Problem, ScenarioError, Unsupported, UsageError, shown
 from emulator.scenario.cross_checks import cross_section_errors
 from emulator.scenario.document import KeyPath, ParseError, read
 from emulator.scenario.document import value as value_of
@@ -158,14 +158,28 @@ def overridden(text: str, file: str, sets: Sequence[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def placed(
-    text: str, file: str, sets: Sequence[str], origins: Origins | None = None
+    text: str,
+    file: str,
+    sets: Sequence[str],
+    origins: Origins | None = None,
+    called: Callable[[str], str] = OPTION,
 ) -> Iterator[None]:
-    """Turn a Misfit into a ScenarioError with the file and line in the scenario `text`."""
+    """Add the file and line in the scenario `text` to a Misfit, which becomes a ScenarioError, and
+    to what an engine does not support.
+    """
     try:
         yield
     except Misfit as error:
-        source, _ = _overridden(text, file, sets, origins)
+        source, _ = _overridden(text, file, sets, origins, called)
         raise ScenarioError([source.problem(error.path, *error.problem)]) from None
+    except Unsupported as error:
+        if not error.keys:
+            raise
+        source, _ = _overridden(text, file, sets, origins, called)
+        hint = f"{error.hint[:1].lower()}{error.hint[1:]}".removesuffix(".")
+        problems = [source.problem(path, what, hint) for path, what in error.keys]
+        lines = "\n".join(map(str, sorted(problems, key=_reading_order)))
+        raise Unsupported(lines, lacks=error.lacks) from None
 
 
 def _reading_order(problem: Problem) -> tuple[str, int, str]:

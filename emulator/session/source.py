@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -50,6 +51,10 @@ class RequestedScenario:
     def scenario(self) -> Scenario:
         """The parsed scenario. Raises UsageError."""
         return self.given.parse(self._overrides, self._called)
+
+    def placed(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which a mistake that is found later gets its file and line."""
+        return self.given.placed(self._overrides, self._called)
 
     def _called(self, override: str) -> str:
         """Return what messages call an override: by where a test or a program gave it."""

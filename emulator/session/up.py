@@ -129,7 +129,7 @@ def _prepared(
     name = new_run_id(scenario.name) if run_id is None else check_run_id(run_id)
     view = view_for(progress)
     callbacks = view.callbacks()
-    with requested.given.placed(requested.chosen):
+    with requested.placed():
         engine, _ = make_available([scenario], engine, out, callbacks.say)
     reference = None
     if requested.path is not None:

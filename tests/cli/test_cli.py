@@ -189,7 +189,8 @@ def test_processes_refuse_what_they_cannot_do(
 ) -> None:
     done = emulate.up(hello, "--engine", "process", "--set", override)
     assert done.returncode == 2
-    assert f"The process engine can't do this: {what}" in done.stderr
+    assert f"the process engine can't do this: {what}" in done.stderr
+    assert done.stderr.startswith(f"emulate: --set {override}: ")
     assert not emulate.out.exists()  # refused before anything was made
 
 

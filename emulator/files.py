@@ -21,6 +21,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 FOR_RUNS = 2 * 2**30
 """Bytes that should be free for a run: logs, samples, checkpoints, disks of containers."""
+RESERVE = 200 * 2**20
+"""Bytes of a disk that a run under way leaves free, for its history, summary and report; of a small
+disk a twentieth."""
 FOR_IMAGES = 10 * 2**30
 """Bytes that should be free for the CPU image, its base and the builder's stages."""
 
@@ -95,6 +98,15 @@ def disk(what: str, folder: Path, needed: int = FOR_RUNS) -> Iterator[Disk]:
     with contextlib.suppress(OSError, ValueError):
         path = next(path for path in (folder, *folder.parents) if path.exists())
         yield Disk(what, folder, shutil.disk_usage(path).free, needed, os.stat(path).st_dev)
+
+
+def is_nearly_full(folder: Path) -> int | None:
+    """Return how many bytes a folder's disk has left, if that is less than a run leaves free."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:  # what can't be asked can't be judged
+        return None
+    return usage.free if usage.free < min(RESERVE, usage.total // 20) else None
 
 
 def shortages(disks: Iterable[Disk]) -> Iterator[str]:

@@ -134,24 +134,76 @@ def test_keep_leaves_the_cluster_until_down(
     assert not (emulate.out / RUN / "shared").exists()
 
 
-def test_a_full_disk_stops_the_run_with_a_sentence(
-    emulate: Emulate, tmp_path: Path, engine: str, image: str
-) -> None:
-    small = tmp_path / "small"
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    small = folder / "small"
     small.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(small)]
     if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("only root may mount a small disk to fill")
     try:
+        yield small
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+BEFORE_FULL = "the run ends before the disk is full, while there is room for its results"
+
+
+def test_a_full_disk_stops_the_run_with_a_sentence(
+    emulate: Emulate, tmp_path: Path, engine: str, image: str
+) -> None:
+    with small_disk(tmp_path, "256k") as small:
         path = write(tmp_path, image, "while :; do echo $(seq 200); done", workers=1)
         done = emulate("up", path, "--engine", engine, "--out", small, "--run-id", RUN, "--json")
         assert done.returncode == 4, done.stderr[-2000:]
         message = next(x for x in done.stderr.splitlines() if x.startswith("emulate: "))
-        assert f"Can't write the run folder {small}/{RUN}: No space left on device." in message
+        full = f"Can't write the run folder {small}/{RUN}: No space left on device."
+        assert full in message or BEFORE_FULL in message
         assert "Traceback" not in done.stderr
         assert left(engine, RUN) == []
-    finally:
-        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def test_a_run_ends_before_the_disk_is_full_and_has_its_results(
+    emulate: Emulate, tmp_path: Path
+) -> None:
+    """A task leaves less of a small disk than a run does, but not nothing."""
+    with small_disk(tmp_path, "64m") as small:
+        fill = "head -c 64000000 /dev/zero > $EMULATOR_SHARED/checkpoint; sleep 1000"
+        path = write(tmp_path, "none", fill, workers=1)
+        done = emulate("up", path, "--engine", "process", "--out", small, "--run-id", RUN)
+        assert done.returncode == 4, done.stderr[-2000:]
+        assert BEFORE_FULL in " ".join(done.stderr.split())
+        assert "Traceback" not in done.stderr
+        assert left("process", RUN) == []
+        summary = json.loads((small / RUN / "summary.json").read_text())
+        assert summary["outcome"] == "error"
+        assert (small / RUN / "report.html").is_file()
+
+
+def test_a_task_that_prints_without_end_delays_no_timeout_and_fills_no_disk(
+    emulate: Emulate, tmp_path: Path, engine: str, image: str
+) -> None:
+    """With --plain, a timeout of 12 s had not ended the run after 90 s."""
+    path = write(tmp_path, image, "exec yes a line of an output that has no end", workers=1)
+    limits = ["--set", "timeout=3s", "--set", "log_limit=1m"]
+    done = emulate.up(path, "--engine", engine, "--run-id", RUN, "--plain", *limits)
+    assert done.returncode == 1, done.stderr[-2000:]
+    lines = (emulate.out / RUN / "history.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    (job,) = (event for event in events if event["event"] == "job")
+    assert job["outcome"] == "timeout"
+    (exited,) = (event for event in events if event["event"] == "exit")
+    assert exited["exit_code"] == 143  # by SIGTERM: nothing waited for SIGKILL
+    folder = emulate.out / RUN / "logs"
+    kept = [*folder.glob("worker-0.log"), *folder.glob("worker-0.parts/*")]
+    assert len(kept) == 5
+    assert sum(part.stat().st_size for part in kept) < 5 * 2**20  # a batch is never divided
+    (cut,) = (event for event in events if event["event"] == "log-cut")
+    assert (cut["task"], cut["limit"]) == ("worker-0", 2**20)
+    warned = " ".join((done.stdout + done.stderr).split())
+    assert "The log of worker-0 has reached its limit of 1 MiB" in warned
+    assert left(engine, RUN) == []
 
 
 # --- Docker alone -------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from emulator.record.events import AllRunning, Attached, Entry, Suspension
 from emulator.record.reader import Record
 from emulator.record.remains import SOCKET, TEMPORARY
 from emulator.record.tail import last_lines, whole_lines
-from emulator.record.task_log import LogTimes, beginning
+from emulator.record.task_log import LogTimes, beginning, new_lines
 from emulator.runtime.waiting import Event, for_event
 from emulator.supervisor.control import RunControl
 
@@ -109,6 +109,7 @@ class RecordWatcher:
         self,
         files: Callable[[], Mapping[str, Path]],
         begin: Callable[[Path], int] | None = None,
+        read: Callable[[Path, str, dict[str, int]], list[bytes]] = whole_lines,
     ) -> AsyncIterator[tuple[str, int, list[bytes]]]:
         """Yield (name, offset, lines) of growing files, complete lines only, until the run is over.
 
@@ -127,14 +128,18 @@ class RecordWatcher:
             while True:
                 over = self.over
                 grown.clear()
+                found = False
                 for name, path in files().items():
-                    lines = whole_lines(path, name, offsets)
+                    lines = read(path, name, offsets)
+                    found = found or bool(lines)
                     offset = offsets.get(name, 0) - sum(map(len, lines))
                     for first in range(0, len(lines), LINES_AT_A_TIME):
                         piece = lines[first : first + LINES_AT_A_TIME]
                         yield name, offset, piece
                         offset += sum(map(len, piece))
                         await asyncio.sleep(0)
+                if found:
+                    continue  # there may be more
                 if over:
                     return
                 await grown.wait()
@@ -227,7 +232,7 @@ def application(control: RunControl, folder: Path, watcher: RecordWatcher) -> St
         async def printed() -> AsyncIterator[str]:
             times: dict[str, LogTimes] = {}
             begin = partial(beginning, last=last, since=since)
-            async for task, offset, some in watcher.lines(files, begin):
+            async for task, offset, some in watcher.lines(files, begin, new_lines):
                 if task not in times:
                     times[task] = LogTimes(folder / "logs" / f"{task}.log")
                 objects = []

@@ -342,6 +342,17 @@ class Queueing(Protocol):
 
 
 @runtime_checkable
+class Storing(Protocol):
+    """An engine that fills disks of this machine besides that of the run folder.
+
+    It has no capability name.
+    """
+
+    def storage(self) -> Sequence[Path]:
+        """Return a folder of each of these disks; none if the engine is elsewhere."""
+
+
+@runtime_checkable
 class GpusElsewhere(Protocol):
     """An engine whose GPUs are not this machine's: it measures them itself, not NVML here.
 

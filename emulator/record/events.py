@@ -366,6 +366,26 @@ class OutputLeftOut(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LogCut(Entry):
+    """The log of a task has reached its limit: its beginning and its end are kept.
+
+    Steps and phases are read from all that it prints.
+    """
+
+    event: ClassVar = "log-cut"
+    limit: int
+    """About so many bytes are kept."""
+
+    @property
+    def words(self) -> str:
+        """What is kept, as a sentence."""
+        return (
+            f"The log of {self.task} has reached its limit of {format_size(self.limit)}: its "
+            "beginning and its end are kept. `log_limit` of the scenario changes it."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class HelperEvent(Entry):
     """A helper reached a stage; `task` is its name, and no task of the job has that name."""
 
@@ -485,6 +505,7 @@ KINDS: Mapping[str, type[Entry]] = {
         Sidecar,
         EngineNote,
         OutputLeftOut,
+        LogCut,
         HelperEvent,
         FaultEvent,
         SamplingStarted,

@@ -19,7 +19,7 @@ from typing import Any, Self
 from emulator.errors import RecordError, UsageError
 from emulator.record.lock import is_live
 from emulator.record.tail import end_of
-from emulator.record.task_log import Printed, beginning, has_times, printed
+from emulator.record.task_log import Printed, beginning, end_of_log, has_times, printed
 from emulator.record.version import check_format
 from emulator.validation.run_id import is_run_id
 
@@ -144,11 +144,8 @@ class RunFolder:
 
     def log(self, task: str) -> list[str]:
         """Return what the task printed."""
-        try:
-            text = (self.path / "logs" / f"{task}.log").read_text("utf-8", "replace")
-        except FileNotFoundError:
-            return []
-        return text.splitlines()
+        lines = printed(self.path / "logs" / f"{task}.log")
+        return [one for line in lines for one in line.text.splitlines() or [""]]
 
     def printed(
         self, tasks: Sequence[str], *, last: int | None = None, since: float | None = None
@@ -170,7 +167,7 @@ class RunFolder:
 
     def tail(self, task: str) -> list[str]:
         """Return the last lines that the task printed: those in the last TAIL bytes of its log."""
-        return end_of(self.path / "logs" / f"{task}.log", TAIL)
+        return end_of_log(self.path / "logs" / f"{task}.log", TAIL)
 
     @property
     def was_removed(self) -> bool:

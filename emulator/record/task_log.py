@@ -4,6 +4,10 @@
 each time that some RESOLUTION has passed: the offset in the log, in bytes, of the first line of
 that time, and the time in seconds since 1970, as the engine stamped it. A row is written before its
 line, so a line that can be read has its time.
+
+A log has a limit. `TASK.log` has its first half. What follows is in files of an eighth of the limit
+each, `TASK.parts/OFFSET`, of which the latest are kept. So beginning and end can be read at every
+moment, and an offset is always that among all bytes that the task has printed.
 """
 
 from __future__ import annotations
@@ -11,14 +15,18 @@ from __future__ import annotations
 import bisect
 import contextlib
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from emulator.files import appending
-from emulator.record.tail import last_lines, whole_lines
+from emulator.record.tail import end_of, last_lines, whole_lines
+from emulator.validation.units import format_size
 
+PARTS = 8
+"""Parts of a log that has reached its limit: its first half is one file, each other one another."""
 RESOLUTION = 0.01
 """Seconds; lines that follow sooner have the time of the row before them."""
 
@@ -42,15 +50,46 @@ def has_times(log: Path) -> bool:
     return times_of(log).is_file() or not log.is_file()
 
 
+class Part(NamedTuple):
+    """A file with a part of a log, and the offset of its first byte."""
+
+    begin: int
+    path: Path
+
+    @property
+    def end(self) -> int:
+        """The offset after its last byte."""
+        try:
+            return self.begin + self.path.stat().st_size
+        except FileNotFoundError:  # its turn to be removed
+            return self.begin
+
+
+def parts_of(log: Path) -> list[Part]:
+    """Return the files of a log, in order; the first may not exist."""
+    try:
+        others = [int(name) for name in os.listdir(_parts(log)) if name.isdecimal()]
+    except FileNotFoundError:  # most logs do not reach their limit
+        others = []
+    return [Part(0, log), *(Part(begin, _parts(log) / str(begin)) for begin in sorted(others))]
+
+
+def _parts(log: Path) -> Path:
+    return log.with_suffix(".parts")
+
+
 class LogWriter:
     """Appends lines to a log; unbuffered, so that what is written survives a kill -9."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, limit: int) -> None:
+        """`limit`: about so many bytes are kept."""
+        self._path, self._limit = path, limit
         self._waiting: list[tuple[bytes, float]] = []
         self._files: tuple[IO[bytes], IO[bytes]] | None = None
-        self._size = 0
-        """Of the log, in bytes."""
+        self.leaves_out = False
+        """Whether something in the middle of the log was removed."""
+        self._size = self._begin = 0
+        """Of all that was printed, in bytes, and of what stands before the current part."""
         self._latest = -math.inf
         """The time in the last row."""
 
@@ -64,8 +103,11 @@ class LogWriter:
             return
         if self._files is None:
             times = appending(times_of(self._path))
-            self._files = appending(self._path), times
-            self._size = self._files[0].tell()
+            self._begin, current = parts_of(self._path)[-1]
+            self._files = appending(current), times
+            self._size = self._begin + self._files[0].tell()
+        if self._size - self._begin >= self._limit // (PARTS if self._begin else 2):
+            self._begin_part(*self._files)
         size, latest = self._size, self._latest
         lines, rows = [], []
         for line, wall in self._waiting:
@@ -81,15 +123,30 @@ class LogWriter:
         self._size, self._latest = size, latest
         self._waiting.clear()  # only now: what a full disk did not take is written later
 
+    def _begin_part(self, full: IO[bytes], times: IO[bytes]) -> None:
+        """Go on in another file, and remove the oldest after the first if there are too many."""
+        folder = _parts(self._path)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._files = appending(folder / str(self._size)), times
+        self._begin = self._size
+        full.close()
+        _, *parts = parts_of(self._path)
+        for part in parts[: -PARTS // 2]:
+            part.path.unlink()
+            self.leaves_out = True
+
     def close(self) -> None:
         """Close the files."""
         for file in self._files or ():
             file.close()
 
 
-def cut_times(log: Path) -> None:
-    """Cut off the rows of lines that are not in the log, and a torn one."""
-    size = log.stat().st_size
+def cut_torn(log: Path) -> None:
+    """Cut off a torn line at the end, and in the times the rows of lines that are not there."""
+    part = parts_of(log)[-1]
+    with part.path.open("r+b") as file:
+        file.truncate(last_lines(part.path, 0))
+    size = part.end
     with contextlib.suppress(FileNotFoundError), times_of(log).open("r+b") as file:
         kept = 0
         for row in file:
@@ -133,10 +190,7 @@ class LogTimes:
         return self._offsets[row] if row < len(self._offsets) else self._covered
 
     def _update(self) -> None:
-        try:
-            covered = self.log.stat().st_size
-        except FileNotFoundError:
-            return
+        covered = parts_of(self.log)[-1].end
         for row in filter(None, map(_parsed, whole_lines(times_of(self.log), "", self._read))):
             self._offsets.append(row[0])
             # The clock of the machine may have been set back; to search, times must not decrease.
@@ -150,17 +204,68 @@ def beginning(log: Path, *, last: int | None, since: float | None) -> int:
     `last`: no more than so many complete lines; `since`: none that was printed before that time.
     """
     return max(
-        0 if last is None else last_lines(log, last),
+        0 if last is None else _last_lines(log, last),
         0 if since is None else LogTimes(log).since(since),
     )
 
 
+def _last_lines(log: Path, count: int) -> int:
+    """Return the offset of the last `count` complete lines that are kept."""
+    for part in reversed(parts_of(log)):
+        if (offset := last_lines(part.path, count)) or not part.begin:
+            break
+        with contextlib.suppress(FileNotFoundError), part.path.open("rb") as file:
+            count -= sum(1 for _ in file)
+        if not count:
+            break
+    return part.begin + offset
+
+
+def end_of_log(log: Path, size: int) -> list[str]:
+    """Return the lines in the last `size` bytes of a log; the first may be a part of one."""
+    lines: list[str] = []
+    for part in reversed(parts_of(log)):
+        if size <= 0:
+            break
+        lines = end_of(part.path, size) + lines
+        size -= part.end - part.begin
+    return lines
+
+
+def new_lines(log: Path, name: str, offsets: dict[str, int]) -> list[bytes]:
+    """Return complete lines after the offset in `offsets`, and advance that.
+
+    They follow one another, and are not all if the log has several files. What was removed
+    meanwhile is passed over.
+    """
+    for part in parts_of(log):
+        here = max(offsets.get(name, 0) - part.begin, 0)
+        inside = {name: here}
+        if here < part.end - part.begin and (lines := whole_lines(part.path, name, inside)):
+            offsets[name] = part.begin + inside[name]
+            return lines
+    return []
+
+
 def printed(log: Path, begin: int = 0) -> Iterator[Printed]:
-    """Yield the lines of a log from an offset on; none where there is no such file."""
+    """Yield the lines of a log from an offset on; none where there is no such file.
+
+    Where something was left out, a line says so.
+    """
     times = LogTimes(log)
-    with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
-        file.seek(begin)
-        for line in file:
-            text = line.decode("utf-8", "replace").removesuffix("\n")
-            yield Printed(log.stem, text, times.at(begin))
-            begin += len(line)
+    for part in parts_of(log):
+        if begin < part.begin:
+            words = left_out(part.begin - begin)
+            yield Printed(log.stem, words, times.at(part.begin))
+            begin = part.begin
+        with contextlib.suppress(FileNotFoundError), part.path.open("rb") as file:
+            file.seek(begin - part.begin)
+            for line in file:
+                text = line.decode("utf-8", "replace").removesuffix("\n")
+                yield Printed(log.stem, text, times.at(begin))
+                begin += len(line)
+
+
+def left_out(size: int) -> str:
+    """Return the line that stands for so many bytes of a log that has reached its limit."""
+    return f"[{format_size(size)} left out: the log has reached its limit]"

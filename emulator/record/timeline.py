@@ -26,6 +26,7 @@ from emulator.record.events import (
     FaultStage,
     HelperEvent,
     JobEnded,
+    LogCut,
     OutputLeftOut,
     Phase,
     PortPublished,
@@ -330,7 +331,7 @@ class Timeline:
         """By id, in the order of the plan; manual ones after them."""
         self.helpers: dict[str, HelperEvent] = {}
         """The latest event of each helper that has begun, by name."""
-        self.left_out: list[OutputLeftOut] = []
+        self.left_out: list[OutputLeftOut | LogCut] = []
         """What was not read, or not kept, of the output of tasks."""
         self.ports: dict[tuple[str, int], str] = {}
         """Where the ports of tasks and helpers are, by name and number."""
@@ -398,7 +399,7 @@ class Timeline:
                 self._of_task(entry)
             case HelperEvent():
                 self.helpers[entry.task] = entry
-            case OutputLeftOut():
+            case OutputLeftOut() | LogCut():
                 self.left_out.append(entry)
             case PortPublished():
                 self.ports[entry.task, entry.port] = entry.address

@@ -21,11 +21,11 @@ from emulator.metrics.catalog import GpuUsage, Usage
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.coalesce import Coalescer
-from emulator.record.events import Entry, Step, line_of
+from emulator.record.events import Entry, LogCut, Step, line_of
 from emulator.record.folder import GIVEN
 from emulator.record.lock import acquire, release
 from emulator.record.reader import Record
-from emulator.record.task_log import LogWriter, cut_times
+from emulator.record.task_log import LogWriter, cut_torn, parts_of
 from emulator.record.version import header
 from emulator.runtime.clock import Clock
 
@@ -42,7 +42,7 @@ class RunWriter:
         kept: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.path = path
-        self._clock = clock
+        self._clock, self._log_limit = clock, plan.scenario.log_limit
         self._began = clock.now()
         self._n = 0
         self._coalescer = Coalescer()
@@ -70,6 +70,8 @@ class RunWriter:
         self.buffering = False
         """Whether events and output wait for `flush`."""
         self._events_waiting: list[bytes] = []
+        self._cut_short = set[str]()
+        """Tasks whose log was said to have reached its limit."""
 
     def _open(self) -> None:
         with _disk_errors(self.path):
@@ -86,14 +88,14 @@ class RunWriter:
         """
         writer = cls.__new__(cls)
         writer.path, writer._clock, writer._logs = record.path, clock, {}
+        writer._log_limit = record.plan.scenario.log_limit
         writer._begin_buffers()
         writer._open()
         history = Record(record.path).history  # `record` may have been read before
         with _disk_errors(record.path):
             _cut(record.path / "history.jsonl", len(history))
             for path in (record.path / "logs").glob("*.log"):
-                _cut(path)
-                cut_times(path)
+                cut_torn(path)
             if (samples := record.path / sample_file.NAME).exists():
                 _cut(samples)
         last = history[-1] if history else None
@@ -131,7 +133,7 @@ class RunWriter:
     def log(self, task: str, text: str, *, wall: float | None = None) -> None:
         """Append a line to the task's log, as it was printed; `wall` is the engine's stamp."""
         if task not in self._logs:
-            self._logs[task] = LogWriter(self.path / "logs" / f"{task}.log")
+            self._logs[task] = LogWriter(self.path / "logs" / f"{task}.log", self._log_limit)
         self._logs[task].add(text, self._clock.wall() if wall is None else wall)
         if not self.buffering:
             self.flush()
@@ -162,15 +164,22 @@ class RunWriter:
 
     def printed(self, task: str) -> list[str]:
         """Return the lines in the task's log, as the engine reported them."""
-        try:
-            text = (self.path / "logs" / f"{task}.log").read_bytes()
-        except FileNotFoundError:
-            return []
+        text = b""
+        for part in parts_of(self.path / "logs" / f"{task}.log"):
+            with contextlib.suppress(FileNotFoundError):
+                text += part.path.read_bytes()
         return text.decode("utf-8", "surrogateescape").split("\n")[:-1]
+
+    def cut_short(self) -> list[LogCut]:
+        """Return an event for each log that has reached its limit since the last call."""
+        new = [n for n, log in self._logs.items() if log.leaves_out and n not in self._cut_short]
+        self._cut_short.update(new)
+        return [LogCut(task=name, limit=self._log_limit) for name in new]
 
     def printed_until(self, task: str) -> float:
         """Return when the task printed its last line, in seconds since 1970."""
-        return min((self.path / "logs" / f"{task}.log").stat().st_mtime, self._clock.wall())
+        last = parts_of(self.path / "logs" / f"{task}.log")[-1].path
+        return min(last.stat().st_mtime, self._clock.wall())
 
     def write_result(self, name: str, value: object) -> None:
         """Write a result file: `summary.json`, `verdicts.json`."""

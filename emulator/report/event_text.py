@@ -46,7 +46,7 @@ def describe(entry: events.Entry) -> str:
             return f"{head} ended by itself with exit code {entry.exit_code}"
         case events.EngineNote():
             return "" if entry.is_routine else f"the cluster: {_of_task(entry.task)}{entry.words}"
-        case events.OutputLeftOut():
+        case events.OutputLeftOut() | events.LogCut():
             return entry.words
         case events.HelperEvent():
             return _helper_in_words(entry)

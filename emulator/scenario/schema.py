@@ -56,7 +56,7 @@ from emulator.validation.fields import (
     Size,
     is_stored,
 )
-from emulator.validation.limits import FAULTS, HELPERS, TASKS
+from emulator.validation.limits import FAULTS, HELPERS, MIB, TASKS
 from emulator.validation.patterns import Pattern
 
 SuccessRule = Literal["auto", "chief", "all-workers"]
@@ -366,6 +366,12 @@ class Expectations(Model):
     """The leading task reports every step exactly once: none repeated, none missing."""
 
 
+def _at_least_a_mebibyte(size: int) -> int:
+    if size < MIB:
+        raise ValueError("a log can't be smaller than 1m")
+    return size
+
+
 class Scenario(Model):
     """One emulated training job."""
 
@@ -415,6 +421,8 @@ class Scenario(Model):
     """What happens to the tasks, and when."""
     timeout: Duration | None = Field(None, examples=["10m"])
     """The job's time limit, from the start of its first task; default: none."""
+    log_limit: Annotated[Size, AfterValidator(_at_least_a_mebibyte)] = 2**30
+    """About so much of each task's log is kept: its first half, and its end."""
     seed: int = Field(default=0, strict=True, examples=[7])
     """The seed of random faults, and EMULATOR_SEED of the tasks."""
     network: Network = Network()

@@ -90,3 +90,5 @@ class HistoryWriter:
                 subscriber.lines(lines)
             for entry in entries:
                 subscriber.entry(entry)
+        for cut in self.record.cut_short():
+            self.write(cut)

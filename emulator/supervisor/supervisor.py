@@ -22,6 +22,7 @@ from emulator.engines.base import (
     Note,
     Reattaching,
     SidecarEnded,
+    Storing,
     Unread,
 )
 from emulator.engines.capabilities import capable
@@ -54,6 +55,7 @@ from emulator.scenario.restart import RestartScope
 from emulator.scenario.schema import EVENTS
 from emulator.supervisor import restart_policy as policy
 from emulator.supervisor.control import Asked, Interrupted, RunControl
+from emulator.supervisor.disks import DiskWatch
 from emulator.supervisor.engine_calls import Called, EngineCalls, Preparing
 from emulator.supervisor.helpers import Helpers, pending_helpers
 from emulator.supervisor.history import HistoryWriter
@@ -103,6 +105,8 @@ class Supervisor:
         faults = recovered.faults if recovered else [ActiveFault(fault) for fault in plan.faults]
         self._injector = Injector(faults, self._job)
         self._watchdog = Watchdog(plan.scenario.restart.stall, self._job)
+        storage = engine.storage() if isinstance(engine, Storing) else []
+        self._disks = DiskWatch([history.record.path, *storage], self._timers)
         interval = plan.scenario.metrics.interval
         self._sampling = Sampling(interval, engine, self.inbox, clock, workers, self._job)
         self._operator: OperatorJob | None = None
@@ -159,6 +163,8 @@ class Supervisor:
             self._begin_tasks()
         self._sampling.begin()
         try:
+            if self._clock.is_real:
+                self._disks.begin()
             while self._is_under_way:
                 if self._job.end is not None and not self._job.anything_left:
                     self._helpers.stop()

@@ -183,10 +183,12 @@ class DockerEngine:
 
     def _disk(self, needed: int) -> Sequence[Disk]:
         """Return the engine's disk, if the engine runs on this machine."""
+        return [one for root in self.storage() for one in disk("Docker", root, needed)]
+
+    def storage(self) -> Sequence[Path]:
+        """Return where the engine keeps containers and their logs, if it is on this machine."""
         root = Path(self._info["DockerRootDir"])
-        if self._is_on_this_machine and root.exists():
-            return list(disk("Docker", root, needed))
-        return []
+        return [root] if self._is_on_this_machine and root.exists() else []
 
     @property
     def _is_on_this_machine(self) -> bool:

@@ -126,6 +126,7 @@ COMMON: dict[str, Any] = {
     "image": st.sampled_from(["auto", "cpu", "python:3.12-slim"]),
     "timeout": st.sampled_from(["5m", "1h"]),
     "seed": st.integers(0, 9),
+    "log_limit": st.just("5m"),
     "mounts": st.just({"/all": {"volume": "all-data"}}),
     "ulimits": st.just({"nofile": 1024}),
     "faults": st.just([{"preempt": "worker-0", "at": "5s", "grace": "1s", "down": "1s"}]),

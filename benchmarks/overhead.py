@@ -202,7 +202,7 @@ def arguments(plan: Plan, task: Task) -> list[str]:
 
 def told(plan: Plan, task: Task) -> Iterator[Stamped]:
     """Yield the steps in a container's log, read after the end."""
-    reader = StepReader(plan.scenario.metrics.steps)
+    reader = StepReader(plan.scenario.metrics.rules)
     for line in docker("logs", "--timestamps", container(plan, task)).splitlines():
         stamp, _, text = line.partition(" ")
         found = reader.read(text)

@@ -141,7 +141,66 @@ trainer.run(loader, max_epochs=3)
 """
 )
 
+# Data preparation draws the first bars: TRL maps the data set, and transformers' examples group it.
+_TRL = """
+import os, time
+os.environ["HF_HUB_OFFLINE"] = "1"
+import itertools
+import datasets.fingerprint
+numbers = itertools.count()  # its own hash fails for pyarrow 26
+datasets.fingerprint.Hasher.hash = classmethod(lambda cls, value: str(next(numbers)))
+from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from trl import SFTConfig, SFTTrainer
+text = [f"the number {n} is less than the number {n + 1}" for n in range(600)]
+words = Tokenizer(models.WordLevel(unk_token="?"))
+words.pre_tokenizer = pre_tokenizers.Whitespace()
+words.train_from_iterator(text, trainers.WordLevelTrainer(special_tokens=["?", "<end>"]))
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>", pad_token="<end>")
+data = Dataset.from_dict({"text": text})
+def grouped(examples):
+    time.sleep(0.05)
+    return examples
+pieces = {"batched": True, "batch_size": 100}
+data = data.map(grouped, **pieces, new_fingerprint="1", desc="Running tokenizer on dataset")
+data = data.map(grouped, **pieces, new_fingerprint="2", desc="Grouping texts in chunks of 64")
+model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2))
+settings = SFTConfig(
+    output_dir="out", max_steps=60, per_device_train_batch_size=4, logging_steps=5, report_to=[],
+    save_strategy="no", use_cpu=True, max_length=16{settings})
+SFTTrainer(model, settings, train_dataset=data, processing_class=tokenizer).train()
+"""
+# As diffusers' train_unconditional.py and other examples of Accelerate draw it.
+_DIFFUSERS = """
+import logging, time
+from tqdm.auto import tqdm
+logging.basicConfig(level=logging.INFO)
+first, resumed, end = {part}
+step = first * 16 + resumed
+for epoch in range(first, end):
+    bar = tqdm(total=16)
+    bar.set_description(f"Epoch {{epoch}}")
+    for batch in range(16):
+        if epoch == first and batch < resumed:
+            bar.update(1)
+            continue
+        time.sleep(0.06)
+        bar.update(1)
+        step += 1
+        if step % 10 == 0:
+            logging.info(f"Saved state to checkpoint-{{step}}")
+        bar.set_postfix(loss=1 / step, lr=1e-4, step=step)
+        if {killed} and step == 26:
+            raise SystemExit
+    bar.close()
+"""
+
 PROGRAMS = {
+    "trl-sft": _TRL.replace("{settings}", ""),
+    "trl-sft-no-bar": _TRL.replace("{settings}", ", disable_tqdm=True"),
+    "diffusers-1": _DIFFUSERS.format(part=(0, 0, 4), killed=True),
+    "diffusers-2": _DIFFUSERS.format(part=(1, 4, 4), killed=False),
     "keras-2-verbose-1": _KERAS_2 + _FIT.format(1, _VALIDATED),
     "keras-2-verbose-2": _KERAS_2 + _FIT.format(2, _VALIDATED),
     "keras-2-unknown-size": _KERAS_2 + _UNKNOWN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import xml.etree.ElementTree as ET
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from emulator.analysis.explanation import NO_STEP, READ
+from emulator.analysis.explanation import NO_STEP, NO_STEP_OF_TRAINER, READ
 from emulator.analysis.hints import HINTS
 from emulator.analysis.last_words import LEFT_OUT
 from emulator.engines.memory import MemoryEngine, Script
@@ -75,6 +76,36 @@ def test_a_run_that_trained_nothing_says_so_everywhere(tmp_path: Path) -> None:
     assert "saved the model" in (suite.findtext("system-err") or "")
     assert suite.get("failures") == suite.get("errors") == "0"
     assert json.loads((result.folder / "summary.json").read_text())["warnings"] == [NO_STEP]
+
+
+BARS = (
+    "Map: 100%|██████████| 600/600 [00:00<00:00, 9.5 examples/s]",
+    "MNIST: 100%|██████████| 60/60 [00:06<00:00, 9.5it/s]",
+)
+
+
+def test_what_was_seen_instead_of_steps_is_named(tmp_path: Path) -> None:
+    (warning,) = run(tmp_path, "", worker=says(*BARS)).summary["warnings"]
+    seen = "Seen was the bar `Map` (600), the bar `MNIST` (60), which says nowhere that"
+    assert warning.startswith(NO_STEP)
+    assert seen in warning
+
+
+def test_a_trainer_that_prints_no_steps_is_told_what_to_do(tmp_path: Path) -> None:
+    lines = (*BARS, "{'loss': '5.7', 'epoch': '0.5'}", "{'train_loss': 5.5, 'epoch': 1.0}")
+    assert run(tmp_path, "", worker=says(*lines)).summary["warnings"] == [NO_STEP_OF_TRAINER]
+
+
+def test_the_end_of_a_run_says_from_what_its_steps_were_read(tmp_path: Path) -> None:
+    trains = "Training: 100%|██████████| 60/60 [00:06<00:00, 9.5it/s]"
+    result = run(tmp_path, "final_step: 60", worker=says(*BARS, trains), chief=says(trains))
+    said = (
+        "steps: from the bar `Training` (60) of chief-0 and worker-0;"
+        " also seen: the bar `Map` (600), the bar `MNIST` (60)"
+    )
+    assert result.verdict == "ok"
+    assert said in printed(result).replace("\n", " ")
+    assert said in html.unescape((result.folder / "report.html").read_text())
 
 
 @pytest.mark.parametrize(

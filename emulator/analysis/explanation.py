@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emulator.analysis import hints
 from emulator.analysis.analyse import Analysis
 from emulator.analysis.last_words import last_words
+from emulator.analysis.step_sources import StepSources, step_sources
 from emulator.record.timeline import Timeline
 from emulator.scenario.frameworks.spec import role_of
 from emulator.scenario.schema import Expectations
@@ -23,6 +24,12 @@ NO_STEP = (
     "No step was read from the output of any task, so nothing shows that the job has trained. "
     "docs/protocol.md#programs-that-print-nothing-of-the-kind lists what is read; "
     "`expect: {steps: none}` is for programs that have no steps."
+)
+
+NO_STEP_OF_TRAINER = (
+    "No step was read: Hugging Face's Trainer prints its values without the step. Leave its "
+    "progress bar on (`disable_tqdm=False`), or let it write TensorBoard's event files below "
+    'EMULATOR_SHARED (`report_to="tensorboard"`) and read them with `metrics: {events: ..}`.'
 )
 
 Tail = Callable[[str], Sequence[str]]
@@ -37,6 +44,8 @@ class Explanation:
     hints: Sequence[hints.Found] = ()
     last_words: Mapping[str, Sequence[str]] | None = None
     """By task; the one that settled the outcome is the first."""
+    sources: StepSources = field(default_factory=StepSources)
+    """From what the steps were read."""
 
     def as_data(self) -> dict[str, Any]:
         """Return its part of `summary.json`."""
@@ -53,6 +62,7 @@ class Explanation:
                 for found in self.hints
             ],
             "last_words": {task: list(words) for task, words in (self.last_words or {}).items()},
+            "step_sources": self.sources.as_data(),
         }
 
 
@@ -75,11 +85,26 @@ def explain(
     if trained_nothing and not outputs:
         outputs = dict(_first_output(timeline, tail))
     words = {name: last_words(lines, tells=hints.tells) for name, lines in outputs.items()}
+    sources = step_sources(timeline)
     return Explanation(
-        [*([NO_STEP] if trained_nothing else []), *(one.words for one in timeline.left_out)],
+        [
+            *([_no_step(sources)] if trained_nothing else []),
+            *(one.words for one in timeline.left_out),
+        ],
         found,
         {name: lines for name, lines in words.items() if lines},
+        sources,
     )
+
+
+def _no_step(sources: StepSources) -> str:
+    """Return the warning that no step was read, with what was seen instead."""
+    if sources.has_trainer_lines:
+        return NO_STEP_OF_TRAINER
+    if not sources.seen:
+        return NO_STEP
+    seen = ", ".join(sources.seen)
+    return f"{NO_STEP} Seen was {seen}, which says nowhere that it is training."
 
 
 def has_no_step(expect: Expectations, analysis: Analysis) -> bool:

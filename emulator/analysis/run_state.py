@@ -16,7 +16,7 @@ from emulator.faults.table import FAULTS
 from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
 from emulator.metrics.samples import Sample, rates
 from emulator.planning.plan import Plan, Task
-from emulator.record.events import Entry, FaultEvent, Phase, Step, TaskExit, TaskStart
+from emulator.record.events import Entry, FaultEvent, Phase, Step, StepSource, TaskExit, TaskStart
 from emulator.record.history import HappenedAt
 from emulator.record.timeline import FaultTimeline, TaskTimeline, Timeline
 
@@ -243,6 +243,10 @@ class RunState:
         match entry:
             case Step() if task is not None:
                 self._step(task, entry)
+            case StepSource(retracts=True) if task is not None:
+                task.pace, task.steps, task.examples = RateEstimator(), 0, 0.0
+                self.front = RateEstimator()
+                self.values.clear()
             case TaskStart() if task is not None:
                 task.pace.interrupt()
             case TaskExit() if task is not None:

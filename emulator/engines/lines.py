@@ -63,12 +63,15 @@ class DrawnLine:
         self.last_drawn = (0, b"")
         """The number of the last of them that was drawn, and its end, without its newline."""
         self._end = b""
+        self._taken = 0
+        """Bytes of it that were taken, up to its last drawing."""
         self._is_new = False
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the output."""
         first, last = data.find(b"\n"), data.rfind(b"\n")
         if first < 0:
+            self._taken = max(0, self._taken - max(0, len(self._end) + len(data) - DRAWN))
             self._end = (self._end + data[-DRAWN:])[-DRAWN:]
         else:
             if _is_redrawn(data) or _is_redrawn(self._end):
@@ -77,7 +80,7 @@ class DrawnLine:
                     if _is_redrawn(line):
                         self.last_drawn = (number, line[-DRAWN:])
             self.newlines += data.count(b"\n")
-            self._end = data[last + 1 :][-DRAWN:]
+            self._end, self._taken = data[last + 1 :][-DRAWN:], 0
         self._is_new = bool(self._end)
 
     @property
@@ -86,9 +89,14 @@ class DrawnLine:
         return self._is_new and _is_redrawn(self._end)
 
     def take(self) -> str:
-        """Return the end of the unfinished line, if `is_drawn`."""
+        """Return what was drawn on the unfinished line since the last time, if `is_drawn`.
+
+        It begins with the last drawing of then, which may not have been whole.
+        """
         self._is_new = False
-        return self._end.decode("utf-8", "surrogateescape")
+        new = self._end[self._taken :]
+        self._taken = max(self._end.rfind(b"\r"), self._end.rfind(b"\b"), 0)
+        return new.decode("utf-8", "surrogateescape")
 
 
 def _is_redrawn(data: bytes) -> bool:

@@ -5,6 +5,9 @@ A step is reported when a task writes a scalar of a later step than before. Scal
 steps, which count epochs as a rule: they are values of the last step. Once there is a loss, only
 the loss makes steps. A program that starts again may go back: a file that it began after the start
 counts from the beginning.
+
+Of several losses, such as those of the parts of a model, one is the `loss`: the plain one, or the
+total, else the first that was written; likewise of several accuracies.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import posixpath
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emulator.metrics.formats import ACCURACY
@@ -21,6 +24,11 @@ from emulator.metrics.steps import DECODER, Observation, observation_of
 
 _WORD = re.compile(r"[a-z0-9]+")
 _VALIDATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "testing"})
+
+
+_ASIDE = _VALIDATION | {"train", "training", "epoch", "batch", "step", "mean", "avg", "average"}
+"""Words of a scalar's name that say of what it is a loss, and not of which part."""
+_TOTAL = frozenset({"total", "all", "overall", "sum"})
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,15 @@ class _Progress:
 
     step: int | None = None
     has_loss: bool = False
+    tags: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """By the name of a value, such as `loss`: how plain the scalar is that has it, and its tag."""
+
+    def has(self, name: str, tag: str) -> bool:
+        """Return whether a scalar is the value of this name; a plainer one takes its place."""
+        best = self.tags.setdefault(name, (_plainness(tag), tag))
+        if tag != best[1] and _plainness(tag) > best[0]:
+            best = self.tags[name] = (_plainness(tag), tag)
+        return tag == best[1]
 
 
 class EventSteps:
@@ -81,7 +98,7 @@ class EventSteps:
         for tag, value in scalars.items():
             name, of_training = _meaning(tag, aside=aside)
             counts |= name == "loss" or (of_training and not progress.has_loss)
-            if name:
+            if name and progress.has(name, tag):
                 values[name] = value
         if counts and (progress.step is None or step > progress.step):
             progress.step = step
@@ -109,6 +126,14 @@ def _meaning(tag: str, *, aside: bool) -> tuple[str, bool]:
     elif any(word == "acc" or word.endswith("accuracy") for word in words):
         name = "accuracy"
     return (name if of_training or not name else f"val_{name}"), of_training
+
+
+def _plainness(tag: str) -> int:
+    """Return 2 for a plain `loss`, `train/loss` or `epoch_accuracy`, 1 for a total, else 0."""
+    words = [word for word in _WORD.findall(tag.lower().replace("_", " ")) if word not in _ASIDE]
+    if len(words) <= 1:
+        return 2
+    return int(not _TOTAL.isdisjoint(words))
 
 
 def _is_of_validation(path: str, task: str) -> bool:

@@ -14,32 +14,12 @@ tests/metrics/recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Self
 
+from emulator.metrics.bars import BarCounter
+from emulator.metrics.readings import NOTHING, Counter, Reading, fields_of, number
 from emulator.validation.patterns import Pattern
-
-
-class Reading(NamedTuple):
-    """What one drawing reports."""
-
-    step: int | None
-    """The global step; None where these are values of the last one."""
-    values: Mapping[str, object]
-
-
-NOTHING = Reading(None, {})
-"""Of a drawing that is understood and reports nothing, such as a bar of a download."""
-
-
-class Counter(Protocol):
-    """Reads the drawings of one task, in their order."""
-
-    def take(self, text: str) -> Reading | None:
-        """Return what a drawing reports, and note where the program is; None: of another format.
-
-        Raises ValueError for a number of more than 4,300 digits.
-        """
 
 
 @dataclass(frozen=True)
@@ -67,26 +47,6 @@ ACCURACY = (
     "test_acc",
 )
 """Names of an accuracy; the first that is there is `accuracy`, where nothing has that name."""
-
-
-def number(text: str) -> object:
-    """Return the text as a number, if it is one."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _values(fields: Sequence[str], separator: str) -> dict[str, object]:
-    """Return the fields `name: 0.41` that are numbers."""
-    values: dict[str, object] = {}
-    for one in fields:
-        name, found, text = one.strip(" '").partition(separator)
-        if found and isinstance(value := number(text.strip(" '")), int | float):
-            values[name.strip(" '")] = value
-    return values
 
 
 # --- Keras ----------------------------------------------------------------------------------------
@@ -131,7 +91,7 @@ class KerasCounter:
         rest = match[3] or ""
         # Before its end, the bar of Keras 2 shows sums over replicas.
         has_values = batch == total and " ETA: " not in rest
-        values = _values(rest.split(" - "), ": ") if has_values else {}
+        values = fields_of(rest.split(" - "), ": ") if has_values else {}
         if not self._trains(batch, total, is_bar="[" in rest or "━" in rest):
             return Reading(None, values)
         self.batch, self.batches = batch, total or self.batches
@@ -160,133 +120,53 @@ class KerasCounter:
         self.epoch, self.batch = self.epoch + 1, 0
         return True
 
-
-# --- Bars -----------------------------------------------------------------------------------------
-
-_TQDM = Pattern(
-    r"^(?:(?P<title>.*?):? +)?\d+%\|[^|]*\| *(?P<done>\d+)/(?P<total>\d+)"
-    r" \[[^,\]<]*<[^,\]]*, *(?P<rate>[^,\]]+)(?:, (?P<values>[^\]]*))?\]"
-)
-_IGNITE = Pattern(
-    r"^(?:(?P<title>.*?):? +)?\[(?P<done>\d+)/(?P<total>\d+)\] +\d+%\|[^,|\[]*()"
-    r"(?:, (?P<values>[^\[]*))?\[[^\]]*\]"
-)
-_RICH = Pattern(
-    r"^(?P<title>Epoch \d+/\d+) +[━╸╺ ]*(?P<done>\d+)/(?P<total>\d+) +[\d:]+ • \S+"
-    r" +(?P<rate>\S+it/s)(?: +(?P<values>.*))?"
-)
-_TITLE_NUMBER = Pattern(r"(\d+)")
-_HUGGING_FACE = "{'"
-_NOT_TRAINING = (
-    "sanity checking", "validat", "evaluat", "eval", "test", "predict", "load", "download",
-    "fetch", "map", "filter", "generat", "tokeniz", "sav", "extract", "process", "prepar", "val",
-)  # fmt: skip
-"""Beginnings of titles of bars that are no training, in small letters."""
-
-
-@dataclass
-class BarCounter:
-    """Bars of tqdm: its own, and those of Lightning, Ignite and Hugging Face's Trainer.
-
-    The first bar that moves is the training's, and so are those with its title and its length.
-    With a number in the title the step is counted from that; without one each further bar is the
-    next epoch.
-    """
-
-    title: str | None = None
-    """Without its numbers; None before the first bar."""
-    total: int = 0
-    first_epoch: int | None = None
-    """What the program calls its first epoch."""
-    before: int = 0
-    """Steps of the bars before this one."""
-    done: int = 0
-    """Of this bar."""
-
-    def take(self, text: str) -> Reading | None:
-        """Return the step, counted across bars."""
-        if text.startswith(_HUGGING_FACE):
-            return Reading(None, _values(text.strip("{}").split(", "), ": "))
-        for pattern in (_TQDM, _IGNITE, _RICH):
-            if match := pattern.search(text):
-                break
-        else:
-            return None
-        title, done, total, rate, values_text = (
-            match[1] or "",
-            match[2],
-            match[3],
-            match[4],
-            match[5],
-        )
-        return self._count(
-            title,
-            int(done or ""),
-            int(total or ""),
-            rate or "",
-            _bar_values(values_text or ""),
-            starts_at_0=pattern is _RICH,
-        )
-
-    def _count(
-        self,
-        title: str,
-        done: int,
-        total: int,
-        rate: str,
-        values: Mapping[str, object],
-        *,
-        starts_at_0: bool,
-    ) -> Reading | None:
-        if not done or rate.endswith("B/s") or title.lower().startswith(_NOT_TRAINING):
-            return NOTHING
-        match = _TITLE_NUMBER.search(title)
-        epoch = None if match is None else int(match[1] or "")
-        kind = title if match is None else title.partition(match[1] or "")[0]
-        if self.title is None:
-            self.title, self.total = kind, total
-            self.first_epoch = 0 if starts_at_0 else epoch
-        if not self.title and total == self.total and done >= self.done:
-            self.title, self.first_epoch = kind, epoch  # Ignite names its first bar late
-        if (kind, total) != (self.title, self.total):
-            return NOTHING
-        if epoch is not None and self.first_epoch is not None:
-            self.first_epoch = min(self.first_epoch, epoch)
-            self.before = (epoch - self.first_epoch) * total
-        elif done < self.done:
-            self.before += self.done
-        self.done = done
-        return Reading(self.before + done, values)
-
-
-def _bar_values(text: str) -> dict[str, object]:
-    """Return `loss=0.41, acc=0.9`, or `loss: 0.41 acc: 0.9` as Rich prints them."""
-    if "=" in text:
-        return _values(text.split(", "), "=")
-    words = text.split()
-    return _values([" ".join(pair) for pair in zip(words[::2], words[1::2], strict=False)], ": ")
+    def again(self) -> Self:
+        """Return a counter for the next start: the length of an epoch may be another."""
+        return type(self)()
 
 
 # --- Lines ----------------------------------------------------------------------------------------
 
 
+EPOCH_GROUPS = ("epoch", "steps_per_epoch")
+"""With both of these groups, `step` is a step of the epoch."""
+
+
 @dataclass
 class GroupsCounter:
-    """The named groups of a pattern: `step` is the global step."""
+    """The named groups of a pattern: `step` is the global step, others are values.
+
+    With the groups of EPOCH_GROUPS, steps are counted across epochs. Without `step`, all groups are
+    values of the last step.
+    """
 
     pattern: Pattern
+    first_epoch: int = 1
+    """0 in programs that count from 0."""
 
     def take(self, text: str) -> Reading | None:
         """Return the groups, as numbers where they are."""
-        names = self.pattern.names
         match = self.pattern.search(text)
-        if not match or not match[names["step"]]:
+        if not match:
             return None
-        texts = ((name, match[group]) for name, group in names.items())
+        texts = ((name, match[group]) for name, group in self.pattern.names.items())
         values = {name: number(text) for name, text in texts if text}
-        step = values.pop("step")
-        # The group may match something that is no number.
-        return Reading(step, values) if isinstance(step, int) else None
+        if "step" not in self.pattern.names:
+            return Reading(None, values)
+        step = values.pop("step", None)
+        # The group may match something that is no number, or take no part in the match.
+        return Reading(self._across_epochs(step, values), values) if isinstance(step, int) else None
+
+    def _across_epochs(self, step: int, values: Mapping[str, object]) -> int:
+        epoch, length = (values.get(name) for name in EPOCH_GROUPS)
+        if not isinstance(epoch, int) or not isinstance(length, int):
+            return step
+        self.first_epoch = min(self.first_epoch, epoch)
+        return (epoch - self.first_epoch) * length + step
+
+    def again(self) -> Self:
+        """Return a counter for the next start, which knows the number of the first epoch."""
+        return replace(self)
 
 
 _TF1_HOOKS = Pattern(r"(?:loss = (?P<loss>[\d.eE+-]+), )?\b(?:global_)?step = (?P<step>\d+)")
@@ -317,6 +197,10 @@ class ExamplesCounter:
             return Reading(None, {"accuracy": right / of}) if 0 <= right <= of else NOTHING
         return None
 
+    def again(self) -> Self:
+        """Return a counter for the next start, which knows the number of the first epoch."""
+        return replace(self)
+
 
 _IMAGENET = Pattern(
     r"^Epoch: \[(\d+)\]\[ *(\d+)/(\d+)\]\s(?:.*\bLoss (\d+(?:\.\d+)?(?:[eE][+-]?\d+)?) )?"
@@ -343,6 +227,10 @@ class BatchesCounter:
             return Reading(None, {"accuracy": percent / 100}) if percent <= 100 else NOTHING
         return None
 
+    def again(self) -> Self:
+        """Return a counter for the next start, which knows the number of the first batch."""
+        return replace(self)
+
 
 _TUTORIAL_EPOCH = Pattern(r"^Epoch (\d+)$")
 _TUTORIAL = Pattern(r"^loss: (\d+(?:\.\d+)?) +\[ *(\d+)/ *(\d+)\]$")
@@ -368,6 +256,10 @@ class TutorialCounter:
             return Reading(None, {"accuracy": percent / 100}) if percent <= 100 else NOTHING
         return None
 
+    def again(self) -> Self:
+        """Return a counter for the next start, which begins with the first epoch."""
+        return type(self)()
+
 
 _EPOCH = Pattern(r"^[Ee]poch:? (\d+)(?: in \d+(?:\.\d+)? sec$|, (\w+: \d.*)|: \{('\w+': \d.*)\}$)")
 _EPOCH_RESULT = Pattern(r"^Test set accuracy (\d+(?:\.\d+)?)$")
@@ -386,7 +278,7 @@ class EpochsCounter:
             epoch = int(match[1] or "")
             self.first_epoch = min(self.first_epoch, epoch)
             fields = (match[2] or match[3] or "").rstrip(".").lower().split(", ")
-            values = _values(fields, ": ")
+            values = fields_of(fields, ": ")
             for name, value in values.items():
                 # Some print percent. NaN is neither.
                 if "accuracy" in name and isinstance(value, int | float) and 1 < value <= 100:
@@ -395,6 +287,10 @@ class EpochsCounter:
         if match := _EPOCH_RESULT.search(text):
             return Reading(None, {"accuracy": float(match[1] or "")})
         return None
+
+    def again(self) -> Self:
+        """Return a counter for the next start, which knows the number of the first epoch."""
+        return replace(self)
 
 
 FORMATS: Mapping[str, Format] = {

@@ -1,7 +1,7 @@
 """Parse one line of a task's output into a step, a phase, or nothing (pure).
 
 Tasks need no library. A JSON line `{"emulate": "step", "step": 120, ...}` is an event. Other lines
-are matched with the formats of common libraries (`formats.py`), or with the scenario's regex. A
+are matched with the formats of common libraries (`formats.py`), and with the scenario's patterns. A
 progress bar is read before its line is finished: see `StepReader.read_part`. Described for users in
 docs/protocol.md.
 """
@@ -12,18 +12,11 @@ import copy
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from emulator.metrics.formats import (
-    ACCURACY,
-    FORMATS,
-    NOTHING,
-    Counter,
-    Format,
-    GroupsCounter,
-    Reading,
-)
+from emulator.metrics.formats import ACCURACY, FORMATS, Format, GroupsCounter
+from emulator.metrics.readings import NOTHING, Counter, Rank, Reading, Source
 from emulator.validation.patterns import Pattern
 
 PHASES_ONLY = "phases"
@@ -51,11 +44,29 @@ class Observation:
     data: Mapping[str, object]
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A source that a task's output has for the first time."""
+
+    words: str
+    """What it is: "the bar `Training` (60)"."""
+    counts: bool
+    """From here on it has the task's steps; else it has none of them."""
+    retracts: bool = False
+    """The steps before were those of something else."""
+
+
+JSON = Source("json", "lines of JSON", Rank.GIVEN)
+PATTERN = Source("pattern", "the pattern of `metrics.steps`", Rank.GIVEN)
+NOTED = 10
+"""Sources without steps of a task that are noted."""
+
+
 def _groups(pattern: str) -> Format:
-    """Return the format of a scenario's regex. Raises ValueError."""
+    """Return the format of a scenario's pattern. Raises ValueError."""
     compiled = Pattern(pattern)
-    if "step" not in compiled.names:
-        raise ValueError("a regex needs a group (?P<step>\\d+)")
+    if not compiled.names:
+        raise ValueError("a regex needs a group (?P<step>\\d+), or one of a value, (?P<loss>\\S+)")
     return Format(pattern, ("",), lambda: GroupsCounter(compiled))
 
 
@@ -66,33 +77,41 @@ class _Reader:
     lines again, and must come to the same state.
     """
 
-    def __init__(self, form: Format) -> None:
-        self.hints = form.hints
-        self._counter = form.counter()
+    def __init__(self, hints: Sequence[str], counter: Counter, source: Source) -> None:
+        self.hints, self.source = hints, source
+        self._counter = counter
         self._ahead: Counter | None = None
 
-    def line(self, drawings: Sequence[str]) -> Reading | None:
-        """Return the last reading of a finished line."""
-        self._ahead = found = None
-        for one in drawings:
-            reading = _take(self._counter, one)
-            found = reading if reading not in (None, NOTHING) else found
-        return found
+    def again(self) -> _Reader:
+        """Return a reader for the next start of the task."""
+        return _Reader(self.hints, (self._ahead or self._counter).again(), self.source)
 
-    def part(self, drawings: Sequence[str]) -> Reading | None:
-        """Return the last reading of an unfinished line."""
+    def line(self, drawings: Sequence[str]) -> list[Reading]:
+        """Return the readings of a finished line, in order."""
+        if len(drawings) > 1:
+            self._ahead = None
+        elif self._ahead is not None:  # of another stream than what is drawn
+            _take(self._ahead, drawings[0])
+        return self._all(self._counter, drawings)
+
+    def part(self, drawings: Sequence[str]) -> list[Reading]:
+        """Return the readings of what was drawn since the last time, in order."""
         if self._ahead is None:
             self._ahead = copy.copy(self._counter)
-        for one in reversed(drawings):
-            if found := _take(self._ahead, one):
-                return found
-        return None
+        return self._all(self._ahead, drawings)
 
     def steps(self, drawings: Sequence[str]) -> list[int]:
         """Return every step of a line that is not read yet."""
-        counter = copy.copy(self._counter)
-        found = [_take(counter, one) for one in drawings]
-        return [one.step for one in found if one is not None and one.step is not None]
+        found = self._all(copy.copy(self._counter), drawings)
+        return [one.step for one in found if one.step is not None]
+
+    def _all(self, counter: Counter, drawings: Sequence[str]) -> list[Reading]:
+        found = (_take(counter, one) for one in drawings)
+        return [
+            one._replace(source=self.source) if one.source is None and one.step is not None else one
+            for one in found
+            if one is not None and one is not NOTHING
+        ]
 
 
 def _take(counter: Counter, text: str) -> Reading | None:
@@ -102,38 +121,79 @@ def _take(counter: Counter, text: str) -> Reading | None:
         return None
 
 
-def _readers(rule: str) -> list[_Reader]:
-    if rule in ("json", PHASES_ONLY):
-        return []
-    if rule == "auto":
-        return [_Reader(form) for form in FORMATS.values()]
-    return [_Reader(FORMATS[rule] if rule in FORMATS else _groups(rule))]
+def is_pattern(rule: str) -> bool:
+    """Return whether an entry of `metrics.steps` is a regular expression, and no name."""
+    return rule not in {"auto", "json", PHASES_ONLY, *FORMATS}
 
 
-@dataclass
+def _readers(rules: Sequence[str]) -> Iterator[_Reader]:
+    """Yield the readers of the patterns, then those of formats: patterns add to the formats."""
+    names = [rule for rule in rules if not is_pattern(rule)]
+    for rule in filter(is_pattern, rules):
+        form = _groups(rule)
+        yield _Reader(form.hints, form.counter(), PATTERN)
+    for name in FORMATS if "auto" in names or not names else names:
+        if name in FORMATS:
+            source = Source(f"format {name}", f"lines of the format `{name}`", Rank.EVIDENT)
+            yield _Reader(FORMATS[name].hints, FORMATS[name].counter(), source)
+
+
 class StepReader:
-    """Parses one task's output line by line, and keeps using the first format that matched.
+    """Parses one task's output line by line, and decides which source in it has the steps.
 
-    `rule` is the scenario's `metrics.steps`: `auto`, `json`, a format's name, or a regex; or
-    PHASES_ONLY. Raises ValueError if it is not valid.
+    The source with the highest `Rank` has them, of several the first. If a source of a higher rank
+    comes later, and it is not as far, the steps before were something else: they are retracted. A
+    pattern of the user's with a group `step` has the steps in any case; others have values.
+
+    `rules` is the scenario's `metrics.steps`: `auto`, `json`, names of formats, and patterns; or
+    PHASES_ONLY. Raises ValueError if one is not valid.
     """
 
-    rule: str = "auto"
-    _readers: Sequence[_Reader] = field(init=False)
-    _step: int | None = field(init=False, default=None)
-    """The last one that was returned."""
-    _drawn: int = field(init=False, default=-1)
-    """The last one of an unfinished line."""
+    def __init__(self, rules: str | Sequence[str] = "auto") -> None:
+        self._rules = (rules,) if isinstance(rules, str) else tuple(rules)
+        self._begin([*_readers(self._rules)])
+        self._known: Source | None = None
+        """What had the steps in an earlier start of the task."""
+        self._noted: set[str] = set()
+        self._news: list[Seen] = []
 
-    _hints: Sequence[tuple[str, _Reader]] = field(init=False)
-    """Of all readers; most lines have none of them."""
-
-    def __post_init__(self) -> None:
-        self._use(_readers(self.rule))
+    def _begin(self, readers: Sequence[_Reader]) -> None:
+        self._all = readers
+        self._patterns = [one for one in readers if one.source is PATTERN]
+        self._is_given = any(
+            is_pattern(rule) and "step" in Pattern(rule).names for rule in self._rules
+        )
+        self._source: Source | None = None
+        """What has the steps."""
+        self._step: int | None = None
+        """The last one that was returned."""
+        self._drawn = -1
+        """The last one of an unfinished line."""
+        self._use(readers)
 
     def _use(self, readers: Sequence[_Reader]) -> None:
         self._readers = readers
         self._hints = [(hint, reader) for reader in readers for hint in reader.hints]
+        """Of all readers; most lines have none of them."""
+
+    def again(self) -> StepReader:
+        """Return a reader for the next start of the task, which knows what this one has learnt."""
+        other = StepReader(PHASES_ONLY)
+        other._rules = self._rules
+        other._begin([one.again() for one in self._all])
+        other._known, other._noted = self._source or self._known, self._noted
+        return other
+
+    def continue_with(self, words: str) -> None:
+        """Note what had the steps, by the record: after a takeover that may not be read again."""
+        if self._source is None or self._source.words != words:
+            self._begin(self._all)
+            self._known = Source("", words, Rank.EVIDENT)
+
+    def take_news(self) -> Sequence[Seen]:
+        """Return the sources that were seen since the last time; to be asked before each step."""
+        news, self._news = self._news, []
+        return news
 
     def read(self, line: str) -> Observation | None:
         """Return the step or phase in a line, or None; never raises.
@@ -141,38 +201,36 @@ class StepReader:
         What was returned of the line before it was finished is returned again, with its values.
         """
         if line.startswith("{") and (observation := _event(line)):
-            if self.rule == PHASES_ONLY and observation.event == "step":
-                return None
-            if self.rule == "auto" and observation.event == "step":
-                self._use([])  # else a progress bar would count twice
-            return observation
+            return self._of_json(observation)
         drawings: Sequence[str] = ()
         looked: _Reader | None = None
+        merged = NOTHING
         for hint, reader in self._hints:  # for most lines this is all
             if hint not in line or reader is looked:
                 continue
             looked, drawings = reader, drawings or _drawings(line)
-            found = reader.line(drawings)
-            if found and (observation := self._observation(reader, found)):
-                self._drawn = -1
+            found = self._last(reader, reader.line(drawings))
+            if not self._patterns and (observation := self._observation(found)):
                 return observation
-        return None
+            step = found.step if merged.step is None else merged.step
+            merged = Reading(step, {**found.values, **merged.values})
+        return self._observation(merged) if self._patterns else None
 
     def read_part(self, text: str) -> Observation | None:
         """Return the step in a line that is not finished, if it is a later one; never raises.
 
-        `text` is the end of what has been drawn of it. The values come with the finished line.
+        `text` is what has been drawn of it since the last time. The values come with the finished
+        line.
         """
         if not any(hint in text for hint, _ in self._hints):
             return None
         drawings = _drawings(text)
         for reader in self._readers:
-            found = reader.part(drawings)
-            if found is None or found.step is None or found.step <= (self._step or 0):
+            step = self._last(reader, reader.part(drawings)).step
+            if step is None or step <= (self._step or 0):
                 continue
-            if (observation := observation_of("step", {"step": found.step})) is not None:
-                self._use([reader])
-                self._step = self._drawn = found.step
+            if (observation := observation_of("step", {"step": step})) is not None:
+                self._step = self._drawn = step
                 return observation
         return None
 
@@ -185,7 +243,83 @@ class StepReader:
             return []
         return [step for reader in self._readers for step in reader.steps(drawings)]
 
-    def _observation(self, reader: _Reader, found: Reading) -> Observation | None:
+    def _of_json(self, observation: Observation) -> Observation | None:
+        if observation.event != "step":
+            return observation
+        if self._rules == (PHASES_ONLY,):
+            return None
+        step = observation.data["step"]
+        assert isinstance(step, int)
+        if "auto" in self._rules and self._source != JSON:
+            if self._source is not None:
+                self._switch(JSON, step)
+            self._source = JSON
+            self._use(self._patterns)  # else a progress bar would count twice
+        self._step = step
+        return observation
+
+    def _last(self, reader: _Reader, readings: Iterable[Reading]) -> Reading:
+        """Return the last step of some readings that counts, and the last values."""
+        step, values = None, NOTHING.values
+        for one in readings:
+            if one.source is not None and (one.step is None or not self._counts(reader, one)):
+                if one.step is not None or one.source.rank is Rank.NONE:
+                    self._note(one.source)
+                if one.step is None or self._is_given:
+                    values = one.values or values
+                continue
+            step, values = one.step if one.step is not None else step, one.values
+        return Reading(step, values)
+
+    def _counts(self, reader: _Reader, reading: Reading) -> bool:
+        """Return whether the step of a reading is one of the task; decide on its source."""
+        source, step = reading.source, reading.step
+        assert source is not None
+        assert step is not None
+        if self._source is not None and self._source.key == source.key:
+            if source.rank > self._source.rank:
+                self._source = source
+                self._narrow(reader, source)
+            return True
+        if not self._is_better(source):
+            return False
+        self._switch(source, step)
+        self._source = source
+        self._narrow(reader, source)
+        return True
+
+    def _is_better(self, source: Source) -> bool:
+        """Return whether the steps are those of this source from now on."""
+        if self._is_given and source is not PATTERN:
+            return False
+        if self._source is not None:
+            return source.rank > self._source.rank
+        known = self._known  # an elastic program may come back with a bar of another length
+        least = Rank.EPOCHS if known is None or known.words == source.words else known.rank
+        return source.rank >= least
+
+    def _switch(self, source: Source, step: int) -> None:
+        retracts = self._step is not None and step < self._step
+        if retracts:
+            self._step, self._drawn = None, -1
+        self._news.append(Seen(source.words, counts=True, retracts=retracts))
+
+    def _narrow(self, reader: _Reader, source: Source) -> None:
+        """Leave the other readers out, once nothing better can come: a program uses one format."""
+        if source.rank is Rank.EVIDENT:
+            self._use([*self._patterns, reader])
+
+    def _note(self, source: Source) -> None:
+        """Note what has no steps, once; lines of a trainer only where there is no step yet."""
+        name = source.key.partition("|")[0]
+        if name in self._noted or len(self._noted) >= NOTED:
+            return
+        if source.key == "trainer" and self._source is not None:
+            return
+        self._noted.add(name)
+        self._news.append(Seen(source.words, counts=False))
+
+    def _observation(self, found: Reading) -> Observation | None:
         step = self._step if found.step is None else max(found.step, self._drawn)
         if step is None or (step == self._step and not found.values):
             return None
@@ -195,11 +329,9 @@ class StepReader:
                 if name in values:
                     values["accuracy"] = values[name]
                     break
-        observation = observation_of("step", {"step": step, **values})
+        observation = observation_of("step", {**values, "step": step})
         if observation is not None:
             self._step = step
-            if len(self._readers) > 1:
-                self._use([reader])  # a program uses one format
         return observation
 
 

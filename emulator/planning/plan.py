@@ -208,12 +208,12 @@ class Plan(BaseModel):
         """The tasks of the job itself: all others."""
         return tuple(task for task in self.tasks if task.before is None)
 
-    def step_rule(self, task: Task) -> str:
+    def step_rules(self, task: Task) -> Sequence[str]:
         """Return how steps are read from a task's output, for `StepReader`.
 
         What a task before training counts are no steps of the training.
         """
-        return PHASES_ONLY if task.before is not None else self.scenario.metrics.rule
+        return (PHASES_ONLY,) if task.before is not None else self.scenario.metrics.rules
 
     @property
     def everything(self) -> tuple[Task, ...]:

@@ -278,6 +278,19 @@ class Step(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepSource(Entry):
+    """The output of a task has for the first time something that counts, such as a bar."""
+
+    event: ClassVar = "step-source"
+    source: str
+    """What it is, in words: "the bar `Training` (60)"."""
+    counts: bool
+    """From here on the steps of the task are read from it; else none are."""
+    retracts: bool = False
+    """The steps that the task reported before were those of something else: they do not count."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Phase(Entry):
     """A task began or ended a phase of its work."""
 
@@ -500,6 +513,7 @@ KINDS: Mapping[str, type[Entry]] = {
         Restart,
         Stall,
         Step,
+        StepSource,
         Phase,
         PortPublished,
         Sidecar,

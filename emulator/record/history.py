@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.record.events import Entry, FaultEvent, Phase, Step, TaskExit, TaskRunning, TaskStart
+from emulator.record.events import (
+    Entry,
+    FaultEvent,
+    Phase,
+    Step,
+    StepSource,
+    TaskExit,
+    TaskRunning,
+    TaskStart,
+)
 
 STAMPED = (Step, Phase, TaskExit)
 """Events that carry the engine's stamp: what a task did itself."""
@@ -68,8 +77,22 @@ def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
     """Return the events with the time at which they happened as `t`, in that order (pure).
 
     Lines may be read late: many at once, or when a run is taken over. Merged steps are written when
-    something else happens.
+    something else happens. Steps that were retracted are left out.
     """
     happened_at = HappenedAt()
     timed = [entry.having(t=happened_at(entry)) for entry in history]
-    return sorted(timed, key=lambda entry: entry.t)
+    return sorted(_without_retracted(timed), key=lambda entry: entry.t)
+
+
+def _without_retracted(history: Sequence[Entry]) -> Sequence[Entry]:
+    """Return a history as written without the steps that were those of something else."""
+    until = {
+        entry.task: entry.n for entry in history if isinstance(entry, StepSource) and entry.retracts
+    }
+    if not until:
+        return history
+    return [
+        entry
+        for entry in history
+        if not isinstance(entry, Step) or entry.n > until.get(entry.task, -1)
+    ]

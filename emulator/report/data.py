@@ -15,12 +15,14 @@ from emulator.analysis.expectations import Verdict
 from emulator.analysis.figures import COSTS, FIGURES
 from emulator.analysis.hints import tells
 from emulator.analysis.last_words import last_words
+from emulator.analysis.step_sources import UNSAID
 from emulator.analysis.throughput import Curve, curve
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import Plan
 from emulator.record.events import TaskExit
 from emulator.record.reader import Record
 from emulator.record.timeline import Timeline
+from emulator.report.tables import range_label
 from emulator.report.text import printable
 from emulator.results import Judged, judge
 from emulator.validation.units import format_money
@@ -137,6 +139,20 @@ def notes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "hint", f"{found['advice']} See {found['docs']}."
     for warning in summary["warnings"]:
         yield "warning", warning
+
+
+def sources_of_steps(summary: Mapping[str, Any]) -> str:
+    """Return from what the steps were read, in words; empty where it is as certain as can be."""
+    used, seen = (summary["step_sources"][key] for key in ("used", "seen"))
+    if not used or (not seen and UNSAID.issuperset(one["source"] for one in used)):
+        return ""
+    sources = "; ".join(f"from {one['source']} of {_who(one['tasks'])}" for one in used)
+    others = ", ".join(one["source"] for one in seen)
+    return printable(f"steps: {sources}" + (f"; also seen: {others}" if others else ""))
+
+
+def _who(tasks: Sequence[str]) -> str:
+    return range_label(tasks) if len(tasks) > 3 else " and ".join(tasks)
 
 
 SHOWN = (

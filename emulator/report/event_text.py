@@ -12,6 +12,9 @@ def describe(entry: events.Entry) -> str:
     match entry:
         case events.Step() | events.Phase():
             return ""  # first, because nearly all events are one of these
+        case events.StepSource(counts=True):
+            again = "; the steps before were something else" if entry.retracts else ""
+            return f"steps of {entry.task} are read from {entry.source}{again}"
         case events.BeforeTraining():
             return "all tasks before training are running"
         case events.TrainingBegan():

@@ -20,7 +20,7 @@ from emulator.planning.plan import Task
 from emulator.report import document, repeat
 from emulator.report.charts import MANY, Group, groups_of
 from emulator.report.curves import DRAWN, values_of
-from emulator.report.data import Facts, causes, key_figures, notes
+from emulator.report.data import Facts, causes, key_figures, notes, sources_of_steps
 from emulator.report.failure import failure_of
 from emulator.report.grouped import Column, Table, table
 from emulator.report.tables import range_label
@@ -84,6 +84,7 @@ def render(facts: Facts, *, place: Path | None = None) -> str:
         scenario=facts.plan.scenario,
         failure=failure,
         figures=list(key_figures(facts)),
+        sources=sources_of_steps(facts.summary),
         causes=causes(facts.analysis.time, facts.analysis.costs),
         costs=facts.analysis.costs,
         paid=paid,

@@ -24,7 +24,7 @@ from emulator.engines.base import Finding
 from emulator.planning.plan import Plan
 from emulator.record.events import Entry
 from emulator.report import HTML
-from emulator.report.data import causes, notes
+from emulator.report.data import causes, notes, sources_of_steps
 from emulator.report.event_text import describe
 from emulator.report.progress import Progress
 from emulator.report.tables import FOLD, STYLES, Row, fold, print_table, range_label, status_text
@@ -257,6 +257,8 @@ def print_figures(summary: Mapping[str, Any], console: Console) -> None:
     ]
     if shares:
         console.out(f"time: {', '.join(shares)}", highlight=False)
+    if sources := sources_of_steps(summary):
+        console.out(sources, highlight=False)
     if costs := list(_costs(summary)):
         console.out(", ".join(costs), highlight=False)
     if warm := summary["warm"]:

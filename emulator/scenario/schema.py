@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -11,14 +11,13 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidationInfo,
-    field_validator,
     model_validator,
 )
 
 from emulator.faults.netem import Link
 from emulator.faults.table import AnyEntry
 from emulator.metrics.formats import FORMATS
-from emulator.metrics.steps import PHASES_ONLY
+from emulator.metrics.steps import PHASES_ONLY, is_pattern
 from emulator.scenario.addresses import Addresses
 from emulator.scenario.container import (
     Container,
@@ -188,12 +187,29 @@ def _events_folder(folder: str) -> str:
 EventsFolder = Annotated[str, Field(max_length=1000), AfterValidator(_events_folder)]
 
 
+def _step_rule(rule: str, info: ValidationInfo) -> str:
+    if is_pattern(rule) and not is_stored(info) and not Pattern(rule).names:
+        names = ", ".join(["auto", "json", *FORMATS])
+        raise ValueError(f"a regex needs a group (?P<step>\\d+); named patterns: {names}")
+    return rule
+
+
+StepRules = Annotated[
+    list[Annotated[str, AfterValidator(_step_rule)]],
+    Field(min_length=1, max_length=20),
+    BeforeValidator(
+        lambda value: [value] if isinstance(value, str) else value,
+        json_schema_input_type=str | list[str],
+    ),
+]
+
+
 class Metrics(Model):
     """How steps are parsed from task output, and how often usage is sampled."""
 
-    steps: str = Field("auto", examples=["json", "keras", "iteration (?P<step>\\d+)"])
+    steps: StepRules = Field(["auto"], examples=["json", "keras", "iteration (?P<step>\\d+)"])
     """How steps are read from output: `auto`, `json`, a named pattern, or a regular expression with
-    `(?P<step>...)`."""
+    `(?P<step>...)`, which adds to `auto`; or a list of these."""
     events: EventsFolder | None = Field(None, examples=["logs"])
     """The folder of the shared volume with TensorBoard event files that have the steps."""
     examples_per_step: int | None = Field(strict=True, default=None, ge=1, examples=[64])
@@ -201,31 +217,21 @@ class Metrics(Model):
     interval: Duration = Field(default=1.0, ge=0.1, examples=["500ms"])
     """The time between two samples of resource usage, at least `100ms`."""
 
-    @field_validator("steps")
-    @classmethod
-    def _known(cls, steps: str, info: ValidationInfo) -> str:
-        if steps in {"auto", "json", *FORMATS} or is_stored(info):
-            return steps
-        if "step" not in Pattern(steps).names:
-            names = ", ".join(["auto", "json", *FORMATS])
-            raise ValueError(f"a regex needs a group (?P<step>\\d+); named patterns: {names}")
-        return steps
-
     @model_validator(mode="after")
     def _one_source(self) -> Metrics:
-        if self.events is not None and self.steps != "auto":
+        if self.events is not None and self.steps != ["auto"]:
             raise ValueError("steps come either from `events` or from output; leave `steps` out")
         return self
 
     @property
-    def rule(self) -> str:
+    def rules(self) -> Sequence[str]:
         """How steps are read from the output of a task, for `StepReader`."""
-        return self.steps if self.events is None else PHASES_ONLY
+        return self.steps if self.events is None else (PHASES_ONLY,)
 
     @property
     def may_draw(self) -> bool:
         """Whether a progress bar in the output may have steps."""
-        return self.rule not in ("json", PHASES_ONLY)
+        return tuple(self.rules) not in {("json",), (PHASES_ONLY,)}
 
 
 class RelativeBounds(Model):

@@ -58,7 +58,7 @@ class TaskState:
 
 def pending(plan: Plan) -> dict[str, TaskState]:
     """Return the tasks of a run that has not begun."""
-    return {task.name: TaskState(task, StepReader(plan.step_rule(task))) for task in plan.tasks}
+    return {task.name: TaskState(task, StepReader(plan.step_rules(task))) for task in plan.tasks}
 
 
 def have_started(tasks: Iterable[TaskState]) -> bool:
@@ -130,7 +130,7 @@ class Job:
         state.state, state.stop_sent = "starting", None
         if fresh:
             state.crashes = Crashes()
-        state.reader = StepReader(self._plan.step_rule(state.task))
+        state.reader = state.reader.again()
         start = self.history.write(TaskStart(task=name, fresh=fresh))
         state.starts.append(start.wall)
         self.calls.start(state.task, fresh=fresh, same_address=same_address)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from typing import cast
 
 from emulator.engines.base import (
@@ -29,7 +30,7 @@ from emulator.engines.capabilities import capable
 from emulator.engines.origin import Origin
 from emulator.errors import EngineLost
 from emulator.metrics.event_steps import EventSteps
-from emulator.metrics.steps import Observation
+from emulator.metrics.steps import Observation, Seen
 from emulator.planning.plan import Plan
 from emulator.record.events import (
     AllRunning,
@@ -45,6 +46,7 @@ from emulator.record.events import (
     RunStarted,
     SecondInterrupt,
     Sidecar,
+    StepSource,
     TaskExit,
     TaskRunning,
     TrainingBegan,
@@ -298,7 +300,9 @@ class Supervisor:
         if self._operator is not None:
             self._operator.on_line()
         self._history.line(line.task, line.text, wall=line.wall)
-        self._on_observed(line, state.reader.read(line.text) or NOTHING)
+        seen = state.reader.read(line.text)
+        self._note_sources(line.task, state.reader.take_news())
+        self._on_observed(line, seen or NOTHING)
 
     def _on_line_of_part(self, line: Line) -> None:
         """Write what an init step prints to the log of its task; a side-car has its own."""
@@ -328,8 +332,19 @@ class Supervisor:
     def _on_drawn(self, line: Line) -> None:
         """Take what a progress bar has drawn: only its step matters, the line is still to come."""
         state = self._job.tasks.get(line.task)  # None: of a helper
-        if state is not None and (seen := state.reader.read_part(line.text)):
+        if state is None:
+            return
+        seen = state.reader.read_part(line.text)
+        self._note_sources(line.task, state.reader.take_news())
+        if seen:
             self._on_observed(line, seen)
+
+    def _note_sources(self, task: str, news: Sequence[Seen]) -> None:
+        """Write what was seen for the first time that counts, before its first step."""
+        for one in news:
+            self._history.write(
+                StepSource(task=task, source=one.words, counts=one.counts, retracts=one.retracts)
+            )
 
     def _on_observed(self, line: Line, seen: Observation) -> None:
         if seen.event:
@@ -594,6 +609,7 @@ class Supervisor:
         self._note_takeover(recovered)
         self._injector.settle_history()
         for name, steps in recovered.unwritten.items():
+            self._note_sources(name, recovered.unwritten_sources[name])
             for step in steps:
                 event = observed("step", name, step.data)
                 self._history.write(event, wall=record.printed_until(name))

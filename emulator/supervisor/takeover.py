@@ -14,10 +14,12 @@ from typing import Literal, cast
 
 from emulator.engines.base import Exited, KnownOutput
 from emulator.metrics.event_steps import EventSteps, Reported, unwritten
-from emulator.metrics.steps import Observation
+from emulator.metrics.steps import Observation, Seen
 from emulator.planning.plan import Plan, Task
-from emulator.record.events import Entry, JobEnded, TaskExit
+from emulator.record import task_log
+from emulator.record.events import Entry, JobEnded, StepSource, TaskExit
 from emulator.record.reader import Record
+from emulator.record.task_log import Printed
 from emulator.record.timeline import FaultTimeline, Timeline
 from emulator.record.writer import RunWriter
 from emulator.scenario.schema import EVENTS
@@ -43,6 +45,8 @@ class RecoveredState:
     unwritten: dict[str, Sequence[Observation]] = field(default_factory=dict)
     """Steps that are in the logs and not in the history: see `emulator/record/coalesce.py`."""
 
+    unwritten_sources: dict[str, Sequence[Seen]] = field(default_factory=dict)
+    """From what these steps were read, as far as that is not in the history either."""
     event_steps: EventSteps = field(default_factory=EventSteps)
     """It has read what the helper of `metrics: {events: ...}` had printed."""
     unwritten_events: Sequence[Reported] = ()
@@ -85,8 +89,10 @@ def recover_run(plan: Plan, record: RunWriter, began: float) -> RecoveredState:
         since = math.inf
         if state.state == "running":
             since = 0.0
-            own = [line for line in printed if not _is_of_init(state.task, line)]
+            log = task_log.printed(record.path / "logs" / f"{name}.log")
+            own = [line for line in log if not _is_of_init(state.task, line.text)]
             recovered.unwritten[name] = _read_again(state, own)
+            recovered.unwritten_sources[name] = _unwritten_sources(state, timeline)
         elif state.state == "starting" and (start := timeline.tasks[name].incarnations[-1].start):
             since = start.wall
         recovered.known[name] = KnownOutput(printed, since)
@@ -252,7 +258,22 @@ def _read_events_again(recovered: RecoveredState, printed: Sequence[str]) -> lis
     return sorted(late, key=lambda one: one.wall)
 
 
-def _read_again(state: TaskState, printed: Sequence[str]) -> Sequence[Observation]:
+def _unwritten_sources(state: TaskState, timeline: Timeline) -> Sequence[Seen]:
+    """Return what a task's output has that counts and is not in the history; go on from there."""
+    noted = [
+        entry
+        for entry in timeline.history
+        if isinstance(entry, StepSource) and entry.task == state.task.name
+    ]
+    known = {entry.source for entry in noted}
+    unwritten = [one for one in state.reader.take_news() if one.words not in known]
+    counted = [entry.source for entry in noted if entry.counts]
+    if counted and not any(one.counts for one in unwritten):
+        state.reader.continue_with(counted[-1])
+    return unwritten
+
+
+def _read_again(state: TaskState, printed: Sequence[Printed]) -> Sequence[Observation]:
     """Read a running task's output again; return the steps in it that were not written.
 
     The last written step may have been read from a line that was not finished: then the line is in
@@ -260,9 +281,13 @@ def _read_again(state: TaskState, printed: Sequence[str]) -> Sequence[Observatio
     """
     steps: list[Observation] = []
     written: int | None = None
+    later = state.starts[1:]
     for line in printed:
-        was_drawn = state.step in state.reader.steps_drawn(line)
-        one = state.reader.read(line)
+        while later and line.wall is not None and line.wall >= later[0]:
+            state.reader = state.reader.again()
+            later = later[1:]
+        was_drawn = state.step in state.reader.steps_drawn(line.text)
+        one = state.reader.read(line.text)
         if one is None or one.event != "step":
             continue
         steps.append(one)

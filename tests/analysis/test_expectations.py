@@ -367,6 +367,7 @@ def test_the_summary_has_the_numbers_and_is_json() -> None:
     assert json.loads(json.dumps(events)) == {
         "format": 2,
         "emulator_version": emulator.__version__,
+        "step_sources": {"used": [], "seen": []},
         "run_id": "r-1",
         "scenario": "s",
         "variant": "a=1",

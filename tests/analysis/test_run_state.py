@@ -16,7 +16,7 @@ from emulator.faults.spec import Trigger
 from emulator.metrics.catalog import GpuShare, GpuUsage, Usage
 from emulator.metrics.samples import Sample
 from emulator.planning.plan import make_plan
-from emulator.record.events import Entry, entry_of, fields_of
+from emulator.record.events import Entry, StepSource, entry_of, fields_of
 from emulator.record.timeline import Timeline
 from emulator.scenario.loader import load
 from tests.histories import (
@@ -32,6 +32,7 @@ from tests.histories import (
     job,
     restart,
     step,
+    written,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -172,6 +173,15 @@ def test_steps_of_tasks_and_of_the_job() -> None:
     run = live([*UP, *steps(3, 13, 0, each=5)], "metrics: {examples_per_step: 64}\n")
     assert run.examples_per_second == pytest.approx(320.0)
     assert run.tasks["worker-0"].examples == 50 * 64
+
+
+def test_steps_that_were_those_of_something_else_are_forgotten() -> None:
+    source = StepSource(task="worker-0", source="a bar", counts=True, retracts=True, t=4.0)
+    run = RunState(a_plan("{worker: 2}"))
+    for entry in written([*UP, step(3, "worker-0", 600), source, step(5, "worker-0", 1, loss=0.5)]):
+        run.entry(entry)
+    assert (run.step, run.tasks["worker-0"].step) == (1, 1)
+    assert [*run.values] == ["loss"]
 
 
 def test_examples_that_a_task_reports_are_used() -> None:

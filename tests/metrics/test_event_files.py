@@ -94,7 +94,7 @@ def test_tensorflow_1() -> None:
 def test_keras_2_which_writes_epochs_only() -> None:
     found = seen("keras2")
     assert [data["step"] for data in found if "loss" in data] == [0, 1, 2]
-    assert [data["val_accuracy"] for data in found if "val_accuracy" in data] == [0.4375] * 6
+    assert [data["val_accuracy"] for data in found if "val_accuracy" in data] == [0.4375] * 4
     assert found[2] == {"step": 2, "loss": 0.8573461, "accuracy": 0.2291667}
 
 
@@ -103,6 +103,47 @@ def test_keras_3_whose_steps_are_those_of_batches() -> None:
     counted = [data["step"] for data in found]
     assert list(dict.fromkeys(counted)) == list(range(1, 19))
     assert all("accuracy" in data for data in found if "loss" in data)
+
+
+def scalars(step: int, **values: float) -> list[str]:
+    """As a library writes each of them by itself."""
+    return [
+        json.dumps({
+            **{"emulate": "scalars", "task": "worker-0", "file": "events", "begun": 1.0},
+            **{"wall": step + 2.0, "step": step, "values": {tag: value}},
+        })
+        for tag, value in values.items()
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tags", "loss"),
+    [
+        (["Loss/policy", "Loss/value", "Loss/entropy"], "Loss/policy"),  # the first
+        (["Loss/policy", "Loss/total", "Loss/entropy"], "Loss/total"),
+        (["train/value_loss", "train/entropy_loss", "train/loss"], "train/loss"),
+        (["total_loss", "loss", "regularization_loss"], "loss"),
+        (["epoch_loss", "epoch_output_1_loss"], "epoch_loss"),
+        (["loss_total", "mean_policy_loss"], "loss_total"),
+    ],
+)
+def test_of_several_losses_the_plain_one_or_the_total_is_the_loss(
+    tags: list[str], loss: str
+) -> None:
+    values = {tag: number + 0.5 for number, tag in enumerate(tags)}
+    found = steps([line for n in (1, 2) for line in scalars(n, **values)])
+    assert {one.seen.data["step"] for one in found} == {1, 2}
+    second = [
+        one.seen.data["loss"]
+        for one in found
+        if one.seen.data["step"] == 2 and "loss" in one.seen.data
+    ]
+    assert second == [values[loss]]
+
+
+def test_of_several_accuracies_the_plain_one_counts() -> None:
+    found = steps(scalars(1, loss=0.5, top_5_accuracy=0.9, accuracy=0.6, top_1_accuracy=0.7))
+    assert found[-1].seen.data["accuracy"] == 0.6
 
 
 # --- Files that grow, and others -----------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulator.engines.lines import DrawnLine, LineSplitter
+from emulator.metrics.bars import TRAINER_LINES
 from emulator.metrics.formats import FORMATS
 from emulator.metrics.steps import Observation, StepReader
 
@@ -31,6 +33,7 @@ class Expected:
 EPOCHS = [20, 40, 60]
 END_2 = {"loss": 0.6844, "accuracy": 0.5375, "val_loss": 0.6736, "val_accuracy": 0.5938}
 END_3 = {"loss": 0.6844, "accuracy": 0.5422, "val_loss": 0.6730, "val_accuracy": 0.5875}
+
 EXPECTED: Mapping[str, Expected] = {
     # A warning of TensorFlow, on standard error, finishes the first line in the middle.
     "keras-2-verbose-1": Expected("keras", [5, *EPOCHS], END_2, 25),
@@ -60,8 +63,12 @@ EXPECTED: Mapping[str, Expected] = {
     "ignite": Expected("tqdm", [60], {"loss": 0.567}, 55),
     "ignite-persist": Expected("tqdm", EPOCHS, {"loss": 0.567}, 50),
     "hugging-face": Expected(
-        "tqdm", [20, 20, 20, 20, 40, 40, 40, 40, 60, 60, 60], {"train_loss": 0.707}, 15
+        "tqdm", [9, 20, 20, 30, 40, 40, 50, 59, 60, 60, 60], {"train_loss": 0.707}, 15
     ),
+    # Bars of data preparation are drawn first; the Trainer's values come when the pipe is flushed.
+    "trl-sft": Expected("tqdm", [60] * 14, {"train_loss": 5.785}, 30),
+    "diffusers-1": Expected("tqdm", [9, 16, 19, 26], {"loss": 0.0385, "lr": 1e-4}, 24),
+    "diffusers-2": Expected("tqdm", [29, 32, 39, 48, 49, 59, 64], {"loss": 0.0156}, 40),
     "tf1-global-step": Expected("tf1-global-step", [10, 20, 30], {}),
     "pytorch-example": Expected(
         "pytorch-example",
@@ -83,6 +90,9 @@ EXPECTED: Mapping[str, Expected] = {
         "epochs", [step for step in range(1, 11) for _ in "ab"], {"accuracy": 0.6040000319480896}
     ),
 }
+
+
+WITHOUT_STEPS = "trl-sft-no-bar"
 
 
 def recorded(name: str) -> bytes:
@@ -113,7 +123,7 @@ def read(printed: bytes, rule: str, size: int) -> tuple[list[Observation], list[
 
 
 def test_every_recording_is_expected_here_and_every_format_recorded() -> None:
-    assert {path.stem for path in RECORDED.glob("*.txt")} == EXPECTED.keys()
+    assert {path.stem for path in RECORDED.glob("*.txt")} == {*EXPECTED, WITHOUT_STEPS}
     assert {one.format for one in EXPECTED.values()} == FORMATS.keys()
 
 
@@ -140,6 +150,49 @@ def test_the_steps_within_an_unfinished_line_are_read_as_they_come(name: str, si
     assert {one.data["step"] for one in whole} <= {*reported}
     with_values = [[one for one in each if len(one.data) > 1][-1:] for each in (lines, whole)]
     assert with_values[0] == with_values[1]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_is_drawn_and_what_the_log_has_are_one_count(name: str) -> None:
+    printed = recorded(name)
+    log, splitter, counted = StepReader(), LineSplitter(), set[int]()
+    for line in [*splitter.feed(printed), *splitter.finish()]:
+        counted.update(log.steps_drawn(line))
+        log.read(line)
+    assert {*read(printed, "auto", 7)[1]} <= counted
+
+
+def test_after_a_restart_a_program_that_counts_epochs_from_0_goes_on() -> None:
+    """Killed at step 26, diffusers' example goes on after its checkpoint of step 20."""
+    reader = StepReader()
+    steps = []
+    for name in ("diffusers-1", "diffusers-2"):
+        text = recorded(name).decode()
+        steps.append([one.data["step"] for line in text.split("\n") if (one := reader.read(line))])
+        reader = reader.again()
+    assert steps == [[9, 16, 19, 26], [29, 32, 39, 48, 49, 59, 64]]
+
+
+def test_after_a_restart_bars_are_counted_from_their_epoch() -> None:
+    """Here without a step beside the bar."""
+    bars = re.sub(
+        r", step=\d+", "", (recorded("diffusers-1") + b"\f" + recorded("diffusers-2")).decode()
+    )
+    reader, drawn = StepReader(), []
+    for one in bars.split("\f"):
+        drawn.append(
+            [seen.data["step"] for bar in one.split("\r") if (seen := reader.read_part(bar))]
+        )
+        reader = reader.again()
+    assert drawn == [[*range(1, 27)], [*range(21, 65)]]
+
+
+def test_a_trainer_without_its_bar_has_no_steps_and_says_so() -> None:
+    reader = StepReader()
+    assert [*filter(None, map(reader.read, recorded(WITHOUT_STEPS).decode().split("\n")))] == []
+    seen = [one.words for one in reader.take_news()]
+    assert TRAINER_LINES in seen
+    assert "the bar `Adding EOS to train dataset` (600)" in seen
 
 
 @pytest.mark.parametrize("name", EXPECTED)

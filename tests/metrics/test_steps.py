@@ -237,3 +237,59 @@ def test_whatever_is_printed_a_reading_is_nothing_or_has_a_whole_step(
         seen = reader.read(line)
         if seen is not None and seen.event == "step":
             assert type(seen.data["step"]) is int
+
+
+# --- Patterns of the user's -----------------------------------------------------------------------
+
+TRAINED = "Train Epoch: 1 [640/60000 (1%)]\tLoss: 0.41"
+
+
+def test_a_regex_has_the_steps_and_what_else_is_printed_has_values() -> None:
+    reader = StepReader(r"it (?P<step>\d+)")
+    assert reader.read(" 12%|█▏        | 12/100 [00:01<00:07, 11.50it/s]") is None
+    assert reader.read("it 3") == step(step=3)
+    assert reader.read(TRAINED) == step(step=3, examples=640, loss=0.41)
+    assert reader.read("{'loss': '0.7065', 'epoch': '0.5'}") == step(step=3, loss=0.7065, epoch=0.5)
+    assert reader.read("accuracy=0.9 at it 4") == step(step=4, accuracy=0.9)
+    assert reader.read("accuracy=0.95") == step(step=4, accuracy=0.95)
+    assert [one.words for one in reader.take_news() if one.counts] == [
+        "the pattern of `metrics.steps`"
+    ]
+
+
+def test_several_patterns_are_read_one_of_them_has_the_step() -> None:
+    rules = [r"it (?P<step>\d+)", r"precision (?P<accuracy>\S+)", r"cost (?P<loss>\S+)"]
+    reader = StepReader(rules)
+    assert reader.read("it 3 cost 0.5") == step(step=3, loss=0.5)
+    assert reader.read("precision 0.75") == step(step=3, accuracy=0.75)
+
+
+def test_a_pattern_without_a_step_adds_values_to_the_steps_of_others() -> None:
+    reader = StepReader(r"precision (?P<accuracy>\S+)")
+    assert reader.read("precision 0.5") is None  # of no step yet
+    assert reader.read(TRAINED) == step(step=640, examples=640, loss=0.41)
+    assert reader.read("precision 0.75") == step(step=640, accuracy=0.75)
+    json_lines = StepReader(["auto", r"precision (?P<accuracy>\S+)"])
+    assert json_lines.read('{"emulate": "step", "step": 9}') == step(step=9)
+    assert json_lines.read("precision 0.75") == step(step=9, accuracy=0.75)
+
+
+def test_a_named_format_beside_a_pattern_leaves_the_other_formats_out() -> None:
+    reader = StepReader(["keras", r"it (?P<step>\d+)"])
+    reader.read("it 3")
+    assert reader.read(TRAINED) is None
+    assert reader.read("100/100 [=====] - loss: 0.5") == step(step=3, loss=0.5)
+
+
+def test_a_pattern_may_count_across_epochs() -> None:
+    """As timm prints it; the first epoch is known after a restart."""
+    reader = StepReader(r"Train: (?P<epoch>\d+) \[ *(?P<step>\d+)/(?P<steps_per_epoch>\d+)")
+    line = "Train: {} [  2/32 (  9%)]  Loss: 6.9"
+    seen = [reader.read(line.format(epoch)) for epoch in (0, 1)]
+    seen.append(reader.again().read(line.format(2)))
+    assert [one.data["step"] for one in seen if one] == [2, 34, 66]
+
+
+def test_a_value_never_takes_the_place_of_the_step() -> None:
+    seen = StepReader().read("Epoch 0: 50%|█| 5/10 [00:01<00:01, 5it/s, step=3.5, loss=1]")
+    assert seen == step(step=5, loss=1)

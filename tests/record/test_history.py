@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.record.events import Entry
+from emulator.record.events import Entry, Step, StepSource
 from emulator.record.history import as_it_happened
 from tests.histories import ended, happened, history, in_time, restart, step, written
 
@@ -60,6 +60,13 @@ def test_a_step_that_is_read_after_the_exit_was_before_it_by_its_stamp() -> None
     assert times(events) == [("start", 0), ("step", 4), ("exit", 5)]
     late = [happened(0, "start", "a"), ended(5, "a", 0), step(7, "a", 1, late=-1)]
     assert times(late) == [("start", 0), ("exit", 5), ("step", 6)]
+
+
+def test_steps_that_were_retracted_did_not_happen() -> None:
+    retracts = StepSource(task="a", source="the bar `Training` (60)", counts=True, retracts=True)
+    events = [step(1, "a", 600), step(1, "b", 600), replace(retracts, t=2.0), step(3, "a", 1)]
+    found = [(entry.task, entry.step) for entry in history(events) if isinstance(entry, Step)]
+    assert found == [("b", 600), ("a", 1)]
 
 
 @pytest.mark.parametrize("jump", [-3600, 3600])

@@ -271,7 +271,7 @@ def test_what_is_omitted_has_its_default() -> None:
     assert made.cluster == {"worker": Role(replicas=1)}
     assert (made.success, made.timeout, made.seed) == ("auto", None, 0)
     assert (made.network.internet, made.network.delay, made.network.bandwidth) == (True, 0.0, None)
-    assert (made.metrics.steps, made.metrics.interval) == ("auto", 1.0)
+    assert (made.metrics.steps, made.metrics.interval) == (["auto"], 1.0)
     assert made.expect.outcome == "succeeded"
     assert made.reserve is None
     assert (made.parametrize, made.reference, made.marks) == ({}, {}, [])

@@ -637,6 +637,33 @@ def test_lines_are_hurried_for_a_subscriber_and_around_the_run(
     assert engine._inbox.hurried  # the job has ended
 
 
+def test_a_fault_at_a_step_does_not_strike_while_data_is_prepared(tmp_path: Path) -> None:
+    """TRL's bars, as drawn: the faults came at 25 of 600 examples, and the run had 600 steps."""
+
+    def bar(title: str, done: int, total: int, unit: str) -> str:
+        return f"\r{title} 50%|█████     | {done}/{total} [00:01<00:01, 9.5{unit}/s]"
+
+    prepared = [bar("Adding EOS to train dataset:", 100 * n, 600, " examples") for n in range(1, 7)]
+    trained = [bar("", n, 60, "it") for n in range(1, 61)]
+    drawings = [(n / 10, one) for n, one in enumerate([*prepared, *trained], 1)]
+    lines = [(0.65, "".join(prepared)), (7.0, "".join(trained))]
+    result, _ = run(
+        tmp_path,
+        "cluster: {worker: 1}\nexpect: {final_step: 60}\nfaults:\n"
+        "  - {pause: worker-0, at: {step: 25}, for: 0.01s}\n",
+        {"*": Script(lines, drawings=drawings, exits_at=8)},
+    )
+    assert result.exit_code == 0
+    history = Record(result.folder).history
+    (triggered,) = (e.t for e in history if isinstance(e, FaultEvent) and e.stage == "triggered")
+    assert triggered == pytest.approx(3.1)
+    assert result.final_step == 60
+    assert result.summary["step_sources"] == {
+        "used": [{"source": "a bar without a title (60)", "tasks": ["worker-0"]}],
+        "seen": [{"source": "the bar `Adding EOS to train dataset` (600)", "tasks": ["worker-0"]}],
+    }
+
+
 def test_what_a_bar_has_drawn_triggers_a_fault_within_the_epoch(tmp_path: Path) -> None:
     drawings = [(n / 10, f"\r{n:2}/20 [==>.] - ETA: 1s - loss: 0.5") for n in range(1, 20)]
     lines = [

@@ -407,7 +407,7 @@ def test_a_successor_knows_the_output_as_its_predecessor_did(tmp_path: Path) -> 
     scripts = {"*": Script(lines, exits_at=10, exit_code=1)}
     here = world(tmp_path, "cluster: {worker: 1}\n", scripts)
     with contextlib.suppress(Killed):
-        begin(here, Fuse(8))
+        begin(here, Fuse(9))
     assert fields_of(here.history[-1])["step"] == 15
     assert here.succeed(Fuse(0)) == "failed"
     assert [fields_of(e)["step"] for e in here.history if e.event == "step"] == [15, 16]

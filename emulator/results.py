@@ -185,6 +185,7 @@ class Result:
 
     def check(self) -> None:
         """Raise ExpectationFailed unless every verdict is ok."""
+        __tracebackhide__ = True  # in a test, the traceback ends where it calls this
         wrong = [verdict for verdict in self.verdicts if verdict.status != "ok"]
         if wrong:
             texts = (

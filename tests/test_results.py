@@ -62,6 +62,13 @@ def test_a_run_is_judged_once_for_its_result_its_files_and_its_reports(
     assert judged == ["r"]
 
 
+def test_the_traceback_of_a_check_that_fails_ends_in_the_test(result: Result) -> None:
+    with pytest.raises(AssertionError) as failed:
+        result.check()
+    shown = failed.traceback.filter(failed)
+    assert [entry.path for entry in shown] == [Path(__file__)]
+
+
 def test_a_result_is_shown_on_one_line(result: Result) -> None:
     rate, goodput = result.steps_per_second, result.goodput
     assert rate is not None

@@ -15,7 +15,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from emulator.record.task_log import Printed
 from emulator.results import Result, load_result
 from emulator.runtime.sockets import close_unconnected
 from emulator.runtime.waiting import each
+from emulator.validation.units import parse_duration
 
 if TYPE_CHECKING:
     import httpx
@@ -164,24 +165,27 @@ class Cluster:
         task: str | None = None,
         fault: str | None = None,
         stage: str = "applied",
+        timeout: Time | None = None,
     ) -> Entry:
         """Return the first event of this name, of this task, that reports at least this step.
 
         With `fault`, an id as `fault()` returns it, the event with which it reached this `stage`.
-        Raises UsageError if the run is over before, or the fault was skipped, and EngineError if it
-        failed.
+        Raises UsageError if the run is over before, or the fault was skipped, EngineError if it
+        failed, and TimeoutError if none of this has happened within `timeout`.
         """
-        for entry in self.history():
-            if fault is not None:
-                fits = _has_reached(entry, fault, stage)
-            else:
-                fits = (
-                    task in (None, entry.task)
-                    and event in (None, entry.event)
-                    and (step is None or (isinstance(entry, Step) and entry.step >= step))
-                )
-            if fits:
-                return entry
+        within = parse_duration(timeout) if isinstance(timeout, str) else timeout
+        with contextlib.closing(self._stream("/history", within=within, after=-1)) as events:
+            for entry in map(entry_of, events):
+                if fault is not None:
+                    fits = _has_reached(entry, fault, stage)
+                else:
+                    fits = (
+                        task in (None, entry.task)
+                        and event in (None, entry.event)
+                        and (step is None or (isinstance(entry, Step) and entry.step >= step))
+                    )
+                if fits:
+                    return entry
         raise UsageError(f"{self.run_id} was over before that happened.")
 
     def wait(self) -> Result:
@@ -214,7 +218,14 @@ class Cluster:
         _raise_for(answer)
         return dict(answer.json())
 
-    def _stream(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    def _stream(
+        self,
+        path: str,
+        *,
+        within: float | None = None,
+        **query: Any,  # noqa: ANN401
+    ) -> Generator[dict[str, Any], None, None]:
+        """Yield what is sent until the run is over; after `within` seconds raise TimeoutError."""
         params = {key: value for key, value in query.items() if value is not None}
         answers: list[httpx.Response] = []
         cancelled = threading.Event()
@@ -236,12 +247,20 @@ class Cluster:
                 with contextlib.suppress(OSError):  # it has ended by itself
                     connection.shutdown(socket.SHUT_RDWR)
 
-        with (
-            self._client() as client,
-            contextlib.closing(each(lines(client), cancel=cancel)) as received,
-        ):
-            for line in received:
-                yield json.loads(line)
+        expired = threading.Event()
+        try:
+            with (
+                _after(within, expired, cancel),
+                self._client() as client,
+                contextlib.closing(each(lines(client), cancel=cancel)) as received,
+            ):
+                for line in received:
+                    yield json.loads(line)
+        except UsageError:  # of the connection, which was cut
+            if not expired.is_set():
+                raise
+        if expired.is_set():
+            raise TimeoutError(f"{self.run_id}: that did not happen within {within:g} s.")
 
     @contextlib.contextmanager
     def _client(self) -> Iterator[httpx.Client]:
@@ -259,6 +278,28 @@ class Cluster:
         except httpx.TransportError as error:
             close_unconnected(error)
             raise UsageError(_why_not(self.record)) from None
+
+
+@contextlib.contextmanager
+def _after(
+    seconds: float | None, expired: threading.Event, call: Callable[[], None]
+) -> Iterator[None]:
+    """Set `expired` and call something when so many seconds are over, unless this ends before."""
+    if seconds is None:
+        yield
+        return
+
+    def expire() -> None:
+        expired.set()
+        call()
+
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _has_reached(entry: Entry, fault: str, stage: str) -> bool:

@@ -18,7 +18,7 @@ parser.add_argument("--steps", type=int, default=100)
 parser.add_argument("--save-every", type=int, default=50)
 arguments = parser.parse_args()
 
-saved = Path(os.environ["EMULATOR_SHARED"], "saved.json")
+saved = Path(os.environ.get("EMULATOR_SHARED", "."), "saved.json")
 values = json.loads(saved.read_text()) if saved.exists() else [0.0, 0.0, 0.0]
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()  # waits for all workers

@@ -8,12 +8,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.shown import missing
 
-TUTORIAL = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+ROOT = Path(__file__).parents[2]
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 BLOCK = re.compile(
     r"(?:^`(?P<file>[^`\n]+)`:\n\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
 )
+
+
+def test_a_listing_that_leaves_something_out_says_so() -> None:
+    """Else a reader takes it for the whole output, and thinks that something is wrong."""
+    for block in BLOCK.finditer(TUTORIAL):
+        for part in block["text"].split("$ ")[1:] if block["language"] == "console" else ():
+            assert "…" in part, part
+
+
+@pytest.mark.parametrize("name", ["images/starter/train.py", "docs/tutorial.md", "docs/testing.md"])
+def test_the_programs_that_people_begin_with_run_alone(name: str) -> None:
+    """Without a cluster, where none of our variables is set."""
+    text = (ROOT / name).read_text()
+    assert re.findall(r"environ(?:\[|\.pop\()[\"']EMULATOR_\w+", text) == []
+    assert "EMULATOR_SHARED" in text
 
 
 def test_the_commands_of_the_tutorial_say_what_it_shows(tmp_path: Path) -> None:

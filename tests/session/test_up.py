@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,14 @@ def test_a_cluster_is_used_and_gives_its_result(tmp_path: Path) -> None:
     scenario = shell(FOREVER, restart={"policy": "on-failure"})
     with emulator.up(scenario, engine="process", out=tmp_path) as cluster:
         cluster.wait_for(step=5, task="worker-0")
+        for timeout in (0.1, "100ms"):
+            with pytest.raises(TimeoutError, match=r"that did not happen within 0\.1 s"):
+                cluster.wait_for(step=10**6, timeout=timeout)
+        with ThreadPoolExecutor(1) as another:  # where no signal arrives, a stream is read directly
+            late = another.submit(cluster.wait_for, step=10**6, timeout=0.1)
+        assert isinstance(late.exception(), TimeoutError)
         (fault,) = cluster.kill("worker-0")
-        cluster.wait_for(fault=fault)
+        cluster.wait_for(fault=fault, timeout="60s")
         cluster.stop()
         result = cluster.wait()
     assert (result.outcome, result.final_step) == ("interrupted", 5)

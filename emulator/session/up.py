@@ -12,7 +12,6 @@ Pytest's fixture `emulator` has the same functions, with the same arguments and 
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from emulator.engines import AUTO
 from emulator.planning.baseline import reference_beside
 from emulator.planning.plan import new_run_id
 from emulator.results import Result, RunCallbacks
+from emulator.runtime.at_exit import before_threads_end
 from emulator.session.launch import NO_IMAGES, additions, make_available, overrides, perform
 from emulator.session.progress import view_for
 from emulator.session.running import Running, RunningCluster
@@ -163,6 +163,4 @@ def _stop_all() -> None:
             running.stop()
 
 
-# Functions of `atexit` come too late: no pool of threads takes a call any more by then, and removal
-# uses some. Those of concurrent.futures, which forbid it, are registered here as well, and earlier.
-threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
+before_threads_end(_stop_all)  # removal uses some

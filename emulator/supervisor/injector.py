@@ -204,7 +204,7 @@ class Injector:
             if one.is_due and task in one.fault.tasks:
                 one.is_due = False
                 self._trigger(one)
-            if one.fault.target == task and one.applied_at < math.inf:
+            if one.fault.target == task and one.applied_at < math.inf and one.stage != "active":
                 if one.stage == "down":
                     self._end_fault(one, "healed")
                 one.restored = True

@@ -227,7 +227,8 @@ def _fault(fault: FaultTimeline, timeline: Timeline, began: float) -> ActiveFaul
     if (applied := fault.stages.get("applied")) is None:
         return one
     one.applied_at = began + applied.t
-    runs = [] if target is None else [each.running for each in target.incarnations]
+    lives = [] if target is None or spec.lasting else target.incarnations
+    runs = [each.running for each in lives]
     healed = fault.stages.get("healed")
     restored = [each.n for each in (*runs, healed) if each is not None and each.n > applied.n]
     if restored:

@@ -532,8 +532,7 @@ def test_a_paused_task_stays_so_when_it_is_replaced_and_when_a_shorter_pause_end
             "image": image,
             "program": {"command": ["sh", "-c", TICKS]},
             "cluster": {"worker": 2},
-            "timeout": "9s",
-            "expect": {"outcome": "timeout"},
+            "expect": {"outcome": "failed"},
             "faults": [
                 {"name": "long", "pause": "worker-1", "at": "1s", "for": "6s"},
                 {"pause": "worker-1", "at": {"after": "long", "delay": "0.2s"}, "for": "0.2s"},
@@ -543,6 +542,8 @@ def test_a_paused_task_stays_so_when_it_is_replaced_and_when_a_shorter_pause_end
                     "grace": "0.3s",
                     "down": "0.2s",
                 },
+                # It ends the job, when worker-1 has long gone on.
+                {"kill": "worker-0", "at": {"recovery": "long", "delay": "2s"}},
             ],
         }
     )
@@ -553,7 +554,7 @@ def test_a_paused_task_stays_so_when_it_is_replaced_and_when_a_shorter_pause_end
     assert verdicts["no_step_while_paused"] == ("ok", "2 of 2 pauses")
     record = Record(result.folder)
     timeline = Timeline(record.plan, record.in_time_order)
-    long, _, preempted = timeline.faults.values()
+    long, _, preempted, _ = timeline.faults.values()
     (again,) = long.reapplied
     applied, healed = long.stages["applied"], long.stages["healed"]
     assert preempted.stages["applied"].killed

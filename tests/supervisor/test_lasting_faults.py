@@ -137,6 +137,17 @@ def test_a_heal_while_the_task_is_away_leaves_its_replacement_alone(tmp_path: Pa
     assert within(steps(timeline), 16, 20) != []
 
 
+def test_a_job_recovers_from_a_pause_when_that_is_over_and_not_when_the_task_runs_again(
+    tmp_path: Path,
+) -> None:
+    _, _, timeline = run(
+        tmp_path,
+        f"{{name: long, pause: worker-1, at: 5s, for: 60s}}, {ENDINGS['kill']},"
+        "{kill: worker-0, at: {recovery: long}}",
+    )
+    assert timeline.faults["2"].triggered == 65
+
+
 class RefusesAgain(MemoryEngine):
     """Pauses a task once."""
 

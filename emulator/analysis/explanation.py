@@ -22,7 +22,7 @@ READ = 10
 
 NO_STEP = (
     "No step was read from the output of any task, so nothing shows that the job has trained. "
-    "docs/protocol.md#programs-that-print-nothing-of-the-kind lists what is read; "
+    "Set `metrics.steps` to a pattern, or print a line of JSON for each step; "
     "`expect: {steps: none}` is for programs that have no steps."
 )
 

@@ -40,6 +40,8 @@ class Figure:
     form: Callable[[float], str]
     is_money: bool = False
     """Its unit is the currency of the scenario's prices."""
+    of_one: str = ""
+    """The phrase for exactly one of what is counted; empty if it is the same."""
 
     def of(self, analysis: Analysis) -> float | None:
         """Return its value in a run; None: unknown."""
@@ -55,7 +57,8 @@ class Figure:
 
     def in_words(self, value: float, currency: str = "") -> str:
         """Return a value in a phrase."""
-        return self.phrase.format(self.text(value, currency=currency))
+        phrase = self.of_one if self.of_one and value == 1 else self.phrase
+        return phrase.format(self.text(value, currency=currency))
 
     @property
     def digits(self) -> int:
@@ -85,13 +88,13 @@ FIGURES: Mapping[str, Figure] = {
         Figure("final_step", "steps.final", "Final step", "steps", "step {}",
                "the furthest of any task", format_number),
         Figure("lost_steps", "steps.lost", "Steps lost", "lost", "{} steps lost",
-               "done again after restarts", format_number),
+               "done again after restarts", format_number, of_one="{} step lost"),
         Figure("goodput", "goodput", "Goodput", "goodput", "goodput {}",
                "productive share of the time", _percent),
         Figure("worst_recovery", "worst_recovery", "Worst recovery", "recovery", "recovered in {}",
                "from a failure to the next step", format_duration),
         Figure("restarts", "restarts", "Restarts", "restarts", "{} restarts",
-               "by the restart policy", format_number),
+               "by the restart policy", format_number, of_one="{} restart"),
         Figure("accuracy", "accuracy", "Accuracy", "accuracy", "accuracy {}",
                "the last that was reported", partial(format_number, digits=3)),
         Figure("cost", "cost.run", "Cost", "cost", "cost {}",

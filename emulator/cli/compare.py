@@ -21,6 +21,7 @@ from emulator.errors import UsageError
 
 if TYPE_CHECKING:
     from emulator.manifests.convert import Additions, Given
+    from emulator.record.reader import Record
     from emulator.report.terminal import LivePrinter
 
 
@@ -51,7 +52,7 @@ def compare(
     """Compare runs side by side; ratios are to the first one.
 
     The scaling efficiency is how much faster than the baseline a run was, over how many more
-    workers it had: 1 is perfect. See docs/results.md.
+    workers it had: 1 is perfect.
 
     Exit codes: 0, whatever the verdicts are; 2 where a run is not known.
     """
@@ -63,7 +64,9 @@ def compare(
     if len(runs) + (baseline is not None) < 2:
         raise UsageError("A comparison takes two runs or more.", "`emulate runs` lists them.")
     reference = None if baseline is None else find_run(baseline, out)
-    judged = judge_all([find_run(name, out) for name in runs])
+    records = [find_run(name, out) for name in runs]
+    _refuse_twice(runs, records)
+    judged = judge_all(records)
     rows = compare_runs(judged, reference)
     if html is not None:
         from emulator.report.files import write_comparison
@@ -73,6 +76,18 @@ def compare(
         print_json([as_data(row) for row in rows])
     else:
         print_comparison(rows, console())
+
+
+def _refuse_twice(names: Sequence[str], records: Sequence[Record]) -> None:
+    """Raise UsageError if two names mean the same run: each ratio would be 1."""
+    seen: dict[Path, str] = {}
+    for name, record in zip(names, records, strict=True):
+        if (path := record.path.resolve()) in seen:
+            raise UsageError(
+                f"{seen[path]} and {name} are the same run, {record.run_id}.",
+                "`emulate runs` lists the others.",
+            )
+        seen[path] = name
 
 
 def up_variants(

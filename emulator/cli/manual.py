@@ -153,7 +153,7 @@ def fault(
     out: Out = Path("runs"),
     **options: object,
 ) -> None:
-    """Inject a fault of any kind now. See docs/faults.md."""
+    """Inject a fault of any kind now."""
     _inject(kind, targets, run, out, options)
 
 

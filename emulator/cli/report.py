@@ -20,6 +20,7 @@ from emulator.cli.options import (
     note,
     print_json,
 )
+from emulator.errors import UsageError
 
 
 class _Verdict(StrEnum):
@@ -89,6 +90,8 @@ def runs(
     from emulator.record.folder import runs_in
     from emulator.report.listings import print_listing
 
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is no folder of runs: it is a file.", "--out names a folder.")
     rows = chosen(
         map(listed, runs_in(out)),
         scenario=scenario,

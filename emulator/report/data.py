@@ -136,7 +136,7 @@ def _last_lines(record: Record, task: str) -> Sequence[str]:
 def notes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield advice on the errors that were recognised, and warnings: what it is, and its text."""
     for found in summary["hints"]:
-        yield "hint", f"{found['advice']} See {found['docs']}."
+        yield "hint", f"{found['advice']} See {found['docs']} in the emulator's repository."
     for warning in summary["warnings"]:
         yield "warning", warning
 

@@ -15,7 +15,7 @@ from emulator.report.tables import print_table, range_label
 from emulator.scenario.container import Mount, Ulimit
 from emulator.scenario.operator import Operator
 from emulator.scenario.schema import Scenario
-from emulator.validation.units import format_duration, format_money, format_size
+from emulator.validation.units import format_count, format_duration, format_money, format_size
 
 
 def print_plan(
@@ -50,7 +50,7 @@ def print_plan(
             for key, value in task.env.items():
                 console.out(f"  {key}={value}", highlight=False)
     if requests:
-        count = f"{len(requests)} requests to the {plan.engine} engine"
+        count = f"{format_count(len(requests), 'request')} to the {plan.engine} engine"
         console.print(f"\n{count}; --json shows each as it is sent.", highlight=False)
     for warning in plan.warnings:
         console.print(Text.assemble(("note:", "yellow"), f" {warning}"))

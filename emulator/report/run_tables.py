@@ -28,7 +28,7 @@ _EFFICIENCY = "efficiency"
 """The column of runs that are compared with a baseline."""
 _BY_STEPS = (
     "* by steps, which holds where a step is the same work with any number of workers; "
-    "report examples otherwise (docs/results.md)"
+    "report examples otherwise"
 )
 
 

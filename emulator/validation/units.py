@@ -109,6 +109,11 @@ def format_number(number: float, digits: int = 0) -> str:
     return f"{number:.{digits}f}" if abs(number) < _LONGEST else f"{number:.3g}"
 
 
+def format_count(count: int, noun: str) -> str:
+    """Return `1 request`, `2 requests`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def format_rate(rate: float) -> str:
     """Return a rate with three digits, or all before the point: `0.0552`, `33.7`, `4315`."""
     if not rate or abs(rate) >= 99.95:

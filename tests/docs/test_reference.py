@@ -8,8 +8,10 @@ from typing import Annotated, Any, get_args
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
+from emulator.analysis.explanation import NO_STEP
 from emulator.faults.table import entries
 from emulator.record.events import KINDS
+from emulator.report.run_tables import _BY_STEPS
 from emulator.scenario.schema import Scenario, json_schema
 from scripts.reference import events, scenario
 from scripts.reference.__main__ import FOLDER, PAGES
@@ -23,6 +25,11 @@ def test_the_page_is_up_to_date(name: str) -> None:
 def test_every_page_is_linked_and_written() -> None:
     assert {path.name for path in FOLDER.iterdir()} == {*PAGES, "README.md"}
     assert all(f"]({name})" in (FOLDER / "README.md").read_text() for name in PAGES)
+
+
+def test_no_help_names_a_page_that_a_wheel_lacks() -> None:
+    assert "docs/" not in PAGES["commands.md"]()
+    assert "docs/" not in f"{NO_STEP} {_BY_STEPS}"
 
 
 # --- Scenarios ------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.cli.compare import compare
+from emulator.cli.report import runs
 from emulator.cli.runs import logs
 from emulator.errors import UsageError
 from emulator.record.folder import AmbiguousRun, RunFolder
@@ -82,6 +84,19 @@ def test_logs_of_a_beginning_that_fits_several_says_so(tmp_path: Path) -> None:
         logs(["crash-11", "worker-7"], out=tmp_path)
     with pytest.raises(UsageError, match=r"^nothing is no run in .*, and crash-loop has no task"):
         logs(["nothing", "worker-7"], out=tmp_path)
+
+
+def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
+    make(tmp_path, RUNS)
+    with pytest.raises(UsageError, match=r"^last and slow are the same run, crash-loop\."):
+        compare(["last", "crash", "slow"], out=tmp_path)
+
+
+def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
+    """It was `no such run`, and success."""
+    (tmp_path / "f").touch()
+    with pytest.raises(UsageError, match="f is no folder of runs: it is a file"):
+        runs(out=tmp_path / "f")
 
 
 def test_what_is_under_way_goes_before_what_is_over(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator.analysis.figures import FIGURES
 from emulator.validation.units import (
+    format_count,
     format_duration,
     format_money,
     format_number,
@@ -257,3 +259,13 @@ def test_a_time_is_a_while_ago_or_a_date(written: str, wall: float) -> None:
 def test_what_is_no_time_is_refused_with_what_to_write(written: str) -> None:
     with pytest.raises(ValueError, match="is no time; write '10m' for ten minutes ago"):
         parse_moment(written, now=0.0)
+
+
+def test_one_is_no_plural() -> None:
+    assert [format_count(n, "request") for n in (0, 1, 2)] == [
+        "0 requests", "1 request", "2 requests",
+    ]  # fmt: skip
+    assert [FIGURES["lost_steps"].in_words(n) for n in (0, 1, 2)] == [
+        "0 steps lost", "1 step lost", "2 steps lost",
+    ]  # fmt: skip
+    assert FIGURES["restarts"].in_words(1) == "1 restart"

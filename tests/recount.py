@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,77 +63,12 @@ class Recount:
                 reached = life.steps[-1].step
         return lost
 
-    def job_rate(self, of: str = "step") -> float:
-        """Return steps (or another count) per second, from the first advance to the last."""
-        told = [(one.when, one.said[of]) for one, _ in self.advances if of in one.said]
-        return float((told[-1][1] - told[0][1]) / (told[-1][0] - told[0][0]))
 
-    def task_rate(self, task: str) -> float | None:
-        """Return all steps that a task did per second of the time from its first to its last."""
-        printed = self.printed(task)
-        done = sum(life.steps[-1].step - life.steps[0].step for life in self._trained(task))
-        return done / (printed[-1].when - printed[0].when) if done else None
-
-    def task_step_times(self, task: str) -> list[float]:
-        """Return the seconds that each single step of a task took."""
-        return sorted(
-            seconds
-            for life in self.tasks[task]
-            for one, two in pairwise(life.steps)
-            for seconds in [(two.when - one.when) / (two.step - one.step)] * (two.step - one.step)
-        )
-
-    def job_step_times(self) -> list[float]:
-        """Return the seconds of each step of the job, as long as it took who told of it first."""
-        times, furthest = [], self.advances[0][0].step
-        for now, life in self.advances[1:]:
-            if life.steps[0] is not now:
-                before = life.steps[life.steps.index(now) - 1]
-                pace = (now.when - before.when) / (now.step - before.step)
-                times += [pace] * (now.step - furthest)
-            furthest = now.step
-        return sorted(times)
-
-    def done_until(self, task: str, when: float) -> float:
-        """Return how many steps a task had done by then, those of a line evenly over its time."""
-        done = 0.0
-        for life in self.tasks[task]:
-            for one, two in pairwise(life.steps):
-                took = two.when - one.when
-                share = (when - one.when) / took if took > 0 else float(when >= one.when)
-                done += min(1.0, max(0.0, share)) * (two.step - one.step)
-        return done
-
-    def rate(self, begin: float, end: float, task: str = "") -> float | None:
-        """Return the steps per second of a task, or of the job, between two times.
-
-        None where its steps don't reach from one to the other.
-        """
-        steps = self.printed(task) if task else [one for one, _ in self.advances]
-        if not steps or not steps[0].when <= begin < end <= steps[-1].when:
-            return None
-        done = (
-            self.done_until(task, when) if task else self.reached(when) for when in (end, begin)
-        )
-        return (next(done) - next(done)) / (end - begin)
-
-    def reached(self, when: float) -> float:
-        """Return how far the job was, each advance evenly over its time."""
-        steps = [one for one, _ in self.advances]
-        far = float(steps[0].step)
-        for one, two in pairwise(steps):
-            took = two.when - one.when
-            share = (when - one.when) / took if took > 0 else float(when >= two.when)
-            far += min(1.0, max(0.0, share)) * (two.step - one.step)
-        return far
-
-    def _trained(self, task: str) -> Iterator[Life]:
-        return (life for life in self.tasks[task] if life.steps)
-
-
-def percentile(times: Sequence[float], share: float) -> float:
-    """Return the value that so many of all do not exceed, by nearest rank."""
-    return times[math.ceil(share * len(times)) - 1]
+def percentile(times: Sequence[tuple[float, float]], share: float) -> float:
+    """Return the value that so many of all do not exceed, by nearest rank; each has a number."""
+    times = sorted(times)
+    ranks = list(accumulate(number for _, number in times))
+    return times[bisect_left(ranks, share * ranks[-1] - 1e-6)][0]
 
 
 def prints_events(folder: Path) -> bool:
@@ -177,8 +113,8 @@ def recount(folder: Path) -> Recount:
 def happened(folder: Path) -> list[dict[str, Any]]:
     """Return the events in the order in which they happened, with `at`, seconds since 1970.
 
-    That is the engine's stamp where a task did it; but nothing happens later than it was written,
-    before its task was started, or before what its task did last.
+    That is the engine's stamp where a task did it, or a fault ended, held or healed it; but nothing
+    happens later than it was written, before its task was started, or before what it did last.
     """
     events = list(map(json.loads, (folder / "history.jsonl").read_text().splitlines()))
     began = events[0]["wall"] - events[0]["t"]
@@ -193,11 +129,267 @@ def happened(folder: Path) -> list[dict[str, Any]]:
                 least = max(least, running.get(task, began))
             event["at"] = max(least, min(event["wall"], event["at"]))
             earliest[task] = event["at"]
+            if name == "exit":
+                running[task] = event["at"]
+        elif name == "fault" and (
+            "exit_code" in event or event["stage"] in ("reapplied", "healed")
+        ):
+            least = running.get(task, began) if "exit_code" in event else began
+            event["at"] = max(least, min(event["wall"], event["at"]))
         elif name == "start":
             earliest[task] = event["at"]
         elif name == "running":
             running[task] = event["at"]
     return sorted(events, key=lambda event: float(event["at"]))
+
+
+Span = tuple[float, float]
+
+
+@dataclass
+class Work:
+    """What a task, or the job, made; times since 1970."""
+
+    stretches: list[tuple[float, float, float]] = field(default_factory=list)
+    """Begin, end, and number of steps."""
+    times: list[tuple[float, float]] = field(default_factory=list)
+    """From step to step, and of how many of them."""
+    told: list[float] = field(default_factory=list)
+    """When it was further than before, or began anew."""
+    gaps: int = 0
+    unknown: list[Span] = field(default_factory=list)
+    """When steps may have been made that were not printed."""
+
+    def rate(self) -> float | None:
+        """Return its steps per second from the first to the last."""
+        made = sum(steps for _, _, steps in self.stretches)
+        return made / (self.told[-1] - self.told[0]) if self.stretches else None
+
+    def done_until(self, when: float) -> float:
+        """Return how many steps it had made by then."""
+        return sum(
+            steps * (min(1.0, (when - begin) / (end - begin)) if end > begin else 1.0)
+            for begin, end, steps in self.stretches
+            if when >= end or when > begin
+        )
+
+    def rate_between(self, begin: float, end: float) -> float | None:
+        """Return its steps per second in a time, without what is unknown of it."""
+        if not self.stretches or not self.told[0] <= begin < end:
+            return None
+        edges = {begin, end}
+        for one in [*self.stretches, *self.unknown]:
+            edges |= {edge for edge in one[:2] if begin < edge < end}
+        known = sum(
+            until - since
+            for since, until in pairwise(sorted(edges))
+            if any(b <= since and until <= e for b, e, _ in self.stretches)
+            or not any(b <= since and until <= e for b, e in self.unknown)
+        )
+        return (self.done_until(end) - self.done_until(begin)) / known if known > 1e-6 else None
+
+
+@dataclass
+class Lived:
+    """A task from a start, or a step back, to its end; places are those in the history."""
+
+    task: str
+    begin: int
+    running: float | None = None
+    end: int = 10**9
+    ended: float | None = None
+    printed: list[tuple[int, float, int]] = field(default_factory=list)
+    """Place, time and step of each."""
+
+    def at(self, place: int) -> int | None:
+        """Return how far it was before what is at a place of the history."""
+        number = bisect_left(self.printed, place, key=lambda one: one[0])
+        return self.printed[number - 1][2] if number and place <= self.end else None
+
+
+def lives_of(events: list[dict[str, Any]], of: str) -> list[Lived]:
+    """Return the lives of all tasks; `of` is what counts as a step."""
+    lives: list[Lived] = []
+    now: dict[str, Lived] = {}
+    last: dict[str, int] = {}  # the real step, where `of` is something else
+
+    def begin(task: str, place: int, at: float, *, back: bool) -> Lived:
+        if task in now and now[task].ended is None:
+            now[task].end, now[task].ended = place, at
+        now[task] = Lived(task, place, at if back else None)
+        lives.append(now[task])
+        last.pop(task, None)
+        return now[task]
+
+    for place, event in enumerate(events):
+        task, name, at = event.get("task", ""), event["event"], float(event["at"])
+        life = now.get(task)
+        if name == "start":
+            begin(task, place, at, back=False)
+        elif name == "running" and life is not None:
+            life.running = at
+        elif name == "exit" and life is not None and life.ended is None:
+            life.end, life.ended = place, at
+        elif name == "phase" and event.get("phase") == "restore" and "step" in event:
+            if task in last and event["step"] < last[task]:
+                begin(task, place, at, back=True)
+        elif name == "step" and of in event and life is not None:
+            step = event[of]
+            if life.printed and step < life.printed[-1][2]:
+                life = begin(task, place, at, back=True)
+            if not life.printed or step > life.printed[-1][2]:
+                life.printed.append((place, at, step))
+            last[task] = event["step"]
+    return lives
+
+
+def made(folder: Path, of: str = "step") -> dict[str, Work]:
+    """Return what each task made, and the job, under an empty name."""
+    events = happened(folder)
+    lives = lives_of(events, of)
+    end = max(float(event["at"]) for event in events)
+    frozen, away = stood_still(events)
+    over_at = next((n for n, event in enumerate(events) if event["event"] == "job"), 10**9)
+    work = {name: Work() for name in ("", *(life.task for life in lives))}
+    outside = {task for task in work if task.startswith("evaluator-")}
+    if all(life.task in outside for life in lives if life.printed):
+        outside = set()
+    inside = [life for life in lives if life.task not in outside]
+    fronts, lost_at = fronts_of(events, inside)
+    usual: dict[str, list[tuple[float, int]]] = {}
+    prints = [
+        (place, life, number) for life in lives for number, (place, _, _) in enumerate(life.printed)
+    ]
+    for place, life, number in sorted(prints, key=lambda one: one[0]):
+        _, at, step = life.printed[number]
+        mine, job, front = work[life.task], work[""], fronts[place]
+        still = frozen.get(life.task, [])
+        mine.told.append(at)
+        awake = not any(one[0] <= at < one[1] for one in still)
+        counted = life.task not in outside and place < min(life.end, over_at)
+        if not number and life.begin == place:  # it went back: what it was at leads no more
+            front = fronts_of(events, [one for one in inside if one.task != life.task])[0][place]
+        leads = counted and awake and (front is None or step > front)
+        number_before = len(job.stretches)
+        if leads:
+            job.told.append(at)
+        if not number:
+            continue
+        _, since, before = life.printed[number - 1]
+        waits = [one for one in away if since < one[1] <= at]
+        overlap = (at - since) - total(left_of((since, at), waits))
+        pace = usual.get(life.task, [])
+        takes = sum(s for s, _ in pace) / sum(n for _, n in pace) if pace else math.inf
+        waited = overlap > 0 and (at - since) - takes * (step - before) >= overlap / 2
+        ran = left_of((since, at), [*still, *(waits if waited else [])])
+        took = total(ran)
+        if not waited:
+            usual.setdefault(life.task, []).append((took, step - before))
+        new = [(b, e, (step - before) * (e - b) / took) for b, e in ran] if took else []
+        new = new or [(at, at, float(step - before))]
+        mine.stretches += new
+        pace_now = (at - since) / (step - before)
+        mine.times.append((pace_now, step - before))
+        mine.gaps += 1
+        if not counted:
+            continue
+        left, leaver = lost_at[place]
+        beyond = step - max(before, before if front is None else front)
+        ours = beyond * took / (step - before)  # seconds of it, the last ones
+        for b, e, steps in reversed(new):
+            part = max(e - max(ours, 0.0), b)
+            ours -= e - b
+            if leaver != life.task:
+                part = max(part, left)
+            if e > part:
+                job.stretches.append((part, e, steps * (e - part) / (e - b)))
+                job.times.append((pace_now, job.stretches[-1][2]))
+            elif e == b and beyond > 0 and (leaver == life.task or e >= left):
+                job.stretches.append((e, e, float(beyond)))
+                job.times.append((pace_now, beyond))
+        if len(job.stretches) > number_before and not leads:
+            job.told.append(at)
+    for life in lives:
+        task = work[life.task]
+        if not task.gaps:
+            continue
+        gap = sum(e - b for b, e, _ in task.stretches) / task.gaps
+        over = end if life.ended is None else life.ended
+        spans = []
+        if life.printed:
+            began, last = life.printed[0][1], life.printed[-1][1]
+            spans = [(max(life.running or 0.0, began - gap), began), (last, min(over, last + gap))]
+        elif life.running is not None:
+            spans = [(max(life.running, over - gap), over)]
+        task.unknown += spans
+        if life.task not in outside:
+            work[""].unknown += spans
+    return work
+
+
+def paused_after(events: list[dict[str, Any]]) -> Iterator[dict[str, set[str]]]:
+    """Yield, after each event, the pauses of each task; new processes are not paused yet."""
+    paused: dict[str, set[str]] = {}
+    for event in events:
+        task = event.get("task", "")
+        if event["event"] in ("exit", "start"):
+            paused.pop(task, None)
+        elif event["event"] == "fault" and event["kind"] == "pause":
+            of = paused.setdefault(task, set())
+            (of.add if event["stage"] in ("applied", "reapplied") else of.discard)(event["id"])
+        yield paused
+
+
+def stood_still(events: list[dict[str, Any]]) -> tuple[dict[str, list[Span]], list[Span]]:
+    """Return when each task was paused; and when tasks were away, paused or cut off, until back."""
+    frozen: dict[str, list[Span]] = {}
+    away: list[Span] = []
+    since: dict[str, float] = {}
+    for event, paused in zip(events, paused_after(events), strict=True):
+        name, stage, at = event["event"], event.get("stage"), float(event["at"])
+        task = event.get("task", "")
+        spans = frozen.setdefault(task, [])
+        open_ = bool(spans) and spans[-1][1] == math.inf
+        if paused.get(task) and not open_:
+            spans.append((at, math.inf))
+        elif open_ and not paused.get(task):
+            spans[-1] = spans[-1][0], at
+        who = event["id"] if name == "fault" else task
+        blocks = name == "fault" and event["kind"] in ("pause", "partition")
+        if (blocks and stage in ("applied", "reapplied")) or name == "exit":
+            since.setdefault(who, at)
+        elif ((blocks and stage in ("healed", "failed")) or name == "running") and who in since:
+            away.append((since.pop(who), at))
+    return frozen, away
+
+
+def fronts_of(
+    events: list[dict[str, Any]], lives: list[Lived]
+) -> tuple[list[int | None], list[tuple[float, str]]]:
+    """Return, before each event, how far the job is, and when who led it went away, and who."""
+    fronts: list[int | None] = []
+    lost: list[tuple[float, str]] = []
+    fell = (-math.inf, "")
+    for place, paused in enumerate(chain([{}], paused_after(events))):
+        steps = (life.at(place) for life in lives if not paused.get(life.task))
+        front = max((one for one in steps if one is not None), default=None)
+        before = fronts[-1] if fronts else None
+        if before is not None and (front is None or front < before):
+            fell = float(events[place - 1]["at"]), events[place - 1].get("task", "")
+        fronts.append(front)
+        lost.append(fell)
+    return fronts, lost
+
+
+def left_of(span: Span, others: Sequence[Span]) -> list[Span]:
+    """Return the parts of a time in which nothing else was."""
+    edges = sorted({*span, *(e for one in others for e in one if span[0] < e < span[1])})
+    return [(b, e) for b, e in pairwise(edges) if not any(o[0] <= b and e <= o[1] for o in others)]
+
+
+def total(spans: Sequence[Span]) -> float:
+    """Return the seconds of times that don't overlap."""
+    return sum(end - begin for begin, end in spans)
 
 
 def fault_times(folder: Path, fault: str, target: str) -> dict[str, float | None]:

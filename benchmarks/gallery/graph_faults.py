@@ -71,8 +71,8 @@ def trains_again(history: Sequence[Entry], fault: str, target: str, chief: str) 
 def paces(history: Sequence[Entry], fault: str, again: float | None) -> tuple[float, float]:
     """Return the steps per second in the ten seconds before a fault, and until its target is back.
 
-    They are those of the global step, also where it is repeated: `rate_before` of a summary counts
-    only steps that the job had never made.
+    They are those of the global step, and end with the first restore: in a summary `rate_during`
+    lasts until the target runs again.
     """
     stages = {e.stage: e.t for e in history if isinstance(e, FaultEvent) and e.id == fault}
     struck, gone = stages["triggered"], stages["applied"]

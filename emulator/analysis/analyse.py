@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from emulator.analysis import goodput
 from emulator.analysis.costs import Costs, costs
 from emulator.analysis.progress import ProgressIndex
-from emulator.analysis.throughput import Throughput, Work, follow, rates
+from emulator.analysis.throughput import JOB, Throughput, Work, follow, rates
 from emulator.analysis.traffic import Traffic, TrafficIndex, traffic_of
 from emulator.analysis.values import Values, last_values
 from emulator.faults.schedule import PlannedFault
@@ -169,8 +169,7 @@ def analyse(timeline: Timeline, samples: Sequence[Sample] = ()) -> Analysis:
     tasks = {task.name: _task(timeline.tasks[task.name]) for task in timeline.plan.tasks}
     work = follow(timeline)
     before = {task.name for task in timeline.plan.before_training}
-    done = timeline.outcome == "succeeded"
-    faults = [_fault(fault, progress, work, done=done) for fault in timeline.faults.values()]
+    faults = [_fault(fault, timeline, progress, work) for fault in timeline.faults.values()]
     recoveries = _recoveries(timeline, progress) + [
         fault.first_step_after
         for fault in faults
@@ -275,9 +274,9 @@ def _recoveries(timeline: Timeline, progress: ProgressIndex) -> list[float | Non
 
 
 def _fault(
-    fault: FaultTimeline, progress: ProgressIndex, work: Mapping[str, Work], *, done: bool
+    fault: FaultTimeline, timeline: Timeline, progress: ProgressIndex, work: Mapping[str, Work]
 ) -> FaultResult:
-    """Return the result of a fault, and the numbers around it of a job that was `done` or not."""
+    """Return the result of a fault, and the numbers around it."""
     outcome, planned = fault.outcome, fault.planned
     result = FaultResult(
         id=planned.id,
@@ -294,8 +293,8 @@ def _fault(
     first_step = progress.step_after(restored)
     caught_up = progress.step_after(restored, progress.furthest_before(trigger))
     job, target = (
-        _rates(source, trigger, applied, restored, first_step, done=done)
-        for source in (progress, work.get(planned.target))
+        _rates(source, timeline, trigger, applied, restored, first_step)
+        for source in (work[JOB], work.get(planned.target))
     )
 
     def since(entry: Entry | None) -> float | None:
@@ -357,26 +356,26 @@ def _notes(fault: PlannedFault, during: Sequence[Entry]) -> list[str]:
 
 
 def _rates(
-    source: ProgressIndex | Work | None,
+    source: Work | None,
+    timeline: Timeline,
     trigger: Entry,
     applied: Entry,
     restored: Entry | None,
     first_step: Entry | None,
-    *,
-    done: bool,
 ) -> tuple[float | None, float | None, float | None]:
     """Return steps per second before, during and after a fault, of the job or of one task.
 
-    A job that was `done` while the fault lasted has made its last step during the fault. One that
-    was not may have hung since.
+    A job that succeeded while the fault lasted has made its last step during the fault. One that
+    ended otherwise may have hung since.
     """
     if source is None or source.first is None or source.last is None:
         return None, None, None
     before = source.rate_within(max(trigger.t - WINDOW, source.first), trigger.t)
+    until = None if restored is None or restored.t >= timeline.duration else restored.t
+    if first_step is None and timeline.outcome == "succeeded":
+        until = source.last
+    during = None if until is None else source.rate_within(applied.t, until)
     if first_step is None:
-        until = source.last if done else restored.t if restored else None
-        return before, None if until is None else source.rate_within(applied.t, until), None
-    assert restored is not None, "a first step follows it"
-    during = source.rate_within(applied.t, restored.t)
+        return before, during, None
     end = min(first_step.t + WINDOW, source.last)
     return before, during, source.rate_within(first_step.t, end)

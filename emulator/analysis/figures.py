@@ -82,7 +82,7 @@ FIGURES: Mapping[str, Figure] = {
         Figure("first_step", "startup.first_step", "First step after", "first step",
                "first step after {}", "from the run's start", format_duration),
         Figure("steps_per_second", "throughput.steps_per_second", "Steps/s", "steps/s",
-               "{} steps/s", "first to last step of the job", format_rate),
+               "{} steps/s", "made from the job's first to its last step", format_rate),
         Figure("examples_per_second", "throughput.examples_per_second", "Examples/s", "examples/s",
                "{} examples/s", "of the job", format_rate),
         Figure("final_step", "steps.final", "Final step", "steps", "step {}",

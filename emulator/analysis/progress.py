@@ -39,10 +39,6 @@ class ProgressIndex:
             if isinstance(entry, TaskExit | Stall):
                 self._ends.append(entry)
                 self._end_places.append(place)
-        self._advance_times = [entry.t for entry in self.advances]
-        self.first = self._advance_times[0] if self.advances else None
-        self.last = self._advance_times[-1] if self.advances else None
-        """When the job advanced first and last."""
 
     def place(self, entry: Entry) -> int:
         """Return the place of an event that is no step."""
@@ -79,18 +75,3 @@ class ProgressIndex:
         first = bisect_left(self._end_places, self.place(since))
         last = None if until is None else bisect_left(self._end_places, self.place(until))
         return self._ends[first:last]
-
-    def rate_within(self, begin: float, end: float) -> float | None:
-        """Return the job's steps per second, interpolated; None unless it advanced around both."""
-        if self.first is None or self.last is None or not self.first <= begin < end <= self.last:
-            return None
-        return (self._reached(end) - self._reached(begin)) / (end - begin)
-
-    def _reached(self, when: float) -> float:
-        """Return how far the job was at a time between its first and its last advance."""
-        number = max(1, bisect_left(self._advance_times, when))
-        if number >= len(self.advances):
-            return float(self.advances[-1].step)
-        before, after = self.advances[number - 1], self.advances[number]
-        share = (when - before.t) / (after.t - before.t) if after.t > before.t else 1.0
-        return before.step + share * (after.step - before.step)

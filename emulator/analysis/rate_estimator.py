@@ -26,14 +26,14 @@ class RateEstimator:
     """The steps of one task, or of the job's furthest task, as they are reported."""
 
     def __init__(self) -> None:
-        self.step: int | None = None
+        self.step: float | None = None
         self.at = 0.0
         """When the last step was reported."""
-        self._steps: deque[tuple[float, int]] = deque()
+        self._steps: deque[tuple[float, float]] = deque()
         """(time, step) over the WINDOW before the last."""
-        self._stretches: deque[tuple[float, int]] = deque()
+        self._stretches: deque[tuple[float, float]] = deque()
         """(seconds, steps) of undisturbed training."""
-        self._begin: tuple[float, int] | None = None
+        self._begin: tuple[float, float] | None = None
         """Where the current stretch began; None after an interruption."""
 
     @property
@@ -46,7 +46,7 @@ class RateEstimator:
         self._steps.clear()
         self._begin = None
 
-    def advance(self, t: float, step: int) -> None:
+    def advance(self, t: float, step: float) -> None:
         """Add a step."""
         if self._begin is None or self.step is None or step < self.step or self.stalled(t):
             self._steps.clear()

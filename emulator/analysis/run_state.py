@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emulator.analysis.rate_estimator import RateEstimator
+from emulator.analysis.steps_made import StepsMade
 from emulator.analysis.values import number
 from emulator.faults.table import FAULTS
 from emulator.metrics.catalog import GpuShare, GpuUsage, Rates, Usage
@@ -90,7 +91,7 @@ class LiveTask:
     @property
     def step(self) -> int | None:
         """The last step that it reported."""
-        return self.pace.step
+        return None if self.pace.step is None else int(self.pace.step)
 
     @property
     def steps_per_second(self) -> float | None:
@@ -147,7 +148,12 @@ class RunState:
             task.name: LiveTask(task, self, self.timeline.tasks[task.name]) for task in plan.tasks
         }
         self.front = RateEstimator()
-        """The job's furthest step and its rate."""
+        """The job's furthest step, and how fast that advances."""
+        self._steps_made = StepsMade(plan)
+        self._made = 0.0
+        """Steps of the job, also those that were done again."""
+        self._pace = RateEstimator()
+        """How fast they are made."""
         self.job_waits = False
         """All tasks have ended and wait for a restart of the whole job."""
         self.values: dict[str, LiveValue] = {}
@@ -195,12 +201,19 @@ class RunState:
     @property
     def step(self) -> int | None:
         """The furthest step of any task."""
-        return self.front.step
+        return None if self.front.step is None else int(self.front.step)
 
     @property
     def steps_per_second(self) -> float | None:
-        """The job's rate over the last 10 s."""
-        return None if self.outcome else self.front.rate(self.t)
+        """The job's rate over the last 10 s; 0 while no task that reports steps runs.
+
+        None where it is unknown: before the second step after a restart.
+        """
+        if self.outcome or self.step is None:
+            return None
+        if self._steps_made.front is None:
+            return None if self._steps_made.some_may_step else 0.0
+        return self._pace.rate(self.t)
 
     @property
     def examples_per_second(self) -> float | None:
@@ -240,6 +253,8 @@ class RunState:
             states = {timeline.state for timeline in self.timeline.tasks.values()}
             active = self.outcome or states & {"starting", "running"}
             self.job_waits = self.timeline.restarting and not active
+        if task is not None or not isinstance(entry, Step):
+            self._job_made(entry)
         match entry:
             case Step() if task is not None:
                 self._step(task, entry)
@@ -257,6 +272,15 @@ class RunState:
                 self._failed_at = entry.t
             case _:
                 pass
+
+    def _job_made(self, entry: Entry) -> None:
+        goes_on = self._steps_made.front is not None
+        made = self._steps_made.add(entry)
+        if made.brings_job_on:
+            if not goes_on:
+                self._pace.interrupt()
+            self._made += sum(one.steps for one in made.job)
+            self._pace.advance(entry.t, self._made)
 
     def _step(self, task: LiveTask, entry: Step) -> None:
         self._report(entry)

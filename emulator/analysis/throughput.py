@@ -1,30 +1,28 @@
 """How fast a job and its tasks train (pure): from the step events of a run alone.
 
-Times are seconds since the run began.
-
-Work is a list of stretches: the times between two successive step events of one incarnation of a
-task. A start, an exit or a step that goes back begins a new one, so no rate is negative, and no
-stretch contains a time in which the task did not run. A program that reports every tenth step has
+Times are seconds since the run began. `steps_made.py` says which steps count, and when they were
+made: as stretches of time, each with its steps. A program that reports every tenth step has
 stretches of ten steps; merged steps (`record/coalesce.py`) make a longer one.
 
-- A task's steps are all that it did, including repeated ones.
-- The job's steps are those that were further than all before them, each made by the task that
-  reported it first, at that task's rate.
+A rate is the steps that were made in a time, divided by the time. A task may also have made steps
+that it did not report: before its first one, and after its last one until it ended. As long as it
+usually takes from one report to the next, that is unknown, and this time is left out. In all other
+time without a stretch it is known that no step was made.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
+from emulator.analysis.steps_made import Life, Span, StepsMade, Stretch, without
 from emulator.planning.plan import Plan
 from emulator.record.events import Phase, Step
-from emulator.record.timeline import Incarnation, Timeline
+from emulator.record.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -71,10 +69,10 @@ class Curve:
 def rates(plan: Plan, work: Mapping[str, Work]) -> Throughput:
     """Return how fast the job and each of its tasks trained, from the result of `follow`.
 
-    The job's rate is its progress from its first step to its last advance, a task's is all its
-    steps from the first to the last, including the time of failures. Examples are those that a task
-    reports, else `examples_per_step` for each step; a synchronous step has the examples of all
-    workers, so the rates of tasks don't add up.
+    A rate is of all steps that were made from the first to the last, also those that were done
+    again, and includes the time of failures. Examples are those that a task reports, else
+    `examples_per_step` for each step; a synchronous step has the examples of all workers, so the
+    rates of tasks don't add up.
     """
     examples = plan.scenario.metrics.examples_per_step
     tasks = {name: one.rate(examples) for name, one in work.items() if name != JOB}
@@ -84,12 +82,13 @@ def rates(plan: Plan, work: Mapping[str, Work]) -> Throughput:
 def curve(timeline: Timeline, duration: float, *, bins: int = 600, examples: bool = False) -> Curve:
     """Return the steps per second over a run's time; `duration` in seconds, as `Analysis` has it.
 
-    The steps of a stretch are spread evenly over its time. Steps before the first report of the
-    job, or of a task's incarnation, are not in it. At most `bins` bins until `duration`, each at
-    least a second wide; narrower in runs of less than a minute. With `examples`, the examples that
-    were reported with steps.
+    The steps of a stretch are spread evenly over its time, and no others are in it. At most `bins`
+    bins until `duration`, each at least a second wide; narrower in runs of less than a minute. With
+    `examples`, the examples that were reported with steps.
     """
-    work = follow(timeline, examples=examples)
+    work = follow(timeline)
+    if examples:
+        work = {name: one.examples or Work() for name, one in work.items()}
     last = max((one.last for one in work.values() if one.last is not None), default=0.0)
     width = duration / bins if duration > bins else _bin_width(duration)
     number = max(1, math.ceil(max(duration, last) / width - 1e-9))
@@ -130,130 +129,137 @@ JOB = ""
 """The job's name among the tasks'."""
 
 
-@dataclass(frozen=True)
-class _Stretch:
-    begin: float
-    end: float
-    steps: float
-    measured: bool = True
-    """Both ends were reported; else it is unknown when its first step began."""
-
-
 @dataclass
 class Work:
     """What one task did, or the job. Query it only when all steps have been added."""
 
-    stretches: list[_Stretch] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
+    """In the order of the reports."""
     first: float | None = None
     last: float | None = None
     """When its first and its last step were reported."""
-    examples: float = 0.0
-    examples_first: float | None = None
-    examples_last: float | None = None
-    """When it reported examples first and last."""
+    gaps: int = 0
+    """Pairs of successive reports between which it made steps."""
+    unknown: list[Span] = field(default_factory=list)
+    """When it may have made steps that it did not report; stretches tell more."""
+    examples: Work | None = None
+    """The same in examples, if it reports them."""
 
-    def add_step(self, when: float) -> None:
-        """Add the time of a step."""
+    def add(self, when: float, stretches: Sequence[Stretch]) -> None:
+        """Add a step event, and the stretches that end with it."""
         self.first = when if self.first is None else self.first
         self.last = when
-
-    def add_examples(self, when: float, more: float | None) -> None:
-        """Add examples; `more` since the last report, None at the first one."""
-        self.examples_first = when if self.examples_first is None else self.examples_first
-        self.examples_last = when
-        self.examples += more or 0.0
+        self.gaps += bool(stretches)
+        self.stretches += stretches
 
     def rate(self, examples_per_step: float | None) -> Rate:
         """Return its rate from first to last."""
-        step_times = _step_times(self.stretches)
-        steps = _per_second(sum(one.steps for one in self.stretches), self.first, self.last)
-        if not self.stretches or steps is None:
-            return Rate(step_times=step_times)
-        examples = _per_second(self.examples, self.examples_first, self.examples_last)
-        if examples is None and examples_per_step:
+        steps, step_times = self._rate(), _step_times(self.stretches)
+        examples = None if self.examples is None else self.examples._rate()
+        if examples is None and steps is not None and examples_per_step:
             examples = steps * examples_per_step
         return Rate(steps, examples, step_times)
 
-    def rate_within(self, begin: float, end: float) -> float | None:
-        """Return its steps per second in a time; None unless it reported steps around it."""
-        if self.first is None or self.last is None or not self.first <= begin < end <= self.last:
+    def _rate(self) -> float | None:
+        if not self.stretches or self.first is None or self.last is None or self.last <= self.first:
             return None
-        return (self._done(end) - self._done(begin)) / (end - begin)
+        return sum(one.steps for one in self.stretches) / (self.last - self.first)
 
-    def _done(self, when: float) -> float:
-        number = bisect_right(self._begins, when)
-        if not number:
-            return 0.0
-        one = self.stretches[number - 1]
-        share = min(1.0, (when - one.begin) / (one.end - one.begin)) if one.end > one.begin else 1.0
-        return self._steps_before[number - 1] + share * one.steps
+    def rate_within(self, begin: float, end: float) -> float | None:
+        """Return its steps per second in a time after its first report; None: unknown."""
+        if self.first is None or not self.stretches or not self.first <= begin < end:
+            return None
+        stretches = self._around(begin, end)
+        made = sum(_share(one, begin, end) * one.steps for one in stretches)
+        unknown = [one for one in self.unknown if one[0] < end and one[1] > begin]
+        known = end - begin
+        if unknown:
+            silent = without((begin, end), [(one.begin, one.end) for one in stretches])
+            none_made = [span for one in silent for span in without(one, unknown)]
+            known -= _length(silent) - _length(none_made)
+        return made / known if known > 1e-6 else None
+
+    @property
+    def usual_gap(self) -> float | None:
+        """The mean seconds from one report to the next, without those in which it stood still."""
+        if not self.gaps:
+            return None
+        return sum(one.end - one.begin for one in self.stretches) / self.gaps
+
+    def _around(self, begin: float, end: float) -> Sequence[Stretch]:
+        first = bisect_right(self._earlier_ends, begin)
+        return self.stretches[first : bisect_right(self._later_begins, end)]
 
     @cached_property
-    def _begins(self) -> list[float]:
-        return [one.begin for one in self.stretches]
+    def _earlier_ends(self) -> list[float]:
+        """For each stretch, the latest end of it and of all before it."""
+        return list(accumulate((one.end for one in self.stretches), max))
 
     @cached_property
-    def _steps_before(self) -> list[float]:
-        return list(accumulate((one.steps for one in self.stretches), initial=0.0))
+    def _later_begins(self) -> list[float]:
+        """For each stretch, the earliest begin of it and of all after it."""
+        begins = (one.begin for one in reversed(self.stretches))
+        return list(accumulate(begins, min))[::-1]
 
 
-def _per_second(count: float, since: float | None, until: float | None) -> float | None:
-    if since is None or until is None or until <= since:
-        return None
-    return count / (until - since)
+def _length(spans: Sequence[Span]) -> float:
+    return sum(end - begin for begin, end in spans)
 
 
-@dataclass
-class _Position:
-    """The last step of one incarnation, or the furthest of the job."""
-
-    step: int | None = None
-    when: float = 0.0
-    """When it was reported first."""
-    examples: float | None = None
+def _share(one: Stretch, begin: float, end: float) -> float:
+    """Return the share of a stretch that is in a time; one that took no time is at its end."""
+    if one.end <= one.begin:
+        return float(begin < one.end <= end)
+    return max(0.0, min(one.end, end) - max(one.begin, begin)) / (one.end - one.begin)
 
 
-def follow(timeline: Timeline, *, examples: bool = False) -> dict[str, Work]:
-    """Return what the job (under the name JOB) and each task did.
-
-    With `examples`, examples are counted in place of steps, and steps without them are left out.
-    """
-    work = {name: Work() for name in (JOB, *(task.name for task in timeline.plan.tasks))}
-    positions: dict[int, _Position] = defaultdict(_Position)
-    resumed = {
-        id(step)
-        for task in timeline.tasks.values()
-        for one in task.incarnations
-        for step in _resumed(one)
-    }
-    job = _Position()
-    for incarnation, reported in timeline.steps:
-        step = _in_examples(reported) if examples else reported
-        if step is None or step.task not in work:
+def follow(timeline: Timeline) -> dict[str, Work]:
+    """Return what the job (under the name JOB) and each task did."""
+    names = (JOB, *(task.name for task in timeline.plan.tasks))
+    work, of_examples = ({name: Work() for name in names} for _ in range(2))
+    steps, examples = StepsMade(timeline.plan), StepsMade(timeline.plan)
+    for entry in timeline.history:
+        if isinstance(entry, Step):
+            if entry.task in work:
+                _add(work, steps, entry)
+                if (counted := _in_examples(entry)) is not None:
+                    _add(of_examples, examples, counted)
             continue
-        if id(reported) in resumed:
-            positions[id(incarnation)] = _Position()
-        position = positions[id(incarnation)]
-        started = incarnation.running.t if incarnation.running else None
-        _advance_job(work[JOB], job, position, started, step)
-        _advance_task(work[step.task], position, step)
+        life = steps.lives.get(entry.task)
+        steps.add(entry)
+        if not isinstance(entry, Phase):
+            examples.add(entry)
+        elif steps.lives.get(entry.task) is not life:
+            examples.goes_back(entry.task, entry.t)
+    lives = [*steps.over, *steps.lives.items()]
+    for name, life in lives:
+        unknown = list(_unreported(life, work[name].usual_gap, timeline.end))
+        for whose in (name, JOB) if steps.counts(name) else (name,):
+            work[whose].unknown += unknown
+    for name, one in of_examples.items():
+        work[name].examples = None if one.first is None else one
     return work
 
 
-def _resumed(incarnation: Incarnation) -> Iterator[Step]:
-    """Yield the first step after each restore with which a task went back as it ran.
+def _add(work: Mapping[str, Work], steps: StepsMade, entry: Step) -> None:
+    made = steps.add(entry)
+    if made.is_new:
+        work[entry.task].add(entry.t, made.task)
+    if made.brings_job_on:
+        work[JOB].add(entry.t, made.job)
 
-    That may be the step that it reported last: it was done again, and took its own time.
-    """
-    furthest, back = -1, False
-    for report in incarnation.reports:
-        match report:
-            case Phase(phase="restore", step=int(step)):
-                back = step < furthest
-            case Step():
-                if back:
-                    yield report
-                furthest, back = report.step, False
+
+def _unreported(life: Life, gap: float | None, end: float) -> Iterator[Span]:
+    """Yield when a task may have made steps that it did not report, if it reports any."""
+    if gap is None:
+        return
+    end = end if life.ended is None else life.ended
+    if life.first is not None:
+        begin = life.first - gap if life.running is None else max(life.running, life.first - gap)
+        yield begin, life.first
+        yield life.when, min(end, life.when + gap)
+    elif life.running is not None:
+        yield max(life.running, end - gap), end
 
 
 def _in_examples(step: Step) -> Step | None:
@@ -262,43 +268,6 @@ def _in_examples(step: Step) -> Step | None:
     if count is None or not math.isfinite(count):
         return None
     return replace(step, step=int(count), values={}, coalesced=None)
-
-
-def _advance_task(work: Work, position: _Position, entry: Step) -> None:
-    step, when, before = entry.step, entry.t, position.step
-    if step == before:
-        return  # reported again, with an accuracy: it took no time of its own
-    if before is not None and step > before:
-        work.stretches.append(_Stretch(min(position.when, when), when, step - before))
-    work.add_step(when)
-    position.step, position.when = step, when
-    examples = _number(entry.values.get("examples"))
-    if examples is not None:
-        known = position.examples
-        work.add_examples(when, None if known is None else max(0.0, examples - known))
-        position.examples = examples
-
-
-def _advance_job(
-    work: Work, job: _Position, position: _Position, started: float | None, entry: Step
-) -> None:
-    """Add a step to the job's work; `position` is that of the task before this step."""
-    step, when, furthest = entry.step, entry.t, job.step
-    if furthest is not None and step <= furthest:
-        return
-    work.add_step(when)
-    examples = _number(entry.values.get("examples"))
-    if examples is not None:
-        work.add_examples(when, None if job.examples is None else examples - job.examples)
-        job.examples = examples
-    if furthest is not None:
-        if position.step is None:
-            begin, measured = max(job.when, started or job.when), False
-        else:  # when the task, at its own rate, reached the position of the job
-            share = (furthest - position.step) / (step - position.step)
-            begin, measured = position.when + share * (when - position.when), True
-        work.stretches.append(_Stretch(min(begin, when), when, step - furthest, measured))
-    job.step, job.when = step, when
 
 
 def _number(value: object) -> float | None:
@@ -314,9 +283,9 @@ def _number(value: object) -> float | None:
 # --- Statistics ---------------------------------------------------------------------------------
 
 
-def _step_times(stretches: Sequence[_Stretch]) -> StepTimes | None:
-    """Return the mean and the percentiles (by nearest rank) of measured stretches."""
-    times = sorted(((s.end - s.begin) / s.steps, s.steps) for s in stretches if s.measured)
+def _step_times(stretches: Sequence[Stretch]) -> StepTimes | None:
+    """Return the mean and the percentiles (by nearest rank) of the time from step to step."""
+    times = sorted((one.pace, one.steps) for one in stretches)
     if not times:
         return None
     ranks = list(accumulate(steps for _, steps in times))
@@ -339,7 +308,7 @@ def _bin_width(duration: float) -> float:
     return 1.0 if duration >= 60 else 0.5 if duration >= 30 else 0.2
 
 
-def _binned(stretches: Sequence[_Stretch], width: float, number: int) -> Sequence[float]:
+def _binned(stretches: Sequence[Stretch], width: float, number: int) -> Sequence[float]:
     steps = [0.0] * number
     for one in stretches:
         for index, share in _shares(one, width, number):
@@ -347,7 +316,7 @@ def _binned(stretches: Sequence[_Stretch], width: float, number: int) -> Sequenc
     return [count / width for count in steps]
 
 
-def _shares(stretch: _Stretch, width: float, number: int) -> Iterator[tuple[int, float]]:
+def _shares(stretch: Stretch, width: float, number: int) -> Iterator[tuple[int, float]]:
     """Yield the bins of a stretch, each with the share of the stretch that is in it."""
     begin, end = max(0.0, stretch.begin), max(0.0, stretch.end)
     first = min(int(begin / width), number - 1)

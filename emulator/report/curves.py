@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emulator.analysis.progress import ProgressIndex
 from emulator.analysis.values import Lives, Reported, histories
@@ -85,7 +86,7 @@ def step_marks(facts: Facts, marks: Sequence[Mark]) -> list[Mark]:
     for mark in marks:
         reached = [step.step for step in progress.advances if step.t <= mark.at]
         if reached:
-            found.append(Mark(float(reached[-1]), label=mark.label))
+            found.append(replace(mark, at=float(reached[-1]), until=None))
     return found
 
 
@@ -127,15 +128,16 @@ def _points(
 
 
 def rate_over_steps(facts: Facts) -> Iterator[tuple[float, float | None]]:
-    """Yield the job's steps per second by the step that it had reached."""
+    """Yield the job's steps per second by the furthest step that it had reached."""
     advances = ProgressIndex(facts.timeline).advances
-    if not advances or advances[0].step == advances[-1].step:
-        return
-    reached, last, speed = float(advances[0].step), advances[-1].step, facts.speed
-    for rate in speed.job:
-        if (rate or reached > advances[0].step) and reached < last - 0.5:
-            reached += rate * speed.width
-            yield round(reached, 1), rate
+    times = [step.t for step in advances]
+    for n, rate in enumerate(facts.speed.job, start=1):
+        at = facts.speed.begin + n * facts.speed.width
+        number = bisect_left(times, at - 1e-9)
+        if 0 < number < len(times):
+            before, after = advances[number - 1], advances[number]
+            share = (at - before.t) / (after.t - before.t)
+            yield round(before.step + share * (after.step - before.step), 1), rate
 
 
 def leading_values(facts: Facts, name: str) -> Iterator[tuple[float, float | None]]:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.analysis.throughput import (
+    JOB,
     Curve,
     Rate,
     StepTimes,
@@ -20,7 +21,6 @@ from emulator.analysis.throughput import (
     workers,
 )
 from emulator.planning.plan import Plan
-from emulator.record.events import Step
 from tests.histories import (
     Told,
     a_plan,
@@ -101,16 +101,16 @@ RESTARTED = [
 ]
 
 
-def test_steps_that_are_done_again_are_work_of_the_task_and_not_of_the_job() -> None:
+def test_steps_that_are_done_again_are_work_of_the_task_and_of_the_job() -> None:
     result = measured(RESTARTED)
-    assert result.job.steps_per_second == 4 / 8  # 1 to 5, from 2 s to 10 s
-    assert result.tasks["worker-0"].steps_per_second == (2 + 3) / 8
+    assert result.job.steps_per_second == (2 + 3) / 8  # 1 to 3, 2 to 5, from 2 s to 10 s
+    assert result.tasks["worker-0"] == result.job
 
 
 def test_the_time_of_a_restart_is_no_step_time() -> None:
     times = measured(RESTARTED).tasks["worker-0"].step_times
     assert times == StepTimes(5, 0.6, 0.5, 1, 1, 1)  # 4 of half a second, one of a second
-    assert measured(RESTARTED).job.step_times == StepTimes(4, 0.5, 0.5, 0.5, 0.5, 0.5)
+    assert measured(RESTARTED).job.step_times == times
 
 
 def test_a_task_that_goes_back_by_itself_begins_anew() -> None:
@@ -209,16 +209,17 @@ def test_a_stretch_is_spread_over_its_time() -> None:
 
 def test_nothing_is_spread_over_the_time_of_a_restart() -> None:
     result = binned(RESTARTED, 12)
-    seconds = by_second(result.tasks["worker-0"], result.width)
-    assert seconds == [0, 0, 2, 0, 0, 0, 0, 0, 1, 2, 0, 0]
-    assert by_second(result.job, result.width) == [0, 0, 2, 0, 0, 0, 0, 0, 0, 2, 0, 0]
+    for rates_ in (result.tasks["worker-0"], result.job):
+        seconds = by_second(rates_, result.width)
+        assert seconds == [0, 0, 2, 0, 0, 0, 0, 0, 1, 2, 0, 0]
 
 
-def test_a_first_step_that_brings_the_job_on_was_made_since_its_task_ran() -> None:
+def test_the_first_step_after_a_restart_is_not_counted() -> None:
+    """The ten steps were made some time after 6 s; the line of the job was at 5 from there on."""
     entries = [happened(0, "run"), *began_again(0, "worker-0"), step(2, "worker-0", 10)]
     entries += [ended(3, "worker-0", 1), *began_again(5, "worker-0"), step(8, "worker-0", 20)]
-    result = binned(entries, 10)
-    assert by_second(result.job, result.width) == [0, 0, 0, 0, 0, 0, 5, 5, 0, 0]
+    result = binned([*entries, step(9, "worker-0", 30)], 10)
+    assert by_second(result.job, result.width) == [0, 0, 0, 0, 0, 0, 0, 0, 10, 0]
 
 
 @pytest.mark.parametrize(
@@ -242,14 +243,29 @@ ENTRIES = st.one_of(
 
 
 @given(entries=st.lists(ENTRIES, max_size=40), bins=st.integers(1, 700))
-def test_a_curve_has_every_step_and_none_below_zero(entries: list[Told], bins: int) -> None:
+def test_a_curve_has_every_step_that_was_made_and_none_below_zero(
+    entries: list[Told], bins: int
+) -> None:
     entries = [happened(0, "run"), *in_time(entries)]
     result = binned(entries, 900, bins)
-    steps = [entry.step for entry in entries if isinstance(entry, Step)]
-    made = max(steps) - steps[0] if steps else 0
-    assert sum(result.job) * result.width == pytest.approx(made)
-    for one in (result.job, *result.tasks.values()):
+    for name, work in follow(timeline(entries)).items():
+        one = result.tasks.get(name, result.job)
+        assert sum(one) * result.width == pytest.approx(sum(s.steps for s in work.stretches))
         assert min(one) >= 0
+
+
+@given(entries=st.lists(ENTRIES, max_size=40))
+def test_a_job_makes_no_more_steps_than_its_tasks_and_the_only_task_is_the_job(
+    entries: list[Told],
+) -> None:
+    whole = timeline([happened(0, "run"), *in_time(entries)])
+    work = follow(whole)
+    made = {name: sum(one.steps for one in of.stretches) for name, of in work.items()}
+    assert made.pop(JOB) <= sum(made.values()) + 1e-6
+    alone = [e for e in entries if e.task == "worker-0"]
+    work = follow(timeline([happened(0, "run"), *in_time(alone)]))
+    if not any(one.late for one in timeline(in_time(alone)).tasks["worker-0"].incarnations):
+        assert work[JOB] == work["worker-0"]
 
 
 # --- Scaling ------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def test_progress_shows_all_that_is_known() -> None:
     assert line.isascii()
     failed = [*events, ended(11, "worker-0", 1)]
     assert shown(of(failed, extra=target))[-1].endswith("no estimate: recovering")
-    assert shown(of(failed, extra=target), 40)[-1] == "50/100  50%  recovering  10.0/s"
+    assert shown(of(failed, extra=target), 40)[-1] == "50/100  50%  recovering  0/s"
     beyond = [*events, step(11, "worker-0", 250)]
     waiting = "finishing: waiting for worker-0, worker-1 to exit (0s)  step 250 of 100"
     assert shown(of(beyond, extra=target))[-1] == waiting

@@ -1,0 +1,278 @@
+"""Rates before, during and after faults: steps count when they were made, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from emulator.analysis.analyse import FaultResult, analyse
+from emulator.analysis.expectations import judge
+from emulator.analysis.run_state import RunState
+from emulator.analysis.throughput import JOB, curve, follow
+from emulator.record.timeline import Timeline
+from tests.histories import (
+    Told,
+    a_plan,
+    began_again,
+    ended,
+    fault,
+    happened,
+    in_time,
+    job,
+    restart,
+    step,
+    timeline,
+    written,
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a program of others printed its steps: recorded before and after a preemption."""
+
+    name: str
+    tasks: int
+    printing: int
+    """How many of the tasks print steps."""
+    every: int
+    """Steps from one line to the next."""
+    before: float
+    after: float
+    """Steps made per second."""
+    resumes: int
+    """The step from which it goes on."""
+    away: float
+    """Seconds until its tasks ran again, and as many until the first line."""
+
+
+PROGRAMS = [
+    Program("JobSet CNN MNIST", 2, 1, 32, 78, 85, 0, 9),
+    Program("Azure MWMS", 2, 2, 1, 7.4, 7.9, 1, 12),
+    Program("TRL sft", 2, 1, 5, 2.0, 2.3, 15, 10),
+    Program("Trainer v2 FashionMNIST", 2, 1, 640, 2407, 2515, 0, 8),
+    Program("XGBoost", 3, 3, 1, 0.926, 3.3, 0, 7),
+]
+STRUCK = 40.0
+
+
+def lines(task: str, begin: float, end: float, first: int, every: int, rate: float) -> list[Told]:
+    """Return the lines of a task that makes steps from `first` on."""
+    number = int((end - begin) * rate / every) + 1
+    return [step(begin + n * every / rate, task, first + n * every) for n in range(number)]
+
+
+def history_of(program: Program, extra: str = "") -> Timeline:
+    """Return a run in which worker 1 is preempted, and all are restarted for it."""
+    names = [f"worker-{n}" for n in range(program.tasks)]
+    back = STRUCK + program.away
+    entries: list[Told] = [*began_again(0, *names)]
+    for number, name in enumerate(names[: program.printing]):
+        late = number * 0.01  # of one step, one tells of it a little later
+        made = lines(name, 5 + late, STRUCK, program.every, program.every, program.before)
+        entries += made
+        again = back + program.away + late
+        entries += lines(name, again, 90, program.resumes + program.every, program.every,
+                         program.after)  # fmt: skip
+    entries += [
+        fault(STRUCK, "worker-1", "triggered"),
+        happened(STRUCK + 0.05, "exit", "worker-1", exit_code=137, fault="0"),
+        fault(STRUCK + 0.05, "worker-1", "applied", exit_code=137, seconds=0.05),
+    ]
+    entries += [ended(STRUCK + 0.3, name, 1) for name in names if name != "worker-1"]
+    entries += [restart(STRUCK + 0.3, "worker-0", "job")]
+    entries += began_again(back - 1, *names)
+    entries += [fault(back, "worker-1", "healed"), job(91)]
+    text = f"faults: [{{preempt: worker-1, at: {STRUCK:g}s}}]\n{extra}"
+    return timeline(in_time(entries), f"{{worker: {program.tasks}}}", text)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_rates_of_programs_are_those_at_which_they_made_steps(program: Program) -> None:
+    (result,) = analyse(history_of(program)).faults
+    assert result.rate_before == pytest.approx(program.before, rel=0.02)
+    assert result.rate_during == 0
+    assert result.rate_after == pytest.approx(program.after, rel=0.02)
+    if program.printing > 1:
+        assert result.target_rate_before == pytest.approx(program.before, rel=0.02)
+        assert result.target_rate_during == 0
+        assert result.target_rate_after == pytest.approx(program.after, rel=0.02)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_the_curve_of_a_job_is_0_while_none_of_its_tasks_runs(program: Program) -> None:
+    whole = history_of(program)
+    found = curve(whole, 91)
+    assert set(found.job[int(STRUCK) + 1 : int(STRUCK + 2 * program.away)]) == {0.0}
+    seen = [rate for rate in found.job if rate]
+    assert max(seen) == pytest.approx(max(program.before, program.after), rel=0.05)
+
+
+def test_an_expectation_of_the_rate_sees_a_job_that_stood_still_and_came_back() -> None:
+    extra = "expect: {throughput: {during: {min: 0.3}, after: {min: 0.8}}}"
+    whole = history_of(PROGRAMS[-1], extra)
+    judged = judge(whole.plan.scenario.expect, analyse(whole), whole)
+    verdicts = {one.expectation: one.status for one in judged}
+    assert verdicts["throughput.during.min"] == "failed"
+    assert verdicts["throughput.after.min"] == "ok"
+
+
+# --- Pauses, and tasks that wait ------------------------------------------------------------------
+
+
+def struck(entries: Sequence[Told], faults: str, cluster: str = "{worker: 2}") -> FaultResult:
+    """Return the first fault of a run."""
+    whole = timeline(in_time([*entries, job(60)]), cluster, f"faults: [{faults}]")
+    return analyse(whole).faults[0]
+
+
+def paused(begin: float, end: float, task: str, fault_id: str = "0") -> list[Told]:
+    stages = (("triggered", begin), ("applied", begin), ("healed", end))
+    return [fault(t, task, stage, "pause", id=fault_id) for stage, t in stages]
+
+
+UP = [happened(0, "run"), *began_again(0, "worker-0", "worker-1")]
+PAUSE = "{pause: worker-1, at: 20s, for: 10s}"
+
+
+def test_the_steps_of_a_gap_are_made_before_and_after_a_pause() -> None:
+    """Ten steps a second, a line for each ten; the task is frozen within one of them."""
+    entries = [*UP, *lines("worker-1", 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1")]
+    entries += lines("worker-1", 30.5, 50, 160, 10, 10)
+    result = struck(entries, PAUSE)
+    assert (result.rate_before, result.rate_during, result.rate_after) == (10, 0, 10)
+    assert (result.target_rate_before, result.target_rate_during) == (10, 0)
+
+
+def test_a_task_that_waits_for_a_paused_one_makes_no_step_meanwhile() -> None:
+    """In synchronous training worker 0 prints nothing for as long; it alone prints steps."""
+    entries = [*UP, *lines("worker-0", 5.5, 19.5, 10, 10, 10), *paused(20, 30, "worker-1")]
+    entries += lines("worker-0", 30.5, 50, 160, 10, 10)
+    result = struck(entries, PAUSE)
+    assert (result.rate_before, result.rate_during, result.rate_after) == (10, 0, 10)
+
+
+def test_a_task_that_does_not_wait_for_a_paused_one_makes_its_steps_meanwhile() -> None:
+    entries = [*UP, *lines("worker-0", 5, 50, 10, 40, 10), *paused(22, 23.5, "worker-1")]
+    result = struck(entries, "{pause: worker-1, at: 22s, for: 1.5s}")
+    assert (result.rate_before, result.rate_during, result.rate_after) == (10, 10, 10)
+
+
+def test_a_task_that_is_paused_twice_is_frozen_until_both_are_over() -> None:
+    entries = [*UP, *lines("worker-1", 5.5, 19.5, 10, 10, 10)]
+    entries += [*paused(20, 30, "worker-1"), *paused(22, 25, "worker-1", "1")]
+    entries += lines("worker-1", 30.5, 50, 160, 10, 10)
+    result = struck(entries, f"{PAUSE}, {{pause: worker-1, at: 22s, for: 3s}}")
+    assert (result.rate_during, result.target_rate_during) == (0, 0)
+
+
+def test_a_worker_that_trains_alone_makes_the_steps_of_the_job() -> None:
+    """Worker 0 was far ahead; what worker 1 does is no less a step."""
+    entries = [*UP, *lines("worker-0", 5, 20, 100, 10, 20), *lines("worker-1", 5, 50, 10, 10, 10)]
+    entries += [
+        fault(20, "worker-0", "triggered"),
+        happened(20, "exit", "worker-0", exit_code=137, fault="0"),
+        fault(20, "worker-0", "applied", exit_code=137, seconds=0),
+        *began_again(29, "worker-0"),
+        fault(30, "worker-0", "healed"),
+    ]
+    result = struck(entries, "{preempt: worker-0, at: 20s}")
+    assert (result.rate_before, result.rate_during, result.rate_after) == (20, 10, 10)
+    assert result.target_rate_during == 0
+
+
+def test_it_is_unknown_what_was_done_in_a_time_shorter_than_that_from_line_to_line() -> None:
+    """Worker 0 fails before its next line; worker 1 was away for half of that time."""
+    entries = [*UP, *lines("worker-0", 5, 20, 10, 20, 10)]
+    entries += [
+        fault(20, "worker-1", "triggered"),
+        happened(20, "exit", "worker-1", exit_code=137, fault="0"),
+        fault(20, "worker-1", "applied", exit_code=137, seconds=0),
+        happened(20.5, "start", "worker-1"),
+        happened(21, "running", "worker-1"),
+        fault(21, "worker-1", "healed"),
+        ended(21.5, "worker-0", 1),
+        *began_again(30, "worker-0"),
+        *lines("worker-0", 35, 50, 180, 20, 10),
+    ]
+    result = struck(entries, "{preempt: worker-1, at: 20s}")
+    assert (result.rate_before, result.rate_during, result.rate_after) == (10, None, 10)
+
+
+def test_what_is_not_reported_at_the_end_of_a_life_makes_no_rate_lower() -> None:
+    """A line in eight seconds: the five from the last one to the preemption are no slow ones."""
+    entries = [*UP, *lines("worker-1", 5, 32, 80, 80, 10)]  # the last is at 29 s
+    entries += [
+        fault(34, "worker-1", "triggered"),
+        happened(34, "exit", "worker-1", exit_code=137, fault="0"),
+        fault(34, "worker-1", "applied", exit_code=137, seconds=0),
+        *began_again(40, "worker-1"),
+        fault(41, "worker-1", "healed"),
+        *lines("worker-1", 44, 60, 400, 80, 10),
+    ]
+    result = struck(entries, "{preempt: worker-1, at: 34s}")
+    assert (result.target_rate_before, result.target_rate_during, result.target_rate_after) == (
+        10,
+        0,
+        10,
+    )
+
+
+def test_a_checkpoint_of_an_evaluator_is_no_step_of_the_job() -> None:
+    entries = [happened(0, "run"), *began_again(0, "worker-0", "evaluator-0")]
+    entries += [*lines("worker-0", 5, 20, 10, 10, 10), *lines("evaluator-0", 6, 28, 10, 50, 10)]
+    entries += [
+        fault(20, "worker-0", "triggered"),
+        happened(20, "exit", "worker-0", exit_code=137, fault="0"),
+        fault(20, "worker-0", "applied", exit_code=137, seconds=0),
+        *began_again(29, "worker-0"),
+        fault(30, "worker-0", "healed"),
+        *lines("worker-0", 35, 50, 180, 10, 10),
+    ]
+    result = struck(entries, "{preempt: worker-0, at: 20s}", "{worker: 1, evaluator: 1}")
+    assert (result.rate_before, result.rate_during, result.rate_after) == (10, 0, 10)
+
+
+def test_a_worker_that_follows_the_one_that_ended_makes_no_step_twice() -> None:
+    """It tells of the same ten steps a moment later."""
+    whole = timeline(
+        [
+            *UP,
+            *[step(t, f"worker-{n}", 10 * t) for t in range(5, 10) for n in (0, 1)],
+            step(10, "worker-0", 100),
+            ended(10, "worker-0", 0),
+            step(10, "worker-1", 100),
+            job(11),
+        ]
+    )
+    assert sum(one.steps for one in follow(whole)[JOB].stretches) == 50
+
+
+def test_what_is_made_after_the_outcome_is_not_of_the_job() -> None:
+    entries = [*UP, *lines("worker-0", 5, 20, 10, 10, 10), *lines("worker-1", 5, 40, 10, 10, 5)]
+    entries += [ended(20.1, "worker-0", 0), job(20.1)]
+    result = analyse(timeline(in_time(entries)))
+    assert result.steps_per_second == pytest.approx(10)
+
+
+# --- As it happens --------------------------------------------------------------------------------
+
+
+def live(entries: Sequence[Told], t: float) -> float | None:
+    run = RunState(a_plan("{worker: 2}"))
+    for entry in written([e for e in entries if e.t <= t]):
+        run.entry(entry)
+    run.tick(t)
+    return run.steps_per_second
+
+
+def test_a_live_job_makes_no_step_while_its_tasks_are_down_and_repeated_ones_after() -> None:
+    entries = [*UP, *lines("worker-0", 5, 20, 10, 10, 100), ended(20, "worker-1", 137)]
+    entries += [ended(20.5, "worker-0", 1), restart(20.5, "worker-0", "job")]
+    entries += [*began_again(24, "worker-0", "worker-1"), *lines("worker-0", 30, 40, 10, 10, 50)]
+    assert live(entries, 20) == pytest.approx(100)
+    assert live(entries, 21) == 0
+    assert live(entries, 24.5) == 0
+    assert live(entries, 26) is None  # it runs, and has told of nothing yet
+    assert live(entries, 35) == pytest.approx(50)

@@ -12,8 +12,9 @@ Where causes overlap, the first of these counts:
    training. Of nested phases the inner one counts.
 2. A stall, or the tasks before training (`data`).
 3. The state of the job:
-   - A failure is an exit before the end of the job, except a voluntary one with code 0. It begins
-     with the signal of the fault or the watchdog, unless the job advanced after it.
+   - A failure is an exit before the end of the job, except a voluntary one with code 0; a task that
+     saves and exits with 0 as it is preempted or stopped does not end voluntarily. It begins with
+     the signal of the fault or the watchdog, unless the job advanced after it.
    - A step ends the recovery if it is an advance, or if its task was started since or went back. A
      step that only catches up with other tasks does not.
    - Steps after a recovery are wasted until the furthest step is passed, and so are those after a
@@ -158,7 +159,7 @@ def _states(
                 signalled[entry.task] = when
             case TaskExit() if entry.task in before_training:
                 pass
-            case TaskExit() if entry.exit_code or entry.told_to_stop:
+            case TaskExit() if entry.exit_code or entry.told_to_stop or entry.fault:
                 failed = max(since, signalled.pop(entry.task, when))
                 failures += state not in _FAILED
                 cut_off = "wasted" if state == "productive" else state

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from emulator.record.events import (
     Entry,
@@ -10,6 +11,7 @@ from emulator.record.events import (
     Phase,
     Step,
     StepSource,
+    StopSignal,
     TaskExit,
     TaskRunning,
     TaskStart,
@@ -77,11 +79,39 @@ def as_it_happened(history: Sequence[Entry]) -> list[Entry]:
     """Return the events with the time at which they happened as `t`, in that order (pure).
 
     Lines may be read late: many at once, or when a run is taken over. Merged steps are written when
-    something else happens. Steps that were retracted are left out.
+    something else happens. Likewise a task may have ended before it was told to stop. Steps that
+    were retracted are left out.
     """
     happened_at = HappenedAt()
     timed = [entry.having(t=happened_at(entry)) for entry in history]
-    return sorted(_without_retracted(timed), key=lambda entry: entry.t)
+    return sorted(_by_themselves(_without_retracted(timed)), key=lambda entry: entry.t)
+
+
+def _by_themselves(timed: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield events in written order; an exit before the signal to stop was not told to.
+
+    Where an engine stamps whole seconds, the exit may have been up to a second later. A signal's
+    exit code is that of ours, whatever the clocks say.
+    """
+    stopped: dict[str, float] = {}
+    for entry in timed:
+        match entry:
+            case TaskStart():
+                stopped.pop(entry.task, None)
+            case StopSignal():
+                stopped.setdefault(entry.task, entry.t)
+            case TaskExit(told_to_stop=True) if entry.exit_code <= _SIGNALS:
+                latest = entry.t + (1.0 if entry.wall == int(entry.wall) else 0.0)
+                if latest < stopped.get(entry.task, 0.0):
+                    yield replace(entry, told_to_stop=False)
+                    continue
+            case _:
+                pass
+        yield entry
+
+
+_SIGNALS = 128
+"""Exit codes above are those of signals."""
 
 
 def _without_retracted(history: Sequence[Entry]) -> Sequence[Entry]:

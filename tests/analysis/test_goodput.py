@@ -194,6 +194,27 @@ def test_steps_within_the_grace_period_are_productive() -> None:
     assert spent(*events) == {"startup": 4, "productive": 3, "recovery": 5, "other": 8}
 
 
+def test_a_preempted_task_that_exits_with_0_has_not_ended_by_itself() -> None:
+    gone = happened(7, "exit", "worker-0", exit_code=0, fault="0")
+    events = [*RUN, step(5, "worker-0", 10), fault(6, "worker-0", "triggered"), gone]
+    events += [*began_again(8, "worker-0"), step(12, "worker-0", 20), job(20)]
+    assert spent(*events) == {"startup": 5, "wasted": 1, "recovery": 6, "other": 8}
+
+
+def test_a_worker_that_finishes_as_it_is_stopped_has_not_failed() -> None:
+    """As beside parameter servers, where the others are stopped at once when the chief is done."""
+    events = [*RUN, step(5, "worker-0", 10), step(14, "worker-1", 10), step(15, "worker-0", 20)]
+    events += [job(20), happened(20, "stop", "worker-1")]
+    events.append(ended(20.1, "worker-1", 0, told=True, late=-4.1))
+    whole = timeline(events)
+    assert {cause: t for cause, t in split(whole, 20).items() if t} == {
+        "startup": 5,
+        "productive": 10,
+        "other": 5,
+    }
+    assert whole.tasks["worker-1"].state == "succeeded"
+
+
 @pytest.mark.parametrize(
     "harmless",
     [

@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.record.events import Entry, Step, StepSource
+from emulator.record.events import Entry, Step, StepSource, TaskExit
 from emulator.record.history import as_it_happened
-from tests.histories import ended, happened, history, in_time, restart, step, written
+from tests.histories import (
+    began_again,
+    ended,
+    happened,
+    history,
+    in_time,
+    restart,
+    step,
+    written,
+)
 
 
 def times(events: Sequence[Entry]) -> list[tuple[str, float]]:
@@ -104,3 +113,28 @@ def test_times_are_in_order_and_never_later_than_what_was_written(events: list[E
         for others in (("step", "start"), ("exit", "start")):
             own = [e.n for e in found if e.task == task and e.event in others]
             assert own == sorted(own)
+
+
+@pytest.mark.parametrize(
+    ("code", "stamp", "told"),
+    [
+        (0, 9.5, False),  # before the signal, by the engine's stamp
+        (1, 9.5, False),
+        (1, 10.5, True),
+        (143, 9.999, True),  # a signal ended it: the clocks differ a little
+        (1, 9.0, True),  # an engine that stamps whole seconds: it may have been later
+    ],
+)
+def test_a_task_that_ended_before_the_signal_was_not_told_to_stop(
+    code: int, stamp: float, told: bool
+) -> None:
+    """The chief has finished, and the others are stopped; the exit of one is read after that."""
+    events = [
+        happened(0, "run"),
+        *began_again(1, "worker-0"),
+        happened(10, "job"),
+        happened(10, "stop", "worker-0"),
+        ended(11, "worker-0", code, told=True, late=stamp - 11),
+    ]
+    (exit_,) = [one for one in as_it_happened(written(events)) if isinstance(one, TaskExit)]
+    assert exit_.told_to_stop == told
